@@ -1,0 +1,108 @@
+"""Every resource, label, annotation, gate and condition name that this project reads or writes, once.
+
+Names under ``volcano.sh`` and ``scheduling.*`` are Volcano's; names under ``egpu.volcano.sh`` are ours.
+"""
+
+from typing import Final
+
+DOMAIN: Final = "egpu.volcano.sh"
+
+# --- resources -------------------------------------------------------------------------------
+RESOURCE_PREFIX: Final = "volcano.sh/"
+SHARED_PREFIX: Final = "volcano.sh/vgpu-"
+"""``volcano.sh/vgpu-<model>``: shares of cards of that model."""
+NATIVE_PREFIX: Final = "volcano.sh/gpu-"
+"""``volcano.sh/gpu-<model>``: whole cards without a library."""
+LIMIT_MEMORY: Final = "volcano.sh/vgpu-memory"
+LIMIT_MEMORY_PERCENTAGE: Final = "volcano.sh/vgpu-memory-percentage"
+LIMIT_CORES: Final = "volcano.sh/vgpu-cores"
+VOLCANO_VGPU_NUMBER: Final = "volcano.sh/vgpu-number"
+RESERVED_MODEL_WORDS: Final = frozenset({"number", "memory", "memory-percentage", "cores"})
+MEMORY_TOTAL_SUFFIX: Final = "-memory"
+CORES_TOTAL_SUFFIX: Final = "-cores"
+
+
+def shared_resource(model: str) -> str:
+    """``h20`` -> ``volcano.sh/vgpu-h20``."""
+    return SHARED_PREFIX + model
+
+
+def native_resource(model: str) -> str:
+    """``h20`` -> ``volcano.sh/gpu-h20``."""
+    return NATIVE_PREFIX + model
+
+
+def memory_total_resource(model: str) -> str:
+    """The counter of MiB over all shares of a pod, ``volcano.sh/vgpu-h20-memory``."""
+    return SHARED_PREFIX + model + MEMORY_TOTAL_SUFFIX
+
+
+def cores_total_resource(model: str) -> str:
+    """The counter of core percent over all shares of a pod, ``volcano.sh/vgpu-h20-cores``."""
+    return SHARED_PREFIX + model + CORES_TOTAL_SUFFIX
+
+
+# --- ours: what users write ------------------------------------------------------------------
+PRIORITY: Final = f"{DOMAIN}/priority"
+CORE_POLICY: Final = f"{DOMAIN}/core-policy"
+OVERSUBSCRIBE: Final = f"{DOMAIN}/oversubscribe"
+CARD_POLICY: Final = f"{DOMAIN}/card-policy"
+NODE_POLICY: Final = f"{DOMAIN}/node-policy"
+USE_CARDS: Final = f"{DOMAIN}/use-cards"
+AVOID_CARDS: Final = f"{DOMAIN}/avoid-cards"
+USE_MODELS: Final = f"{DOMAIN}/use-models"
+AVOID_MODELS: Final = f"{DOMAIN}/avoid-models"
+
+# --- ours: what the stack writes -------------------------------------------------------------
+MANAGED_LABEL: Final = f"{DOMAIN}/managed"
+"""Label with the value ``"true"`` on every pod (and task template) that the admission layer plans."""
+GATE: Final = f"{DOMAIN}/admission"
+REQUEST: Final = f"{DOMAIN}/request"
+CARDS: Final = f"{DOMAIN}/cards"
+PLAN: Final = f"{DOMAIN}/plan"
+NODE_CARDS: Final = f"{DOMAIN}/node-cards"
+NODE_MODE_LABEL: Final = f"{DOMAIN}/card-mode"
+"""Node label: how its cards are offered, ``shared`` (default), ``native`` or ``mig``."""
+CONDITION_ADMITTED: Final = f"{DOMAIN}/Admitted"
+CORDONED_CARDS: Final = f"{DOMAIN}/cordoned-cards"
+"""Node annotation an operator sets: comma list of card UUIDs that take nothing new."""
+
+# --- priority classes ------------------------------------------------------------------------
+PRIORITY_CLASS_HIGH: Final = "egpu-high"
+PRIORITY_CLASS_STANDARD: Final = "egpu-standard"
+PRIORITY_CLASS_LOW: Final = "egpu-low"
+
+# --- RBAC verbs of ours on Queues and PriorityClasses ----------------------------------------
+VERB_USE: Final = "use"
+VERB_SET_CAP: Final = "set-cap"
+
+# --- Volcano's -------------------------------------------------------------------------------
+GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+"""Pod annotation: the PodGroup's name."""
+QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
+GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+TASK_SPEC: Final = "volcano.sh/task-spec"
+TASK_INDEX: Final = "volcano.sh/task-index"
+JOB_NAME: Final = "volcano.sh/job-name"
+JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
+JOB_VERSION: Final = "volcano.sh/job-version"
+JOB_RETRY_COUNT: Final = "volcano.sh/job-retry-count"
+JOB_QUEUE_NAME: Final = "volcano.sh/queue-name"
+TEMPLATE_UID: Final = "volcano.sh/template-uid"
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
+VOLCANO_USE_GPU_UUID: Final = "volcano.sh/vgpu-use-gpuuuid"
+VOLCANO_NO_USE_GPU_UUID: Final = "volcano.sh/vgpu-nouse-gpuuuid"
+HAMI_USE_GPU_UUID: Final = "nvidia.com/use-gpuuuid"
+HAMI_NO_USE_GPU_UUID: Final = "nvidia.com/nouse-gpuuuid"
+HAMI_USE_GPU_TYPE: Final = "nvidia.com/use-gputype"
+HAMI_NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
+
+SCHEDULER_VOLCANO: Final = "volcano"
+SCHEDULER_DEFAULT: Final = "default-scheduler"
+
+# --- node agent ------------------------------------------------------------------------------
+CDI_KIND: Final = f"{DOMAIN}/vgpu"
+"""CDI vendor/class; a device's full name is ``egpu.volcano.sh/vgpu=<name>``."""
+ENV_CARDS: Final = "EGPU_CARDS"
+"""Environment variable in the container: its own entry of the cards annotation, JSON."""
