@@ -1,0 +1,286 @@
+"""The world that a decision sees: nodes with cards, pods, gangs, queues. Values only.
+
+Memory of cards is in MiB, of nodes in bytes; compute of cards in percent of one card, of nodes in
+milli-CPU; instants are seconds since the epoch as the API server's timestamps give them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Final, NewType
+
+CardId = NewType("CardId", str)
+"""A card's UUID. Compared whole, never by substring."""
+NodeName = NewType("NodeName", str)
+QueueName = NewType("QueueName", str)
+PodUid = NewType("PodUid", str)
+Instant = float
+
+FULL_CORES_PERCENT: Final = 100
+DEFAULT_MAX_SHARERS: Final = 100
+
+
+class ShareClass(IntEnum):
+    """Who may take whose time. The order is the order of service."""
+
+    LOW = -1
+    UNSET = 0
+    HIGH = 1
+
+
+class Mode(Enum):
+    """How a node offers its cards."""
+
+    SHARED = "shared"
+    NATIVE = "native"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One physical card.
+
+    ``memory_mib`` is the table's nominal memory, which is what the ledger counts.
+    """
+
+    uuid: CardId
+    index: int
+    model: str
+    memory_mib: int
+    usable: bool = True
+    """False while ill, cordoned or not offered: it takes nothing new, what is there stays."""
+    links: Mapping[CardId, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.memory_mib <= 0 or self.index < 0:
+            raise ValueError(f"card {self.uuid}: memory_mib {self.memory_mib}, index {self.index}")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a pod requests or a node offers, the scheduler's way."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    ephemeral_bytes: int = 0
+    pods: int = 0
+    scalars: Mapping[str, int] = field(default_factory=dict)
+    """Other extended resources by name, whole units; ours (shares and counters) are not in here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One node-affinity expression; ``key`` is a label, or ``metadata.name`` with ``on_field``."""
+
+    key: str
+    operator: str
+    """In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+    values: tuple[str, ...] = ()
+    on_field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node and its cards."""
+
+    name: NodeName
+    allocatable: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    lost: bool = False
+    """Tainted ``node.kubernetes.io/out-of-service``: nothing runs there any more."""
+    mode: Mode = Mode.SHARED
+    cards: tuple[Card, ...] = ()
+    core_ratio: float = 1.0
+    memory_ratio: float = 1.0
+    max_sharers: int = DEFAULT_MAX_SHARERS
+    problem: str = ""
+    """Non-empty: the node takes no shares, and why (garbage reported, agent away, ...)."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """Allocatable kubelet slots by resource name (``volcano.sh/vgpu-h20`` ...): a bound, not a ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardAsk:
+    """What one container asks of each of ``cards`` different cards of one model."""
+
+    container: str
+    model: str
+    cards: int
+    memory_mib: int
+    cores_percent: int
+    native: bool = False
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cards < 1 or self.memory_mib < 1 or not 0 <= self.cores_percent <= FULL_CORES_PERCENT:
+            raise ValueError(f"container {self.container}: impossible ask {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """Everything about a pod that decides where it fits. Equal shapes are tried once."""
+
+    asks: tuple[CardAsk, ...] = ()
+    requests: Resources = field(default_factory=Resources)
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity_terms: tuple[tuple[Requirement, ...], ...] = ()
+    """Terms are alternatives, requirements within a term hold together; empty: any node."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+    """(host IP, protocol, port)."""
+    use_cards: frozenset[CardId] = frozenset()
+    avoid_cards: frozenset[CardId] = frozenset()
+    use_models: frozenset[str] = frozenset()
+    avoid_models: frozenset[str] = frozenset()
+    card_policy: str = ""
+    """binpack, spread, topology, or empty for the default of DESIGN 3."""
+    node_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one container holds on one card."""
+
+    card: CardId
+    memory_mib: int
+    cores_percent: int
+    whole: bool = False
+    native: bool = False
+
+
+class PodPhase(Enum):
+    """How far a pod is, as far as cards and nodes are concerned."""
+
+    GATED = "gated"
+    """Waits for us; holds nothing but what a plan says."""
+    PLACED = "placed"
+    """Ungated or bound, on its way or running; holds its shares and its node's resources."""
+    TERMINATING = "terminating"
+    """Deleted, still there: its cards are still its own."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod: ours (with a gang) or somebody else's (which only takes room on its node)."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    shape: PodShape
+    phase: PodPhase
+    node: NodeName | None = None
+    """Where it is bound or pinned."""
+    gang: str | None = None
+    """The key of its gang; None: not managed by us."""
+    task: str = ""
+    index: int = -1
+    """Task name and index where a Job made it, otherwise empty and -1: then the UID is its plan key."""
+    shares: tuple[tuple[str, Share], ...] = ()
+    """(container, share) from the cards annotation."""
+    plan_id: str = ""
+    created: Instant = 0.0
+    started: Instant | None = None
+    other_gates: tuple[str, ...] = ()
+    """Scheduling gates that are not ours."""
+    protected: bool = False
+    """A PodDisruptionBudget allows no disruption of it now, or its kind may not be a victim."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlacement:
+    """Where one member goes. ``shares``: (container, share), in the order of the ask."""
+
+    node: NodeName | None
+    """None: a member without cards, no pin."""
+    shares: tuple[tuple[str, Share], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInForce:
+    """A plan that stands on a PodGroup and has not yet been carried out by all its members."""
+
+    plan_id: str
+    members: Mapping[str, MemberPlacement]
+    """By plan key: ``<task>/<index>`` or the pod UID."""
+    victims: frozenset[PodUid] = frozenset()
+    """Non-empty: the plan is waiting; its shares may overlap only these pods' shares."""
+    created: Instant = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A PodGroup of ours, waiting or running or both (surplus members wait beside running ones)."""
+
+    key: str
+    """``<namespace>/<PodGroup name>``."""
+    uid: str
+    queue: QueueName
+    share_class: ShareClass
+    priority_value: int
+    """The priority class's value; orders gangs of equal share class."""
+    min_member: int
+    created: Instant
+    min_task_member: Mapping[str, int] = field(default_factory=dict)
+    plan: PlanInForce | None = None
+    single: bool = False
+    """Members are planned and evicted singly (Deployments and the like)."""
+    blocked_nodes: frozenset[NodeName] = frozenset()
+    """Nodes that refused a member of this gang lately; left out for it."""
+    not_before: Instant = 0.0
+    """Back-off after a roll-back."""
+    template: tuple[tuple[str, int, PodShape], ...] = ()
+    """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A tenant's queue. Amounts by resource name, whole units (shares, MiB, percent, milli-CPU, bytes)."""
+
+    name: QueueName
+    parent: QueueName | None = None
+    open: bool = True
+    capability: Mapping[str, int] = field(default_factory=dict)
+    deserved: Mapping[str, int] = field(default_factory=dict)
+    guarantee: Mapping[str, int] = field(default_factory=dict)
+    weight: int = 1
+    priority: int = 0
+    reclaimable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of the cluster. ``revision`` names it in plans and logs."""
+
+    revision: int
+    nodes: Mapping[NodeName, Node]
+    pods: Mapping[PodUid, Pod]
+    gangs: Mapping[str, Gang]
+    queues: Mapping[QueueName, Queue]
+    models: Mapping[str, int] = field(default_factory=dict)
+    """The table: model to nominal memory in MiB."""
+    held: Mapping[CardId, tuple[tuple[PodUid, Share], ...]] = field(default_factory=dict)
+    """Shares of pods whose object is gone but which a node agent still reports as held."""
+
+
+def plan_key(pod: Pod) -> str:
+    """The key of a member in a plan: ``<task>/<index>``, or its UID where no Job made it."""
+    return f"{pod.task}/{pod.index}" if pod.task and pod.index >= 0 else str(pod.uid)

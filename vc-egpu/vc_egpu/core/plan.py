@@ -1,0 +1,50 @@
+"""What a decision says is to be done. Values only; the executor does it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vc_egpu.core.cluster import MemberPlacement, PodUid
+from vc_egpu.core.reasons import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Pods of one gang that have to go, all together."""
+
+    gang: str
+    pods: frozenset[PodUid]
+    whole: bool
+    """True: the whole gang; False: exactly surplus members above its minimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A placement of a gang (or of its surplus), complete.
+
+    ``evictions`` empty: the plan is ready, gates may fall. Otherwise it waits until they are gone.
+    """
+
+    gang: str
+    members: Mapping[str, MemberPlacement]
+    """By plan key; these members are to be added to what the gang already runs."""
+    evictions: tuple[Eviction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A waiting plan that no longer holds; it is to be removed from its PodGroup."""
+
+    gang: str
+    plan_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one decision."""
+
+    revision: int
+    admissions: tuple[Admission, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    """One for every gang that waits or was admitted, by gang key."""

@@ -1,0 +1,17 @@
+"""The settings of a decision: parsed once at the edge, passed down as a value."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Defaults are those of DESIGN sections 3 to 6."""
+
+    unnamed_model_unlimited: bool = False
+    """True: a queue that does not name a model does not cap it, as in Volcano."""
+    preemption: bool = True
+    replacement_hold_s: float = 60.0
+    """How long a running gang keeps a failed member's cards for the replacement."""
+    max_gang_members: int = 2048
+    max_victim_candidates: int = 512
+    """Bound on the victims' search; nearest (cheapest) first."""
