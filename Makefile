@@ -1,23 +1,92 @@
-# Targets that users call are listed by `make help`.
+# Targets that users call are listed by `make help`. Two matter most: `make demo` and `make test`.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 VENV := .venv
 PY := PYTHONPATH=e2e $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+# Unit tests are spread over the cores; e2e tests share one cluster and run one after the other.
+WORKERS ?= auto
+
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub(/:.*/, "", $$1); printf "  make %-18s %s\n", $$1, $$2}'
 
-.PHONY: venv
-venv: $(VENV)/.done ## Python packages from the lock file into .venv
+# --- set-up ----------------------------------------------------------------------------------
+.PHONY: venv toolchain native image
+venv: $(VENV)/.done ## Python packages of the lock file into .venv
 $(VENV)/.done: requirements-dev.lock pyproject.toml
 	@echo "==> Python packages into $(VENV) (about 40 s)"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . 2>&1 | grep -v -e Warning -e '^ *$$' || true
+	@$(VENV)/bin/python -c 'import vc_egpu, vc_egpu_node'
 	@touch $@
 
-.PHONY: check
+toolchain: venv ## Kubernetes, etcd, containerd ... built once into the user's cache
+	@$(PY) -m localcluster build
+
+native: venv ## the C parts: fake driver libraries for tests
+	@$(MAKE) -s -C device-plugin/native PYTHON=$(CURDIR)/$(VENV)/bin/python
+
+image: toolchain ## our image as an OCI archive, without Docker
+	@$(PY) -m image.build
+
+# --- the local cluster -----------------------------------------------------------------------
+.PHONY: up down status
+up: toolchain ## a Kubernetes of two real nodes on this machine (NAME=local)
+	@$(PY) -m localcluster up --name $(or $(NAME),local)
+down: venv ## stop it (NAME=local)
+	@$(PY) -m localcluster down --name $(or $(NAME),local)
+status: venv ## which clusters run, and where their kubeconfig is
+	@$(PY) -m localcluster status
+
+# --- the two commands ------------------------------------------------------------------------
+.PHONY: demo test
+demo: toolchain native image ## the main job on a real cluster, told step by step (KEEP=1 leaves it up)
+	@$(PY) -m demo $(if $(KEEP),--keep)
+
+test: check test-unit test-e2e ## everything that CI runs
+
+# --- tests -----------------------------------------------------------------------------------
+.PHONY: check test-unit test-e2e test-long e2e-volcano
 check: venv ## linters and types
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy vc-egpu device-plugin e2e/localcluster
+
+test-unit: venv native ## tests that need no cluster
+	$(PYTEST) tests -n $(WORKERS) -m "not long"
+
+test-e2e: toolchain native image ## stories on a real cluster
+	$(PYTEST) e2e -m "not long and not volcano"
+
+test-long: toolchain native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
+	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS)
+	VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
+
+e2e-volcano: toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)
+	@test -n "$${VOLCANO_BIN_DIR:-}" -a -n "$${VOLCANO_CRD_DIR:-}" || { echo "set VOLCANO_BIN_DIR (vc-scheduler, vc-controller-manager) and VOLCANO_CRD_DIR"; exit 2; }
+	$(PYTEST) e2e -m volcano
+
+# --- benchmarks: each prints one JSON object as its last line --------------------------------
+.PHONY: bench-admission bench-agent bench-webhook bench-decide
+bench-admission: toolchain ## submit to bind, 5,000 pods on 1,000 simulated nodes
+	@$(PY) e2e/bench_admission.py
+bench-agent: toolchain native image ## PreStartContainer and the agent's footprint
+	@$(PY) e2e/bench_agent.py
+bench-webhook: venv ## reviews per second
+	@$(PY) e2e/bench_webhook.py
+bench-decide: venv ## the decision on 5,000 nodes
+	@$(PY) e2e/bench_decide.py
+
+# --- generated files -------------------------------------------------------------------------
+.PHONY: lock clean
+LOCK_FLAGS := -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --no-header --strip-extras --allow-unsafe
+lock: venv ## write the lock files again from pyproject.toml
+	@$(VENV)/bin/python -m pip install -q pip-tools
+	$(VENV)/bin/pip-compile $(LOCK_FLAGS) --extra dev -o requirements-dev.lock pyproject.toml
+	$(VENV)/bin/pip-compile $(LOCK_FLAGS) -c requirements-dev.lock -o requirements.lock pyproject.toml
+
+clean: ## what was built in this folder (not the user's cache)
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis device-plugin/native/build
