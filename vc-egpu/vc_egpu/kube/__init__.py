@@ -1,0 +1,66 @@
+"""The only code that talks to the API server.
+
+Objects are plain JSON documents (``Json = dict[str, Any]``) read and written with orjson; the official
+`kubernetes` package loads the configuration (kubeconfig, contexts, exec plugins, in-cluster tokens) and builds
+the TLS pools. Everything here is synchronous and thread-safe.
+
+===========================================  ====================================================
+``ApiConnection.connect(kubeconfig=None,     a connection; ``.fenced(fence)`` gives the same one with
+context=None, pool_size=32, timeout_s=30,    writes held back once the fence is down
+user_agent=..., qps=None, burst=None)``
+``.get(resource, name, namespace)``          one object
+``.list(resource, namespace, label_selector, ``ObjectList(items, resource_version)``; namespace None: all
+field_selector)``
+``.create(resource, body, namespace)``       also ``subresource=(name, "binding")``, ``dry_run``
+``.update(resource, body)``                  conditional when ``metadata.resourceVersion`` is set
+``.update_status``, ``.patch_status``        the same on the status subresource
+``.patch(resource, name, body, namespace,    kind is ``merge``, ``json``, ``strategic`` or ``apply``
+kind="merge", subresource, field_manager)``  (apply needs ``field_manager``)
+``.delete(resource, name, namespace, uid)``  conditional on ``uid``, ``resource_version``
+``.delete_collection(resource, namespace)``  by label and field selector
+``.evict(name, namespace, uid, dry_run)``    the Eviction API; ``BudgetExhausted`` when a budget says no
+``.request(method, path, body)``             anything else
+``Reflector(api, resource, on_change,        live copy: ``.start() .stop() .synced .wait_synced(s)
+namespace, label_selector, field_selector)`` .get(name, ns) .objects() .silent_s()``; ``on_change(Change)``
+``LeaderLease(api, namespace, name,          ``.start() .stop() .epoch .is_leader() .may_write_until()
+identity, times, on_started, on_stopped)``   .remaining_s()``: is itself a fence for ``ApiConnection``
+``EventRecorder(api, component, instance)``  ``.event(about, "Normal"|"Warning", reason, note)``
+``WorkQueue()``                              ``add add_after retry forget get done close``
+``errors``                                   ``Temporary`` (again later), ``Stale`` (read again),
+                                             ``Refused`` (do not repeat), ``LeaseLost``
+===========================================  ====================================================
+
+Resources are constants of :mod:`vc_egpu.kube.resources` (``PODS``, ``POD_GROUPS``, ...).
+"""
+
+from vc_egpu.kube.backoff import Backoff
+from vc_egpu.kube.config import ConfigError
+from vc_egpu.kube.connection import ApiConnection, ObjectList
+from vc_egpu.kube.events import EventRecorder
+from vc_egpu.kube.lease import LeaderLease, LeaseTimes
+from vc_egpu.kube.limits import TokenBucket
+from vc_egpu.kube.resources import Resource
+from vc_egpu.kube.transport import Fence, Json
+from vc_egpu.kube.watch import Change, ChangeKind, Key, Reflector, drop_managed_fields, key_of
+from vc_egpu.kube.workqueue import WorkQueue
+
+__all__ = [
+    "ApiConnection",
+    "Backoff",
+    "Change",
+    "ChangeKind",
+    "ConfigError",
+    "EventRecorder",
+    "Fence",
+    "Json",
+    "Key",
+    "LeaderLease",
+    "LeaseTimes",
+    "ObjectList",
+    "Reflector",
+    "Resource",
+    "TokenBucket",
+    "WorkQueue",
+    "drop_managed_fields",
+    "key_of",
+]

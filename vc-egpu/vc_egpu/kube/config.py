@@ -1,0 +1,87 @@
+"""From kubeconfig or service account to what a connection needs: base URL, TLS, authorization header.
+
+All loading (contexts, client certificates, exec plugins, token files) is the official package's.
+"""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import load_incluster_config, load_kube_config
+from kubernetes.config.config_exception import ConfigException
+
+from vc_egpu.kube.errors import Unauthorized
+
+_TOKEN_CHECK_S: Final = 5.0
+"""How often the token hook runs: token files are re-read by it once a minute, exec plugins at expiry."""
+
+
+class ConfigError(Exception):
+    """No usable kubeconfig and not in a cluster; the text says what was tried."""
+
+
+class Endpoint:
+    """Where the API server is and how to prove who we are. Thread-safe."""
+
+    def __init__(self, configuration: Any) -> None:
+        self._configuration = configuration
+        host = str(configuration.host).rstrip("/")
+        parts = urlsplit(host)
+        if parts.scheme not in {"http", "https"} or not parts.netloc:
+            raise ConfigError(f"the API server's address {host!r} is not a http(s) URL")
+        self.base_url = f"{parts.scheme}://{parts.netloc}"
+        self.path_prefix = parts.path
+        self.uses_proxy = bool(getattr(configuration, "proxy", None))
+        self._lock = threading.Lock()
+        self._header: str | None = None
+        self._checked_at = float("-inf")
+
+    def pool_manager(self, *, pool_size: int, block: bool) -> Any:
+        """A urllib3 pool manager with this endpoint's TLS settings, proxy and keep-alive."""
+        self._configuration.keep_alive = True
+        self._configuration.connection_pool_maxsize = pool_size
+        manager = RESTClientObject(self._configuration).pool_manager
+        manager.connection_pool_kw["block"] = block
+        return manager
+
+    def authorization(self, *, renew: bool = False) -> str | None:
+        """The Authorization header, or None where client certificates do the work."""
+        now = time.monotonic()
+        with self._lock:
+            if renew or now - self._checked_at > _TOKEN_CHECK_S:
+                try:
+                    self._header = self._configuration.get_api_key_with_prefix(
+                        "BearerToken", alias="authorization"
+                    )
+                except (ConfigException, OSError) as error:
+                    raise Unauthorized(f"the token cannot be read: {error}", status=401) from error
+                self._checked_at = now
+            return self._header
+
+
+def load(kubeconfig: str | Path | None = None, context: str | None = None) -> Endpoint:
+    """Find the API server: the file given, ``$KUBECONFIG``, the service account, ``~/.kube/config``.
+
+    The first that is there counts. Raises :class:`ConfigError` that names what was tried.
+    """
+    configuration = Configuration()
+    in_cluster = kubeconfig is None and not os.environ.get("KUBECONFIG") and _in_cluster()
+    try:
+        if in_cluster:
+            load_incluster_config(client_configuration=configuration)
+        else:
+            path = str(kubeconfig) if kubeconfig is not None else None
+            load_kube_config(config_file=path, context=context, client_configuration=configuration)
+    except (ConfigException, OSError, ValueError) as error:
+        source = "the service account" if in_cluster else (kubeconfig or "$KUBECONFIG and ~/.kube/config")
+        raise ConfigError(f"no usable API server configuration in {source}: {error}") from error
+    return Endpoint(configuration)
+
+
+def _in_cluster() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))

@@ -1,0 +1,333 @@
+"""The calls: get, list, create, update, patch, delete, evict on any :class:`Resource`."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from vc_egpu.kube import config
+from vc_egpu.kube.errors import Gone
+from vc_egpu.kube.limits import TokenBucket
+from vc_egpu.kube.resources import PODS, Resource
+from vc_egpu.kube.transport import (
+    APPLY_PATCH,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Fence,
+    Json,
+    Query,
+    Stream,
+    Transport,
+    parse,
+)
+
+PatchKind = Literal["merge", "json", "strategic", "apply"]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+PAGE_SIZE: Final = 1000
+_PATCH_TYPES: Final[Mapping[PatchKind, str]] = {
+    "merge": MERGE_PATCH,
+    "json": JSON_PATCH,
+    "strategic": STRATEGIC_PATCH,
+    "apply": APPLY_PATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """The items of a list and the version of the whole, from which a watch may go on."""
+
+    items: list[Json]
+    resource_version: str
+
+
+class ApiConnection:
+    """A thread-safe connection to one API server. Objects are plain JSON documents.
+
+    Every method raises :class:`vc_egpu.kube.errors.KubeError` and nothing else for what the server or the
+    network does. No write is ever repeated on its own: the outcome of a failed one may be unknown, and only
+    the caller knows whether it is idempotent.
+    """
+
+    def __init__(self, transport: Transport, *, fence: Fence | None = None) -> None:
+        self._transport = transport
+        self._fence = fence
+
+    @classmethod
+    def connect(
+        cls,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        *,
+        pool_size: int = 32,
+        timeout_s: float = 30.0,
+        user_agent: str = "vc-egpu",
+        qps: float | None = None,
+        burst: int | None = None,
+    ) -> "ApiConnection":
+        """Load the configuration (see :func:`vc_egpu.kube.config.load`); connects at the first request.
+
+        ``qps``/``burst`` bound this client's requests; without them the server's own fairness is the limit.
+        """
+        limit = TokenBucket(qps, burst if burst is not None else max(1, int(qps * 2))) if qps else None
+        endpoint = config.load(kubeconfig, context)
+        return cls(
+            Transport(endpoint, pool_size=pool_size, timeout_s=timeout_s, user_agent=user_agent, limit=limit)
+        )
+
+    def fenced(self, fence: Fence) -> "ApiConnection":
+        """The same connection, on which writes are held back (:class:`LeaseLost`) once the fence is down."""
+        other = copy.copy(self)
+        other._fence = fence
+        return other
+
+    def close(self) -> None:
+        """Give up idle connections (also those of fenced copies)."""
+        self._transport.close()
+
+    # --- any path ------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = JSON,
+        query: Query | None = None,
+        timeout_s: float | None = None,
+    ) -> Json:
+        """One exchange with any path; the answer as a document."""
+        data = self._transport.exchange(
+            method, path, body, content_type=content_type, query=query, timeout_s=timeout_s, fence=self._fence
+        )
+        return parse(data, f"{method} {path}")
+
+    def request_text(self, path: str, *, query: Query | None = None, timeout_s: float | None = None) -> str:
+        """GET a path that does not answer with JSON (logs, ``/readyz``)."""
+        return self._transport.exchange("GET", path, query=query, timeout_s=timeout_s).decode(
+            "utf-8", "replace"
+        )
+
+    def stream(self, path: str, query: Query, *, idle_timeout_s: float) -> Stream:
+        """Open a watch; most callers want :class:`vc_egpu.kube.watch.Reflector`."""
+        return self._transport.stream(path, query, idle_timeout_s=idle_timeout_s)
+
+    # --- reads ---------------------------------------------------------------------------------------
+
+    def get(
+        self, resource: Resource, name: str, namespace: str | None = None, *, timeout_s: float | None = None
+    ) -> Json:
+        """One object; :class:`NotFound` if there is none."""
+        return self.request("GET", resource.path(namespace, name), timeout_s=timeout_s)
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> ObjectList:
+        """All objects, as of one version; read page by page."""
+        query: dict[str, str | int | bool | None] = {
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "limit": page_size,
+        }
+        items: list[Json] = []
+        while True:
+            try:
+                page = self.request("GET", resource.path(namespace), query=query)
+            except Gone:
+                if "continue" not in query:
+                    raise
+                # The pages' version was compacted away under us: one unpaged answer is always consistent.
+                items.clear()
+                query.pop("continue")
+                query.pop("limit")
+                continue
+            metadata = page.get("metadata") or {}
+            items.extend(page.get("items") or ())
+            token = metadata.get("continue")
+            if not token:
+                return ObjectList(items, str(metadata.get("resourceVersion") or ""))
+            query["continue"] = token
+
+    # --- writes --------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        resource: Resource,
+        body: Json,
+        namespace: str | None = None,
+        *,
+        subresource: tuple[str, str] | None = None,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+    ) -> Json:
+        """Create an object; the namespace is the object's own where none is given.
+
+        ``subresource=(name, sub)`` posts to a subresource of an existing object, e.g. ``("p", "binding")``.
+        """
+        where = namespace or (body.get("metadata") or {}).get("namespace")
+        name, sub = subresource if subresource else (None, None)
+        path = resource.path(where if resource.namespaced else None, name, sub)
+        return self.request("POST", path, body, query=_dry_run(dry_run), timeout_s=timeout_s)
+
+    def update(
+        self,
+        resource: Resource,
+        body: Json,
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Json:
+        """Replace an object; with ``metadata.resourceVersion`` set, only if nobody wrote in between."""
+        metadata = body["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        return self.request("PUT", path, body, timeout_s=timeout_s)
+
+    def update_status(self, resource: Resource, body: Json, *, timeout_s: float | None = None) -> Json:
+        """Replace the status subresource."""
+        return self.update(resource, body, subresource="status", timeout_s=timeout_s)
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Json | Sequence[Json],
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+    ) -> Json:
+        """Patch an object. ``kind`` is merge, json (a list of operations), strategic (built-in types only) or
+        apply (server-side; ``field_manager`` needed). A ``metadata.resourceVersion`` or ``uid`` in the body
+        makes it conditional."""
+        if kind == "apply" and not field_manager:
+            raise ValueError("server-side apply needs a field_manager")
+        query: dict[str, str | int | bool | None] = {"fieldManager": field_manager}
+        if force:
+            query["force"] = True
+        if dry_run:
+            query["dryRun"] = "All"
+        return self.request(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            body,
+            content_type=_PATCH_TYPES[kind],
+            query=query,
+            timeout_s=timeout_s,
+        )
+
+    def patch_status(
+        self,
+        resource: Resource,
+        name: str,
+        body: Json | Sequence[Json],
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        timeout_s: float | None = None,
+    ) -> Json:
+        """Patch the status subresource."""
+        return self.patch(
+            resource, name, body, namespace, kind=kind, subresource="status", timeout_s=timeout_s
+        )
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_period_s: int | None = None,
+        propagation: Propagation | None = None,
+        timeout_s: float | None = None,
+    ) -> Json:
+        """Delete an object; with ``uid`` only that very one (:class:`Conflict` if it is another)."""
+        body = _delete_options(uid, resource_version, grace_period_s, propagation)
+        return self.request("DELETE", resource.path(namespace, name), body, timeout_s=timeout_s)
+
+    def delete_collection(
+        self,
+        resource: Resource,
+        namespace: str,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        grace_period_s: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Delete all objects of one namespace that the selectors choose."""
+        self.request(
+            "DELETE",
+            resource.path(namespace),
+            _delete_options(None, None, grace_period_s, None),
+            query={"labelSelector": label_selector, "fieldSelector": field_selector},
+            timeout_s=timeout_s,
+        )
+
+    def evict(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        uid: str | None = None,
+        grace_period_s: int | None = None,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Evict a pod through the Eviction API, so that PodDisruptionBudgets are heard.
+
+        Raises :class:`BudgetExhausted` when one forbids it now, :class:`Conflict` when ``uid`` is not it.
+        """
+        options = _delete_options(uid, None, grace_period_s, None)
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body: Json = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        self.create(PODS, body, namespace, subresource=(name, "eviction"), timeout_s=timeout_s)
+
+    def pod_log(
+        self, name: str, namespace: str, *, container: str | None = None, tail_lines: int | None = None
+    ) -> str:
+        """The log of a container as far as it goes."""
+        query: Query = {"container": container, "tailLines": tail_lines}
+        return self.request_text(PODS.path(namespace, name, "log"), query=query)
+
+
+def _dry_run(wanted: bool) -> Query | None:  # noqa: FBT001 - passed on from a keyword
+    return {"dryRun": "All"} if wanted else None
+
+
+def _delete_options(
+    uid: str | None, resource_version: str | None, grace_period_s: int | None, propagation: Propagation | None
+) -> Json:
+    body: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    preconditions = {
+        key: value
+        for key, value in (("uid", uid), ("resourceVersion", resource_version))
+        if value is not None
+    }
+    if preconditions:
+        body["preconditions"] = preconditions
+    if grace_period_s is not None:
+        body["gracePeriodSeconds"] = grace_period_s
+    if propagation is not None:
+        body["propagationPolicy"] = propagation
+    return body

@@ -1,0 +1,236 @@
+"""Leader election on a Lease, and the fence that keeps a former leader from writing.
+
+Three times, all on this process's monotonic clock (a wall clock may jump, and stops for nobody):
+
+- a candidate takes over when it has watched the Lease *unchanged* for ``duration_s``;
+- the leader renews every ``retry_s``; it may write until the *sending* of its last successful renewal plus
+  ``renew_deadline_s`` (:meth:`LeaderLease.may_write_until`); after that it has stopped leading;
+- ``renew_deadline_s`` is below ``duration_s``: what lies between is left for requests that are already sent.
+
+Each taking-over raises ``spec.leaseTransitions``: that number is the leader's ``epoch``. It must never fall,
+so a Lease that somebody deleted is made anew with minutes since 2024 instead of 0.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import AlreadyExists, KubeError, NotFound
+from vc_egpu.kube.resources import LEASES
+from vc_egpu.kube.transport import Json
+
+_EPOCH_ZERO: Final = datetime(2024, 1, 1, tzinfo=UTC)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds; the defaults are those of Kubernetes' own controllers."""
+
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
+            raise ValueError(
+                f"0 < retry_s < renew_deadline_s < duration_s is needed, got {self.retry_s}, "
+                f"{self.renew_deadline_s}, {self.duration_s}"
+            )
+
+
+class LeaderLease:
+    """Takes the Lease, keeps it, and says for how long writes are allowed. It is a fence (``remaining_s``).
+
+    ``on_started(epoch)`` and ``on_stopped()`` run on the lease's own thread and must return quickly, for
+    renewals wait. Most processes end when they stop leading; one that goes on has to build its state anew.
+    """
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        times: LeaseTimes | None = None,
+        on_started: Callable[[int], None] | None = None,
+        on_stopped: Callable[[], None] | None = None,
+    ) -> None:
+        if not identity:
+            raise ValueError("a lease needs an identity that no other process has")
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._times = times or LeaseTimes()
+        self._on_started = on_started
+        self._on_stopped = on_stopped
+        self._lock = threading.Lock()
+        self._may_write_until = float("-inf")
+        self._epoch = 0
+        self._leading = False
+        self._observed: tuple[Any, ...] | None = None
+        self._observed_at = float("-inf")
+        self._holder = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease-{name}", daemon=True)
+
+    # --- asked by others -----------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The number of this leadership; larger than that of every earlier one. 0 before the first."""
+        return self._epoch
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease, as last seen; empty when nobody does."""
+        return self._holder
+
+    def is_leader(self) -> bool:
+        """Whether writes are allowed right now."""
+        return self.remaining_s() > 0
+
+    def may_write_until(self) -> float:
+        """On :func:`time.monotonic`: last renewal (its sending) + renew deadline; -inf when not leading."""
+        with self._lock:
+            return self._may_write_until
+
+    def remaining_s(self) -> float:
+        """Seconds for which writes are still allowed; zero or less: none."""
+        return self.may_write_until() - time.monotonic()
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> "LeaderLease":
+        """Begin to try, on a thread of its own."""
+        self._thread.start()
+        return self
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop leading and give the Lease back, so that a standby need not wait for it to run out."""
+        self._stopping.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._try()
+            except KubeError as error:
+                logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            except Exception:
+                logger.exception("lease %s/%s: a fault of ours", self._namespace, self._name)
+            if self._leading and self.remaining_s() <= 0:
+                self._stop_leading("not renewed in time")
+            self._stopping.wait(self._times.retry_s)
+        if self._leading:
+            self._stop_leading("asked to stop")
+            self._release()
+
+    def _try(self) -> None:
+        """Renew, or take the Lease if it is free; sets the fence only after the server said yes."""
+        sent_at = time.monotonic()
+        limit_s = self._request_limit_s()
+        try:
+            lease = self._api.get(LEASES, self._name, self._namespace, timeout_s=limit_s)
+        except NotFound:
+            self._create()
+            return
+        spec = lease.setdefault("spec", {})
+        if self._leading and spec.get("holderIdentity") != self._identity:
+            self._stop_leading(f"{spec.get('holderIdentity') or 'nobody'} holds the lease")
+        self._observe(lease, sent_at)
+        if not self._leading and not self._free(spec):
+            return
+        epoch = self._epoch if self._leading else int(spec.get("leaseTransitions") or 0) + 1
+        sent_at = time.monotonic()
+        lease["spec"] = self._spec(epoch, spec)
+        answer = self._api.update(LEASES, lease, timeout_s=self._request_limit_s())
+        self._renewed(answer, sent_at, epoch)
+
+    def _create(self) -> None:
+        minutes = int((datetime.now(UTC) - _EPOCH_ZERO).total_seconds() // 60)
+        epoch = max(self._epoch + 1, minutes)
+        if self._leading:
+            self._stop_leading("the lease was deleted")
+        sent_at = time.monotonic()
+        lease: Json = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec(epoch, {}),
+        }
+        try:
+            answer = self._api.create(LEASES, lease, timeout_s=self._request_limit_s())
+        except AlreadyExists:
+            return
+        self._renewed(answer, sent_at, epoch)
+
+    def _request_limit_s(self) -> float:
+        """Shorter than what is left, so that a renewal that hangs does not outlive the leadership."""
+        if self._leading:
+            return max(0.1, min(self._times.renew_deadline_s / 2, self.remaining_s()))
+        return self._times.renew_deadline_s / 2
+
+    def _spec(self, epoch: int, old: Json) -> Json:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._times.duration_s)),
+            "leaseTransitions": epoch,
+            "acquireTime": (old.get("acquireTime") or now) if self._leading else now,
+            "renewTime": now,
+        }
+
+    def _observe(self, lease: Json, at: float) -> None:
+        spec = lease["spec"]
+        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+        self._holder = spec.get("holderIdentity") or ""
+        if record != self._observed:
+            self._observed, self._observed_at = record, at
+
+    def _free(self, spec: Json) -> bool:
+        holder = spec.get("holderIdentity")
+        if not holder or holder == self._identity:
+            return True
+        # The holder's own duration counts: it may have been started with longer times than ours.
+        duration_s = max(self._times.duration_s, float(spec.get("leaseDurationSeconds") or 0))
+        return time.monotonic() - self._observed_at >= duration_s
+
+    def _renewed(self, lease: Json, sent_at: float, epoch: int) -> None:
+        self._observe(lease, sent_at)
+        began = not self._leading
+        with self._lock:
+            # The epoch first: nobody may write under the new leadership with the number of an old one.
+            self._epoch = epoch
+            self._leading = True
+            self._may_write_until = sent_at + self._times.renew_deadline_s
+        if began:
+            logger.info("lease %s/%s: leading, epoch %d", self._namespace, self._name, epoch)
+            if self._on_started is not None:
+                self._on_started(epoch)
+
+    def _stop_leading(self, why: str) -> None:
+        with self._lock:
+            self._may_write_until = float("-inf")
+        self._leading = False
+        logger.warning("lease %s/%s: no longer leading: %s", self._namespace, self._name, why)
+        if self._on_stopped is not None:
+            self._on_stopped()
+
+    def _release(self) -> None:
+        try:
+            lease = self._api.get(LEASES, self._name, self._namespace, timeout_s=2.0)
+            if lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"]["holderIdentity"] = ""
+                self._api.update(LEASES, lease, timeout_s=2.0)
+        except KubeError as error:
+            logger.info("lease %s/%s: not given back: %s", self._namespace, self._name, error)

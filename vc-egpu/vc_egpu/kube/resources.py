@@ -1,0 +1,91 @@
+"""Which resources there are and where they live: the only place that spells API paths."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API: group (empty for core), version, plural name, kind."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``, as objects carry it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The request path. ``namespace=None`` of a namespaced resource means all namespaces."""
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
+        if name is not None and self.namespaced and not namespace:
+            raise ValueError(f"{self.plural} {name!r}: a namespace is needed")
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=":."))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod")
+NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SERVICES: Final = Resource("", "v1", "services", "Service")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+PERSISTENT_VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
+BATCH_JOBS: Final = Resource("batch", "v1", "jobs", "Job")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+PRIORITY_CLASSES: Final = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+VOLCANO_JOBS: Final = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job")
+COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command")
+POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+QUEUES: Final = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)

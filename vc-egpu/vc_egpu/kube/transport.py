@@ -1,0 +1,271 @@
+"""One HTTP exchange with the API server: connection pools, time-outs, the fence, and errors of our own.
+
+Bodies are plain JSON documents (dicts) read and written with orjson; nothing here knows what they mean.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import urlencode
+
+import orjson
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    EmptyPoolError,
+    HTTPError,
+    NewConnectionError,
+    ReadTimeoutError,
+)
+
+from vc_egpu.kube.config import Endpoint
+from vc_egpu.kube.errors import KubeError, LeaseLost, RequestTimeout, Unauthorized, Unavailable, error_of
+from vc_egpu.kube.limits import TokenBucket
+
+Json = dict[str, Any]
+Query = Mapping[str, str | int | bool | None]
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+READ_METHODS: Final = frozenset({"GET", "HEAD"})
+CONNECT_TIMEOUT_S: Final = 5.0
+_MIN_WRITE_S: Final = 0.05
+"""A write that has less time than this left under the lease is not even begun."""
+
+logger = logging.getLogger(__name__)
+
+
+class Fence(Protocol):
+    """Says for how long this process may still write; a leader lease is one."""
+
+    def remaining_s(self) -> float:
+        """Seconds left; zero or less: no write may be sent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    data: bytes | None
+    content_type: str
+    query: Query | None
+    timeout_s: float
+    fence: Fence | None
+
+
+class Stream:
+    """The lines of a watch. ``close`` may be called from another thread and ends the iteration."""
+
+    def __init__(self, response: Any, what: str) -> None:
+        self._response = response
+        self._what = what
+        self._closed = threading.Event()
+
+    def lines(self) -> Iterator[bytes]:
+        """Whole lines as they arrive, until the server ends the stream; raises :class:`Temporary`."""
+        rest = b""
+        try:
+            for chunk in self._response.stream(1 << 16, decode_content=True):
+                rest += chunk
+                if b"\n" not in chunk:
+                    continue
+                *whole, rest = rest.split(b"\n")
+                yield from (line for line in whole if line)
+        except ReadTimeoutError as error:
+            raise RequestTimeout(f"{self._what}: nothing arrived in time") from error
+        except (HTTPError, OSError, ValueError, AttributeError) as error:
+            # ValueError and AttributeError: the response was closed under the reader by close().
+            if not self._closed.is_set():
+                raise Unavailable(f"{self._what}: the stream broke: {error}") from error
+
+    def close(self) -> None:
+        """Wake a reader and give the connection up."""
+        self._closed.set()
+        try:
+            self._response.shutdown()
+        except (HTTPError, OSError, ValueError, RuntimeError, AttributeError):
+            logger.debug("%s: the stream was down already", self._what)
+        self._response.close()
+
+
+class Transport:
+    """Thread-safe exchanges over keep-alive connections, at most ``pool_size`` at a time."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        pool_size: int = 32,
+        timeout_s: float = 30.0,
+        user_agent: str = "vc-egpu",
+        limit: TokenBucket | None = None,
+    ) -> None:
+        if pool_size < 1 or timeout_s <= 0:
+            raise ValueError(f"pool_size and timeout_s must be positive, got {pool_size} and {timeout_s}")
+        self._endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._limit = limit
+        self._headers = {"Accept": JSON, "User-Agent": user_agent}
+        self._requests = endpoint.pool_manager(pool_size=pool_size, block=True)
+        # Watches live for minutes: from the blocking pool they would take the requests' places.
+        self._streams = endpoint.pool_manager(pool_size=1, block=False)
+        self._open_request = self._opener(self._requests)
+        self._open_stream = self._opener(self._streams)
+
+    def _opener(self, manager: Any) -> Any:
+        """A pool where there is one host to talk to; through a proxy the manager has to choose."""
+        uses_proxy = self._endpoint.uses_proxy
+        return (manager if uses_proxy else manager.connection_from_url(self._endpoint.base_url)).urlopen
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = JSON,
+        query: Query | None = None,
+        timeout_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> bytes:
+        """Send one request and return the raw answer of a success; raises :class:`KubeError`.
+
+        A read is tried once more when a kept-alive connection turns out to be closed; a write never is.
+        """
+        if self._limit is not None:
+            self._limit.take()
+        data = None if body is None else (body if isinstance(body, bytes) else orjson.dumps(body))
+        writing = method not in READ_METHODS
+        request = _Request(
+            method,
+            path,
+            data,
+            content_type,
+            query,
+            timeout_s if timeout_s is not None else self._timeout_s,
+            fence if writing else None,
+        )
+        try:
+            return self._once(request)
+        except Unauthorized:
+            # 401 comes before anything is done, so even a write may be repeated with a fresh token.
+            if self._endpoint.authorization(renew=True) is None:
+                raise
+        except Unavailable as error:
+            if writing or error.status:
+                raise
+        return self._once(request)
+
+    def _once(self, request: "_Request") -> bytes:
+        query, limit_s, what = request.query, request.timeout_s, f"{request.method} {request.path}"
+        headers = self._request_headers(request.data, request.content_type)
+        if request.fence is not None:
+            limit_s = min(limit_s, _time_to_write(request.fence, what))
+            # The server gives up as well: a write must not be done long after we stopped waiting for it.
+            query = {**(query or {}), "timeout": f"{max(1, int(limit_s))}s"}
+        try:
+            answer = self._open_request(
+                request.method,
+                self._target(request.path, query),
+                body=request.data,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, limit_s), total=limit_s),
+                retries=False,
+                redirect=False,
+                pool_timeout=limit_s,
+                preload_content=True,
+            )
+        except (ReadTimeoutError, EmptyPoolError) as error:
+            raise RequestTimeout(f"{what}: no answer within {limit_s:.1f} s") from error
+        except (ConnectTimeoutError, NewConnectionError) as error:
+            raise Unavailable(f"{what}: {self._endpoint.base_url} was not reached") from error
+        except (HTTPError, OSError) as error:
+            raise Unavailable(f"{what}: the connection broke: {error}") from error
+        if 200 <= answer.status < 300:
+            return bytes(answer.data)
+        raise _refusal(what, answer.status, answer.data, answer.headers)
+
+    def stream(self, path: str, query: Query, *, idle_timeout_s: float) -> Stream:
+        """Open a watch; ``idle_timeout_s`` bounds the silence between two arrivals."""
+        what = f"WATCH {path}"
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=idle_timeout_s)
+        try:
+            answer = self._open_stream(
+                "GET",
+                self._target(path, query),
+                headers=self._request_headers(None, JSON),
+                timeout=timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+        except ReadTimeoutError as error:
+            raise RequestTimeout(f"{what}: no answer within {idle_timeout_s:.1f} s") from error
+        except (HTTPError, OSError) as error:
+            raise Unavailable(f"{what}: the API server was not reached: {error}") from error
+        if answer.status != 200:
+            data = answer.read()
+            answer.close()
+            raise _refusal(what, answer.status, data, answer.headers)
+        return Stream(answer, what)
+
+    def close(self) -> None:
+        """Give up idle connections."""
+        self._requests.clear()
+        self._streams.clear()
+
+    def _request_headers(self, data: bytes | None, content_type: str) -> dict[str, str]:
+        headers = dict(self._headers)
+        authorization = self._endpoint.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if data is not None:
+            headers["Content-Type"] = content_type
+        return headers
+
+    def _target(self, path: str, query: Query | None) -> str:
+        target = self._endpoint.path_prefix + path
+        if query:
+            pairs = {key: _query_value(value) for key, value in query.items() if value is not None}
+            if pairs:
+                target += "?" + urlencode(pairs)
+        return self._endpoint.base_url + target if self._endpoint.uses_proxy else target
+
+
+def parse(data: bytes, what: str) -> Json:
+    """The JSON document of an answer; :class:`Unavailable` when something in between answered otherwise."""
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Unavailable(f"{what}: the answer is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Unavailable(f"{what}: the answer is no JSON object")
+    return document
+
+
+def _query_value(value: str | int | bool) -> str:  # noqa: FBT001 - a value, not a switch
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _time_to_write(fence: Fence, what: str) -> float:
+    remaining_s = fence.remaining_s()
+    if remaining_s < _MIN_WRITE_S:
+        raise LeaseLost(f"{what}: held back, the lease was not renewed in time")
+    return remaining_s
+
+
+def _refusal(what: str, status: int, data: bytes, headers: Mapping[str, str]) -> KubeError:
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        document = {"message": data[:500].decode("utf-8", "replace").strip() or f"HTTP status {status}"}
+    raw = headers.get("Retry-After")
+    retry_after_s = float(raw) if raw is not None and raw.isdigit() else None
+    body = document if isinstance(document, dict) else None
+    return error_of(status, body, context=what, retry_after_s=retry_after_s)

@@ -1,0 +1,271 @@
+"""A live copy of one kind of object: list, then watch, and go on from where it broke off.
+
+The callback gets every change, one after the other, on the reflector's own thread. After a gap that the
+server cannot fill (410) everything is listed again, and what vanished meanwhile is reported as deleted. A
+change that was seen already is not reported twice; changes in between may be skipped (as with every watch),
+the last state never is.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import orjson
+
+from vc_egpu.kube.backoff import Backoff
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import Gone, KubeError, NotFound, Temporary, Unavailable, error_of
+from vc_egpu.kube.resources import Resource
+from vc_egpu.kube.transport import Json, Stream
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-wide objects) and name."""
+
+IDLE_TIMEOUT_S: Final = 100.0
+"""A watch that says nothing for this long (bookmarks come about once a minute) is taken for dead."""
+_SERVER_TIMEOUT_S: Final = 540
+
+logger = logging.getLogger(__name__)
+
+
+class ChangeKind(Enum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change. Objects are shared with the store: never modify them."""
+
+    kind: ChangeKind
+    object: Json
+    """The present state; for DELETED the last one known."""
+    old: Json | None = None
+    """The state before, if the object was known."""
+
+
+def key_of(document: Json) -> Key:
+    """(namespace, name) of an object."""
+    metadata = document.get("metadata") or {}
+    return metadata.get("namespace") or "", metadata.get("name") or ""
+
+
+def drop_managed_fields(document: Json) -> Json:
+    """A ``transform`` that saves about a third of the memory of a typical object."""
+    metadata = document.get("metadata")
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)
+    return document
+
+
+class Reflector:
+    """Keeps ``store`` like the API server's state and reports each change to ``on_change``.
+
+    ``synced`` is set once the first list was delivered. An exception from ``on_change`` is logged with its
+    traceback, counted in ``callback_failures``, and does not stop the stream.
+    """
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        resource: Resource,
+        on_change: Callable[[Change], None] | None = None,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        transform: Callable[[Json], Json] = drop_managed_fields,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.resource = resource
+        self.synced = threading.Event()
+        self.relists = 0
+        self.callback_failures = 0
+        self._api = api
+        self._on_change = on_change
+        self._path = resource.path(namespace)
+        self._namespace = namespace
+        self._selectors: dict[str, str | None] = {
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+        }
+        self._transform = transform
+        self._idle_timeout_s = idle_timeout_s
+        self._backoff = backoff or Backoff()
+        self._lock = threading.Lock()
+        self._store: dict[Key, Json] = {}
+        self._version: str | None = None
+        self._stream: Stream | None = None
+        self._stopping = threading.Event()
+        self._contact_at = float("-inf")
+        self._thread = threading.Thread(target=self._run, name=f"watch-{resource.plural}", daemon=True)
+
+    def start(self) -> "Reflector":
+        """Begin on a thread of its own."""
+        self._thread.start()
+        return self
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread; no callback runs after this returns (unless one hangs beyond ``timeout_s``)."""
+        self._stopping.set()
+        with self._lock:
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def wait_synced(self, timeout_s: float) -> bool:
+        """Wait for the first list; False if it did not come in time."""
+        return self.synced.wait(timeout_s)
+
+    def get(self, name: str, namespace: str = "") -> Json | None:
+        """The object as last seen, or None."""
+        with self._lock:
+            return self._store.get((namespace, name))
+
+    def objects(self) -> list[Json]:
+        """All objects as last seen."""
+        with self._lock:
+            return list(self._store.values())
+
+    def silent_s(self) -> float:
+        """Seconds since the API server last said anything here (infinite before the first list)."""
+        return time.monotonic() - self._contact_at
+
+    # --- the thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._version is None:
+                    self._list()
+                self._watch()
+            except Gone:
+                logger.info("watch %s: version %s is gone, listing again", self._path, self._version)
+                self._version = None
+            except NotFound as error:
+                # The CRD may come later: keep asking, and say so once in a while.
+                self._version = None
+                self._pause(error)
+            except KubeError as error:
+                self._pause(error)
+            except Exception as error:
+                logger.exception("watch %s: a fault of ours, listing again", self._path)
+                self._version = None
+                self._pause(error)
+
+    def _pause(self, error: Exception) -> None:
+        delay_s = self._backoff.next_s()
+        hint_s = error.retry_after_s if isinstance(error, Temporary) else None
+        level = logging.WARNING if self._backoff.failures in {1, 5, 20} else logging.DEBUG
+        logger.log(level, "watch %s: %s; again in %.1f s", self._path, error, delay_s)
+        self._stopping.wait(max(delay_s, hint_s or 0.0))
+
+    def _list(self) -> None:
+        listing = self._api.list(
+            self.resource,
+            self._namespace,
+            label_selector=self._selectors["labelSelector"],
+            field_selector=self._selectors["fieldSelector"],
+        )
+        self._contact_at = time.monotonic()
+        self.relists += 1
+        api_version, kind = self.resource.api_version, self.resource.kind
+        fresh: dict[Key, Json] = {}
+        for document in listing.items:
+            # Items of a list carry neither, watch events do: callbacks should not see a difference.
+            document.setdefault("apiVersion", api_version)
+            document.setdefault("kind", kind)
+            fresh[key_of(document)] = self._transform(document)
+        with self._lock:
+            known = dict(self._store)
+        for key, old in known.items():
+            if key not in fresh or _uid(fresh[key]) != _uid(old):
+                self._apply(ChangeKind.DELETED, key, old)
+        for key, document in fresh.items():
+            self._apply(ChangeKind.MODIFIED, key, document)
+        self._version = listing.resource_version
+        self._backoff.reset()
+        self.synced.set()
+
+    def _watch(self) -> None:
+        query: dict[str, str | int | bool | None] = {
+            **self._selectors,
+            "watch": True,
+            "allowWatchBookmarks": True,
+            "resourceVersion": self._version,
+            "timeoutSeconds": _SERVER_TIMEOUT_S,
+        }
+        began = time.monotonic()
+        stream = self._api.stream(self._path, query, idle_timeout_s=self._idle_timeout_s)
+        with self._lock:
+            self._stream = stream
+        try:
+            if self._stopping.is_set():
+                return
+            for line in stream.lines():
+                self._contact_at = time.monotonic()
+                self._receive(line)
+                if self._stopping.is_set():
+                    return
+        finally:
+            with self._lock:
+                self._stream = None
+            stream.close()
+        if time.monotonic() - began < 1.0:
+            # A server that ends each watch at once must not be asked in a tight loop.
+            raise Unavailable(f"WATCH {self._path}: ended by the server at once")
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            event = orjson.loads(line)
+            kind, document = event["type"], event["object"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise Unavailable(f"WATCH {self._path}: an event is garbled: {error}") from error
+        if kind == "ERROR":
+            raise error_of(int(document.get("code") or 500), document, context=f"WATCH {self._path}")
+        version = document["metadata"]["resourceVersion"]
+        if kind != "BOOKMARK":
+            self._apply(ChangeKind(kind), key_of(document), self._transform(document))
+        self._version = version
+        self._backoff.reset()
+
+    def _apply(self, kind: ChangeKind, key: Key, document: Json) -> None:
+        """Bring the store up to date, then report; ADDED or MODIFIED is decided by what was known."""
+        with self._lock:
+            old = self._store.get(key)
+            if kind is ChangeKind.DELETED:
+                self._store.pop(key, None)
+                change = Change(kind, document, old)
+            elif old is None:
+                self._store[key] = document
+                change = Change(ChangeKind.ADDED, document)
+            else:
+                self._store[key] = document
+                if _version(old) == _version(document) and _uid(old) == _uid(document):
+                    return
+                change = Change(ChangeKind.MODIFIED, document, old)
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(change)
+        except Exception:
+            self.callback_failures += 1
+            logger.exception("watch %s: the callback failed on %s %s", self._path, kind.value, "/".join(key))
+
+
+def _uid(document: Json) -> Any:
+    return (document.get("metadata") or {}).get("uid")
+
+
+def _version(document: Json) -> Any:
+    return (document.get("metadata") or {}).get("resourceVersion")

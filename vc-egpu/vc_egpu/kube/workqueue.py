@@ -1,0 +1,137 @@
+"""A queue of keys for level-driven workers: no key twice at once, failures come back later.
+
+A key added while a worker has it is given out again afterwards, so no change is lost; a key added many times
+before a worker takes it is given out once.
+"""
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from vc_egpu.kube.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """Thread-safe. ``get`` ... ``done`` brackets the work on a key."""
+
+    def __init__(
+        self, *, first_s: float = 0.05, most_s: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._condition = threading.Condition()
+        self._clock = clock
+        self._first_s = first_s
+        self._most_s = most_s
+        self._ready: deque[K] = deque()
+        self._dirty: set[K] = set()
+        self._working: set[K] = set()
+        self._later: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
+        self._sequence = 0
+        self._backoffs: dict[K, Backoff] = {}
+        self._closed = False
+
+    def add(self, key: K) -> None:
+        """Ask for work on ``key``, now."""
+        with self._condition:
+            self._add(key)
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Ask for work on ``key`` in ``delay_s`` seconds; an earlier wish for the same key wins."""
+        if delay_s <= 0:
+            self.add(key)
+            return
+        with self._condition:
+            at = self._clock() + delay_s
+            if self._due.get(key, float("inf")) <= at:
+                return
+            self._due[key] = at
+            self._sequence += 1
+            heapq.heappush(self._later, (at, self._sequence, key))
+            self._condition.notify()
+
+    def retry(self, key: K) -> float:
+        """Work on ``key`` failed: again after a growing delay, which is returned (seconds)."""
+        with self._condition:
+            backoff = self._backoffs.setdefault(key, Backoff(self._first_s, self._most_s))
+            delay_s = backoff.next_s()
+        self.add_after(key, delay_s)
+        return delay_s
+
+    def failures(self, key: K) -> int:
+        """How often ``key`` failed since it last succeeded."""
+        with self._condition:
+            backoff = self._backoffs.get(key)
+            return backoff.failures if backoff is not None else 0
+
+    def forget(self, key: K) -> None:
+        """Work on ``key`` succeeded: the next failure waits the shortest delay again."""
+        with self._condition:
+            self._backoffs.pop(key, None)
+
+    def get(self, timeout_s: float | None = None) -> K | None:
+        """The next key, or None when closed or nothing came in time. Call :meth:`done` with it afterwards."""
+        with self._condition:
+            end = None if timeout_s is None else self._clock() + timeout_s
+            while True:
+                wait_s = self._promote()
+                if self._ready:
+                    key = self._ready.popleft()
+                    self._dirty.discard(key)
+                    self._working.add(key)
+                    return key
+                if self._closed:
+                    return None
+                if end is not None:
+                    left_s = end - self._clock()
+                    if left_s <= 0:
+                        return None
+                    wait_s = left_s if wait_s is None else min(wait_s, left_s)
+                self._condition.wait(wait_s)
+
+    def done(self, key: K) -> None:
+        """The worker that got ``key`` is finished with it."""
+        with self._condition:
+            self._working.discard(key)
+            if key in self._dirty:
+                self._ready.append(key)
+                self._condition.notify()
+
+    def close(self) -> None:
+        """Wake all workers; :meth:`get` returns None once the queue is empty."""
+        with self._condition:
+            self._closed = True
+            self._ready.clear()
+            self._later.clear()
+            self._due.clear()
+            self._condition.notify_all()
+
+    def __len__(self) -> int:
+        """Keys ready to be worked on."""
+        with self._condition:
+            return len(self._ready)
+
+    def _add(self, key: K) -> None:
+        if self._closed or key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._working:
+            self._ready.append(key)
+            self._condition.notify()
+
+    def _promote(self) -> float | None:
+        """Move what is due to the ready ones; seconds until the next one is, or None."""
+        now = self._clock()
+        while self._later:
+            at, _, key = self._later[0]
+            if at > now:
+                return at - now
+            heapq.heappop(self._later)
+            if self._due.get(key) == at:
+                del self._due[key]
+                self._add(key)
+        return None
