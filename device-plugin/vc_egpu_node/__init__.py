@@ -1,0 +1,1 @@
+"""The node agent: inventory, kubelet device plugins, exact container identity, CDI, metrics."""

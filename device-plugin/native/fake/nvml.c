@@ -1,0 +1,423 @@
+/* A fake libnvidia-ml.so.1: the part of NVML that the node agent calls, answered from a text file (see
+ * state.h). Signatures and structs follow NVIDIA's published ABI; nothing here talks to a driver. */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define API __attribute__((visibility("default")))
+
+typedef int nvmlReturn_t;
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
+};
+
+enum { EVENT_DOUBLE_BIT_ECC = 0x2, EVENT_XID = 0x8 };
+enum { FIELD_MEMORY_TEMP = 82, FIELD_RECOVERY_ACTION = 230, VALUE_UNSIGNED_INT = 1 };
+
+/* A handle lives as long as the library: the uuid says which card of the present state it means. */
+struct device {
+    char uuid[TEXT];
+    unsigned long long xid_told;
+};
+
+typedef struct device *nvmlDevice_t;
+struct event_set { nvmlDevice_t devices[MAX_CARDS]; size_t count; };
+typedef struct event_set *nvmlEventSet_t;
+
+typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
+typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+typedef struct {
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+    unsigned gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t;
+typedef struct {
+    unsigned pid;
+    unsigned long long timeStamp;
+    unsigned smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+typedef struct {
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData;
+    unsigned gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+typedef struct {
+    unsigned fieldId, scopeId;
+    long long timestamp, latencyUsec;
+    int valueType;
+    nvmlReturn_t nvmlReturn;
+    union { double d; unsigned u; unsigned long long ull; } value;
+} nvmlFieldValue_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned users;
+static struct device devices[MAX_CARDS * 4];
+static size_t device_count;
+static nvmlDevice_t enumerated[MAX_CARDS];
+static size_t enumerated_count;
+
+static nvmlDevice_t device_of(const struct card *card) {
+    for (size_t i = 0; i < device_count; i++) {
+        if (strcmp(devices[i].uuid, card->uuid) == 0) return &devices[i];
+    }
+    if (device_count == sizeof devices / sizeof *devices) return NULL;
+    struct device *device = &devices[device_count++];
+    snprintf(device->uuid, sizeof device->uuid, "%s", card->uuid);
+    return device;
+}
+
+static nvmlReturn_t initialise(void) {
+    const struct state *state = state_now();
+    if (state->error) return (nvmlReturn_t)state->error;
+    if (users++ == 0) {
+        enumerated_count = 0;
+        for (size_t i = 0; i < state->card_count; i++) {
+            nvmlDevice_t device = device_of(&state->cards[i]);
+            if (device) enumerated[enumerated_count++] = device;
+        }
+    }
+    return SUCCESS;
+}
+
+API nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t result = initialise();
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+API nvmlReturn_t nvmlInit_v2(void) {
+    return nvmlInitWithFlags(0);
+}
+
+API nvmlReturn_t nvmlShutdown(void) {
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t result = users ? SUCCESS : UNINITIALIZED;
+    if (users) users--;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+API const char *nvmlErrorString(nvmlReturn_t result) {
+    switch (result) {
+        case SUCCESS: return "Success";
+        case UNINITIALIZED: return "Uninitialized";
+        case NOT_SUPPORTED: return "Not Supported";
+        case NOT_FOUND: return "Not Found";
+        case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+        case TIMEOUT: return "Timeout";
+        case GPU_IS_LOST: return "GPU is lost";
+        default: return "Unknown Error";
+    }
+}
+
+/* Runs `body` with `state` bound, under the lock, unless the library or the node is in error. */
+#define WITH_STATE(body)                                                     \
+    do {                                                                     \
+        pthread_mutex_lock(&lock);                                           \
+        const struct state *state = state_now();                             \
+        nvmlReturn_t result = !users ? UNINITIALIZED : (nvmlReturn_t)state->error; \
+        if (result == SUCCESS) { body }                                      \
+        pthread_mutex_unlock(&lock);                                         \
+        return result;                                                       \
+    } while (0)
+
+/* The same with `card` bound: the card of `handle` as it is now. */
+#define WITH_CARD(handle, body)                                              \
+    WITH_STATE(                                                              \
+        const struct card *card = (handle) ? state_card(state, (handle)->uuid) : NULL; \
+        if (!(handle)) result = INVALID_ARGUMENT;                            \
+        else if (!card) result = GPU_IS_LOST;                                \
+        else if (card->error) result = (nvmlReturn_t)card->error;            \
+        else { body })
+
+static nvmlReturn_t put_text(char *to, unsigned room, const char *text) {
+    if (strlen(text) + 1 > room) return INSUFFICIENT_SIZE;
+    strcpy(to, text);
+    return SUCCESS;
+}
+
+API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    WITH_STATE(result = put_text(version, length, state->driver););
+}
+
+API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    WITH_STATE(*version = (int)state->cuda;);
+}
+
+API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+    WITH_STATE(*count = (unsigned)enumerated_count;);
+}
+
+API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+    WITH_STATE(
+        if (index >= enumerated_count) result = INVALID_ARGUMENT;
+        else *device = enumerated[index];);
+}
+
+API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    WITH_STATE(
+        result = NOT_FOUND;
+        for (size_t i = 0; i < enumerated_count; i++) {
+            if (strcmp(enumerated[i]->uuid, uuid) == 0) {
+                *device = enumerated[i];
+                result = SUCCESS;
+            }
+        });
+}
+
+API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+    WITH_STATE(
+        result = NOT_FOUND;
+        for (size_t i = 0; i < enumerated_count; i++) {
+            if (enumerated[i] == device) {
+                *index = (unsigned)i;
+                result = SUCCESS;
+            }
+        });
+}
+
+API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
+    WITH_CARD(device, result = put_text(uuid, length, card->uuid););
+}
+
+API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
+    WITH_CARD(device, result = put_text(name, length, card->name););
+}
+
+API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+    WITH_CARD(device, *minor = card->minor;);
+}
+
+API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    WITH_CARD(device,
+        memory->total = card->memory_bytes;
+        memory->used = (card->used_mib + card->reserved_mib) << 20;
+        memory->free = memory->total - memory->used;);
+}
+
+API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    WITH_CARD(device,
+        memory->total = card->memory_bytes;
+        memory->reserved = card->reserved_mib << 20;
+        memory->used = card->used_mib << 20;
+        memory->free = memory->total - memory->used - memory->reserved;);
+}
+
+API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
+    WITH_CARD(device, rates->gpu = card->util; rates->memory = card->mem_util;);
+}
+
+API nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *percent, unsigned *period_us) {
+    WITH_CARD(device, *percent = card->enc_util; *period_us = 167000;);
+}
+
+API nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *percent, unsigned *period_us) {
+    WITH_CARD(device, *percent = card->dec_util; *period_us = 167000;);
+}
+
+API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts) {
+    WITH_CARD(device, *milliwatts = card->power_mw;);
+}
+
+API nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules) {
+    WITH_CARD(device, *millijoules = card->energy_mj;);
+}
+
+API nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius) {
+    (void)sensor;
+    WITH_CARD(device, *celsius = card->temp_c;);
+}
+
+/* Clock types: 0 graphics, 1 SM, 2 memory. */
+API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsigned *mhz) {
+    WITH_CARD(device, *mhz = type == 2 ? card->mem_mhz : card->sm_mhz;);
+}
+
+API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *mhz) {
+    WITH_CARD(device, *mhz = type == 2 ? card->max_mem_mhz : card->max_sm_mhz;);
+}
+
+API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+    WITH_CARD(device, *major = (int)card->cc_major; *minor = (int)card->cc_minor;);
+}
+
+API nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned *cores) {
+    WITH_CARD(device, *cores = card->cores;);
+}
+
+API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, unsigned *pending) {
+    WITH_CARD(device, *now = *pending = card->mig;);
+}
+
+API nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter, unsigned long long *count) {
+    (void)counter;
+    WITH_CARD(device, *count = type == 1 ? card->ecc : 0;);
+}
+
+API nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrected,
+                                           unsigned *pending, unsigned *failure) {
+    WITH_CARD(device,
+        *corrected = 0;
+        *uncorrected = card->retired;
+        *pending = card->remap_pending;
+        *failure = card->remap_failure;);
+}
+
+API nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned *count) {
+    WITH_CARD(device, *count = 0;);
+}
+
+API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+    WITH_CARD(device,
+        for (int i = 0; i < count; i++) {
+            values[i].nvmlReturn = SUCCESS;
+            values[i].valueType = VALUE_UNSIGNED_INT;
+            if (values[i].fieldId == FIELD_MEMORY_TEMP) values[i].value.u = card->mem_temp_c;
+            else if (values[i].fieldId == FIELD_RECOVERY_ACTION) values[i].value.u = card->recovery_action;
+            else values[i].nvmlReturn = NOT_SUPPORTED;
+        });
+}
+
+static void fill_pci(nvmlPciInfo_t *pci, const char *bus_id) {
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->busId, sizeof pci->busId, "%s", bus_id);
+    sscanf(bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", pci->domain & 0xffff, pci->bus & 0xff,
+             pci->device & 0xff);
+}
+
+API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    WITH_CARD(device, fill_pci(pci, card->pci););
+}
+
+API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *active) {
+    WITH_CARD(device,
+        if (link >= MAX_LINKS) result = INVALID_ARGUMENT;
+        else *active = link < card->link_count;);
+}
+
+API nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci) {
+    WITH_CARD(device,
+        if (link >= card->link_count) result = INVALID_ARGUMENT;
+        else fill_pci(pci, card->links[link]););
+}
+
+API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                         nvmlProcessInfo_t *infos) {
+    WITH_CARD(device,
+        if (*count < card->process_count) {
+            result = INSUFFICIENT_SIZE;
+        } else {
+            for (size_t i = 0; i < card->process_count; i++) {
+                infos[i].pid = card->processes[i].pid;
+                infos[i].usedGpuMemory = card->processes[i].used_mib << 20;
+                infos[i].gpuInstanceId = infos[i].computeInstanceId = 0xFFFFFFFFu;
+            }
+        }
+        *count = (unsigned)card->process_count;);
+}
+
+API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
+                                                 unsigned *count, unsigned long long since_us) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    unsigned long long now_us = (unsigned long long)now.tv_sec * 1000000ULL + (unsigned long long)now.tv_nsec / 1000;
+    (void)since_us;
+    WITH_CARD(device,
+        if (card->process_count == 0) {
+            result = NOT_FOUND;
+        } else if (!samples || *count < card->process_count) {
+            result = INSUFFICIENT_SIZE;
+        } else {
+            for (size_t i = 0; i < card->process_count; i++) {
+                memset(&samples[i], 0, sizeof samples[i]);
+                samples[i].pid = card->processes[i].pid;
+                samples[i].timeStamp = now_us;
+                samples[i].smUtil = card->processes[i].sm_percent;
+            }
+        }
+        *count = (unsigned)card->process_count;);
+}
+
+API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types) {
+    WITH_CARD(device, *types = EVENT_DOUBLE_BIT_ECC | EVENT_XID;);
+}
+
+API nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
+    WITH_STATE(
+        *set = calloc(1, sizeof **set);
+        if (!*set) result = INVALID_ARGUMENT;);
+}
+
+/* XIDs that the file already shows at registration are the past, as with the real library. */
+API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
+    (void)types;
+    WITH_CARD(device,
+        if (set->count == MAX_CARDS) {
+            result = INVALID_ARGUMENT;
+        } else {
+            set->devices[set->count++] = device;
+            for (size_t i = 0; i < card->xid_count; i++) {
+                if (card->xids[i].number > device->xid_told) device->xid_told = card->xids[i].number;
+            }
+        });
+}
+
+static bool next_event(const struct state *state, struct event_set *set, nvmlEventData_t *data) {
+    for (size_t i = 0; i < set->count; i++) {
+        nvmlDevice_t device = set->devices[i];
+        const struct card *card = state_card(state, device->uuid);
+        for (size_t x = 0; card && x < card->xid_count; x++) {
+            if (card->xids[x].number <= device->xid_told) continue;
+            device->xid_told = card->xids[x].number;
+            memset(data, 0, sizeof *data);
+            data->device = device;
+            data->eventType = EVENT_XID;
+            data->eventData = card->xids[x].code;
+            return true;
+        }
+    }
+    return false;
+}
+
+static nvmlReturn_t take_event(nvmlEventSet_t set, nvmlEventData_t *data) {
+    WITH_STATE(if (!next_event(state, set, data)) result = TIMEOUT;);
+}
+
+API nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms) {
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (;;) {
+        nvmlReturn_t result = take_event(set, data);
+        if (result != TIMEOUT) return result;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long long left = (long long)timeout_ms - (now.tv_sec - begin.tv_sec) * 1000LL -
+                         (now.tv_nsec - begin.tv_nsec) / 1000000LL;
+        if (left <= 0) return TIMEOUT;
+        /* The watch starts after the look above: a change in between is seen at the latest in 200 ms. */
+        state_wait(left > 200 ? 200 : (int)left);
+    }
+}
+
+API nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
+    free(set);
+    return SUCCESS;
+}

@@ -1,0 +1,1 @@
+"""Adapters to card vendors behind one small interface, :class:`vc_egpu_node.vendors.base.Vendor`."""

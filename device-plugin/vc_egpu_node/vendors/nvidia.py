@@ -1,0 +1,288 @@
+"""NVIDIA cards through NVML (package ``nvidia-ml-py``).
+
+The library is found as every NVML program finds it: ``libnvidia-ml.so.1`` on the loader's path.
+"""
+
+import ctypes
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import pynvml
+
+from vc_egpu_node.vendors.base import CardEvent, CardReading, CardSample, NodeReading, ProcessSample
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MIB: Final = 1024 * 1024
+MAX_LINKS: Final = 18
+"""NVLinks of one card on the largest boards so far (NVML_NVLINK_MAX_LINKS)."""
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
+preemptive clean-up, video decoder exception, context switch time-out."""
+
+CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 12: 128}
+"""CUDA cores per multiprocessor by compute capability's major number (NVML only counts cores)."""
+CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
+
+
+class NvidiaVendor:
+    """NVML, used by one thread."""
+
+    name = "nvidia"
+
+    def __init__(self) -> None:
+        self._handles: dict[str, Any] = {}
+        self._uuid_of_pointer: dict[int, str] = {}
+        self._event_set: Any = None
+        self._initialised = False
+        self._ecc_seen: dict[str, int] = {}
+
+    def scan(self) -> NodeReading:
+        """See :meth:`Vendor.scan`."""
+        self.close()
+        try:
+            pynvml.nvmlInit()
+            self._initialised = True
+            driver = _text(pynvml.nvmlSystemGetDriverVersion())
+            count = int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            self.close()
+            return NodeReading(problem=f"NVML: {error}")
+        cuda = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        problems: list[str] = []
+        cards: list[CardReading] = []
+        for index in range(count):
+            try:
+                cards.append(self._read_card(index))
+            except (pynvml.NVMLError, UnicodeDecodeError, ValueError) as error:
+                problems.append(f"card {index}: {error}")
+        self._listen()
+        return NodeReading(
+            cards=_with_peers(cards, self._links(cards)),
+            driver_version=driver,
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+            problem="; ".join(problems),
+        )
+
+    def _read_card(self, index: int) -> CardReading:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        capability = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
+        pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
+        minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle)
+        reading = CardReading(
+            uuid=uuid,
+            index=index,
+            product=_text(pynvml.nvmlDeviceGetName(handle)),
+            memory_mib=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB,
+            sm_count=_sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability),
+            clock_mhz=int(_optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0),
+            compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
+            pci_bus_id=_text(pci.busId).upper() if pci else "",
+            minor=-1 if minor is None else int(minor),
+            partitioned=bool(mig and mig[0]),
+        )
+        self._handles[uuid] = handle
+        return reading
+
+    def _links(self, cards: list[CardReading]) -> dict[str, list[str]]:
+        """UUID to the bus ids at the far end of its active links."""
+        far: dict[str, list[str]] = {}
+        for card in cards:
+            handle = self._handles[card.uuid]
+            for link in range(MAX_LINKS):
+                active = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+                if active is None:
+                    break  # the card has no links, or no more of them
+                remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if active else None
+                if remote is not None:
+                    far.setdefault(card.uuid, []).append(_text(remote.busId).upper())
+        return far
+
+    def _listen(self) -> None:
+        """Ask for error events of all cards; a card that has none is probed only."""
+        self._uuid_of_pointer = {}
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        self._event_set = _optional(pynvml.nvmlEventSetCreate)
+        if self._event_set is None:
+            return
+        for uuid, handle in self._handles.items():
+            supported = _optional(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+            try:
+                pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, self._event_set)
+                self._uuid_of_pointer[_pointer(handle)] = uuid
+            except pynvml.NVMLError as error:
+                log.info("card %s tells no events, it is probed only: %s", uuid, error)
+
+    def faults(self) -> Mapping[str, str]:
+        """See :meth:`Vendor.faults`."""
+        found = {uuid: self._fault(uuid, handle) for uuid, handle in self._handles.items()}
+        return {uuid: fault for uuid, fault in found.items() if fault}
+
+    def _fault(self, uuid: str, handle: Any) -> str:
+        try:
+            pynvml.nvmlDeviceGetMemoryInfo(handle)
+        except pynvml.NVMLError as error:
+            return f"the driver does not reach it: {error}"
+        rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
+        if rows is not None and rows[3]:
+            return "a memory row could not be remapped"
+        if rows is not None and rows[2]:
+            return "memory rows wait for a reset to be remapped"
+        if _recovery_action(handle) not in (None, pynvml.NVML_GPU_RECOVERY_ACTION_NONE):
+            return "the driver asks for a reset"
+        ecc = _uncorrected(handle)
+        before = self._ecc_seen.get(uuid)
+        if ecc is not None:
+            self._ecc_seen[uuid] = ecc
+        if ecc is not None and before is not None and ecc > before:
+            return f"uncorrected ECC errors rose from {before} to {ecc}"
+        return ""
+
+    def wait_events(self, timeout_s: float) -> tuple[CardEvent, ...]:
+        """See :meth:`Vendor.wait_events`. XIDs that speak of programs only are left out."""
+        if self._event_set is None or not self._uuid_of_pointer:
+            time.sleep(timeout_s)
+            return ()
+        events: list[CardEvent] = []
+        wait_ms = max(1, int(timeout_s * 1000))
+        while True:
+            try:
+                data = pynvml.nvmlEventSetWait_v2(self._event_set, wait_ms)
+            except pynvml.NVMLError_Timeout:
+                return tuple(events)
+            except pynvml.NVMLError as error:
+                log.warning("waiting for card events failed, probing only: %s", error)
+                self._event_set = None
+                return tuple(events)
+            wait_ms = 1  # then only what is there already
+            uuid = self._uuid_of_pointer.get(_pointer(data.device))
+            is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
+            xid = int(data.eventData) if is_xid else 48
+            if uuid is not None and xid not in APPLICATION_XIDS:
+                events.append(CardEvent(uuid=uuid, xid=xid))
+
+    def sample(self, uuid: str) -> CardSample:
+        """See :meth:`Vendor.sample`."""
+        handle = self._handles.get(uuid)
+        if handle is None:
+            return CardSample()
+        memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+        rates = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        power_mw = _optional(pynvml.nvmlDeviceGetPowerUsage, handle)
+        encoder = _optional(pynvml.nvmlDeviceGetEncoderUtilization, handle)
+        decoder = _optional(pynvml.nvmlDeviceGetDecoderUtilization, handle)
+        rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
+        return CardSample(
+            memory_used_mib=None if memory is None else memory.used // MIB,
+            memory_free_mib=None if memory is None else memory.free // MIB,
+            memory_reserved_mib=None if memory is None else memory.reserved // MIB,
+            gpu_util_percent=None if rates is None else int(rates.gpu),
+            mem_copy_util_percent=None if rates is None else int(rates.memory),
+            enc_util_percent=None if encoder is None else int(encoder[0]),
+            dec_util_percent=None if decoder is None else int(decoder[0]),
+            power_w=None if power_mw is None else power_mw / 1000,
+            energy_mj=_optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+            temperature_c=_optional(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            memory_temperature_c=_field(handle, pynvml.NVML_FI_DEV_MEMORY_TEMP),
+            sm_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+            mem_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+            pcie_replays=_optional(pynvml.nvmlDeviceGetPcieReplayCounter, handle),
+            remapped_rows=None if rows is None else int(rows[1]),
+            ecc_uncorrected=_uncorrected(handle),
+        )
+
+    def processes(self, uuid: str) -> tuple[ProcessSample, ...]:
+        """See :meth:`Vendor.processes`."""
+        handle = self._handles.get(uuid)
+        if handle is None:
+            return ()
+        running = _optional(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        if not running:
+            return ()
+        since_us = int((time.time() - 2) * 1_000_000)
+        samples = _optional(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us) or []
+        newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: int(one.timeStamp))}
+        return tuple(
+            ProcessSample(
+                pid=int(one.pid),
+                memory_mib=int(one.usedGpuMemory or 0) // MIB,
+                sm_percent=int(newest[one.pid].smUtil) if one.pid in newest else 0,
+            )
+            for one in running
+        )
+
+    def close(self) -> None:
+        """See :meth:`Vendor.close`."""
+        self._handles = {}
+        self._uuid_of_pointer = {}
+        if self._event_set is not None:
+            _optional(pynvml.nvmlEventSetFree, self._event_set)
+            self._event_set = None
+        if self._initialised:
+            _optional(pynvml.nvmlShutdown)
+            self._initialised = False
+
+
+def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
+    """The call's result, or None where the card, driver or library does not offer it or fails."""
+    try:
+        return call(*arguments)
+    except (pynvml.NVMLError, UnicodeDecodeError):
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _pointer(handle: Any) -> int:
+    """The address behind an opaque handle: handles of events are new objects with the same address."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _field(handle: Any, field_id: int) -> int | None:
+    values = _optional(pynvml.nvmlDeviceGetFieldValues, handle, [field_id])
+    if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return int(values[0].value.uiVal)
+
+
+def _recovery_action(handle: Any) -> int | None:
+    return _field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+
+
+def _uncorrected(handle: Any) -> int | None:
+    return _optional(
+        pynvml.nvmlDeviceGetTotalEccErrors,
+        handle,
+        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+    )
+
+
+def _sm_count(cores: int, capability: tuple[int, int] | None) -> int:
+    if capability is None or cores <= 0:
+        return 0
+    per_sm = CORES_PER_SM_EXCEPTIONS.get((capability[0], capability[1])) or CORES_PER_SM.get(capability[0])
+    return cores // per_sm if per_sm else 0
+
+
+def _with_peers(cards: list[CardReading], far: Mapping[str, list[str]]) -> tuple[CardReading, ...]:
+    """Turn bus ids at the far ends into UUIDs; links to switches name no card and are left out."""
+    uuid_at = {card.pci_bus_id: card.uuid for card in cards if card.pci_bus_id}
+    result = []
+    for card in cards:
+        links: dict[str, int] = {}
+        for bus_id in far.get(card.uuid, ()):
+            peer = uuid_at.get(bus_id)
+            if peer is not None and peer != card.uuid:
+                links[peer] = links.get(peer, 0) + 1
+        result.append(replace(card, links=links))
+    return tuple(result)

@@ -1,0 +1,1 @@
+"""Stand-ins for hardware, and the tools that steer them."""
