@@ -1,8 +1,8 @@
 """The only code that talks to the API server.
 
 Objects are plain JSON documents (``Json = dict[str, Any]``) read and written with orjson; the official
-`kubernetes` package loads the configuration (kubeconfig, contexts, exec plugins, in-cluster tokens) and builds
-the TLS pools. Everything here is synchronous and thread-safe.
+`kubernetes` package loads the configuration (kubeconfig, contexts, exec plugins, in-cluster tokens) and
+builds the TLS pools. Everything here is synchronous and thread-safe.
 
 ===========================================  ====================================================
 ``ApiConnection.connect(kubeconfig=None,     a connection; ``.fenced(fence)`` gives the same one with
