@@ -1,0 +1,133 @@
+"""The plan annotation: what goes in comes out, large gangs fit, changed nodes are noticed."""
+
+import uuid
+
+import pytest
+
+from vc_egpu.core.cluster import Card, CardId, MemberPlacement, Node, NodeName, PodUid, Resources, Share
+from vc_egpu.volcano import plans
+from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+
+
+def uid() -> PodUid:
+    return PodUid(str(uuid.uuid4()))
+
+
+def node(name: str, cards: int = 8) -> Node:
+    return Node(
+        NodeName(name),
+        Resources(),
+        cards=tuple(Card(CardId(f"GPU-{name}-{i}"), i, "h20", 98304) for i in range(cards)),
+    )
+
+
+def placed(on: Node, *indices: int, memory_mib: int = 4096) -> MemberPlacement:
+    return MemberPlacement(on.name, tuple(("main", Share(on.cards[i].uuid, memory_mib, 25)) for i in indices))
+
+
+def record(members: dict[str, PlannedMember], **changes: object) -> PlanRecord:
+    values: dict[str, object] = {
+        "plan_id": plans.plan_id(3, 17),
+        "group_uid": "g-1",
+        "state": "ready",
+        "members": members,
+        **changes,
+    }
+    return PlanRecord(**values)  # type: ignore[arg-type]
+
+
+def test_round_trip_with_tasks_bare_pods_and_members_without_cards() -> None:
+    a, b = node("a"), node("b", 4)
+    bare, odd = uid(), PodUid("not-a-uuid")
+    plan = record(
+        {
+            "worker/0": PlannedMember(placed(a, 0, 7), uid()),
+            "worker/1": PlannedMember(placed(b, 3), uid()),
+            "ps/0": PlannedMember(MemberPlacement(None), uid()),
+            str(bare): PlannedMember(placed(b, 1), bare),
+            str(odd): PlannedMember(placed(a, 2), odd),
+            "late/0": PlannedMember(placed(a, 5)),
+        },
+        state="waiting",
+        victims=frozenset({uid(), odd}),
+        created=1_760_000_000.5,
+    )
+    nodes = {n.name: n for n in (a, b)}
+    assert plans.decode(plans.encode(plan, nodes), nodes) == plan
+
+
+def test_whole_and_native_shares_keep_their_kind() -> None:
+    a = node("a")
+    shares = (
+        ("one", Share(a.cards[0].uuid, 98304, 100, whole=True)),
+        ("two", Share(a.cards[1].uuid, 98304, 100, native=True)),
+        ("two", Share(a.cards[2].uuid, 98304, 100, whole=True, native=True)),
+    )
+    plan = record({"w/0": PlannedMember(MemberPlacement(a.name, shares), uid())})
+    assert plans.decode(plans.encode(plan, {a.name: a}), {a.name: a}) == plan
+
+
+def test_the_largest_gang_fits_into_an_annotation() -> None:
+    nodes = {
+        n.name: n
+        for n in (node(f"ip-10-101-{i // 256}-{i % 256}.eu-central-1.compute.internal") for i in range(2048))
+    }
+    plan = record(
+        {f"worker/{i}": PlannedMember(placed(n, *range(8)), uid()) for i, n in enumerate(nodes.values())}
+    )
+    text = plans.encode(plan, nodes)
+    assert len(text) < 256 * 1024
+    assert plans.decode(text, nodes) == plan
+
+
+def test_one_member_more_is_refused_by_name() -> None:
+    a = node("a")
+    plan = record({f"w/{i}": PlannedMember(placed(a, 0)) for i in range(2049)})
+    with pytest.raises(plans.PlanTooLargeError, match="2049 members, the limit is 2048"):
+        plans.encode(plan, {a.name: a})
+
+
+def test_too_many_bytes_are_refused_by_name() -> None:
+    nodes = {n.name: n for n in (node(f"{i:04d}-" + "x" * 200) for i in range(2048))}
+    plan = record({f"w/{i}": PlannedMember(placed(n, 0)) for i, n in enumerate(nodes.values())})
+    with pytest.raises(plans.PlanTooLargeError, match="bytes, the limit is"):
+        plans.encode(plan, nodes)
+
+
+def test_a_node_with_other_cards_loses_its_members_only() -> None:
+    a, b = node("a"), node("b")
+    plan = record({"w/0": PlannedMember(placed(a, 0), uid()), "w/1": PlannedMember(placed(b, 0), uid())})
+    text = plans.encode(plan, {a.name: a, b.name: b})
+    swapped = Node(b.name, b.allocatable, cards=tuple(reversed(node("c").cards)))
+    read = plans.decode(text, {a.name: a, b.name: swapped})
+    assert set(read.members) == {"w/0"}
+    assert read.lost == {"w/1"}
+    assert plans.decode(text, {b.name: b}).lost == {"w/0"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"version":2,"id":"1-1","group":"g","state":"ready"}',
+        '{"version":1,"id":"x","group":"g","state":"ready"}',
+        '{"version":1,"id":"1-1","group":"g","state":"waiting"}',
+        '{"version":1,"id":"1-1","group":"g","state":"ready","tasks":{"w":[[0,0,0,"0",""]]}}',
+        '{"version":1,"id":"1-1","group":"g","state":"ready","shapes":[[["m",1,1,1,0]]],"tasks":{"w":[[0,-1,0,"00",""]]}}',
+        '{"version":1,"id":"1-1","group":"g","state":"ready","shapes":[[["m",1,-5,1,0]]]}',
+        '{"version":1,"id":"1-1","group":"g","state":"ready","shapes":[[["m",1,1,1e30,0]]]}',
+        '{"version":1,"id":"1-1","group":"g","state":"ready","pods":[["!!",-1,0,""]]}',
+        '{"version":1,"id":"1-1","group":"g","state":"ready","shapes":[[]],"tasks":{"w":[[0,-1,0,"",""],[0,-1,0,"",""]]}}',
+    ],
+)
+def test_garbage_is_an_annotation_error(text: str) -> None:
+    with pytest.raises(AnnotationError):
+        plans.decode(text, {})
+
+
+def test_the_epoch_is_read_from_the_id() -> None:
+    assert plans.epoch_of(plans.plan_id(7, 9)) == 7
+    assert plans.epoch_of("forged") == -1

@@ -1,0 +1,311 @@
+"""Pods, as plain JSON documents, into the values that a decision takes: see :mod:`vc_egpu.volcano.codec`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from vc_egpu.core.cluster import (
+    CardAsk,
+    CardId,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Resources,
+    Share,
+    ShareClass,
+    Toleration,
+)
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError, Cards, Request
+from vc_egpu.volcano.codec import (
+    Document,
+    Owner,
+    Terms,
+    instant,
+    names_in,
+    node_terms,
+    owner_of,
+    share_class,
+)
+from vc_egpu.volcano.codec_resources import pod_requests
+from vc_egpu.volcano.model_table import ModelTable
+
+ClaimTerms = Callable[[str, str], Terms]
+"""(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
+
+_decode_request = lru_cache(maxsize=8192)(Request.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPod:
+    """A pod for the decision, and what the processes need to write to it."""
+
+    pod: Pod
+    resource_version: str
+    managed: bool = False
+    """Carries our label, gate or request: the admission layer answers for it."""
+    gated: bool = False
+    bound: bool = False
+    problem: str = ""
+    """Non-empty: it is no member of anything until this is put right."""
+    share_class: ShareClass | None = None
+    """From its own annotation; None: not named."""
+    priority_value: int = 0
+    owner: Owner | None = None
+    queue: str = ""
+    gates: tuple[str, ...] = ()
+    affinity: Document | None = None
+    core_policy: str = "hard"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    admitted: tuple[str, str, str] | None = None
+    """(status, reason, message) of our condition, or None."""
+    refusal: str = ""
+    """Why the kubelet refused the pod, if it did."""
+    start_error: str = ""
+    """Why our agent keeps a container from starting, if it does."""
+    started: bool = False
+    """At least one container ran or runs."""
+    out_of_sync: bool = False
+
+
+def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = None) -> DecodedPod:
+    """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    labels = metadata.get("labels") or {}
+    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
+    managed = labels.get(names.MANAGED_LABEL) == "true" or names.GATE in gates or names.REQUEST in annotations
+    uid = PodUid(metadata["uid"])
+    base = Pod(
+        uid=uid,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        shape=PodShape(requests=pod_requests(spec)),
+        phase=_phase(metadata, status, gates),
+        node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
+        created=instant(metadata.get("creationTimestamp")),
+        started=instant(status.get("startTime")) or None,
+    )
+    if not managed:
+        ports = _host_ports(spec)
+        shape = replace(base.shape, host_ports=ports) if ports else base.shape
+        return DecodedPod(
+            replace(base, shape=shape), metadata["resourceVersion"], bound=base.node is not None
+        )
+    problems: list[str] = []
+    request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
+    cards = _annotation(Cards.decode, annotations, names.CARDS, problems)
+    if cards is not None and cards.pod_uid != uid:
+        problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
+        cards = None
+    terms = _and_terms(_affinity_terms(spec), _volume_terms(metadata["namespace"], spec, claim_terms))
+    index = str(annotations.get(names.TASK_INDEX, ""))
+    values = replace(
+        base,
+        shape=_shape(
+            requests=base.shape.requests,
+            spec=spec,
+            annotations=annotations,
+            request=request,
+            table=table,
+            terms=terms,
+        ),
+        node=base.node or (NodeName(cards.node) if cards is not None else None),
+        gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
+        task=str(annotations.get(names.TASK_SPEC, "")),
+        index=int(index) if index.isdecimal() and len(index) < 10 else -1,
+        shares=_shares(cards, request) if cards is not None else (),
+        plan_id=cards.plan_id if cards is not None else "",
+        other_gates=tuple(gate for gate in gates if gate != names.GATE),
+    )
+    return DecodedPod(
+        pod=values,
+        resource_version=metadata["resourceVersion"],
+        managed=True,
+        gated=names.GATE in gates,
+        bound=bool(spec.get("nodeName")),
+        problem="; ".join(problems),
+        share_class=share_class(annotations),
+        priority_value=int(spec.get("priority") or 0),
+        owner=owner_of(metadata),
+        queue=annotations.get(names.QUEUE_NAME) or labels.get(names.JOB_QUEUE_NAME) or "",
+        gates=gates,
+        affinity=spec.get("affinity"),
+        core_policy=request.core_policy,
+        labels=labels,
+        admitted=_admitted(status.get("conditions") or ()),
+        refusal=_refusal(status),
+        start_error=_start_error(status),
+        started=any(
+            "running" in (c.get("state") or {})
+            or "terminated" in (c.get("state") or {})
+            or c.get("restartCount")
+            for c in status.get("containerStatuses") or ()
+        ),
+        out_of_sync=names.OUT_OF_SYNC in annotations,
+    )
+
+
+def group_name(metadata: Document, annotations: Document) -> str:
+    """The PodGroup that a pod names, else the one that its controller's pods share, else its own."""
+    named = annotations.get(names.GROUP_NAME)
+    if named:
+        return str(named)
+    owner = owner_of(metadata)
+    return f"podgroup-{owner.uid if owner is not None else metadata['uid']}"
+
+
+def _phase(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodPhase:
+    if status.get("phase") == "Succeeded":
+        return PodPhase.SUCCEEDED
+    if status.get("phase") == "Failed":
+        return PodPhase.FAILED
+    if metadata.get("deletionTimestamp"):
+        return PodPhase.TERMINATING
+    return PodPhase.GATED if names.GATE in gates else PodPhase.PLACED
+
+
+def _annotation(
+    decode: Callable[[str], Any], annotations: Document, name: str, problems: list[str]
+) -> Any:  # the caller knows which model `decode` makes
+    text = annotations.get(name)
+    if text is None:
+        return None
+    try:
+        return decode(text)
+    except AnnotationError as error:
+        problems.append(f"annotation {name} is malformed: {error}")
+        return None
+
+
+def asks_of(request: Request) -> tuple[CardAsk, ...]:
+    """What the decision places, container by container."""
+    return tuple(
+        CardAsk(name, ask.model, ask.cards, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
+        for name, ask in request.containers.items()
+    )
+
+
+def _shape(
+    *,
+    requests: Resources,
+    spec: Document,
+    annotations: Document,
+    request: Request,
+    table: ModelTable,
+    terms: Terms,
+) -> PodShape:
+    get = annotations.get
+    return PodShape(
+        asks=asks_of(request),
+        requests=requests,
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        affinity_terms=terms,
+        tolerations=tuple(
+            Toleration(
+                t.get("key") or "", t.get("operator") or "Equal", t.get("value") or "", t.get("effect") or ""
+            )
+            for t in spec.get("tolerations") or ()
+        ),
+        host_ports=_host_ports(spec),
+        use_cards=_card_names(
+            get(names.USE_CARDS), get(names.VOLCANO_USE_GPU_UUID), get(names.HAMI_USE_GPU_UUID)
+        ),
+        avoid_cards=_card_names(
+            get(names.AVOID_CARDS), get(names.VOLCANO_NO_USE_GPU_UUID), get(names.HAMI_NO_USE_GPU_UUID)
+        ),
+        use_models=names_in(get(names.USE_MODELS, ""))
+        | _models_like(get(names.HAMI_USE_GPU_TYPE, ""), table),
+        avoid_models=names_in(get(names.AVOID_MODELS, ""))
+        | _models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
+        card_policy=str(get(names.CARD_POLICY, "")),
+        node_policy=str(get(names.NODE_POLICY, "")),
+    )
+
+
+def _card_names(*texts: str | None) -> frozenset[CardId]:
+    return frozenset(CardId(name) for text in texts if text for name in names_in(text))
+
+
+def _models_like(text: str, table: ModelTable) -> frozenset[str]:
+    """HAMi names products by parts of their names; the models whose products hold one of the parts."""
+    parts = [part.lower() for part in names_in(text)]
+    return frozenset(
+        model.name
+        for model in table.models
+        if any(part in product.lower() for part in parts for product in (model.name, *model.products))
+    )
+
+
+def _host_ports(spec: Document) -> tuple[tuple[str, str, int], ...]:
+    containers = [*(spec.get("containers") or ())]
+    containers += [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    return tuple(
+        (port.get("hostIP") or "", port.get("protocol") or "TCP", int(port["hostPort"]))
+        for container in containers
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    )
+
+
+def _affinity_terms(spec: Document) -> Terms:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    return node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+
+
+def _volume_terms(namespace: str, spec: Document, claim_terms: ClaimTerms | None) -> Iterable[Terms]:
+    if claim_terms is None:
+        return
+    for volume in spec.get("volumes") or ():
+        claim = volume.get("persistentVolumeClaim")
+        if claim:
+            yield claim_terms(namespace, claim["claimName"])
+
+
+def _and_terms(terms: Terms, others: Iterable[Terms]) -> Terms:
+    for other in others:
+        if other:
+            terms = tuple(a + b for a in terms or ((),) for b in other)
+    return terms
+
+
+def _shares(cards: Cards, request: Request) -> tuple[tuple[str, Share], ...]:
+    whole = {name for name, ask in request.containers.items() if ask.whole}
+    return tuple(
+        (
+            name,
+            Share(CardId(card.uuid), card.memory_mib, card.cores, whole=name in whole, native=cards.native),
+        )
+        for name, shares in cards.containers.items()
+        for card in shares
+    )
+
+
+def _admitted(conditions: Iterable[Document]) -> tuple[str, str, str] | None:
+    for condition in conditions:
+        if condition["type"] == names.CONDITION_ADMITTED:
+            return condition["status"], condition.get("reason") or "", condition.get("message") or ""
+    return None
+
+
+def _refusal(status: Document) -> str:
+    """The kubelet refuses a pod by failing it before any container was made."""
+    if status.get("phase") != "Failed" or status.get("containerStatuses"):
+        return ""
+    reason = str(status.get("reason") or "")
+    kubelet = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError")
+    return (
+        f"{reason}: {status.get('message') or ''}" if reason in kubelet or reason.startswith("OutOf") else ""
+    )
+
+
+def _start_error(status: Document) -> str:
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        message = str(waiting.get("message") or "")
+        if "PreStartContainer" in message or "CDI device" in message:
+            return message[:512]
+    return ""
