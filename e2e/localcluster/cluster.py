@@ -1,0 +1,346 @@
+"""Bringing a cluster up and down."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from localcluster import controlplane, images, net, packages, teardown, toolchain
+from localcluster.api import Api, ApiError, wait_until
+from localcluster.context import Context
+from localcluster.controlplane import SWITCH, Component
+from localcluster.errors import LocalClusterError
+from localcluster.net import Addresses
+from localcluster.node import RealNode
+from localcluster.packages import find
+from localcluster.procs import ManagedProcess, ProcessIdentity, first_child, spawn
+from localcluster.render import dns_objects, dns_rules, role_for
+from localcluster.spec import ClusterSpec
+from localcluster.state import ClusterRecord, StateDir, all_clusters, locked, state_root
+from localcluster.toolchain import Say
+
+_PORT_NAMES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+
+
+class LocalCluster:
+    """A cluster that runs, or was left running. Make one with ``up``, find one with ``attach``."""
+
+    def __init__(self, context: Context, *, down_on_exit: bool) -> None:
+        self._context = context
+        self._down_on_exit = down_on_exit
+
+    @classmethod
+    def up(cls, spec: ClusterSpec, say: Say = lambda _line: None) -> Self:
+        """Start a cluster and return when it is ready; tears down what it started when that fails."""
+        _require(spec, say)
+        state = StateDir.of(spec.name)
+        state.check_path(spec)
+        with locked(state.lock_file):
+            old = state.read()
+            if old is not None and old.phase == "up" and _runs(state):
+                raise LocalClusterError(
+                    f"cluster {spec.name} is already up (state {state.path}): "
+                    f"`python -m localcluster down --name {spec.name}` ends it"
+                )
+            teardown.remove(state, say)
+            context = _reserve(state, spec)
+            try:
+                _start(context, say)
+            except BaseException as error:
+                say(f"starting {spec.name} failed ({type(error).__name__}), taking it down")
+                kept = _keep_logs(state)
+                teardown.remove(state, say)
+                if isinstance(error, LocalClusterError):
+                    raise LocalClusterError(f"{error}\n(logs kept in {kept})") from None
+                raise
+            record = dataclasses.replace(context.record, phase="up", owner=None)
+            state.write(record)
+        return cls(Context(state, record), down_on_exit=True)
+
+    @classmethod
+    def attach(cls, name: str) -> Self:
+        """A cluster that was left up. Leaving the ``with`` block leaves it up."""
+        state = StateDir.of(name)
+        record = state.read()
+        if record is None:
+            known = ", ".join(other.name for other in all_clusters()) or "none"
+            raise LocalClusterError(f"no cluster {name!r} in {state_root()}; there are: {known}")
+        if record.phase != "up":
+            raise LocalClusterError(f"cluster {name} is {record.phase}")
+        return cls(Context(state, record), down_on_exit=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._down_on_exit:
+            self.down()
+
+    @property
+    def name(self) -> str:
+        """The cluster's name."""
+        return self.spec.name
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """What was asked for."""
+        return self._context.spec
+
+    @property
+    def context(self) -> Context:
+        """What the parts of this package share."""
+        return self._context
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self._context.state.kubeconfig
+
+    @property
+    def state_dir(self) -> Path:
+        """All files of the cluster; logs are in ``log/``."""
+        return self._context.state.path
+
+    @property
+    def audit_log(self) -> Path:
+        """JSON lines, one per write; there with ``ClusterSpec(audit=True)``."""
+        return self._context.state.audit_log
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return self._context.server
+
+    @property
+    def host_ip(self) -> str:
+        """Address under which pods, and the API server, reach programs of this machine."""
+        return self._context.host_ip
+
+    @property
+    def ca_certificate(self) -> Path:
+        """Certificate of the cluster's authority."""
+        return self._context.authority.pair.certificate
+
+    @property
+    def nodes(self) -> list[RealNode]:
+        """The real nodes."""
+        return [RealNode(self._context, index) for index in range(self.spec.real_nodes)]
+
+    def node(self, name: str) -> RealNode:
+        """One real node by its name."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise LocalClusterError(
+            f"no real node {name!r}; there are {', '.join(self.spec.real_node_names) or 'none'}"
+        )
+
+    def component(self, name: str) -> Component:
+        """etcd, kube-apiserver, kube-controller-manager, kube-scheduler, coredns or kwok."""
+        return controlplane.component(self._context, name)
+
+    def api(self) -> Api:
+        """A small client with the administrator's rights."""
+        return self._context.api()
+
+    def bin(self, name: str) -> Path:
+        """Path of a built program, say ``kubectl``."""
+        return toolchain.program(name)
+
+    def kubectl(
+        self, *arguments: str, text_in: str | None = None, timeout_s: float = 120, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; with ``check`` a failure raises what kubectl said."""
+        command = [str(self.bin("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
+        result = subprocess.run(
+            command, input=text_in, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        if check and result.returncode != 0:
+            raise LocalClusterError(
+                f"`kubectl {' '.join(arguments)}` failed: {result.stderr.strip()[-2000:]}"
+            )
+        return result
+
+    def import_image(self, archive: Path) -> None:
+        """Import an OCI archive into every real node, at once."""
+        _each(self.nodes, lambda node: node.import_image(archive))
+
+    def run_process(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> ManagedProcess:
+        """Start a program of this machine that ends with the cluster; ``log_file`` has its output."""
+        process = self._context.process(f"extra-{name}")
+        process.launch(argv, self._context.environment(extra=env))
+        return process
+
+    def down(self, say: Say = lambda _line: None) -> None:
+        """End everything and remove the cluster's files."""
+        with locked(self._context.state.lock_file):
+            teardown.remove(self._context.state, say)
+
+
+def _require(spec: ClusterSpec, say: Say) -> None:
+    if spec.real_nodes:
+        if os.geteuid() != 0:
+            raise LocalClusterError(
+                "real nodes and Services need root; without it there are simulated nodes only: "
+                "--rootless --kwok-nodes N"
+            )
+        packages.ensure(packages.REAL_NODES + (packages.SERVICES if spec.services else ()), say)
+    toolchain.build(say)
+
+
+def _runs(state: StateDir) -> bool:
+    return any(process.alive() for process in state.processes())
+
+
+def _reserve(state: StateDir, spec: ClusterSpec) -> Context:
+    """Choose addresses and ports that no other cluster has, and write them down before anything starts."""
+    with locked(state_root() / ".reserve.lock"):
+        others = [record for other in all_clusters() if other.path != state.path and (record := _read(other))]
+        block, ports = None, {}
+        if spec.real_nodes:
+            block = net.choose_block({r.block for r in others if r.block is not None}, net.host_routes())
+        else:
+            taken = {port for record in others for port in record.ports.values()}
+            ports = dict(zip(_PORT_NAMES, net.free_ports(len(_PORT_NAMES), taken), strict=True))
+        record = ClusterRecord(spec, block, ports, "starting", ProcessIdentity.of(os.getpid()))
+        state.write(record)
+        return Context(state, record)
+
+
+def _read(state: StateDir) -> ClusterRecord | None:
+    with contextlib.suppress(LocalClusterError):
+        return state.read()
+    return None
+
+
+def _keep_logs(state: StateDir) -> Path:
+    kept = state_root() / ".failed" / state.name
+    shutil.rmtree(kept, ignore_errors=True)
+    if (state.path / "log").is_dir():
+        shutil.copytree(state.path / "log", kept)
+    return kept
+
+
+def _start(context: Context, say: Say) -> None:
+    began = time.monotonic()
+
+    def step(text: str) -> None:
+        say(f"{time.monotonic() - began:5.1f} s  {text}")
+
+    spec = context.spec
+    if context.addresses:
+        _start_network(context, context.addresses)
+    controlplane.write_identities(context)
+    controlplane.write_configs(context)
+    for name in ("etcd", "kube-apiserver"):
+        controlplane.component(context, name).launch()
+    nodes = [RealNode(context, index) for index in range(spec.real_nodes)]
+    # Machines boot while the API server starts, which takes longest.
+    with ThreadPoolExecutor(1) as pool:
+        booting = pool.submit(_boot_nodes, nodes, step)
+        controlplane.wait_apiserver(context, 120)
+        step(f"API server ready at {context.server}")
+        _apply_objects(context)
+        names = ["kube-controller-manager", *(["kube-scheduler"] if spec.scheduler else [])]
+        names += ["coredns"] if spec.dns and context.addresses else []
+        for name in names:
+            controlplane.component(context, name).launch()
+        booting.result()
+    for node in nodes:
+        node.start_kube_proxy()
+        node.start_kubelet()
+    if context.addresses:
+        net.add_host_routes(context.addresses, spec.real_nodes)
+    _each(nodes, lambda node: node.wait_ready(90))
+    _wait_control_plane(context, names)
+    step(f"ready: {len(nodes)} real nodes")
+
+
+def _start_network(context: Context, addresses: Addresses) -> None:
+    process = context.process(SWITCH)
+    process.log_file.parent.mkdir(parents=True, exist_ok=True)
+    unshare = find("unshare")
+    assert unshare is not None, "checked before"
+    # A pid namespace of its own, so that DNS ends with the switch.
+    argv = [
+        str(unshare),
+        "--net",
+        "--fork",
+        "--pid",
+        "--kill-child",
+        "--",
+        str(toolchain.program("nodeinit")),
+    ]
+    child = first_child(spawn(argv, context.environment(), process.log_file), timeout_s=10)
+    if child is None:
+        raise LocalClusterError(f"the cluster's network did not start:\n{process.log_tail()}")
+    process.record(child)
+    net.connect_switch(addresses, child, context.state.path)
+
+
+def _boot_nodes(nodes: Sequence[RealNode], step: Say) -> None:
+    if not nodes:
+        return
+    archives = [images.pause(), images.busybox()]
+
+    def boot(node: RealNode) -> None:
+        node.write_configs()
+        node.switch_on()
+        for archive in archives:
+            node.import_image(archive)
+
+    _each(nodes, boot)
+    step("machines booted, images imported")
+
+
+def _apply_objects(context: Context) -> None:
+    api = context.api()
+    objects = []
+    if context.spec.dns and context.addresses:
+        objects += role_for(controlplane.DNS_USER, "vc-egpu:coredns", dns_rules())
+        objects += dns_objects(context.addresses)
+    for path, body in objects:
+        api.apply(path, body)
+    api.close()
+
+
+def _wait_control_plane(context: Context, names: Sequence[str]) -> None:
+    api = context.api()
+
+    def account_there() -> bool:
+        # Pods are refused until the controllers have made it.
+        try:
+            api.get("/api/v1/namespaces/default/serviceaccounts/default")
+        except ApiError:
+            return False
+        return True
+
+    wait_until(
+        "service account of namespace default",
+        account_there,
+        60,
+        lambda: controlplane.check_alive(context, *names),
+    )
+    api.close()
+
+
+def _each(nodes: Sequence[RealNode], work: Callable[[RealNode], None]) -> None:
+    """Do the same on every node at once; the first error is raised after all have ended."""
+    if not nodes:
+        return
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        for future in [pool.submit(work, node) for node in nodes]:
+            future.result()

@@ -1,0 +1,187 @@
+"""Where a cluster keeps its files, and which address block is whose."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from localcluster.errors import LocalClusterError
+from localcluster.procs import ManagedProcess, ProcessIdentity
+from localcluster.spec import ClusterSpec
+
+Phase = Literal["starting", "up", "stopping"]
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
+_LONGEST_SOCKET = 100  # sun_path holds 108 bytes
+
+
+def state_root() -> Path:
+    """Folder of all clusters of this user."""
+    default = Path.home() / ".local" / "state" / "vc-egpu"
+    return Path(os.environ.get("VC_EGPU_STATE") or default).resolve()
+
+
+def cache_root() -> Path:
+    """Folder of what is built once."""
+    default = Path.home() / ".cache" / "vc-egpu"
+    return Path(os.environ.get("VC_EGPU_CACHE") or default).resolve()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on ``path``; it falls with the process whatever happens."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """What is known of a cluster without asking it. ``block`` is the second byte of its 10.x.0.0/16."""
+
+    spec: ClusterSpec
+    block: int | None
+    ports: dict[str, int]
+    phase: Phase
+    owner: ProcessIdentity | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that ``from_json`` reads back."""
+        owner = self.owner
+        return {
+            "version": 1,
+            "spec": self.spec.to_json(),
+            "block": self.block,
+            "ports": self.ports,
+            "phase": self.phase,
+            "owner": {"pid": owner.pid, "start_ticks": owner.start_ticks, "boot_id": owner.boot_id}
+            if owner
+            else None,
+        }
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> ClusterRecord:
+        """Read what ``to_json`` wrote."""
+        owner = raw.get("owner")
+        return cls(
+            spec=ClusterSpec.from_json(raw["spec"]),
+            block=raw["block"],
+            ports=dict(raw["ports"]),
+            phase=raw["phase"],
+            owner=ProcessIdentity(**owner) if owner else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StateDir:
+    """The files of one cluster."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, name: str) -> StateDir:
+        """State folder of the cluster ``name``; it need not exist."""
+        return cls(state_root() / name)
+
+    @property
+    def name(self) -> str:
+        """The cluster's name."""
+        return self.path.name
+
+    @property
+    def unique_id(self) -> str:
+        """Name that no cluster of another user or state root has: for control groups."""
+        return f"{self.name}-{hashlib.sha256(str(self.path).encode()).hexdigest()[:8]}"
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys."""
+        return self.path / "pki"
+
+    @property
+    def config(self) -> Path:
+        """Rendered configuration and kubeconfigs of the components."""
+        return self.path / "config"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.path / "kubeconfig"
+
+    @property
+    def audit_log(self) -> Path:
+        """JSON lines of the API server's audit log."""
+        return self.path / "audit.log"
+
+    @property
+    def pids(self) -> Path:
+        """Pid files."""
+        return self.path / "pids"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held while the cluster is started or stopped."""
+        return self.path.parent / f".{self.name}.lock"
+
+    def node_dir(self, node: str) -> Path:
+        """The files of one real node."""
+        return self.path / "nodes" / node
+
+    def process(self, name: str) -> ManagedProcess:
+        """The managed process ``name`` (``kubelet@node-0`` and the like)."""
+        return ManagedProcess(name, self.pids / f"{name}.json", self.path / "log" / f"{name}.log")
+
+    def processes(self) -> list[ManagedProcess]:
+        """All processes with a pid file, running or not."""
+        return [self.process(path.stem) for path in sorted(self.pids.glob("*.json"))]
+
+    def read(self) -> ClusterRecord | None:
+        """The cluster's record; None where there is no such cluster."""
+        try:
+            raw = json.loads((self.path / "cluster.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise LocalClusterError(f"{self.path}/cluster.json is damaged: {error}") from error
+        return ClusterRecord.from_json(raw)
+
+    def write(self, record: ClusterRecord) -> None:
+        """Write the record, whole or not at all."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        fresh = self.path / "cluster.json.tmp"
+        fresh.write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")
+        fresh.rename(self.path / "cluster.json")
+
+    def check_path(self, spec: ClusterSpec) -> None:
+        """Refuse a folder whose name mount options cannot hold, or so deep that sockets cannot be named."""
+        if not _PLAIN.fullmatch(str(self.path)):
+            raise LocalClusterError(f"state folder {self.path}: only letters, digits and / . _ - can be used")
+        for node in spec.real_node_names[-1:]:
+            socket = self.node_dir(node) / "kubelet/pod-resources/kubelet.sock"
+            if len(str(socket)) > _LONGEST_SOCKET:
+                raise LocalClusterError(
+                    f"{socket} has {len(str(socket))} characters, a socket's path may have {_LONGEST_SOCKET}: "
+                    "set VC_EGPU_STATE to a shorter folder"
+                )
+
+
+def all_clusters() -> list[StateDir]:
+    """State folders that exist, damaged ones included."""
+    root = state_root()
+    if not root.is_dir():
+        return []
+    return [
+        StateDir(path) for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")
+    ]

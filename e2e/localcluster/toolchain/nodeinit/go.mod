@@ -1,0 +1,3 @@
+module toolchain/nodeinit
+
+go 1.26.0
