@@ -104,6 +104,11 @@ SCHEDULER_VOLCANO: Final = "volcano"
 SCHEDULER_DEFAULT: Final = "default-scheduler"
 
 # --- node agent ------------------------------------------------------------------------------
+MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"
+"""Node label ``model.egpu.volcano.sh/<model>``: number of cards of that model."""
+NVIDIA_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+NVIDIA_COUNT_LABEL: Final = "nvidia.com/gpu.count"
+NVIDIA_PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 CDI_KIND: Final = f"{DOMAIN}/vgpu"
 """CDI vendor/class; a device's full name is ``egpu.volcano.sh/vgpu=<name>``."""
 ENV_CARDS: Final = "EGPU_CARDS"
