@@ -1,0 +1,204 @@
+"""Build the product image as an OCI archive: ``python -m image.build [--output FILE] [--rebuild]``.
+
+The image's name is read from ``manifests/base/kustomization.yaml``, the one place where it is set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from localcluster.errors import LocalClusterError
+from localcluster.oci import ImageConfig, Text, build_image
+from localcluster.state import cache_root, locked
+from localcluster.toolchain import Say
+
+from image import base
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KUSTOMIZATION = Path("manifests/base/kustomization.yaml")
+IMAGE_PLACEHOLDER = "vc-egpu"
+"""The name that the manifests use; kustomize replaces it."""
+
+_SITE_PACKAGES = "/usr/local/lib/python3.11/dist-packages"
+_PLATFORMS = tuple(f"manylinux{version}_x86_64" for version in ("_2_34", "_2_28", "_2_17", "2014"))
+_PRUNED = (
+    "bin", "kubernetes/aio", "kubernetes/docs", "numpy/f2py", "numpy/distutils", "**/tests", "**/*.pyi",
+    "**/direct_url.json",
+)  # fmt: skip
+"""What no process of ours imports; a test imports every module of ours from the finished tree."""
+_RECIPE = f"{_PLATFORMS} {_PRUNED} 4"
+_PACKAGES_IMAGE = "vc-egpu.local/packages:1"
+_SCRIPT = """#!/usr/bin/python3 -I
+import sys
+
+from {module} import main
+
+sys.exit(main())
+"""
+_SOURCES = {"vc_egpu": Path("vc-egpu/vc_egpu"), "vc_egpu_node": Path("device-plugin/vc_egpu_node")}
+_SOURCE_SUFFIXES = {".py", ".yaml", ".json", ".typed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An archive on disk."""
+
+    archive: Path
+    name: str
+    size_mib: int
+    seconds: float
+
+
+def image_name(repository: Path = REPOSITORY) -> str:
+    """``<name>:<tag>`` as kustomize will put it into the manifests."""
+    document = yaml.safe_load((repository / KUSTOMIZATION).read_text(encoding="utf-8"))
+    for entry in document.get("images", []):
+        if entry.get("name") == IMAGE_PLACEHOLDER:
+            return f"{entry['newName']}:{entry['newTag']}"
+    raise LocalClusterError(f"{KUSTOMIZATION}: images has no entry named {IMAGE_PLACEHOLDER!r}")
+
+
+def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Built:
+    """Build what is not cached yet, write the archive, and say where it is."""
+    started = time.monotonic()
+    cache = cache_root() / "image"
+    cache.mkdir(parents=True, exist_ok=True)
+    name = image_name()
+    with locked(cache / "lock"):
+        if rebuild:
+            shutil.rmtree(cache, ignore_errors=True)
+            cache.mkdir()
+        packages = _packages_image(cache, base.image(say), say)
+        with tempfile.TemporaryDirectory(prefix="vc-egpu-product-") as work:
+            archive = build_image(
+                packages,
+                name,
+                dirs={_SITE_PACKAGES: _product(Path(work))},
+                files={
+                    "/usr/local/bin/vc-egpu": Text(_SCRIPT.format(module="vc_egpu.cli.main"), 0o755),
+                    "/usr/local/bin/kubectl-egpu": Text(_SCRIPT.format(module="vc_egpu.cli.kubectl"), 0o755),
+                },
+                config=_CONFIG,
+            )
+        _forget_old(archive)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(archive, output)
+    size_mib = archive.stat().st_size >> 20
+    return Built(output or archive, name, size_mib, time.monotonic() - started)
+
+
+_CONFIG = ImageConfig(
+    entrypoint=("/usr/local/bin/vc-egpu",),
+    env={"PATH": "/usr/local/bin:/usr/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"},
+    user=f"{base.USER_ID}:{base.USER_ID}",
+    working_dir="/",
+)
+
+
+def _packages_image(cache: Path, below: Path, say: Say) -> Path:
+    lock = REPOSITORY / "requirements.lock"
+    tree = cache / f"packages-{_hash(lock.read_text(encoding='utf-8'), _RECIPE)}"
+    if not tree.exists():
+        say("image: the locked Python packages (about 30 s)")
+        with tempfile.TemporaryDirectory(prefix=".packages-", dir=cache) as work:
+            fresh = Path(work) / "packages"
+            _install(lock, fresh)
+            _prune(fresh)
+            _compile(fresh)
+            fresh.rename(tree)
+    return build_image(below, _PACKAGES_IMAGE, dirs={_SITE_PACKAGES: tree})
+
+
+def _product(tree: Path) -> Path:
+    for package, source in _SOURCES.items():
+        for path in _source_files(REPOSITORY / source):
+            target = tree / package / path.relative_to(REPOSITORY / source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    _compile(tree)
+    return tree
+
+
+def _source_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix in _SOURCE_SUFFIXES and "__pycache__" not in path.parts
+    )
+
+
+def _install(lock: Path, tree: Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-compile", "--no-deps", "--require-hashes", "--only-binary=:all:"]
+    command += ["--python-version", "3.11", "--implementation", "cp", "--abi", "cp311", "--abi", "abi3"]
+    command += ["--abi", "none", *(f"--platform={platform}" for platform in _PLATFORMS)]
+    command += ["--target", str(tree), "-r", str(lock)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LocalClusterError(f"pip could not install requirements.lock: {result.stderr.strip()[-800:]}")
+
+
+def _prune(tree: Path) -> None:
+    for pattern in _PRUNED:
+        for path in list(tree.glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _compile(tree: Path) -> None:
+    if sys.version_info[:2] == base.PYTHON:
+        base.compile_tree(tree, _SITE_PACKAGES)
+
+
+def _forget_old(archive: Path) -> None:
+    """Archives of earlier sources, a quarter of a GiB each; nobody asks for them again."""
+    stem = archive.name.rpartition("-")[0]
+    for path in archive.parent.glob(f"{stem}-*.tar"):
+        if path != archive:
+            path.unlink(missing_ok=True)
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Build, and print one JSON object about it as the last line."""
+    parser = argparse.ArgumentParser(prog="image.build", description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, help="copy the archive there")
+    parser.add_argument("--rebuild", action="store_true", help="take nothing from the cache")
+    options = parser.parse_args(argv)
+    try:
+        built = build(lambda line: print(f"==> {line}", flush=True), options.output, rebuild=options.rebuild)
+    except LocalClusterError as error:
+        print(f"image: {error}", file=sys.stderr)
+        return 1
+    print(f"image {built.name}: {built.size_mib} MiB in {built.seconds:.1f} s, {built.archive}")
+    print(
+        json.dumps(
+            {
+                "image": built.name,
+                "archive": str(built.archive),
+                "size_mib": built.size_mib,
+                "seconds": round(built.seconds, 1),
+            }
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
