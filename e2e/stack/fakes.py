@@ -1,0 +1,44 @@
+"""GPUs without hardware: inventories of simulated (kwok) nodes.
+
+Real nodes get theirs from the node agent, which reads the fake NVML library; a kwok node has no agent, so
+its inventory is written on it as an agent would have written it.
+"""
+
+from typing import Any, Final
+
+from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.names import NODE_CARDS, cores_total_resource, memory_total_resource, shared_resource
+
+H20_MEMORY_MIB: Final = 98304
+SHARERS: Final = 100
+
+
+def inventory(node: str, cards: int, model: str = "h20", memory_mib: int = H20_MEMORY_MIB) -> NodeCards:
+    """What the agent of a node with ``cards`` healthy cards of one model reports."""
+    return NodeCards(
+        agent_version="simulated",
+        driver_version="570.0",
+        cards=tuple(
+            NodeCard(uuid=f"GPU-{node}-{i}", index=i, model=model, memory_mib=memory_mib)
+            for i in range(cards)
+        ),
+    )
+
+
+def offered(cards: int, model: str = "h20", memory_mib: int = H20_MEMORY_MIB) -> dict[str, str]:
+    """Allocatable of such a node: slots and the two counters."""
+    return {
+        shared_resource(model): str(cards * SHARERS),
+        memory_total_resource(model): str(cards * SHARERS * memory_mib),
+        cores_total_resource(model): str(cards * SHARERS * 100),
+    }
+
+
+def decorate(node: dict[str, Any], cards: int, model: str = "h20") -> dict[str, Any]:
+    """Put fake cards on a Node object before it is created; returns the same object."""
+    name = node["metadata"]["name"]
+    node["metadata"].setdefault("annotations", {})[NODE_CARDS] = inventory(name, cards, model).encode()
+    status = node.setdefault("status", {})
+    for field in ("capacity", "allocatable"):
+        status.setdefault(field, {}).update(offered(cards, model))
+    return node

@@ -1,0 +1,151 @@
+"""Waiting, applying and reading, for tests that tell a story on a real cluster."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+import yaml
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import Gone, Temporary
+from vc_egpu.kube.resources import PODS, Resource
+
+Json = dict[str, Any]
+T = TypeVar("T")
+_SLICE_S = 5.0
+"""A watch is opened again at least this often, so that a deadline is noticed."""
+
+
+class StoryError(AssertionError):
+    """What should have happened did not; the text says what was seen instead."""
+
+
+@dataclass(frozen=True)
+class Kit:
+    """One administrator's view of one cluster."""
+
+    api: ApiConnection
+    kubectl: Callable[..., Any]
+    """``LocalCluster.kubectl``."""
+
+    def until(
+        self,
+        what: str,
+        resource: Resource,
+        check: Callable[[dict[str, Json]], T | None],
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> T:
+        """Watch objects until ``check`` (name to object) returns something true; returns it.
+
+        Raises :class:`StoryError` with the last state when ``timeout_s`` passes.
+        """
+        deadline = time.monotonic() + timeout_s
+        objects: dict[str, Json] = {}
+        while time.monotonic() < deadline:
+            try:
+                for objects in self._states(resource, namespace, label_selector, deadline):
+                    found = check(objects)
+                    if found:
+                        return found
+            except (Gone, Temporary):
+                continue
+        raise StoryError(f"{what}: not within {timeout_s:.0f} s; last seen: {_brief(objects)}")
+
+    def _states(
+        self, resource: Resource, namespace: str | None, label_selector: str | None, deadline: float
+    ) -> Iterable[dict[str, Json]]:
+        listed = self.api.list(resource, namespace, label_selector=label_selector)
+        objects = {_key(item, namespace): item for item in listed.items}
+        yield objects
+        remaining_s = max(1.0, min(_SLICE_S, deadline - time.monotonic()))
+        query: dict[str, str | int | bool | None] = {
+            "watch": True,
+            "resourceVersion": listed.resource_version,
+            "labelSelector": label_selector,
+            "timeoutSeconds": int(remaining_s),
+        }
+        stream = self.api.stream(resource.path(namespace), query, idle_timeout_s=remaining_s + 5)
+        try:
+            for line in stream.lines():
+                event = _event(line)
+                if event["type"] == "ERROR":
+                    return
+                key = _key(event["object"], namespace)
+                if event["type"] == "DELETED":
+                    objects.pop(key, None)
+                else:
+                    objects[key] = event["object"]
+                yield objects
+        finally:
+            stream.close()
+
+    def pods_until(
+        self, what: str, namespace: str, check: Callable[[dict[str, Json]], T | None], timeout_s: float = 60.0
+    ) -> T:
+        """:meth:`until` on the pods of one namespace."""
+        return self.until(what, PODS, check, namespace=namespace, timeout_s=timeout_s)
+
+    def apply(self, *documents: Json | Path | str) -> str:
+        """``kubectl apply`` of documents, YAML texts or files; what kubectl printed."""
+        texts = [_text(document) for document in documents]
+        done = self.kubectl("apply", "-f", "-", input="\n---\n".join(texts))
+        return str(done.stdout)
+
+    def refused(self, document: Json | str) -> str:
+        """Apply what must be refused; returns the refusal. Raises :class:`StoryError` if it was taken."""
+        done = self.kubectl("apply", "-f", "-", input=_text(document), check=False)
+        if done.returncode == 0:
+            raise StoryError(f"was accepted but should have been refused: {_text(document)}")
+        return str(done.stderr)
+
+
+def phase(pod: Json) -> str:
+    """A pod's phase."""
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def running(pods: dict[str, Json], prefix: str = "") -> list[str]:
+    """Names of running pods that are not on their way out."""
+    return [
+        name
+        for name, pod in pods.items()
+        if name.startswith(prefix)
+        and phase(pod) == "Running"
+        and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+def condition(obj: Json, kind: str) -> Json | None:
+    """One condition of an object's status, or None."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind), None)
+
+
+def _text(document: Json | Path | str) -> str:
+    if isinstance(document, Path):
+        return document.read_text()
+    return document if isinstance(document, str) else yaml.safe_dump(document)
+
+
+def _key(obj: Json, namespace: str | None) -> str:
+    metadata = obj["metadata"]
+    name = str(metadata["name"])
+    return name if namespace or "namespace" not in metadata else f"{metadata['namespace']}/{name}"
+
+
+def _event(line: bytes) -> Json:
+    event: Json = orjson.loads(line)
+    return event
+
+
+def _brief(objects: dict[str, Json]) -> str:
+    return "; ".join(
+        f"{name}: {phase(obj)} {[c.get('reason') for c in (obj.get('status') or {}).get('conditions') or ()]}"
+        for name, obj in sorted(objects.items())[:12]
+    )
+
