@@ -262,8 +262,6 @@ def _start(context: Context, say: Say) -> None:
     for node in nodes:
         node.start_kube_proxy()
         node.start_kubelet()
-    if context.addresses:
-        net.add_host_routes(context.addresses, spec.real_nodes)
     _each(nodes, lambda node: node.wait_ready(90))
     _wait_control_plane(context, names)
     step(f"ready: {len(nodes)} real nodes")
@@ -289,6 +287,7 @@ def _start_network(context: Context, addresses: Addresses) -> None:
         raise LocalClusterError(f"the cluster's network did not start:\n{process.log_tail()}")
     process.record(child)
     net.connect_switch(addresses, child, context.state.path)
+    net.add_routes(addresses, context.spec.real_nodes, child)
 
 
 def _boot_nodes(nodes: Sequence[RealNode], step: Say) -> None:

@@ -172,10 +172,15 @@ def connect_node(addresses: Addresses, index: int, count: int, switch_pid: int, 
     )
 
 
-def add_host_routes(addresses: Addresses, count: int) -> None:
-    """Lead this machine to the pods of ``count`` nodes, and to Services through the first node."""
+def add_routes(addresses: Addresses, count: int, switch_pid: int) -> None:
+    """Lead this machine and the switch to the pods of ``count`` nodes, and this machine to Services.
+
+    Services are reached through the first node.
+    """
     lines = [f"route replace {addresses.node_pods(i)} via {addresses.node(i)}" for i in range(count)]
     _batch([*lines, f"route replace {addresses.services} via {addresses.node(0)}"])
+    # This machine forwards nothing, so the switch has to know the way itself.
+    _batch(lines, Entered(switch_pid, _NET_ONLY))
 
 
 def interface_owner(addresses: Addresses) -> str | None:
