@@ -93,12 +93,12 @@ class Kit:
     def apply(self, *documents: Json | Path | str) -> str:
         """``kubectl apply`` of documents, YAML texts or files; what kubectl printed."""
         texts = [_text(document) for document in documents]
-        done = self.kubectl("apply", "-f", "-", input="\n---\n".join(texts))
+        done = self.kubectl("apply", "-f", "-", text_in="\n---\n".join(texts))
         return str(done.stdout)
 
     def refused(self, document: Json | str) -> str:
         """Apply what must be refused; returns the refusal. Raises :class:`StoryError` if it was taken."""
-        done = self.kubectl("apply", "-f", "-", input=_text(document), check=False)
+        done = self.kubectl("apply", "-f", "-", text_in=_text(document), check=False)
         if done.returncode == 0:
             raise StoryError(f"was accepted but should have been refused: {_text(document)}")
         return str(done.stderr)

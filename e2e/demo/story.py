@@ -1,0 +1,196 @@
+"""The steps (a) to (h). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
+cluster does not do what the step says."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stack.kit import Json, Kit, StoryError, condition, phase, running
+from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
+from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
+
+from demo.screen import Screen
+
+YAML = Path(__file__).parent / "yaml"
+NAMESPACE = "demo"
+ADMISSION_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """The cluster, the screen, and the steps in order."""
+
+    kit: Kit
+    screen: Screen
+    cards_table: Callable[[], str]
+    """``kubectl egpu cards``."""
+
+    def tell(self) -> None:
+        """All steps."""
+        self.tenants()
+        self.training()
+        self.over_the_cap()
+        self.all_or_nothing()
+        self.colocation()
+        self.preemption()
+        self.comeback()
+        self.inside()
+
+    # --- the steps -----------------------------------------------------------------------------------
+
+    def tenants(self) -> None:
+        """(a) Two tenants with caps."""
+        self.screen.step("a", "two tenants: research may hold 6 shares of h20, serving 4")
+        self.kit.apply(YAML / "tenants.yaml")
+        self.screen.fact("queues demo-research (cap 6) and demo-serving (cap 4) are open")
+
+    def training(self) -> None:
+        """(b) Low-priority training shares cards."""
+        self.screen.step("b", "research trains: gangs of 4 and 2, low priority, 60 GiB of a card per member")
+        self._submit("train-a")
+        self._all_run("train-a", 4)
+        self._submit("train-b")
+        self._all_run("train-b", 2)
+        self.screen.fact("all 4 members of train-a and both of train-b run, each on a card of its own")
+        self._show()
+
+    def over_the_cap(self) -> None:
+        """(c) Fits the cap, not what is left of it."""
+        self.screen.step("c", "research submits train-c, a gang of 3: below its cap of 6, but nothing is left")
+        self._submit("train-c")
+        self.screen.fact(f"train-c waits: {self._waits('train-c', 'WaitingForQuota')}")
+
+    def all_or_nothing(self) -> None:
+        """(d) Only some members would find cards, so none starts."""
+        self.screen.step("d", "serving submits render, a gang of 3 whole cards; only 2 cards are free")
+        self._submit("render")
+        self.screen.fact(f"render waits: {self._waits('render', 'WaitingForCards')}")
+        pods = self._pods("render")
+        if len(pods) != 3 or any(pod["spec"].get("nodeName") for pod in pods.values()):
+            raise StoryError(f"render has {len(pods)} pods, of which some have a node")
+        self.screen.fact("none of its 3 members has a node")
+        self.kit.kubectl("delete", "vcjob", "render", "-n", NAMESPACE, "--wait=true")
+
+    def colocation(self) -> None:
+        """(e) High-priority inference joins training on its cards."""
+        self.screen.step("e", "serving starts infer-a: 3 members, high priority, 30 GiB, 100 cores")
+        before = self._uids("train-a") | self._uids("train-b")
+        self._submit("infer-a")
+        self._all_run("infer-a", 3)
+        shared = self._cards_of("infer-a") & (self._cards_of("train-a") | self._cards_of("train-b"))
+        if not shared:
+            raise StoryError("no card is shared by inference and training")
+        self._unharmed(before, "train-a", "train-b")
+        self.screen.fact(f"infer-a runs; {len(shared)} of its cards it shares with training; nobody died")
+        self._show()
+
+    def preemption(self) -> None:
+        """(f) Inference that needs memory evicts one gang whole, and only that one."""
+        self.screen.step("f", "serving starts infer-b: 80 GiB, more than any card has left; a gang must go")
+        before = self._uids("train-a") | self._uids("infer-a")
+        old = self._uids("train-b")
+        self._submit("infer-b")
+        self._all_run("infer-b", 1)
+        left = old & self._uids("train-b")
+        if left:
+            raise StoryError(f"train-b should have gone as a whole, still there: {sorted(left)}")
+        self._unharmed(before, "train-a", "infer-a")
+        self.screen.fact("train-b was evicted, both members; train-a and infer-a run on untouched")
+        why = self._waits("train-b", "WaitingForCards", "WaitingForQuota")
+        self.screen.fact(f"train-b waits again: {why}")
+        self._show()
+
+    def comeback(self) -> None:
+        """(g) Training comes back by itself, without having used up a try."""
+        self.screen.step("g", "infer-b ends; train-b comes back by itself")
+        self.kit.kubectl("exec", "-n", NAMESPACE, "infer-b-worker-0", "--", "touch", "/tmp/done")
+        self._all_run("train-b", 2)
+        job = self.kit.api.get(VOLCANO_JOBS, "train-b", NAMESPACE)
+        retries = int((job.get("status") or {}).get("retryCount") or 0)
+        if retries:
+            raise StoryError(f"the eviction was counted as a failed try: retryCount {retries}")
+        self.screen.fact("both members of train-b run again; retryCount is 0")
+        self._show()
+
+    def inside(self) -> None:
+        """(h) What each container sees of its cards."""
+        self.screen.step("h", "what the containers themselves see")
+        for name, pod in sorted(self._pods().items()):
+            if phase(pod) != "Running":
+                continue
+            seen = self._inside(name, "EGPU_CARDS")
+            granted = Cards.decode(pod["metadata"]["annotations"][CARDS])
+            wanted = [share.model_dump(by_alias=True) for share in granted.containers["main"]]
+            if json.loads(seen) != wanted:
+                raise StoryError(f"{name} sees {seen}, but was granted {wanted}")
+            self.screen.plain(f"{name:<18} EGPU_CARDS={seen}")
+        void = self._inside("train-a-worker-0", "NVIDIA_VISIBLE_DEVICES")
+        if void != "void":
+            raise StoryError(f"NVIDIA_VISIBLE_DEVICES is {void!r}, should be 'void'")
+        self.screen.fact("every container reports exactly the cards it was granted (enforcement comes later)")
+
+    # --- what the steps are made of ------------------------------------------------------------------
+
+    def _submit(self, job: str) -> None:
+        self.kit.apply(YAML / f"{job}.yaml")
+
+    def _show(self) -> None:
+        self.screen.plain(self.cards_table())
+
+    def _pods(self, job: str | None = None) -> dict[str, Json]:
+        listed = self.kit.api.list(
+            PODS, NAMESPACE, label_selector=f"{JOB_NAME}={job}" if job else None
+        )
+        return {pod["metadata"]["name"]: pod for pod in listed.items}
+
+    def _inside(self, pod: str, variable: str) -> str:
+        """A variable as the container itself sees it."""
+        done = self.kit.kubectl("exec", "-n", NAMESPACE, pod, "--", "printenv", variable)
+        return str(done.stdout).strip()
+
+    def _uids(self, job: str) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self._pods(job).values()}
+
+    def _unharmed(self, before: set[str], *jobs: str) -> None:
+        pods = [pod for job in jobs for pod in self._pods(job).values()]
+        now = {pod["metadata"]["uid"] for pod in pods if phase(pod) == "Running"}
+        if before - now:
+            raise StoryError(f"pods of {', '.join(jobs)} died: {sorted(before - now)}")
+
+    def _all_run(self, job: str, members: int) -> None:
+        def check(pods: dict[str, Json]) -> bool:
+            return len(running(pods, f"{job}-")) == members
+
+        self.kit.pods_until(
+            f"{members} members of {job} run", NAMESPACE, check, timeout_s=ADMISSION_TIMEOUT_S
+        )
+
+    def _waits(self, job: str, *reasons: str) -> str:
+        """The sentence with which ``job`` waits; its PodGroup must give one of these reasons."""
+
+        def check(groups: dict[str, Json]) -> str | None:
+            for name, group in groups.items():
+                admitted = condition(group, CONDITION_ADMITTED)
+                if name.startswith(f"{job}-") and admitted and admitted["status"] != "True":
+                    return _sentence(admitted, reasons)
+            return None
+
+        return self.kit.until(
+            f"{job} waits for one of {', '.join(reasons)}", POD_GROUPS, check, namespace=NAMESPACE
+        )
+
+    def _cards_of(self, job: str) -> set[str]:
+        return {
+            share.uuid
+            for pod in self._pods(job).values()
+            for shares in Cards.decode(pod["metadata"]["annotations"][CARDS]).containers.values()
+            for share in shares
+        }
+
+
+def _sentence(admitted: Json, reasons: Sequence[str]) -> str | None:
+    if admitted["reason"] not in reasons:
+        return None
+    return f"{admitted['reason']}: {admitted['message']}"
