@@ -1,6 +1,6 @@
 """Build the product image as an OCI archive: ``python -m image.build [--output FILE] [--rebuild]``.
 
-The image's name is read from ``manifests/base/kustomization.yaml``, the one place where it is set.
+The image's name is read from ``manifests/components/release/kustomization.yaml``, the one place where it is set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from localcluster.toolchain import Say
 from image import base
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KUSTOMIZATION = Path("manifests/base/kustomization.yaml")
+KUSTOMIZATION = Path("manifests/components/release/kustomization.yaml")
 IMAGE_PLACEHOLDER = "vc-egpu"
 """The name that the manifests use; kustomize replaces it."""
 
