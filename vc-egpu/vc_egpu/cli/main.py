@@ -1,0 +1,53 @@
+"""``vc-egpu PROCESS [flags]``: the one entry point of the product image.
+
+Each process has a ``main(argv) -> int`` of its own and reads its own flags; it is imported only when it is
+the one to run, so that an image without, say, GPU libraries still runs the others.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from vc_egpu import __version__
+
+EXIT_USAGE: Final = 2
+
+PROCESSES: Final = {
+    "admission": ("vc_egpu.admission.main", "decides which gangs get which cards, and makes room for them"),
+    "webhook": ("vc_egpu.webhook.main", "completes and refuses Jobs, pods, Queues and Commands at the door"),
+    "jobs": ("vc_egpu.jobs.main", "runs Volcano Jobs on clusters without Volcano"),
+    "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
+    "kubectl": ("vc_egpu.cli.kubectl", "kubectl egpu: cards, why, queues, doctor, stop-admitting"),
+}
+
+
+def usage() -> str:
+    """What ``--help`` prints."""
+    lines = ["usage: vc-egpu PROCESS [flags]     (vc-egpu PROCESS --help lists its flags)", ""]
+    lines += [f"  {name:<12} {about}" for name, (_, about) in PROCESSES.items()]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Dispatch to the process that the first argument names; returns its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    match arguments:
+        case ["-h" | "--help" | "help"]:
+            print(usage())
+            return 0
+        case ["-V" | "--version" | "version"]:
+            print(f"vc-egpu {__version__}")
+            return 0
+        case [name, *rest] if name in PROCESSES:
+            run: Callable[[list[str]], int] = importlib.import_module(PROCESSES[name][0]).main
+            return run(rest)
+        case [name, *_]:
+            print(f"vc-egpu: there is no process {name!r}\n\n{usage()}", file=sys.stderr)
+        case _:
+            print(usage(), file=sys.stderr)
+    return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
