@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,8 @@ from localcluster.api import Api, ApiError, wait_until
 from localcluster.context import Context
 from localcluster.controlplane import SWITCH, Component
 from localcluster.errors import LocalClusterError
+from localcluster.kwok import NodeTemplate, create_nodes, default_template
+from localcluster.kwok import rules as kwok_rules
 from localcluster.net import Addresses
 from localcluster.node import RealNode
 from localcluster.packages import find
@@ -176,6 +179,18 @@ class LocalCluster:
         """Import an OCI archive into every real node, at once."""
         _each(self.nodes, lambda node: node.import_image(archive))
 
+    def add_kwok_nodes(
+        self, count: int, template: NodeTemplate = default_template, prefix: str = "kwok-", first: int = 0
+    ) -> list[str]:
+        """Add simulated nodes ``<prefix><first>`` and so on; ``template(index, name)`` says what each has."""
+        kwok = self.component("kwok")
+        if kwok.pid is None:
+            start_kwok(self._context)
+        api = self.api()
+        names = create_nodes(api, count, template, prefix, first)
+        api.close()
+        return names
+
     def run_process(
         self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
     ) -> ManagedProcess:
@@ -264,7 +279,10 @@ def _start(context: Context, say: Say) -> None:
         node.start_kubelet()
     _each(nodes, lambda node: node.wait_ready(90))
     _wait_control_plane(context, names)
-    step(f"ready: {len(nodes)} real nodes")
+    if spec.kwok_nodes:
+        start_kwok(context)
+        create_nodes(context.api(), spec.kwok_nodes, default_template, "kwok-")
+    step(f"ready: {len(nodes)} real nodes, {spec.kwok_nodes} simulated ones")
 
 
 def _start_network(context: Context, addresses: Addresses) -> None:
@@ -288,6 +306,29 @@ def _start_network(context: Context, addresses: Addresses) -> None:
     process.record(child)
     net.connect_switch(addresses, child, context.state.path)
     net.add_routes(addresses, context.spec.real_nodes, child)
+
+
+def start_kwok(context: Context) -> None:
+    """Start kwok, with the rights that it needs."""
+    api = context.api()
+    for path, body in role_for(controlplane.KWOK_USER, "vc-egpu:kwok", kwok_rules()):
+        api.apply(path, body)
+    api.close()
+    component = controlplane.component(context, "kwok")
+    component.launch()
+    # Not that it would be needed for Ready: a wrong configuration shall show here, not in a test.
+    wait_until(
+        "kwok healthy", lambda: _healthy(context), 30, lambda: controlplane.check_alive(context, "kwok")
+    )
+
+
+def _healthy(context: Context) -> bool:
+    port = context.record.ports.get("kwok", controlplane.KWOK_PORT)
+    try:
+        with urllib.request.urlopen(f"http://{context.host_ip}:{port}/healthz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _boot_nodes(nodes: Sequence[RealNode], step: Say) -> None:

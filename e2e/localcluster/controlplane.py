@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localcluster import toolchain
+from localcluster import kwok, toolchain
 from localcluster.api import wait_until
 from localcluster.context import Context
 from localcluster.errors import LocalClusterError
@@ -16,6 +16,7 @@ from localcluster.render import audit_policy, corefile, to_yaml
 
 DNS_USER = "system:vc-egpu:coredns"
 KWOK_USER = "system:vc-egpu:kwok"
+KWOK_PORT = 10247
 SWITCH = "switch"
 STOP_ORDER = ("kwok", "coredns", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 """Who leaves first when a cluster goes down."""
@@ -176,8 +177,8 @@ def kwok_argv(context: Context) -> list[str]:
         f"--config={context.state.config}/kwok.yaml",
         "--manage-all-nodes=false",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-lease-duration-seconds=40",
-        f"--server-address={context.host_ip}:{context.record.ports.get('kwok', 10247)}",
+        f"--server-address={context.host_ip}:{context.record.ports.get('kwok', KWOK_PORT)}",
+        "--v=WARN",
         *context.spec.args_for("kwok"),
     ]
 
@@ -197,6 +198,8 @@ def write_configs(context: Context) -> None:
     config = context.state.config
     config.mkdir(parents=True, exist_ok=True)
     (config / "kube-scheduler.yaml").write_text(to_yaml(scheduler_config(context)))
+    documents = "---\n".join(to_yaml(document) for document in kwok.configuration())
+    (config / "kwok.yaml").write_text(documents)
     if context.spec.audit:
         (config / "audit-policy.yaml").write_text(to_yaml(audit_policy(context.spec.audit_level)))
     if context.addresses:

@@ -94,9 +94,9 @@ class Machine:
                 )
         sysctls = self.folder / "sysctl"
         for key, value in _SHADOWED_SYSCTLS.items():
-            path = sysctls / key.replace("/", ".")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{value}\n")
+            file = sysctls / key.replace("/", ".")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{value}\n")
         (sysctls / "boot_id").write_text(f"{uuid.uuid4()}\n")
         machine_id = self.folder / "machine-id"
         if not machine_id.exists():
@@ -139,8 +139,8 @@ def boot_script(name: str, folder: Path, init: Path) -> str:
         lines.append(f"mkdir -p {target}")
         lines.append(f"mount --bind {quote(str(folder / source))} {target}")
     for key in _SHADOWED_SYSCTLS:
-        source = folder / "sysctl" / key.replace("/", ".")
-        lines.append(f"[ ! -e /proc/sys/{key} ] || mount --bind {quote(str(source))} /proc/sys/{key}")
+        shadow = folder / "sysctl" / key.replace("/", ".")
+        lines.append(f"[ ! -e /proc/sys/{key} ] || mount --bind {quote(str(shadow))} /proc/sys/{key}")
     lines += [
         f"mount --bind {quote(str(folder / 'sysctl' / 'boot_id'))} /proc/sys/kernel/random/boot_id",
         f"[ ! -e /etc/machine-id ] || mount --bind {quote(str(folder / 'machine-id'))} /etc/machine-id",

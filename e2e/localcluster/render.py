@@ -155,20 +155,22 @@ def kube_proxy_config(addresses: Addresses, index: int, node: str, kubeconfig: P
 def corefile(addresses: Addresses, kubeconfig: Path) -> str:
     """CoreDNS: the cluster's names, and a quick no for all others (nodes have no way out)."""
     return f"""\
-.:53 {{
+cluster.local:53 in-addr.arpa:53 {{
     bind {addresses.switch}
     errors
     ready {addresses.switch}:8181
     kubernetes cluster.local in-addr.arpa {{
         kubeconfig {kubeconfig}
         pods verified
-        fallthrough in-addr.arpa
         ttl 5
     }}
+    cache 5
+}}
+.:53 {{
+    bind {addresses.switch}
     template ANY ANY . {{
         rcode NXDOMAIN
     }}
-    cache 5
 }}
 """
 

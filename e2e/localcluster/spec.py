@@ -38,7 +38,7 @@ class ClusterSpec:
     name ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kwok", "etcd").
     """
 
-    name: str = "dev"
+    name: str = "local"
     real_nodes: int = 2
     kwok_nodes: int = 0
     services: bool = True
