@@ -58,7 +58,7 @@ class Story:
 
     def over_the_cap(self) -> None:
         """(c) Fits the cap, not what is left of it."""
-        self.screen.step("c", "research submits train-c, a gang of 3: below its cap of 6, but nothing is left")
+        self.screen.step("c", "research submits train-c, a gang of 3: below its cap of 6, nothing is left")
         self._submit("train-c")
         self.screen.fact(f"train-c waits: {self._waits('train-c', 'WaitingForQuota')}")
 

@@ -42,3 +42,22 @@ def decorate(node: dict[str, Any], cards: int, model: str = "h20") -> dict[str, 
     for field in ("capacity", "allocatable"):
         status.setdefault(field, {}).update(offered(cards, model))
     return node
+
+
+def nvml_state(node: str, cards: int, product: str = "NVIDIA H20", memory_mib: int = H20_MEMORY_MIB) -> str:
+    """What the fake driver library of a real node reads: see ``device-plugin/native/fake/state.h``."""
+    lines = ["driver=570.124.06", "cuda=12080"]
+    for i in range(cards):
+        lines += [
+            f"card=GPU-{node}-{i}",
+            f"name={product}",
+            f"memory_mib={memory_mib}",
+            f"pci=00000000:{0x1A + i:02X}:00.0",
+            f"minor={i}",
+            "cores=9984",
+            "cc=9.0",
+            "max_sm_mhz=1980",
+            "temp_c=35",
+            "power_mw=95000",
+        ]
+    return "\n".join(lines) + "\n"

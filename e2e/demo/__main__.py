@@ -1,0 +1,60 @@
+"""Start a cluster of two real nodes with four fake H20 cards each, install the stack, tell the story."""
+
+import argparse
+import sys
+
+from localcluster import ClusterSpec, LocalCluster, LocalClusterError
+from stack.install import Stack
+from stack.kit import StoryError
+from vc_egpu.kube.errors import KubeError
+
+from demo.screen import Screen
+from demo.story import Story
+
+CLUSTER = "demo"
+CARDS_PER_NODE = 4
+
+
+def main() -> int:
+    """0 if everything of the story happened."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up and say what to try next")
+    arguments = parser.parse_args()
+    screen = Screen()
+    screen.progress("starting Kubernetes: two real nodes on this machine")
+    cluster = LocalCluster.up(ClusterSpec(name=CLUSTER, real_nodes=2), say=screen.progress)
+    told = False
+    try:
+        stack = Stack.install(cluster, cards_per_node=CARDS_PER_NODE, say=screen.progress)
+        Story(stack.kit, screen, stack.cards_table).tell()
+        stack.check_invariants()
+        screen.fact("all invariants of the design hold, checked from the API objects")
+        told = True
+    except (StoryError, LocalClusterError, KubeError) as error:
+        screen.failure(str(error))
+        screen.plain(f"logs: {cluster.state_dir}/log; run again with KEEP=1 to look around")
+    finally:
+        if arguments.keep:
+            _next_steps(screen, cluster)
+        else:
+            cluster.down(say=screen.progress)
+    if told:
+        screen.end("the whole story happened")
+    return 0 if told else 1
+
+
+def _next_steps(screen: Screen, cluster: LocalCluster) -> None:
+    screen.step("next", "the cluster stays up; try")
+    screen.plain(
+        f"export KUBECONFIG={cluster.kubeconfig}\n"
+        f"export PATH={cluster.bin('kubectl').parent}:$PWD/.venv/bin:$PATH\n"
+        "kubectl egpu cards\n"
+        "kubectl egpu why train-c -n demo\n"
+        "kubectl egpu queues\n"
+        "kubectl get vcjobs,podgroups,pods -n demo -o wide\n"
+        "make down NAME=demo"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The stack on a local cluster as an operator installs it: our image, `kubectl apply -k`, until ready."""
+
+import base64
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from image.build import build as build_image
+from localcluster import LocalCluster, RealNode, images
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, NODES
+from vc_egpu.volcano.names import shared_resource
+
+from stack.fakes import nvml_state
+from stack.kit import Json, Kit, StoryError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+OVERLAY = REPOSITORY / "manifests" / "overlays" / "local"
+FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so.1"
+FAKE_FOLDER = "/var/lib/vc-egpu-fake-gpus"
+NAMESPACE = "vc-egpu-system"
+READY_TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An installed stack."""
+
+    cluster: LocalCluster
+    kit: Kit
+
+    @classmethod
+    def install(
+        cls,
+        cluster: LocalCluster,
+        *,
+        cards_per_node: int = 4,
+        overlay: Path = OVERLAY,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> Self:
+        """Fake cards on every real node, images, manifests; returns when all of it is ready."""
+        stack = cls.of(cluster)
+        say("importing images")
+        with ThreadPoolExecutor(2) as pool:
+            for archive in (build_image(lambda _line: None).archive, images.busybox()):
+                pool.submit(cluster.import_image, archive).result()
+        for node in cluster.nodes:
+            stack.put_cards(node, nvml_state(node.name, cards_per_node))
+        say("kubectl apply -k manifests/overlays/local")
+        cluster.kubectl("apply", "--server-side", "-k", str(overlay))
+        stack.wait_ready({node.name: cards_per_node for node in cluster.nodes})
+        say("the stack is ready: webhook, admission, jobs, one agent per node")
+        return stack
+
+    @classmethod
+    def of(cls, cluster: LocalCluster) -> Self:
+        """The handle of a stack that is (or will be) installed on ``cluster``."""
+        return cls(cluster, Kit(ApiConnection.connect(cluster.kubeconfig), cluster.kubectl))
+
+    def put_cards(self, node: RealNode, state: str) -> None:
+        """Write the fake driver library and what it shall report into the node's own /var/lib."""
+        library = base64.b64encode(FAKE_NVML.read_bytes()).decode()
+        node.run(
+            ["sh", "-c", f"mkdir -p {FAKE_FOLDER}; base64 -d > {FAKE_FOLDER}/libnvidia-ml.so.1"],
+            text_in=library,
+        )
+        self.set_cards(node, state)
+
+    def set_cards(self, node: RealNode, state: str) -> None:
+        """Change what the fake driver of a node reports, at once and whole."""
+        path = f"{FAKE_FOLDER}/state"
+        node.run(["sh", "-c", f"cat > {path}.new && mv {path}.new {path}"], text_in=state)
+
+    def wait_ready(self, cards_per_node: Mapping[str, int], model: str = "h20") -> None:
+        """Until every Deployment and the DaemonSet are ready, the webhook has its certificate, and each
+        node offers its cards."""
+        for resource, done in ((DEPLOYMENTS, _deployed), (DAEMON_SETS, _on_all_nodes)):
+            self.kit.until(
+                f"the stack's {resource.plural} are ready",
+                resource,
+                lambda objects, done=done: bool(objects) and all(map(done, objects.values())),  # type: ignore[misc]
+                namespace=NAMESPACE,
+                timeout_s=READY_TIMEOUT_S,
+            )
+
+        def offers(nodes: dict[str, Json]) -> bool:
+            wanted = [name for name, cards in cards_per_node.items() if cards]
+            return all(name in nodes and _allocatable(nodes[name], shared_resource(model)) for name in wanted)
+
+        self.kit.until("each node offers its cards", NODES, offers, timeout_s=READY_TIMEOUT_S)
+        self.kit.until(
+            "the webhook's certificate is in its configuration",
+            MUTATING_WEBHOOKS,
+            lambda found: all(
+                hook["clientConfig"].get("caBundle")
+                for name, configuration in found.items()
+                if "egpu" in name
+                for hook in configuration["webhooks"]
+            ),
+            timeout_s=READY_TIMEOUT_S,
+        )
+
+    def egpu(self, *arguments: str) -> str:
+        """``kubectl egpu ...`` as the administrator; its output. Raises :class:`StoryError` if it fails."""
+        command = [str(Path(sys.executable).parent / "kubectl-egpu"), *arguments]
+        done = subprocess.run(
+            [*command, "--kubeconfig", str(self.cluster.kubeconfig)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise StoryError(f"kubectl egpu {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def cards_table(self) -> str:
+        """``kubectl egpu cards``."""
+        return self.egpu("cards")
+
+
+def _allocatable(node: Json, resource: str) -> int:
+    return int((node["status"].get("allocatable") or {}).get(resource, 0))
+
+
+def _deployed(deployment: Json) -> bool:
+    status = deployment.get("status") or {}
+    return bool(
+        status.get("observedGeneration") == deployment["metadata"]["generation"]
+        and status.get("readyReplicas", 0) == deployment["spec"]["replicas"]
+        and status.get("updatedReplicas", 0) == deployment["spec"]["replicas"]
+    )
+
+
+def _on_all_nodes(daemon_set: Json) -> bool:
+    status = daemon_set.get("status") or {}
+    wanted = status.get("desiredNumberScheduled", 0)
+    return bool(
+        status.get("observedGeneration") == daemon_set["metadata"]["generation"]
+        and wanted
+        and status.get("numberReady", 0) == wanted
+    )
