@@ -1,0 +1,76 @@
+"""Who may use a queue and the class ``high``: the questions, and the refusals that name a way out."""
+
+from collections.abc import Sequence
+
+from vc_egpu.volcano import names
+from vc_egpu.webhook.context import ROOT_QUEUE, Context, state_of
+from vc_egpu.webhook.decision import Refusal
+from vc_egpu.webhook.gangs import check_open_leaf
+from vc_egpu.webhook.questions import Access, Subject, allowed_of, any_allowed
+
+QUEUE_GROUP = "scheduling.volcano.sh"
+PRIORITY_CLASS_GROUP = "scheduling.k8s.io"
+
+
+def queue_access(subject: Subject, verb: str, queue: str, namespace: str = "") -> Access:
+    """May this subject do ``verb`` with this queue?"""
+    return Access(subject, verb, QUEUE_GROUP, "queues", queue, namespace)
+
+
+def check_queue(queue: str, subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:
+    """Refuse a queue that does not exist, takes nothing, or that none of these may use."""
+    if not queue:
+        raise Refusal(f"{path}: no queue is named; {_usable(subjects, namespace, context)}")
+    obj = context.queues.get(queue)
+    if obj is None or queue == ROOT_QUEUE:
+        problem = "takes no work itself" if queue == ROOT_QUEUE else "does not exist"
+        raise Refusal(f"{path}: queue {queue[:63]!r} {problem}; {_usable(subjects, namespace, context)}")
+    questions = [queue_access(subject, names.VERB_USE, queue, namespace) for subject in subjects]
+    if not any_allowed(context.answers, questions):
+        who = " and ".join(str(subject) for subject in subjects)
+        raise Refusal(
+            f'{path}: {who} may not use queue {queue!r} (RBAC verb "{names.VERB_USE}" on '
+            f"queues.{QUEUE_GROUP}); {_usable(subjects, namespace, context)}"
+        )
+    check_open_leaf(queue, context.queues, path, state_of(obj))
+
+
+def check_high(subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:
+    """Refuse the class ``high`` to those who have no leave to use it."""
+    questions = [
+        Access(
+            subject,
+            names.VERB_USE,
+            PRIORITY_CLASS_GROUP,
+            "priorityclasses",
+            names.PRIORITY_CLASS_HIGH,
+            namespace,
+        )
+        for subject in subjects
+    ]
+    if not any_allowed(context.answers, questions):
+        who = " and ".join(str(subject) for subject in subjects)
+        raise Refusal(
+            f'{path}: {who} may not use priority "high" (RBAC verb "{names.VERB_USE}" on '
+            f"priorityclasses.{PRIORITY_CLASS_GROUP} {names.PRIORITY_CLASS_HIGH!r})"
+        )
+
+
+def _usable(subjects: Sequence[Subject], namespace: str, context: Context) -> str:
+    """The end of a refusal: which queues would do."""
+    candidates = [
+        name
+        for name in context.queues.names
+        if name != ROOT_QUEUE
+        and not context.queues.children(name)
+        and state_of(context.queues.get(name) or {}) == "Open"
+    ]
+    tried = candidates[: context.settings.max_listed_queues]
+    questions = [
+        queue_access(subject, names.VERB_USE, queue, namespace) for queue in tried for subject in subjects
+    ]
+    usable = list(dict.fromkeys(access.name for access in allowed_of(context.answers, questions)))
+    if usable:
+        return f"you may use: {', '.join(usable)}"
+    more = "" if len(tried) == len(candidates) else f" of the first {len(tried)}"
+    return f"there is no queue{more} that you may use"

@@ -1,0 +1,103 @@
+"""How much a gang needs at the least, and whether its queue's cap and the plan's limits can ever hold it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vc_egpu.volcano.quantity import QuantityError, parse_whole
+from vc_egpu.volcano.resource_names import classify
+from vc_egpu.webhook.context import Context, QueueTree, Settings, mapping, spec_of
+from vc_egpu.webhook.decision import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Pods of one task: alike."""
+
+    task: str
+    replicas: int
+    min_available: int
+    sums: Mapping[str, int]
+    """Countable resources of one pod."""
+    cards: int = 0
+    """Cards of one pod."""
+
+
+def gang_size(tasks: Sequence[Members], min_available: int | None) -> int:
+    """Members that must start together: the Job's ``minAvailable``, or the sum of its tasks'."""
+    return sum(task.min_available for task in tasks) if min_available is None else min_available
+
+
+def least_need(tasks: Sequence[Members], min_available: int | None) -> dict[str, int]:
+    """By resource, the least that any choice of ``minAvailable`` members takes; never too much.
+
+    Tasks' own minimums count where their sum does not exceed the Job's; the rest are the cheapest members
+    of each resource.
+    """
+    size = gang_size(tasks, min_available)
+    floors = {task.task: min(task.min_available, task.replicas) for task in tasks}
+    if sum(floors.values()) > size:
+        floors = dict.fromkeys(floors, 0)
+    need: dict[str, int] = {}
+    for resource in sorted({resource for task in tasks for resource in task.sums}):
+        amount = sum(floors[task.task] * task.sums.get(resource, 0) for task in tasks)
+        left = size - sum(floors.values())
+        for task in sorted(tasks, key=lambda task: task.sums.get(resource, 0)):
+            taken = max(0, min(left, task.replicas - floors[task.task]))
+            amount += taken * task.sums.get(resource, 0)
+            left -= taken
+        if amount:
+            need[resource] = amount
+    return need
+
+
+def check_size(tasks: Sequence[Members], settings: Settings, path: str) -> None:
+    """Refuse gangs whose plan could not be written down."""
+    members = sum(task.replicas for task in tasks)
+    if members > settings.max_gang_members:
+        raise Refusal(
+            f"{path}: {members} members in all, the largest gang has {settings.max_gang_members}; "
+            "split the Job"
+        )
+    cards = sum(task.replicas * task.cards for task in tasks)
+    if cards > settings.max_gang_cards:
+        raise Refusal(
+            f"{path}: {cards} cards in all, the largest gang has {settings.max_gang_cards}; split the Job"
+        )
+
+
+def check_caps(need: Mapping[str, int], queue: str, context: Context, path: str, what: str) -> None:
+    """Refuse a gang that its queue, or an ancestor of it, can never hold.
+
+    ``what`` says what needs it, e.g. "the gang (minAvailable 9)".
+    """
+    for name, obj in context.queues.lineage(queue):
+        capability = mapping(spec_of(obj).get("capability"))
+        # A parent that names no model at all has no say in models; a leaf that names none allows none.
+        speaks = name == queue or any(classify(resource).is_managed for resource in capability)
+        unnamed_refused = speaks and not context.settings.unnamed_model_unlimited
+        for resource, amount in need.items():
+            if resource not in capability:
+                if unnamed_refused and classify(resource).is_counted:
+                    raise Refusal(
+                        f"{path}: queue {name!r} does not name {resource} in spec.capability, so it may have "
+                        f"none of it; {what} needs {amount}"
+                    )
+                continue
+            try:
+                cap = parse_whole(capability[resource])
+            except QuantityError as error:
+                raise Refusal(f"{path}: queue {name!r}, spec.capability[{resource}]: {error}") from error
+            if amount > cap:
+                raise Refusal(
+                    f"{path}: {what} needs {amount} {resource} at once, the cap of queue {name!r} is {cap}"
+                )
+
+
+def check_open_leaf(queue: str, queues: QueueTree, path: str, state: str) -> None:
+    """Refuse queues that take no work: closed ones, the root, and those that have queues under them."""
+    if state != "Open":
+        raise Refusal(f"{path}: queue {queue!r} is {state}, it takes nothing new")
+    children = queues.children(queue)
+    if children:
+        shown = ", ".join(children[:8]) + (", …" if len(children) > 8 else "")
+        raise Refusal(f"{path}: queue {queue!r} has queues under it ({shown}); name one of those")

@@ -1,0 +1,262 @@
+"""Volcano Jobs: checked and completed when they come in, completed again when they are applied again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
+from vc_egpu.volcano.request import AskError, PodAsk
+from vc_egpu.webhook import access, gangs, specs
+from vc_egpu.webhook.context import (
+    DEFAULT_QUEUE,
+    Context,
+    Review,
+    annotations_of,
+    labels_of,
+    mapping,
+    spec_of,
+)
+from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
+from vc_egpu.webhook.questions import Subject, any_allowed
+from vc_egpu.webhook.tasks import Task, copied_back, min_available_of, tasks_of
+
+_ANNOTATIONS = "metadata.annotations"
+_TEMPLATE_ONLY = (names.CORE_POLICY, names.OVERSUBSCRIBE, names.CARD_POLICY, names.NODE_POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A task with its ask; ``is_new`` if it has to pass every check, not only those of what changed."""
+
+    task: Task
+    ask: PodAsk
+    is_new: bool
+    readable: bool = True
+
+
+def review_job(review: Review, context: Context) -> Decision:
+    """Complete a Job with managed tasks; one without is left alone.
+
+    Raises :class:`~vc_egpu.webhook.questions.Unanswered` when it needs to know more.
+    """
+    try:
+        if review.old_object is None or review.operation == "CREATE":
+            return _created(review, context)
+        return _updated(review, review.old_object, context)
+    except (Refusal, AskError, PriorityError) as refusal:
+        return refuse(str(refusal))
+
+
+def review_final_job(review: Review, context: Context) -> Decision:
+    """The same checks on what is going to be stored, after everybody else's changes."""
+    decision = review_job(review, context)
+    if decision.patch:
+        where = str(decision.patch[0]["path"]).replace("~1", "/")
+        return refuse(f"{where}: was taken out by another webhook after the totals had been written")
+    return decision
+
+
+# --- a new Job --------------------------------------------------------------------------------------
+
+
+def _created(review: Review, context: Context) -> Decision:
+    job = review.object
+    checked = [_Checked(task, task.ask(context.table), is_new=True) for task in tasks_of(job)]
+    if not _is_managed(checked):
+        return allow()
+    specs.refuse_forged(annotations_of(job), _ANNOTATIONS, request_too=True)
+    warnings = _check_templates(checked, job, context)
+    subjects = _subjects(review, checked)
+    queue = _check_queue(review, subjects, context)
+    _check_classes(review, checked, subjects, context)
+    members = [item.task.members(item.ask) for item in checked]
+    minimum = min_available_of(job)
+    gangs.check_size(members, context.settings, "spec.tasks")
+    what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
+    gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what)
+    completed = [item.task.completed(item.ask) for item in checked]
+    return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
+
+
+def _is_managed(checked: Sequence[_Checked]) -> bool:
+    for item in checked:
+        specs.check_label(labels_of(item.task.template), f"{item.task.path}.metadata.labels")
+    return any(item.ask.is_managed or item.task.is_labelled for item in checked)
+
+
+def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -> list[str]:
+    """Check every template that is new or changed; returns warnings."""
+    warnings = [
+        f"{name} on the Job has no effect, it belongs on the pod template"
+        for name in _TEMPLATE_ONLY
+        if name in annotations_of(job)
+    ]
+    spec = spec_of(job)
+    for item in checked:
+        if not item.is_new:
+            continue
+        task, path = item.task, item.task.path
+        specs.refuse_forged(task.annotations, f"{path}.{_ANNOTATIONS}", request_too=True)
+        specs.check_placement(task.pod_spec, f"{path}.spec")
+        knobs = specs.check_knobs(task.annotations, f"{path}.{_ANNOTATIONS}", item.ask, context.table)
+        named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
+        where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
+        _, warning = specs.scheduler_for(named, where, context.settings.scheduler_name)
+        warnings += [*knobs.warnings, *([warning] if warning else [])]
+    return warnings
+
+
+def _subjects(review: Review, checked: Sequence[_Checked]) -> list[list[Subject]]:
+    """For each service account of the templates: the requester and that account; one of the two must do."""
+    accounts = sorted({specs.service_account_of(item.task.pod_spec) for item in checked})
+    return [
+        [review.subject, Subject.of_service_account(review.namespace, account)] for account in accounts
+    ] or [[review.subject]]
+
+
+def _check_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: Context) -> str:
+    named = str(spec_of(review.object).get("queue") or "")
+    queue = named or _default_queue(review, subjects, context)
+    for pair in subjects:
+        access.check_queue(queue, pair, review.namespace, context, "spec.queue")
+    return queue
+
+
+def _default_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: Context) -> str:
+    """Volcano puts Jobs without a queue into ``default``: so do we for those who may use it."""
+    if DEFAULT_QUEUE not in context.queues:
+        return ""
+    questions = [
+        [access.queue_access(subject, names.VERB_USE, DEFAULT_QUEUE, review.namespace) for subject in pair]
+        for pair in subjects
+    ]
+    return DEFAULT_QUEUE if all(any_allowed(context.answers, pair) for pair in questions) else ""
+
+
+def _classes(tasks: Sequence[Task], job: Json) -> list[ClassName]:
+    of_job = class_of(annotations_of(job), _ANNOTATIONS)
+    return [resolve(class_of(task.annotations, f"{task.path}.{_ANNOTATIONS}"), of_job) for task in tasks]
+
+
+def _check_classes(
+    review: Review, checked: Sequence[_Checked], subjects: Sequence[Sequence[Subject]], context: Context
+) -> None:
+    """One gang has one class; ``high`` needs leave; a named PriorityClass must not preempt."""
+    tasks = [item.task for item in checked]
+    classes = _classes(tasks, review.object)
+    for task, cls in zip(tasks, classes, strict=True):
+        if cls != classes[0]:
+            raise Refusal(
+                f'spec.tasks: one gang with two priorities: task "{tasks[0].name[:63]}" is {classes[0]}, '
+                f'task "{task.name[:63]}" is {cls}; set {names.PRIORITY} on the Job instead'
+            )
+        own = task.pod_spec.get("priorityClassName")
+        named = str(own or spec_of(review.object).get("priorityClassName") or "")
+        where = f"{task.path}.spec.priorityClassName" if own else "spec.priorityClassName"
+        specs.priority_class_for(named, cls, context, where)
+    if "high" in classes:
+        for pair in subjects:
+            access.check_high(pair, review.namespace, context, f'{_ANNOTATIONS}["{names.PRIORITY}"]')
+
+
+# --- a Job that is applied again --------------------------------------------------------------------
+
+
+def _updated(review: Review, stored: Json, context: Context) -> Decision:
+    job = review.object
+    if mapping(job.get("metadata")).get("deletionTimestamp"):
+        return allow()  # what is going away must be able to go
+    checked = _settle(job, stored, context)
+    if not _is_managed(checked) and not any(not item.readable for item in checked):
+        return allow()
+    _refuse_newly_forged(job, stored)
+    warnings = _check_templates([item for item in checked if item.readable], job, context)
+    _check_changes(review, stored, checked, context)
+    completed = [item.task.completed(item.ask) if item.is_new else item.task.raw for item in checked]
+    return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
+
+
+def _settle(job: Json, stored: Json, context: Context) -> list[_Checked]:
+    """Each task with what is copied back; those whose ask changed, and new ones, are read afresh."""
+    before = {task.name: task for task in tasks_of(stored)}
+    settled: list[_Checked] = []
+    for task in tasks_of(job):
+        old = before.get(task.name)
+        restored, unchanged = (task, False) if old is None else copied_back(task, old)
+        if old is not None and unchanged:
+            settled.append(_read_stored(restored, old, context))
+        else:
+            ask = restored.ask(context.table)
+            # A task that never asked for cards, in a Job older than the webhook, gets no label now.
+            is_new = ask.is_managed or old is None or old.is_labelled
+            settled.append(_Checked(restored, ask, is_new))
+    return settled
+
+
+def _read_stored(task: Task, old: Task, context: Context) -> _Checked:
+    """A task with the ask it always had: it is not refused now, not even where it would be as a new one."""
+    try:
+        ask = task.ask(context.table)
+    except AskError:
+        return _Checked(task, PodAsk(), is_new=False, readable=False)
+    if task.template != old.template:
+        specs.refuse_forged(
+            {k: v for k, v in task.annotations.items() if old.annotations.get(k) != v},
+            f"{task.path}.{_ANNOTATIONS}",
+            request_too=True,
+        )
+        specs.check_knobs(task.annotations, f"{task.path}.{_ANNOTATIONS}", ask, context.table)
+    return _Checked(task, ask, is_new=False)
+
+
+def _refuse_newly_forged(job: Json, stored: Json) -> None:
+    before = annotations_of(stored)
+    changed = {name: value for name, value in annotations_of(job).items() if before.get(name) != value}
+    specs.refuse_forged(changed, _ANNOTATIONS, request_too=True)
+
+
+def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], context: Context) -> None:
+    """Check what this update changes: queue, class, size. What stays as it was is not judged again."""
+    job, subjects = review.object, _subjects(review, checked)
+    if spec_of(job).get("queue") != spec_of(stored).get("queue") or any(item.is_new for item in checked):
+        _check_queue(review, subjects, context)
+    if _class_inputs(job, [item.task for item in checked]) != _class_inputs(stored, tasks_of(stored)):
+        _check_classes(review, checked, subjects, context)
+    if not all(item.readable for item in checked):
+        return
+    members = [item.task.members(item.ask) for item in checked]
+    minimum = min_available_of(job)
+    need, before = gangs.least_need(members, minimum), _need_of(stored, context)
+    grown = {resource: amount for resource, amount in need.items() if amount > before.get(resource, 0)}
+    if grown:
+        queue = str(spec_of(job).get("queue") or DEFAULT_QUEUE)
+        what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
+        gangs.check_caps(grown, queue, context, "spec.queue", what)
+    if sum(item.replicas for item in members) > _replicas(stored):
+        gangs.check_size(members, context.settings, "spec.tasks")
+
+
+def _class_inputs(job: Json, tasks: Sequence[Task]) -> object:
+    return (
+        annotations_of(job).get(names.PRIORITY),
+        spec_of(job).get("priorityClassName"),
+        [
+            (task.name, task.annotations.get(names.PRIORITY), task.pod_spec.get("priorityClassName"))
+            for task in tasks
+        ],
+    )
+
+
+def _need_of(job: Json, context: Context) -> dict[str, int]:
+    try:
+        members = [task.members(task.ask(context.table)) for task in tasks_of(job)]
+        return gangs.least_need(members, min_available_of(job))
+    except AskError:
+        return {}
+
+
+def _replicas(job: Json) -> int:
+    try:
+        return sum(task.members(PodAsk()).replicas for task in tasks_of(job))
+    except AskError:
+        return 0

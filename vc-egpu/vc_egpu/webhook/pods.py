@@ -1,0 +1,239 @@
+"""Pods at creation: checked, completed, gated."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import Request
+from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
+from vc_egpu.volcano.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.resource_names import PER_CARD, classify
+from vc_egpu.webhook import access, gangs, specs
+from vc_egpu.webhook.context import (
+    DEFAULT_QUEUE,
+    Context,
+    Review,
+    annotations_of,
+    controller_of,
+    items,
+    labels_of,
+    mapping,
+    spec_of,
+)
+from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
+from vc_egpu.webhook.questions import PodGroupLookup, Subject, Unanswered
+
+_ANNOTATIONS = "metadata.annotations"
+VOLCANO_JOB_GROUP = "batch.volcano.sh/"
+
+
+def review_pod(review: Review, context: Context) -> Decision:
+    """Complete a pod that asks for cards or carries the managed label; everything else is left alone.
+
+    Raises :class:`~vc_egpu.webhook.questions.Unanswered` when it needs to know more.
+    """
+    if review.operation != "CREATE":
+        return allow()
+    try:
+        return _review(review, context)
+    except (Refusal, AskError, PriorityError) as refusal:
+        return refuse(str(refusal))
+
+
+def _review(review: Review, context: Context) -> Decision:
+    pod, annotations, spec = review.object, annotations_of(review.object), spec_of(review.object)
+    specs.refuse_forged(annotations, _ANNOTATIONS, request_too=False)
+    labelled = specs.check_label(labels_of(pod), "metadata.labels")
+    ask = read_pod(spec, context.table, known=_completed_before(pod, labelled=labelled))
+    if not ask.is_managed and not labelled:
+        specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
+        return allow()
+    specs.check_placement(spec, "spec")
+    knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
+    scheduler, warning = specs.scheduler_for(
+        spec.get("schedulerName", ""), "spec.schedulerName", context.settings.scheduler_name
+    )
+    group = _pod_group(pod, review.namespace, context)
+    queue = _queue(review, context, group, ask)
+    cls = _class(review, context, group)
+    priority_class = specs.priority_class_for(
+        str(spec.get("priorityClassName") or ""),
+        cls,
+        context,
+        "spec.priorityClassName",
+        preemption_policy=spec.get("preemptionPolicy") or None,
+    )
+    completed = {
+        **pod,
+        "metadata": _metadata(pod, ask, knobs.core_policy, cls, "" if group else queue),
+        "spec": _spec(spec, ask, scheduler, priority_class),
+    }
+    return allow(pod, completed, [*knobs.warnings, *([warning] if warning else [])])
+
+
+def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
+    """The request annotation of a pod that has been here before (another webhook changed it since).
+
+    A pod that brings the annotation without all the rest of what the webhook writes has forged it.
+    """
+    annotations, spec = annotations_of(pod), spec_of(pod)
+    if names.REQUEST not in annotations:
+        return None
+    gated = any(mapping(gate).get("name") == names.GATE for gate in items(spec.get("schedulingGates")))
+    per_card = any(
+        name in PER_CARD
+        for key in ("initContainers", "containers")
+        for container in items(spec.get(key))
+        for name in mapping(mapping(mapping(container).get("resources")).get("limits"))
+    )
+    if not (labelled and gated) or per_card:
+        specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
+    return specs.decode_request(annotations[names.REQUEST])
+
+
+# --- which group, which queue, which class ----------------------------------------------------------
+
+
+def _pod_group(pod: Json, namespace: str, context: Context) -> Json | None:
+    """The PodGroup that the pod names, None where it names none; refuses somebody else's."""
+    name = annotations_of(pod).get(names.GROUP_NAME)
+    if not name:
+        return None
+    path, name = f'{_ANNOTATIONS}["{names.GROUP_NAME}"]', str(name)[:253]
+    group = context.pod_groups.get((namespace, name))
+    if group is None:
+        question = PodGroupLookup(namespace, name)
+        known, group = context.answers.pod_group(question)
+        if not known:
+            raise Unanswered([question])
+        if group is None:
+            raise Refusal(f"{path}: PodGroup {name!r} does not exist in namespace {namespace!r}")
+    owner, mine = controller_of(group), controller_of(pod)
+    if owner and owner.get("uid") != mine.get("uid"):
+        whose = f"{mine.get('kind')} {mine.get('name')!r}" if mine else "nobody"
+        raise Refusal(
+            f"{path}: PodGroup {name!r} belongs to {owner.get('kind')} {owner.get('name')!r}, "
+            f"this pod to {whose}"
+        )
+    return group
+
+
+def _checked_with_its_job(review: Review, context: Context, group: Json | None) -> bool:
+    """True for pods that a Job controller makes of a Volcano Job: queue and class were checked with the Job.
+
+    They also come when the queue has been closed or its cap lowered since; then they wait, with a reason.
+    """
+    owner = controller_of(review.object)
+    return (
+        group is not None
+        and review.subject.user in context.settings.job_controllers
+        and owner.get("kind") == "Job"
+        and str(owner.get("apiVersion") or "").startswith(VOLCANO_JOB_GROUP)
+    )
+
+
+def _subjects(review: Review) -> list[Subject]:
+    account = specs.service_account_of(spec_of(review.object))
+    mine = Subject.of_service_account(review.namespace, account)
+    return [review.subject] if review.subject.user == mine.user else [review.subject, mine]
+
+
+def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) -> str:
+    """The queue that pays, checked; where there is a PodGroup it is the group's."""
+    annotation = annotations_of(review.object).get(names.QUEUE_NAME)
+    path = f'{_ANNOTATIONS}["{names.QUEUE_NAME}"]'
+    if group is not None:
+        queue = str(spec_of(group).get("queue") or DEFAULT_QUEUE)
+        if annotation and annotation != queue:
+            raise Refusal(f"{path}: {str(annotation)[:63]!r}, but its PodGroup is in queue {queue!r}")
+        path = f"spec.queue of PodGroup {mapping(group.get('metadata')).get('name')!r}"
+    else:
+        namespace = context.namespaces.get(review.namespace) or {}
+        queue = str(annotation or annotations_of(namespace).get(names.QUEUE_NAME) or "")
+    if _checked_with_its_job(review, context, group):
+        return queue
+    access.check_queue(queue, _subjects(review), review.namespace, context, path)
+    gangs.check_caps(ask.sums(), queue, context, path, "the pod")
+    return queue
+
+
+def _class(review: Review, context: Context, group: Json | None) -> ClassName:
+    """The pod's class: its own annotation (the template's), its Job's, its PodGroup's."""
+    own = class_of(annotations_of(review.object), _ANNOTATIONS)
+    job = class_of(annotations_of(_job(review, context)), "metadata.annotations of the Job")
+    grouped = class_of(annotations_of(group or {}), "metadata.annotations of the PodGroup")
+    cls = resolve(own, job, grouped)
+    if cls == "high":
+        with_job = _checked_with_its_job(review, context, group) and (own or job) is not None
+        if not with_job:
+            # A PodGroup is not reviewed: who only wrote "high" on one has not been asked for leave.
+            path = f'{_ANNOTATIONS}["{names.PRIORITY}"]'
+            access.check_high(_subjects(review), review.namespace, context, path)
+    return cls
+
+
+def _job(review: Review, context: Context) -> Json:
+    owner = controller_of(review.object)
+    if not str(owner.get("apiVersion") or "").startswith(VOLCANO_JOB_GROUP):
+        return {}
+    job = context.jobs.get((review.namespace, str(owner.get("name")))) or {}
+    return job if mapping(job.get("metadata")).get("uid") == owner.get("uid") else {}
+
+
+# --- what is written --------------------------------------------------------------------------------
+
+
+def _metadata(pod: Json, ask: PodAsk, core_policy: Any, cls: ClassName, queue: str) -> dict[str, Any]:
+    """Metadata with the label, the request, the class and, for pods without a group, the queue."""
+    metadata = mapping(pod.get("metadata"))
+    annotations = {**annotations_of(pod), names.REQUEST: ask.request(core_policy).encode()}
+    if queue:
+        annotations[names.QUEUE_NAME] = queue
+    if cls != "unset":
+        annotations[names.PRIORITY] = cls
+    if cls == "low":
+        annotations[names.PREEMPTABLE] = "true"
+    labels = {**labels_of(pod), names.MANAGED_LABEL: "true"}
+    return {**metadata, "annotations": annotations, "labels": labels}
+
+
+def _spec(spec: dict[str, Any], ask: PodAsk, scheduler: str, priority_class: str) -> dict[str, Any]:
+    completed = {**spec, "schedulerName": scheduler}
+    for key in ("initContainers", "containers"):
+        containers = items(spec.get(key))
+        if containers:
+            completed[key] = [complete_container(container, ask, whole_pod=True) for container in containers]
+    gates = items(spec.get("schedulingGates"))
+    if not any(mapping(gate).get("name") == names.GATE for gate in gates):
+        completed["schedulingGates"] = [*gates, {"name": names.GATE}]
+    if spec.get("priorityClassName") != priority_class:
+        completed["priorityClassName"] = priority_class
+        # Filled in from another class before we were asked; the API server fills them in again.
+        completed.pop("priority", None)
+        completed.pop("preemptionPolicy", None)
+    return completed
+
+
+def complete_container(container: Json, ask: PodAsk, *, whole_pod: bool) -> Json:
+    """The container with its totals. In a pod (``whole_pod``) the per-card limits go and limits get the
+    totals too; in a Job's template nothing is taken away."""
+    totals = ask.totals.get(str(container.get("name")))
+    if totals is None:
+        return container
+    resources = mapping(container.get("resources"))
+    return {
+        **container,
+        "resources": {
+            **resources,
+            **{
+                kind: _with_totals(mapping(resources.get(kind)), totals, drop=whole_pod)
+                for kind in ("limits", "requests")
+            },
+        },
+    }
+
+
+def _with_totals(amounts: Mapping[str, Any], totals: Mapping[str, int], *, drop: bool) -> dict[str, Any]:
+    kept = {k: v for k, v in amounts.items() if not (drop and classify(k).kind == "per-card")}
+    # What stands there already is the same number, perhaps written otherwise: it stays as it is.
+    return {**kept, **{name: str(amount) for name, amount in totals.items() if name not in kept}}

@@ -1,0 +1,134 @@
+"""What a review asks the cluster: may somebody do something, does a PodGroup exist.
+
+Reviews stay pure: they look answers up, and raise :class:`Unanswered` with all that they miss. The edge
+finds those answers (SubjectAccessReview, GET) and starts the review again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeGuard
+
+from vc_egpu.webhook.decision import Json
+
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who asks: the user of a request, or the service account that a pod will run as."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def of_user_info(cls, info: Json) -> "Subject":
+        """From an AdmissionReview's ``userInfo``."""
+        extra = info.get("extra")
+        pairs = extra.items() if isinstance(extra, dict) else ()
+        return cls(
+            user=str(info.get("username") or ""),
+            groups=tuple(sorted(str(group) for group in info.get("groups") or ())),
+            uid=str(info.get("uid") or ""),
+            extra=tuple(sorted((str(key), tuple(str(v) for v in values or ())) for key, values in pairs)),
+        )
+
+    @classmethod
+    def of_service_account(cls, namespace: str, name: str) -> "Subject":
+        """As the API server authenticates a service account."""
+        return cls(
+            user=f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}",
+            groups=("system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"),
+        )
+
+    def __str__(self) -> str:
+        if self.user.startswith(SERVICE_ACCOUNT_PREFIX):
+            return f"service account {self.user.removeprefix(SERVICE_ACCOUNT_PREFIX).replace(':', '/')}"
+        return f"user {self.user!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """May this subject do this? The namespace lets a RoleBinding in it answer for cluster-wide objects."""
+
+    subject: Subject
+    verb: str
+    group: str
+    resource: str
+    name: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupLookup:
+    """Does this PodGroup exist? Asked when the cache does not know it: it may be some milliseconds old."""
+
+    namespace: str
+    name: str
+
+
+Question = Access | PodGroupLookup
+
+
+class Unanswered(Exception):  # noqa: N818 - not an error: the review is to be tried again with the answers
+    """The review needs these answers."""
+
+    def __init__(self, questions: Iterable[Question]) -> None:
+        super().__init__("the review needs answers")
+        self.questions = tuple(questions)
+
+
+class Answers(Protocol):
+    """What is known so far; reviews read it and never wait."""
+
+    def access(self, question: Access) -> bool | None:
+        """Yes, no, or None for not known yet."""
+        ...
+
+    def pod_group(self, question: PodGroupLookup) -> tuple[bool, Json | None]:
+        """(known, the object or None if there is none)."""
+        ...
+
+
+@dataclass(slots=True)
+class KnownAnswers:
+    """Answers in plain maps."""
+
+    accesses: dict[Access, bool] = field(default_factory=dict)
+    pod_groups: dict[PodGroupLookup, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    def access(self, question: Access) -> bool | None:
+        """See :class:`Answers`."""
+        return self.accesses.get(question)
+
+    def pod_group(self, question: PodGroupLookup) -> tuple[bool, Json | None]:
+        """See :class:`Answers`."""
+        return question in self.pod_groups, self.pod_groups.get(question)
+
+
+def any_allowed(answers: Answers, questions: Iterable[Access]) -> bool:
+    """True if one of these is known to be allowed; raises :class:`Unanswered` while that is open."""
+    open_questions: list[Access] = []
+    for question in questions:
+        known = answers.access(question)
+        if known:
+            return True
+        if known is None:
+            open_questions.append(question)
+    if open_questions:
+        raise Unanswered(open_questions)
+    return False
+
+
+def allowed_of(answers: Answers, questions: Iterable[Access]) -> list[Access]:
+    """Those of these that are allowed; raises :class:`Unanswered` with all that are open."""
+    known = [(question, answers.access(question)) for question in questions]
+    if unknown := [question for question, answer in known if answer is None]:
+        raise Unanswered(unknown)
+    return [question for question, answer in known if answer]
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """True for a JSON object."""
+    return isinstance(value, dict)

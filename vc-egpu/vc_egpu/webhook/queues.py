@@ -1,0 +1,239 @@
+"""Queues: lowering needs ``update``, which the API server checks; raising needs ``set-cap`` as well.
+
+Without ``set-cap`` a queue may only be raised inside a parent that the requester may not update: what the
+children have together stays within what the operator gave the parent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.quantity import QuantityError, parse
+from vc_egpu.volcano.resource_names import classify
+from vc_egpu.webhook.access import QUEUE_GROUP, queue_access
+from vc_egpu.webhook.context import (
+    DEFAULT_QUEUE,
+    ROOT_QUEUE,
+    Context,
+    Review,
+    mapping,
+    parent_of,
+    spec_of,
+)
+from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
+from vc_egpu.webhook.questions import any_allowed
+
+_DEFAULT_WEIGHT: Final = 1
+_MAX_WARNINGS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Raise:
+    """One thing that an edit raises."""
+
+    field: str
+    """``capability``, ``guarantee``, ``deserved``, ``weight``, ``priority`` or ``parent``."""
+    key: str
+    """The resource, empty for the others."""
+    text: str
+    removed: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return f"spec.{self.field}" + (f'["{self.key[:100]}"]' if self.key else "")
+
+
+def review_queue(review: Review, context: Context) -> Decision:
+    """Check an edit of a Queue.
+
+    Raises :class:`~vc_egpu.webhook.questions.Unanswered` when it needs to know more.
+    """
+    queue, stored = review.object, review.old_object
+    if mapping(queue.get("metadata")).get("deletionTimestamp"):
+        return allow()
+    if stored is not None and spec_of(stored) == spec_of(queue):
+        return allow()
+    try:
+        _check_numbers(queue)
+        raises = list(_raises(queue, stored, context))
+        if raises:
+            _check_leave(review, raises, context)
+    except Refusal as refusal:
+        return refuse(str(refusal))
+    return allow(warnings=_below_use(queue, stored))
+
+
+def _check_numbers(queue: Json) -> None:
+    for field, amounts in _amounts(queue).items():
+        for key, raw in amounts.items():
+            value, path = (
+                _value(raw, f'spec.{field}["{str(key)[:100]}"]'),
+                f'spec.{field}["{str(key)[:100]}"]',
+            )
+            if value < 0:
+                raise Refusal(f"{path}: {raw} is below 0")
+            kind = classify(str(key))
+            if kind.is_managed and value.denominator != 1:
+                raise Refusal(f"{path}: {raw} is not a whole number")
+            if kind.kind == "per-card":
+                raise Refusal(
+                    f"{path}: counts nothing, it is what one container asks per card; "
+                    f"cap the sums, for example {names.SHARED_PREFIX}<model>{names.MEMORY_TOTAL_SUFFIX}"
+                )
+
+
+def _amounts(queue: Json) -> dict[str, dict[str, Any]]:
+    spec = spec_of(queue)
+    return {
+        "capability": mapping(spec.get("capability")),
+        "deserved": mapping(spec.get("deserved")),
+        "guarantee": mapping(mapping(spec.get("guarantee")).get("resource")),
+    }
+
+
+def _raises(queue: Json, stored: Json | None, context: Context) -> Iterator[_Raise]:
+    """Everything that gives the queue more than it had."""
+    before = stored if stored is not None else {}
+    old_amounts = _amounts(before)
+    for field, amounts in _amounts(queue).items():
+        old = old_amounts[field]
+        for key, raw in amounts.items():
+            if key in old:
+                if _value(raw, field) > _value_or_zero(old[key]):
+                    yield _Raise(field, key, f"{old[key]} to {raw}")
+            elif _adding_raises(field, key, raw, context):
+                yield _Raise(field, key, f"nothing to {raw}")
+        yield from (
+            _Raise(field, key, f"{old[key]} to nothing", removed=True) for key in old if key not in amounts
+        )
+    spec, old_spec = spec_of(queue), spec_of(before)
+    for field, default in (("weight", _DEFAULT_WEIGHT), ("priority", 0)):
+        new, was = _int(spec.get(field), default), _int(old_spec.get(field), default)
+        if new > was:
+            yield _Raise(field, "", f"{was} to {new}")
+    if stored is not None and parent_of(queue) != parent_of(stored):
+        yield _Raise("parent", "", f"{parent_of(stored)!r} to {parent_of(queue)!r}")
+    if stored is None and context.settings.unnamed_model_unlimited and _gives_everything(queue):
+        yield _Raise("capability", "", "nothing to unlimited")
+
+
+def _gives_everything(queue: Json) -> bool:
+    """A new queue without caps where unnamed models are unlimited. Volcano's scheduler makes two of these."""
+    name = mapping(queue.get("metadata")).get("name")
+    return not _amounts(queue)["capability"] and name not in {DEFAULT_QUEUE, ROOT_QUEUE}
+
+
+def _adding_raises(field: str, key: str, raw: Any, context: Context) -> bool:
+    """A cap on what had none lowers, except that a model that was not named was not allowed at all."""
+    if _value(raw, field) == 0:
+        return False
+    if field != "capability":
+        return True
+    return classify(key).is_counted and not context.settings.unnamed_model_unlimited
+
+
+def _check_leave(review: Review, raises: list[_Raise], context: Context) -> None:
+    name = str(mapping(review.object.get("metadata")).get("name") or "")
+    if any_allowed(context.answers, [queue_access(review.subject, names.VERB_SET_CAP, name)]):
+        return
+    first = raises[0]
+    lacking = (
+        f'{review.subject} may not raise queue {name!r} (RBAC verb "{names.VERB_SET_CAP}" on '
+        f"queues.{QUEUE_GROUP})"
+    )
+    parent_name = parent_of(review.object)
+    parent = context.queues.get(parent_name) if parent_name != ROOT_QUEUE else None
+    moved = next((item for item in raises if item.field == "parent"), None)
+    if moved is not None or parent is None:
+        shown = moved or first
+        raise Refusal(f"{shown.path}: {shown.text}: {lacking}")
+    if any_allowed(context.answers, [queue_access(review.subject, "update", parent_name)]):
+        raise Refusal(
+            f"{first.path}: {first.text}: {lacking}, nor is its parent {parent_name!r} the operator's: "
+            f"{review.subject} may update it"
+        )
+    if review.old_object is None and not any_allowed(
+        context.answers, [queue_access(review.subject, names.VERB_USE, parent_name)]
+    ):
+        raise Refusal(
+            f"spec.parent: {review.subject} may not use queue {parent_name!r} (RBAC verb "
+            f'"{names.VERB_USE}"), and {lacking}'
+        )
+    for item in raises:
+        _check_within_parent(item, review.object, name, parent_name, parent, context, lacking)
+
+
+def _check_within_parent(  # noqa: PLR0917 - values of one sentence
+    item: _Raise, queue: Json, name: str, parent_name: str, parent: Json, context: Context, lacking: str
+) -> None:
+    """The children's sum stays within the parent; weight and priority stay at or below the parent's."""
+    if item.field in {"weight", "priority"}:
+        default = _DEFAULT_WEIGHT if item.field == "weight" else 0
+        limit = _int(spec_of(parent).get(item.field), default)
+        if _int(spec_of(queue).get(item.field), default) > limit:
+            raise Refusal(
+                f"{item.path}: {item.text} is above the {limit} of parent {parent_name!r}: {lacking}"
+            )
+        return
+    allowed = _amounts(parent)[item.field]
+    if item.key not in allowed:
+        if item.field != "capability" or (classify(item.key).is_counted and not item.removed):
+            raise Refusal(f"{item.path}: {item.text}: parent {parent_name!r} does not name it: {lacking}")
+        return
+    if item.removed:
+        raise Refusal(
+            f"{item.path}: {item.text}: parent {parent_name!r} caps it at {allowed[item.key]}, a child "
+            f"without a cap is not within that: {lacking}"
+        )
+    siblings = [child for child in context.queues.children(parent_name) if child != name]
+    total = _value(_amounts(queue)[item.field][item.key], item.path)
+    for sibling in siblings:
+        total += _value_or_zero(_amounts(context.queues.get(sibling) or {})[item.field].get(item.key, 0))
+    if total > _value_or_zero(allowed[item.key]):
+        raise Refusal(
+            f"{item.path}: {item.text}: the children of {parent_name!r} would have {_shown(total)} together, "
+            f"it has {allowed[item.key]}: {lacking}"
+        )
+
+
+def _below_use(queue: Json, stored: Json | None) -> list[str]:
+    """Warnings for caps that are lowered below what the queue uses now."""
+    if stored is None:
+        return []
+    used = mapping(mapping(stored.get("status")).get("allocated"))
+    old, new = _amounts(stored)["capability"], _amounts(queue)["capability"]
+    warnings = []
+    for key, raw in new.items():
+        use = _value_or_zero(used.get(key, 0))
+        if raw != old.get(key) and _value_or_zero(raw) < use:
+            warnings.append(
+                f'spec.capability["{key}"]: {raw} is below the {_shown(use)} in use; '
+                "nothing is evicted, new work waits"
+            )
+    return warnings[:_MAX_WARNINGS]
+
+
+def _value(raw: object, path: str) -> Fraction:
+    try:
+        return parse(raw).value
+    except QuantityError as error:
+        raise Refusal(f"{path}: {error}") from error
+
+
+def _value_or_zero(raw: object) -> Fraction:
+    """What is stored already is not judged; what is not a number counts nothing."""
+    try:
+        return parse(raw).value
+    except QuantityError:
+        return Fraction(0)
+
+
+def _shown(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
+
+
+def _int(raw: Any, default: int) -> int:
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) else default

@@ -1,0 +1,169 @@
+"""Checks that pods and templates have in common: forged annotations, pins, knobs, scheduler, class."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError, Request
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
+from vc_egpu.volcano.request import PodAsk
+from vc_egpu.webhook.context import Context, items, mapping, spec_of
+from vc_egpu.webhook.decision import Json, Refusal
+
+WRITTEN_BY_US: Final = (names.CARDS, names.PLAN)
+"""Annotations that nobody may bring along."""
+MAX_LIST_ENTRIES: Final = 64
+_POLICIES: Final = ("binpack", "spread", "topology")
+
+
+@dataclass(slots=True)
+class Knobs:
+    """What the annotations of a template ask for, checked; warnings are for the person who applies it."""
+
+    core_policy: Literal["hard", "soft"] = "hard"
+    warnings: list[str] = field(default_factory=list)
+
+
+def refuse_forged(annotations: Mapping[str, Any], path: str, *, request_too: bool) -> None:
+    """Refuse annotations that only our own processes write."""
+    for name in (*WRITTEN_BY_US, *((names.REQUEST,) if request_too else ())):
+        if name in annotations:
+            writer = "the webhook" if name == names.REQUEST else "the admission layer"
+            raise Refusal(f'{path}["{name}"]: written by {writer} and by nobody else; leave it out')
+
+
+def check_label(labels: Mapping[str, Any], path: str) -> bool:
+    """True if the managed label is there; any value but "true" is refused."""
+    value = labels.get(names.MANAGED_LABEL)
+    if value is None:
+        return False
+    if value != "true":
+        raise Refusal(f'{path}["{names.MANAGED_LABEL}"]: {str(value)[:63]!r}, it must be "true" or absent')
+    return True
+
+
+def decode_request(text: object) -> Request:
+    """The request annotation of a pod that was completed before; refuses what does not parse."""
+    try:
+        return Request.decode(str(text))
+    except AnnotationError as error:
+        raise Refusal(f'metadata.annotations["{names.REQUEST}"]: {error}; leave it out') from error
+
+
+def check_placement(spec: Json, path: str) -> None:
+    """Refuse pods that nobody could pin: bound by hand, or with terms that match nothing."""
+    if spec.get("nodeName"):
+        raise Refusal(
+            f"{path}.nodeName: {str(spec['nodeName'])[:253]!r} goes past the admission layer; "
+            "use nodeSelector or nodeAffinity"
+        )
+    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for index, term in enumerate(items(required.get("nodeSelectorTerms"))):
+        if not mapping(term).get("matchExpressions") and not mapping(term).get("matchFields"):
+            raise Refusal(
+                f"{path}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+                f".nodeSelectorTerms[{index}]: is empty and matches no node; take it out"
+            )
+
+
+def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: ModelTable) -> Knobs:
+    """Check the annotations that tune placement and isolation."""
+    knobs = Knobs()
+    core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
+    knobs.core_policy = "soft" if core_policy == "soft" else "hard"
+    if _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false"), path) == "true":
+        raise Refusal(
+            f'{path}["{names.OVERSUBSCRIBE}"]: "true" is refused, memory cannot spill to the host yet; '
+            "leave it out"
+        )
+    for name in (names.CARD_POLICY, names.NODE_POLICY):
+        if _one_of(annotations, name, _POLICIES, path) == "topology":
+            knobs.warnings.append(f'{name}: "topology" is not there yet, binpack is used')
+    for name in (names.USE_CARDS, names.AVOID_CARDS):
+        _list(annotations, name, path)
+    use = _models(annotations, names.USE_MODELS, path, table)
+    avoid = _models(annotations, names.AVOID_MODELS, path, table)
+    for model in sorted(ask.models):
+        if model in avoid or (use and model not in use):
+            which = names.AVOID_MODELS if model in avoid else names.USE_MODELS
+            raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
+    return knobs
+
+
+def scheduler_for(named: object, path: str, settings_name: str) -> tuple[str, str]:
+    """(the scheduler that will bind, a warning or nothing). A third scheduler is refused."""
+    known = {"", names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT}
+    if not isinstance(named, str) or named not in known:
+        raise Refusal(
+            f"{path}: {str(named)[:63]!r} cannot bind managed pods, it must be {settings_name!r} or absent"
+        )
+    if named == names.SCHEDULER_VOLCANO and settings_name != named:
+        return settings_name, f"{path}: {named!r} becomes {settings_name!r}, which binds managed pods here"
+    return settings_name, ""
+
+
+def priority_class_for(
+    named: str, cls: ClassName, context: Context, path: str, *, preemption_policy: str | None = None
+) -> str:
+    """The PriorityClass of a pod: the one of its class, or the one it names, if that may not preempt.
+
+    ``preemption_policy`` is what the API server filled in from the named class, where it has done so.
+    """
+    ours = PRIORITY_CLASSES[cls]
+    known = context.priority_classes.get(named) if named else None
+    if not named or named == ours or (known is not None and known.get("globalDefault") is True):
+        return ours
+    stands_for = class_of_priority_class(named)
+    if stands_for is not None:
+        raise Refusal(
+            f'{path}: {named!r} stands for priority "{stands_for}", the annotation {names.PRIORITY} says '
+            f'"{cls}"; set the annotation and leave the class out'
+        )
+    policy = preemption_policy or (known or {}).get("preemptionPolicy")
+    if known is None and policy is None:
+        raise Refusal(f"{path}: PriorityClass {named[:253]!r} does not exist")
+    if policy != "Never":
+        raise Refusal(
+            f"{path}: PriorityClass {named[:253]!r} has preemptionPolicy {policy or 'PreemptLowerPriority'}: "
+            "it would evict single members behind the plan; use one with preemptionPolicy Never"
+        )
+    return named
+
+
+def service_account_of(spec: Json) -> str:
+    """The service account that a pod with this spec runs as."""
+    return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
+
+
+def template_of(task: Json) -> tuple[Json, Json]:
+    """(template, its spec) of a task."""
+    template = mapping(task.get("template"))
+    return template, spec_of(template)
+
+
+def _one_of(annotations: Mapping[str, Any], name: str, allowed: tuple[str, ...], path: str) -> str | None:
+    value = annotations.get(name)
+    if value is None:
+        return None
+    if value not in allowed:
+        raise Refusal(f'{path}["{name}"]: {str(value)[:63]!r}, it must be one of {", ".join(allowed)}')
+    return str(value)
+
+
+def _list(annotations: Mapping[str, Any], name: str, path: str) -> list[str]:
+    entries = [entry.strip() for entry in str(annotations.get(name) or "").split(",")]
+    entries = [entry for entry in entries if entry]
+    if len(entries) > MAX_LIST_ENTRIES:
+        raise Refusal(f'{path}["{name}"]: {len(entries)} entries, the limit is {MAX_LIST_ENTRIES}')
+    return entries
+
+
+def _models(annotations: Mapping[str, Any], name: str, path: str, table: ModelTable) -> list[str]:
+    entries = _list(annotations, name, path)
+    for entry in entries:
+        if table.get(entry) is None:
+            raise Refusal(f'{path}["{name}"]: model {entry[:63]!r} is not known')
+    return entries

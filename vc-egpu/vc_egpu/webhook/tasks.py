@@ -1,0 +1,195 @@
+"""The tasks of a Volcano Job as reviews see them, and what an update copies back into them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.quantity import QuantityError, parse
+from vc_egpu.volcano.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.resource_names import classify
+from vc_egpu.webhook.context import annotations_of, items, labels_of, mapping, spec_of
+from vc_egpu.webhook.decision import Json
+from vc_egpu.webhook.gangs import Members
+from vc_egpu.webhook.pods import complete_container
+
+_TOTAL_KINDS: Final = frozenset({"memory-total", "cores-total"})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a Job; ``raw`` is what the object holds."""
+
+    name: str
+    raw: Json
+
+    @property
+    def path(self) -> str:
+        """Where its template stands, for refusals."""
+        return f'spec.tasks["{self.name[:63]}"].template'
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """The pod template."""
+        return mapping(self.raw.get("template"))
+
+    @property
+    def pod_spec(self) -> dict[str, Any]:
+        """The template's pod spec."""
+        return spec_of(self.template)
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The template's annotations."""
+        return annotations_of(self.template)
+
+    @property
+    def is_labelled(self) -> bool:
+        """True if the template carries the managed label."""
+        return labels_of(self.template).get(names.MANAGED_LABEL) == "true"
+
+    def ask(self, table: ModelTable) -> PodAsk:
+        """What each of its pods asks for; raises :class:`AskError`."""
+        return read_pod(self.pod_spec, table, f"{self.path}.spec")
+
+    def members(self, ask: PodAsk) -> Members:
+        """Its pods, counted; a minimum that is not named is all of them."""
+        replicas = _count(self.raw.get("replicas"), 0, f'spec.tasks["{self.name[:63]}"].replicas')
+        minimum = _count(
+            self.raw.get("minAvailable"), replicas, f'spec.tasks["{self.name[:63]}"].minAvailable'
+        )
+        cards = sum(container.cards for container in ask.containers.values())
+        return Members(self.name, replicas, minimum, ask.sums(), cards)
+
+    def completed(self, ask: PodAsk) -> Json:
+        """The task with the totals in its template, and the managed label."""
+        spec = dict(self.pod_spec)
+        for key in ("initContainers", "containers"):
+            if items(spec.get(key)):
+                spec[key] = [complete_container(item, ask, whole_pod=False) for item in items(spec[key])]
+        return _with_template(self.raw, {**self.template, "spec": spec}, label=True)
+
+
+def tasks_of(job: Json) -> list[Task]:
+    """All tasks; one without a name is called as Volcano will call it."""
+    found = items(spec_of(job).get("tasks"))
+    return [
+        Task(str(mapping(task).get("name") or f"default{index}"), mapping(task))
+        for index, task in enumerate(found)
+    ]
+
+
+def min_available_of(job: Json) -> int | None:
+    """The Job's own minimum; None where the tasks' minimums count (0 is Volcano's "not set")."""
+    return _count(spec_of(job).get("minAvailable"), 0, "spec.minAvailable") or None
+
+
+def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
+    """(the task with what the webhook once wrote into the stored one, whether all asks are unchanged).
+
+    Whoever applies a manifest again leaves our totals and our label out: where a container's ask is still
+    the same they come back exactly as stored, and nothing is added that the stored one lacks. A container
+    whose ask changed loses the stored totals instead, so that they are counted anew.
+    """
+    unchanged = True
+    spec = dict(task.pod_spec)
+    before = {str(container.get("name")): container for container in _containers(stored.pod_spec)}
+    asked_before = {name for name, container in before.items() if ask_key(container)}
+    seen: set[str] = set()
+    for key in ("initContainers", "containers"):
+        containers: list[Any] = []
+        for container in items(spec.get(key)):
+            name = str(mapping(container).get("name"))
+            old = before.get(name)
+            if old is None:
+                unchanged = unchanged and not ask_key(mapping(container))
+                containers.append(container)
+                continue
+            seen.add(name)
+            same = ask_key(container) == ask_key(old)
+            unchanged = unchanged and same
+            containers.append(_restore(container, old) if same else _without_totals(container, old))
+        if containers:
+            spec[key] = containers
+    template = {**task.template, "spec": spec}
+    raw = _with_template(task.raw, template, label=stored.is_labelled)
+    return Task(task.name, raw), unchanged and asked_before <= seen
+
+
+def ask_key(container: Json) -> dict[str, object]:
+    """What a container asks for, without totals and independent of how numbers are written."""
+    limits = mapping(mapping(container.get("resources")).get("limits"))
+    return {
+        name: _value(raw)
+        for name, raw in limits.items()
+        if classify(name).kind in {"shared", "native", "per-card"}
+    }
+
+
+def _restore(container: Json, stored: Json) -> Json:
+    ours = _written(stored)
+    if not any(ours.values()):
+        return container
+    resources = dict(mapping(container.get("resources")))
+    for kind, amounts in ours.items():
+        if amounts:
+            resources[kind] = {**mapping(resources.get(kind)), **amounts}
+    return {**container, "resources": resources}
+
+
+def _without_totals(container: Json, stored: Json) -> Json:
+    """Drop what was carried over from the stored one by somebody who edited the live object."""
+    resources = dict(mapping(container.get("resources")))
+    for kind, amounts in _written(stored).items():
+        if amounts and isinstance(resources.get(kind), dict):
+            resources[kind] = {
+                name: raw for name, raw in resources[kind].items() if amounts.get(name, _ABSENT) != raw
+            }
+    return {**container, "resources": resources}
+
+
+_ABSENT: Final = object()
+
+
+def _written(stored: Json) -> dict[str, dict[str, Any]]:
+    """What the webhook adds to a container: totals in limits; totals and cards in requests."""
+    resources = mapping(stored.get("resources"))
+    return {
+        "limits": {
+            name: raw
+            for name, raw in mapping(resources.get("limits")).items()
+            if classify(name).kind in _TOTAL_KINDS
+        },
+        "requests": {
+            name: raw for name, raw in mapping(resources.get("requests")).items() if classify(name).is_managed
+        },
+    }
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for key in ("initContainers", "containers"):
+        yield from (mapping(container) for container in items(spec.get(key)))
+
+
+def _with_template(raw: Json, template: dict[str, Any], *, label: bool) -> Json:
+    if label and labels_of(template).get(names.MANAGED_LABEL) != "true":
+        metadata = mapping(template.get("metadata"))
+        labels = {**labels_of(template), names.MANAGED_LABEL: "true"}
+        template = {**template, "metadata": {**metadata, "labels": labels}}
+    return {**raw, "template": template}
+
+
+def _value(raw: object) -> object:
+    try:
+        return parse(raw).value
+    except QuantityError:
+        return repr(raw)
+
+
+def _count(raw: object, absent: int, path: str) -> int:
+    if raw is None:
+        return absent
+    if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**31:
+        raise AskError(path, f"{str(raw)[:40]!r} is not a number of pods from 0 to {2**31 - 1}")
+    return raw
