@@ -239,8 +239,8 @@ class Component:
         if self.name == "kube-apiserver":
             wait_apiserver(self.context, timeout_s)
 
-    def stop(self, timeout_s: float = 15) -> None:
-        """End it: SIGTERM, and SIGKILL after ``timeout_s``."""
+    def stop(self, timeout_s: float = 5) -> None:
+        """End it: SIGTERM, and SIGKILL after ``timeout_s`` (an API server with watchers takes its time)."""
         self.process.stop(timeout_s)
 
     def kill(self) -> None:

@@ -8,6 +8,7 @@ last process. The block is free when no route of this machine and no other clust
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import socket
@@ -151,13 +152,17 @@ def connect_node(addresses: Addresses, index: int, count: int, switch_pid: int, 
     cable = f"node{index}"
     # The same hardware address after a reboot: neighbours remember it.
     mac = f"02:ce:{addresses.block:02x}:00:00:{index:02x}"
+    switch = Entered(switch_pid, _NET_ONLY)
+    # After a reboot the old cable may be there yet: the kernel takes a dead namespace apart in its own time.
+    with contextlib.suppress(LocalClusterError):
+        _ip(["link", "del", cable], switch)
     _batch(
         [
             f"link add {cable} type veth peer name eth0 address {mac} netns {node_pid}",
             f"link set {cable} master br0",
             f"link set {cable} up",
         ],
-        Entered(switch_pid, _NET_ONLY),
+        switch,
     )
     neighbours = [i for i in range(count) if i != index]
     _batch(

@@ -6,14 +6,13 @@ import contextlib
 import signal
 import socket
 import subprocess
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster import cgroups, net, toolchain
-from localcluster.api import ApiError, wait_until
+from localcluster.api import Api, ApiError, wait_until
 from localcluster.context import Context
 from localcluster.controlplane import SWITCH
 from localcluster.errors import LocalClusterError
@@ -149,14 +148,10 @@ class RealNode:
         self._launch(self.containerd, [str(toolchain.program("containerd")), "--config", str(config)])
         wait_until(
             f"containerd of {self.name} answering",
-            self._containerd_answers,
+            lambda: answers(self.containerd_socket),
             timeout_s,
             self._check_containerd,
         )
-
-    def _containerd_answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as client:
-            return client.connect_ex(str(self.containerd_socket)) == 0
 
     def _check_containerd(self) -> None:
         if not self.containerd.alive():
@@ -210,25 +205,15 @@ class RealNode:
             self._launch(self.kube_proxy, argv)
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Wait until the Node object is Ready under the present boot, and kube-proxy has written its rules."""
+        """Wait until this very kubelet has said Ready and serves its sockets, and kube-proxy has its rules."""
         api = self.context.api()
-        boot_id = self.machine.boot_id
-
-        def ready() -> bool:
-            try:
-                status = api.get(f"/api/v1/nodes/{self.name}")["status"]
-            except ApiError:
-                return False
-            if status.get("nodeInfo", {}).get("bootID") != boot_id:
-                return False
-            return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
 
         def alive() -> None:
             if not self.kubelet.alive():
                 raise LocalClusterError(f"kubelet of {self.name} has ended:\n{self.kubelet.log_tail()}")
 
         try:
-            wait_until(f"{self.name} Ready", ready, timeout_s, alive)
+            wait_until(f"{self.name} Ready", lambda: self._says_ready(api), timeout_s, alive)
             if self.context.spec.services:
                 wait_until(f"kube-proxy of {self.name} healthy", self._proxy_healthy, timeout_s)
         except LocalClusterError as error:
@@ -237,10 +222,28 @@ class RealNode:
         finally:
             api.close()
 
+    def _says_ready(self, api: Api) -> bool:
+        """Ready under the present boot, and this kubelet's sockets answer.
+
+        The word alone may be its predecessor's; a dead kubelet's sockets refuse.
+        """
+        try:
+            status = api.get(f"/api/v1/nodes/{self.name}")["status"]
+        except ApiError:
+            return False
+        return (
+            status.get("nodeInfo", {}).get("bootID") == self.machine.boot_id
+            and any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+            and answers(self.pod_resources_socket)
+            and answers(self.device_plugins_dir / "kubelet.sock")
+        )
+
     def _proxy_healthy(self) -> bool:
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            with urllib.request.urlopen(f"http://{self.ip}:10256/healthz", timeout=2) as answer:
-                return bool(answer.status == 200)
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://{self.ip}:10256/healthz", timeout=2) as answer,
+        ):
+            return bool(answer.status == 200)
         return False
 
     def switch_off(self) -> None:
@@ -293,3 +296,9 @@ class RealNode:
         if result.returncode != 0:
             error = result.stderr.decode(errors="replace").strip()[-800:]
             raise LocalClusterError(f"importing {archive.name} into {self.name} failed: {error}")
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
