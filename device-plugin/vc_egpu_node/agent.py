@@ -1,0 +1,291 @@
+"""The agent: all parts put together, and the loop that keeps Node, slots and files in step."""
+
+import logging
+import threading
+import time
+from typing import Final
+
+from vc_egpu import __version__
+from vc_egpu.kube import ApiConnection, EventRecorder
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano import names
+from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+
+from vc_egpu_node import inventory, runtime
+from vc_egpu_node.cdi import GrantFolder
+from vc_egpu_node.cgroups import PodCgroups
+from vc_egpu_node.collect import Collector, holdings
+from vc_egpu_node.config import ConfigError, PolicySource, Settings
+from vc_egpu_node.identity import Identity, Stock
+from vc_egpu_node.kubelet import KubeletLink
+from vc_egpu_node.metrics import Metrics, View
+from vc_egpu_node.monitor import Monitor
+from vc_egpu_node.node import OwnNode, facts, previous_cards
+from vc_egpu_node.plugin import Plugin
+from vc_egpu_node.podresources import Checkpoint, PodResources
+from vc_egpu_node.pods import NodePods
+from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.slots import slots
+from vc_egpu_node.state import AllocationStore
+from vc_egpu_node.toolkit import CardNames, Toolkit
+from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.web import WebServer
+
+log = logging.getLogger(__name__)
+
+IDLE_S: Final = 10.0
+"""The loop looks around so often even if nothing wakes it."""
+LEAVING_S: Final = 0.2
+"""While containers of ended pods still run."""
+GATHER_S: Final = 0.05
+"""What happens together is written together."""
+SWEEP_S: Final = 60.0
+STUCK_S: Final = 60.0
+SYNC_S: Final = 2.0
+
+
+class Agent:
+    """One node's agent. ``run`` returns after ``stop``."""
+
+    def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
+        self._settings = settings
+        self._policy = PolicySource(settings.policy, settings.node_name)
+        self._models_text = ""
+        self._table = self._read_table()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._synced_once = False
+        self._beat_s = time.monotonic()
+        self._stock = Stock()
+        self._offers: dict[str, inventory.Offer] = {}
+        self._bypasses = runtime.bypasses(settings.runtime_configs)
+        self._told: dict[str, str] = {}
+        self._build(settings, api, vendor)
+
+    def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
+        self._api = api
+        self._events = EventRecorder(api, "vc-egpu-node", settings.node_name, qps=1.0, burst=10)
+        self._allocations = AllocationStore(settings.state_dir / "allocations")
+        self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers")
+        self._pods = NodePods(api, settings.node_name, self._wake.set)
+        self._node = OwnNode(api, settings.node_name, self._wake.set)
+        self._pod_resources = PodResources(settings.pod_resources_socket)
+        self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit)
+        self._processes = ContainerOfProcess(settings.proc_dir)
+        self._metrics = Metrics(self._view)
+        self._identity = Identity(
+            node=settings.node_name,
+            allocations=self._allocations,
+            grants=self._grants,
+            pods=self._pods,
+            pod_resources=self._pod_resources,
+            checkpoint=Checkpoint(settings.kubelet_dir),
+            toolkit=self._toolkit,
+            stock=lambda: self._stock,
+            on_change=self._wake.set,
+        )
+        self._collector = Collector(
+            allocations=self._allocations,
+            grants=self._grants,
+            pods=self._pods,
+            pod_resources=self._pod_resources,
+            cgroups=PodCgroups(settings.cgroup_dir),
+            identity=self._identity,
+        )
+        self._kubelet = KubeletLink(
+            settings.kubelet_dir,
+            lambda resource: Plugin(resource, settings.kubelet_dir, self._identity, self._metrics.observe),
+        )
+        self._monitor = Monitor(
+            vendor,
+            probe_interval_s=settings.probe_interval_s,
+            rescan_interval_s=settings.rescan_interval_s,
+            recovery_s=lambda: self._policy.policy.recovery_s,
+            on_change=self._wake.set,
+        )
+        self.web = WebServer(settings.listen, self._metrics.registry, self.unhealthy, self.unready)
+
+    def run(self) -> None:
+        """Work until :meth:`stop`."""
+        for sentence in self._bypasses:
+            log.warning("%s", sentence)
+        self.web.start()
+        self._monitor.start()
+        self._pods.start()
+        self._node.start()
+        swept_s = time.monotonic()
+        leaving = 0
+        while not self._stopping.is_set():
+            self._beat_s = time.monotonic()
+            try:
+                if self._ready_to_work():
+                    leaving = self._step()
+                if time.monotonic() - swept_s > SWEEP_S:
+                    self._collector.sweep()
+                    swept_s = time.monotonic()
+            except KubeError as error:
+                log.warning("the node was not brought up to date: %s", error)
+            except Exception:
+                log.exception("a fault of ours; trying again")
+            self._wake.wait(LEAVING_S if leaving else IDLE_S if self._synced_once else SYNC_S)
+            self._stopping.wait(GATHER_S)
+            self._wake.clear()
+
+    def stop(self) -> None:
+        """End ``run`` soon. Running containers notice nothing."""
+        self._stopping.set()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Let go of everything, after ``run`` returned."""
+        self._kubelet.stop()
+        self._monitor.stop()
+        self._pods.stop()
+        self._node.stop()
+        self._pod_resources.close()
+        self._events.stop()
+        self.web.stop()
+
+    def unhealthy(self) -> str:
+        """What keeps the process from working at all; empty if nothing does."""
+        now_s = time.monotonic()
+        for name, beat_s in (("main", self._beat_s), ("cards", self._monitor.beat_s)):
+            if now_s - beat_s > STUCK_S:
+                return f"the {name} loop has not moved for {now_s - beat_s:.0f} s"
+        return ""
+
+    def unready(self) -> str:
+        """What is still missing before containers can start; empty if nothing is."""
+        if not self._stock.ready:
+            return "cards are not counted yet, or the API server has not been reached"
+        if not self._kubelet.settled:
+            return "the kubelet does not know every resource yet"
+        return ""
+
+    # --- the loop's step -------------------------------------------------------------------------
+
+    def _ready_to_work(self) -> bool:
+        """Pods, Node and cards are known; then, once, what runs already is counted."""
+        if self._synced_once:
+            return True
+        synced = self._pods.synced and self._node.reflector.synced.is_set()
+        if not synced or self._monitor.observation.scans == 0 or self._node.document() is None:
+            return False
+        self._take_stock()
+        restored = self._collector.recover()
+        if restored:
+            log.warning("%d running containers had no record and are counted again", restored)
+        self._kubelet.start()
+        self._synced_once = True
+        return True
+
+    def _step(self) -> int:
+        self._reload()
+        leaving = self._collector.collect()
+        stock = self._take_stock()
+        self._post_slots(stock)
+        wanted = inventory.counters(stock, self._table, self._pods.requested())
+        self._node.write(stock.node_cards, inventory.labels(stock.node_cards), wanted)
+        self._tell(stock)
+        return leaving
+
+    def _reload(self) -> None:
+        if self._policy.refresh():
+            log.info("policy now: %s", self._policy.policy)
+        if self._policy.problem:
+            self._say_once("policy", f"policy file: {self._policy.problem}; the last good one holds")
+        try:
+            self._table = self._read_table()
+        except ConfigError as error:
+            self._say_once("models", f"{error}; the last good table holds")
+
+    def _read_table(self) -> ModelTable:
+        """The model table; parsed again only if its text changed."""
+        try:
+            text = self._settings.models.read_text(encoding="utf-8")
+            if text == self._models_text:
+                return self._table
+            table = ModelTable.from_yaml(text)
+        except (OSError, UnicodeDecodeError, ModelTableError) as error:
+            raise ConfigError(f"{self._settings.models}: {error}") from error
+        self._models_text = text
+        return table
+
+    def _take_stock(self) -> inventory.Inventory:
+        document = self._node.document()
+        if document is None:
+            raise ConfigError(f"there is no Node {self._settings.node_name}")
+        observation = self._monitor.observation
+        previous = self._stock.node_cards if self._stock.ready else previous_cards(document)
+        stock = inventory.take_stock(
+            observation.reading,
+            table=self._table,
+            policy=self._policy.policy,
+            facts=facts(document, self._policy.policy.foreign_resources),
+            ill=observation.ill,
+            holdings=holdings(self._grants.all()),
+            previous=previous,
+            agent_version=__version__,
+        )
+        self._stock = Stock(
+            node_cards=stock.node_cards,
+            nominal_mib={model.name: model.memory_mib for model in self._table.models},
+            driver_index={card.uuid: card.index for card in observation.reading.cards},
+            ready=True,
+        )
+        return stock
+
+    def _post_slots(self, stock: inventory.Inventory) -> None:
+        """Slots of every resource that this process ever offered; none for those no longer offered."""
+        for resource in {*stock.offers, *(plugin.resource for plugin in self._kubelet.plugins())}:
+            offer = stock.offers.get(resource, inventory.Offer())
+            native = resource.startswith(names.NATIVE_PREFIX)
+            per_card = 1 if native else self._policy.policy.slots_per_card
+            used = self._allocations.ids_in_use(resource)
+            # Posted before the plugin is seen by the registration: the kubelet's first list is the true one.
+            self._kubelet.plugin(resource).board.post(slots(offer, per_card, used))
+
+    def _tell(self, stock: inventory.Inventory) -> None:
+        """Events on the Node for what people must know, once each."""
+        node_cards = stock.node_cards
+        self._event("problem", node_cards.problem, "CardsNotOffered")
+        for card in node_cards.cards:
+            trouble = "" if card.healthy and card.offered else f"card {card.uuid}: {card.reason}"
+            self._event(card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered")
+        for number, sentence in enumerate(self._bypasses):
+            self._event(f"bypass{number}", sentence, "RuntimeBypass")
+        known_as = [CardNames(uuid, index) for uuid, index in self._stock.driver_index.items()]
+        self._event("toolkit", self._toolkit.problem(known_as), "ToolkitSpec")
+
+    def _event(self, key: str, trouble: str, reason: str, recovered: str = "") -> None:
+        before = self._told.get(key, "")
+        if trouble == before:
+            return
+        self._told[key] = trouble
+        about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._settings.node_name}}
+        if trouble:
+            log.warning("%s", trouble)
+            self._events.event(about, "Warning", reason, trouble)
+        elif recovered:
+            self._events.event(about, "Normal", recovered, f"card {key} is offered again")
+
+    def _say_once(self, key: str, text: str) -> None:
+        if self._told.get(key) != text:
+            self._told[key] = text
+            log.error("%s", text)
+
+    def _view(self) -> View:
+        observation = self._monitor.observation
+        return View(
+            node=self._settings.node_name,
+            observation=observation,
+            node_cards=self._stock.node_cards,
+            grants=self._grants.all(),
+            uses=self._processes.uses(observation.processes, self._pods.views()),
+            slots={plugin.resource: plugin.board.slots for plugin in self._kubelet.plugins()},
+            registrations=self._kubelet.registrations,
+            pod_resources_calls=self._pod_resources.calls,
+            bypasses=len(self._bypasses),
+            policy_problem=self._policy.problem,
+            now_s=time.time(),
+        )

@@ -1,0 +1,61 @@
+"""Whether a pod's containers are gone: its cgroup is removed only after they are.
+
+The API object alone does not tell: a pod deleted with force vanishes from it while its processes still run.
+Both drivers' names are known: ``.../pod<uid>`` and ``...-pod<uid with _>.slice``.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+MAX_DEPTH: Final = 6
+_V1_CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuset")
+
+
+class PodCgroups:
+    """Looks for pods' cgroups below a mount of the host's cgroup tree."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def living(self, uids: Collection[str]) -> frozenset[str] | None:
+        """Of these pods, the ones that have a cgroup. None: the tree shows no pod at all, so it tells nothing
+        (it is not mounted, or the kubelet makes no cgroups for pods)."""
+        base = self._base()
+        if base is None:
+            return None
+        by_name = {name: uid for uid in uids for name in (f"pod{uid}", f"pod{uid.replace('-', '_')}.slice")}
+        found: set[str] = set()
+        seen_any = False
+        for name in _folders(base, MAX_DEPTH):
+            if not _is_pod(name):
+                continue
+            seen_any = True
+            uid = by_name.get(name[name.index("pod", name.rindex("-pod") + 1) :] if "-pod" in name else name)
+            if uid is not None:
+                found.add(uid)
+        return frozenset(found) if seen_any else None
+
+    def _base(self) -> Path | None:
+        if (self._root / "cgroup.controllers").exists():
+            return self._root
+        return next((self._root / one for one in _V1_CONTROLLERS if (self._root / one).is_dir()), None)
+
+
+def _is_pod(name: str) -> bool:
+    return name.startswith("pod") or "-pod" in name
+
+
+def _folders(base: Path, depth: int) -> Iterator[str]:
+    """Names of the folders below; pods' own inside is left out."""
+    try:
+        entries = list(os.scandir(base))
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            continue
+        yield entry.name
+        if depth > 1 and not _is_pod(entry.name):
+            yield from _folders(Path(entry.path), depth - 1)

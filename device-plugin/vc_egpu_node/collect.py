@@ -1,0 +1,160 @@
+"""What is held, when it is let go, and how a restarted agent finds its way back.
+
+A share ends when its pod is Succeeded or Failed, or gone from the API server, and its containers are gone
+from the node. Files of pods that live are never touched, whatever else is unknown.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from vc_egpu_node.cdi import Grant, GrantFolder
+from vc_egpu_node.cgroups import PodCgroups
+from vc_egpu_node.identity import Identity, NotAdmittedError
+from vc_egpu_node.inventory import Holding
+from vc_egpu_node.podresources import Holder, PodResources, PodResourcesError
+from vc_egpu_node.pods import NodePods, PodView
+from vc_egpu_node.state import Allocation, AllocationStore
+
+log = logging.getLogger(__name__)
+
+UNCLAIMED_S: Final = 120.0
+"""A promise that no container of the kubelet's has claimed for so long is dropped."""
+
+
+def holdings(grants: Iterable[Grant]) -> dict[str, Holding]:
+    """What is held, by card."""
+    pods: dict[str, set[str]] = {}
+    native: set[str] = set()
+    for grant in grants:
+        for share in grant.shares:
+            pods.setdefault(share.uuid, set()).add(grant.pod_uid)
+            if grant.native:
+                native.add(share.uuid)
+    return {uuid: Holding(tuple(sorted(uids)), uuid in native) for uuid, uids in pods.items()}
+
+
+class Collector:
+    """Lets go of what has ended. One thread calls it."""
+
+    def __init__(
+        self,
+        *,
+        allocations: AllocationStore,
+        grants: GrantFolder,
+        pods: NodePods,
+        pod_resources: PodResources,
+        cgroups: PodCgroups,
+        identity: Identity,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._allocations = allocations
+        self._grants = grants
+        self._pods = pods
+        self._pod_resources = pod_resources
+        self._cgroups = cgroups
+        self._identity = identity
+        self._clock = clock
+
+    def collect(self) -> int:
+        """Release ended grants; how many are still leaving (their pod ended, their containers have not)."""
+        if not self._pods.synced:
+            return 0
+        views = {pod.uid: pod for pod in self._pods.views()}
+        ended = [grant for grant in self._grants.all() if _has_ended(grant, views)]
+        leaving = 0
+        if ended:
+            living = self._living(ended)
+            for grant in ended:
+                if grant.name in living:
+                    leaving += 1
+                else:
+                    self._release(grant)
+        return leaving
+
+    def sweep(self) -> None:
+        """Slower, rarer: promises that nobody claimed, and those that a later one of the same container
+        replaced."""
+        if not self._pods.synced:
+            return
+        old = [one for one in self._allocations.all() if self._clock() - one.made_at_s > UNCLAIMED_S]
+        replaced = _replaced(self._grants.all(), {one.name: one.number for one in old})
+        for grant in replaced:
+            self._release(grant)
+        unclaimed = [one for one in old if self._grants.get(one.name) is None]
+        if not unclaimed:
+            return
+        try:
+            holders = self._pod_resources.holders()
+        except PodResourcesError as error:
+            log.debug("nothing swept: %s", error)
+            return
+        for allocation in unclaimed:
+            if not self._claimed(allocation, holders):
+                log.info("promise %s of %s was never claimed", allocation.name, allocation.resource)
+                self._allocations.forget(allocation.name)
+
+    def recover(self) -> int:
+        """After a restart: containers that run but whose record is missing (somebody cleared the CDI folder)
+        are counted again, from kubelet and API server. How many."""
+        try:
+            holders = self._pod_resources.holders()
+        except PodResourcesError as error:
+            log.warning("what runs here is not known yet: %s", error)
+            return 0
+        found = 0
+        for holder in holders:
+            allocation = self._allocations.in_force(holder.resource, holder.ids)
+            if allocation is None or self._grants.get(allocation.name) is not None:
+                continue
+            pod = self._pods.known(holder.ref.namespace, holder.ref.pod)
+            if pod is None or holder.ref.container not in pod.running:
+                continue
+            try:
+                self._identity.restore(self._identity.proven(allocation, holder.ref, pod))
+                found += 1
+            except NotAdmittedError as error:
+                log.warning("a running container has no valid plan: %s", error)
+        return found
+
+    def _living(self, ended: list[Grant]) -> frozenset[str]:
+        """Names of the grants whose containers may still run."""
+        living = self._cgroups.living({grant.pod_uid for grant in ended})
+        if living is not None:
+            return frozenset(grant.name for grant in ended if grant.pod_uid in living)
+        try:
+            held = {(holder.resource, one) for holder in self._pod_resources.holders() for one in holder.ids}
+        except PodResourcesError as error:
+            log.warning("whether containers are gone is not known: %s", error)
+            return frozenset(grant.name for grant in ended)
+        ids = {one.name: {(one.resource, i) for i in one.ids} for one in self._allocations.all()}
+        return frozenset(grant.name for grant in ended if ids.get(grant.name, set()) & held)
+
+    def _release(self, grant: Grant) -> None:
+        log.info("%s/%s/%s has let go of its cards", grant.namespace, grant.pod, grant.container)
+        self._grants.release(grant.name)
+        self._allocations.forget(grant.name)
+
+    def _claimed(self, allocation: Allocation, holders: Iterable[Holder]) -> bool:
+        """Whether a container may still come for this promise."""
+        held = any(h.resource == allocation.resource and h.ids & allocation.ids for h in holders)
+        return held and self._allocations.in_force(allocation.resource, allocation.ids) == allocation
+
+
+def _has_ended(grant: Grant, views: dict[str, PodView]) -> bool:
+    pod = views.get(grant.pod_uid)
+    return pod is None or pod.ended
+
+
+def _replaced(grants: Iterable[Grant], numbers: dict[str, int]) -> list[Grant]:
+    """Old grants of containers that have a later one (the kubelet asked again for the same container)."""
+    latest: dict[tuple[str, str], Grant] = {}
+    old: list[Grant] = []
+    for grant in sorted(grants, key=lambda one: one.granted_at_s):
+        key = (grant.pod_uid, grant.container)
+        before = latest.get(key)
+        if before is not None and before.name in numbers:
+            old.append(before)
+        latest[key] = grant
+    return old

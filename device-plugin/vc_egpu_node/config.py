@@ -1,0 +1,167 @@
+"""Settings of the agent: where things are (flags, fixed while it runs) and how cards are offered (a YAML
+file, read again when it changes).
+
+The file, usually a ConfigMap that all nodes share::
+
+    defaults:
+      slotsPerCard: 100          # S: at most so many sharers of one card
+      coreRatio: 1.0             # cores that may be promised, per card
+      memoryRatio: 1.0           # memory that may be promised, per card; at most 1
+      recoveryS: 60              # an ill card is offered again after this long without a new fault
+      foreignResources: [nvidia.com/gpu, volcano.sh/vgpu-number]
+    nodes:
+      gpu-7: {coreRatio: 1.5}    # over the defaults, for this node
+"""
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+FOREIGN_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
+"""Offered by other plugins: where a node has any of them, its cards are theirs."""
+
+TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
+"""Where `nvidia-ctk cdi generate` and the toolkit's service leave their specs."""
+
+ToolkitMode = Literal["auto", "required", "off"]
+
+
+class ConfigError(ValueError):
+    """A setting is wrong; the text names it."""
+
+
+class Policy(BaseModel):
+    """How this node's cards are offered. Reloaded without a restart."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    slots_per_card: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100
+    core_ratio: Annotated[float, Field(ge=0.01, le=10.0)] = 1.0
+    memory_ratio: Annotated[float, Field(ge=0.01, le=1.0)] = 1.0
+    recovery_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
+    foreign_resources: tuple[str, ...] = FOREIGN_RESOURCES
+
+
+class _PolicyFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    defaults: dict[str, Any] = {}
+    nodes: dict[str, dict[str, Any]] = {}
+
+
+def parse_policy(text: str, node: str) -> Policy:
+    """The policy of one node; raises :class:`ConfigError` with the path of the wrong key."""
+    try:
+        document = _PolicyFile.model_validate(yaml.safe_load(text) or {})
+        Policy.model_validate(document.defaults)
+        return Policy.model_validate({**document.defaults, **document.nodes.get(node, {})})
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {first['msg']}, got {str(first['input'])[:100]!r}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not YAML: {error}") from error
+
+
+class PolicySource:
+    """The policy file; a file that turns bad leaves the last good policy in force."""
+
+    def __init__(self, path: Path | None, node: str) -> None:
+        self._path = path
+        self._node = node
+        self._seen: tuple[int, int] | None = None
+        self.policy = Policy()
+        self.problem = ""
+        if path is not None:
+            self.refresh()
+            if self.problem:
+                raise ConfigError(f"{path}: {self.problem}")
+
+    def refresh(self) -> bool:
+        """Read the file again if it changed; whether the policy is another one now."""
+        if self._path is None:
+            return False
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino)
+            if stamp == self._seen:
+                return False
+            policy = parse_policy(self._path.read_text(), self._node)
+        except (OSError, UnicodeDecodeError, ConfigError) as error:
+            self.problem = str(error)
+            return False
+        self._seen, self.problem = stamp, ""
+        changed, self.policy = policy != self.policy, policy
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where things are. Fixed for the life of the process."""
+
+    node_name: str
+    models: Path
+    """The table of GPU models."""
+    policy: Path | None = None
+    kubeconfig: Path | None = None
+    """None: the service account of the pod."""
+    kubelet_dir: Path = Path("/var/lib/kubelet/device-plugins")
+    """The kubelet's plugin folder: its registration socket, ours, and its checkpoint."""
+    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    cdi_dir: Path = Path("/var/run/cdi")
+    state_dir: Path = Path("/var/lib/vc-egpu")
+    """Same path on the host and in the agent: folders in it are mounted into containers."""
+    cgroup_dir: Path = Path("/sys/fs/cgroup")
+    proc_dir: Path = Path("/proc")
+    """The host's, to find the container behind a process."""
+    toolkit: ToolkitMode = "auto"
+    """Whether containers need NVIDIA's own CDI edits; auto: where the driver's devices exist."""
+    toolkit_specs: tuple[Path, ...] = tuple(Path(path) for path in TOOLKIT_SPECS)
+    runtime_configs: tuple[Path, ...] = (Path("/etc/containerd"), Path("/etc/docker"), Path("/etc/crio"))
+    """Looked at for a default runtime that would hand out cards past us."""
+    listen: str = "0.0.0.0:9445"
+    probe_interval_s: float = 5.0
+    """How often health and utilisation are read."""
+    rescan_interval_s: float = 60.0
+    """How often cards are counted anew (they are at once when one is lost)."""
+    log_level: str = "INFO"
+
+
+def parse_flags(arguments: Sequence[str]) -> Settings:
+    """Settings from the command line; exits with usage on a wrong one."""
+    defaults = Settings(node_name="", models=Path("/etc/vc-egpu/models.yaml"))
+    parser = argparse.ArgumentParser(prog="vc-egpu-node", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""), help="default: $NODE_NAME")
+    parser.add_argument("--models", type=Path, default=defaults.models, help="table of GPU models (YAML)")
+    parser.add_argument("--policy", type=Path, help="ratios and slots (YAML), reloaded when it changes")
+    parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")
+    for flag, value in (
+        ("kubelet-dir", defaults.kubelet_dir),
+        ("pod-resources-socket", defaults.pod_resources_socket),
+        ("cdi-dir", defaults.cdi_dir),
+        ("state-dir", defaults.state_dir),
+        ("cgroup-dir", defaults.cgroup_dir),
+        ("proc-dir", defaults.proc_dir),
+    ):
+        parser.add_argument(f"--{flag}", type=Path, default=value, help=f"default: {value}")
+    parser.add_argument("--toolkit", choices=("auto", "required", "off"), default=defaults.toolkit)
+    parser.add_argument("--toolkit-spec", type=Path, action="append", dest="toolkit_specs",
+                        help="file or folder of NVIDIA's CDI specs; may be repeated")  # fmt: skip
+    parser.add_argument("--runtime-config", type=Path, action="append", dest="runtime_configs")
+    parser.add_argument("--listen", default=defaults.listen, help="metrics and probes; port 0: any free one")
+    parser.add_argument("--probe-interval-s", type=float, default=defaults.probe_interval_s)
+    parser.add_argument("--rescan-interval-s", type=float, default=defaults.rescan_interval_s)
+    parser.add_argument("--log-level", default=defaults.log_level)
+    given = vars(parser.parse_args(arguments))
+    given["node_name"] = given["node_name"] or socket.gethostname().lower()
+    for name in ("toolkit_specs", "runtime_configs"):
+        given[name] = tuple(given[name]) if given[name] else getattr(defaults, name)
+    return Settings(**given)

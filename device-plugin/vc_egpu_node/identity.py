@@ -1,0 +1,331 @@
+"""Who is this container, and may it start on its cards.
+
+``promise`` answers the kubelet's Allocate: one CDI device name per container, kept before it is given.
+``admit`` answers PreStartContainer, just before the container is created: the kubelet says which container
+holds the slots, the API server which cards that container got, the card's room is checked, and only then the
+CDI spec is written that the name stands for. Nothing is ever guessed: what cannot be proven does not start.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError, Cards, CardShare, NodeCard, NodeCards
+from vc_egpu.volcano.plans import epoch_of
+
+from vc_egpu_node import admission
+from vc_egpu_node.cdi import Grant, GrantFolder, qualified
+from vc_egpu_node.inventory import CORDONED
+from vc_egpu_node.podresources import (
+    Checkpoint,
+    ContainerRef,
+    PodResources,
+    PodResourcesError,
+    UnknownOwnerError,
+    owner,
+)
+from vc_egpu_node.pods import NodePods, PodView
+from vc_egpu_node.state import Allocation, AllocationStore
+from vc_egpu_node.toolkit import CardNames, Toolkit, ToolkitError
+
+log = logging.getLogger(__name__)
+
+GET_TIMEOUT_S: Final = 3.0
+OWNER_TRIES: Final = 3
+OWNER_PAUSE_S: Final = 0.05
+
+_decode_cards = lru_cache(maxsize=1024)(Cards.decode)
+
+
+class Why(Enum):
+    """Why a container does not start."""
+
+    NO_PROMISE = "NoPromise"
+    NO_OWNER = "NoOwner"
+    NO_PLAN = "NoPlan"
+    WRONG_PLAN = "WrongPlan"
+    CARD_NOT_USABLE = "CardNotUsable"
+    NO_ROOM = "NoRoom"
+    TOOLKIT = "Toolkit"
+    NOT_NOW = "NotNow"
+    """The kubelet, the API server or the disk did not answer: the same call may succeed later."""
+
+
+class NotAdmittedError(Exception):
+    """The container must not start (now); the text goes into the pod's event."""
+
+    def __init__(self, why: Why, text: str) -> None:
+        super().__init__(text)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """The cards of the node, as far as they matter to a container that starts."""
+
+    node_cards: NodeCards = field(default_factory=NodeCards)
+    nominal_mib: Mapping[str, int] = field(default_factory=dict)
+    """Model to nominal memory."""
+    driver_index: Mapping[str, int] = field(default_factory=dict)
+    """UUID to position in the driver's own order."""
+    ready: bool = False
+    """False until the cards were counted once."""
+
+    def card(self, uuid: str) -> NodeCard | None:
+        """The card of that UUID."""
+        return next((card for card in self.node_cards.cards if card.uuid == uuid), None)
+
+    def limits(self, card: NodeCard) -> admission.CardLimits:
+        """What the card may hold."""
+        return admission.CardLimits(
+            uuid=card.uuid,
+            memory_mib=self.nominal_mib.get(card.model, card.memory_mib),
+            memory_ratio=self.node_cards.memory_ratio,
+            core_ratio=self.node_cards.core_ratio,
+            max_sharers=self.node_cards.max_sharers,
+        )
+
+    def describe(self, share: CardShare) -> dict[str, Any]:
+        """What a container may know of its card besides its share."""
+        card = self.card(share.uuid)
+        return {} if card is None else {"index": card.index, "model": card.model, "product": card.product}
+
+
+class Identity:
+    """Proves containers' identities and lets them in. Thread-safe: the kubelet calls from many threads."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        allocations: AllocationStore,
+        grants: GrantFolder,
+        pods: NodePods,
+        pod_resources: PodResources,
+        checkpoint: Checkpoint,
+        toolkit: Toolkit,
+        stock: Callable[[], Stock],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._node = node
+        self._allocations = allocations
+        self._grants = grants
+        self._pods = pods
+        self._pod_resources = pod_resources
+        self._checkpoint = checkpoint
+        self._toolkit = toolkit
+        self._stock = stock
+        self._on_change = on_change
+        self._room = threading.Lock()
+
+    def promise(self, resource: str, ids: frozenset[str]) -> str:
+        """The CDI device name for a container that gets these slots; raises :class:`NotAdmittedError`."""
+        try:
+            allocation = self._allocations.promise(resource, ids)
+        except OSError as error:
+            raise NotAdmittedError(Why.NOT_NOW, f"the promise could not be kept on disk: {error}") from error
+        self._on_change()
+        return qualified(allocation.name)
+
+    def admit(self, resource: str, ids: frozenset[str]) -> Grant:
+        """Let the container in that holds these slots, its spec written; raises :class:`NotAdmittedError`."""
+        allocation = self._allocations.in_force(resource, ids)
+        if allocation is None:
+            raise NotAdmittedError(
+                Why.NO_PROMISE,
+                f"{len(ids)} slots of {resource} were never promised by this agent (its state was lost): "
+                "delete the pod",
+            )
+        known = self._grants.get(allocation.name)
+        if known is not None:  # the container starts again: same name, same cards, nobody to ask
+            self._write(known)
+            return known
+        ref = self._owner(resource, ids)
+        pod = self._pod(ref, self._checkpoint.pod_uid(resource, ids, ref.container))
+        grant = self.proven(allocation, ref, pod)
+        self._let_in(grant)
+        return grant
+
+    def proven(self, allocation: Allocation, ref: ContainerRef, pod: PodView) -> Grant:
+        """What the pod's annotation says of this container, every part of it checked."""
+        label = f"pod {ref.namespace}/{ref.pod}"
+        if pod.cards is None:
+            raise NotAdmittedError(
+                Why.NO_PLAN, f"{label} has no annotation {names.CARDS}: it was bound without a plan"
+            )
+        try:
+            cards = _decode_cards(pod.cards)
+        except AnnotationError as error:
+            raise NotAdmittedError(Why.WRONG_PLAN, f"{label}, annotation {names.CARDS}: {error}") from error
+        wrong = _mismatch(cards, allocation, ref, pod, self._node)
+        if wrong:
+            raise NotAdmittedError(Why.WRONG_PLAN, f"{label}, annotation {names.CARDS}: {wrong}")
+        return Grant(
+            name=allocation.name,
+            resource=allocation.resource,
+            pod_uid=pod.uid,
+            namespace=ref.namespace,
+            pod=ref.pod,
+            container=ref.container,
+            plan_id=cards.plan_id,
+            epoch=epoch_of(cards.plan_id),
+            share_class=cards.share_class,
+            core_policy=cards.core_policy,
+            native=cards.native,
+            shares=cards.containers[ref.container],
+            granted_at_s=time.time(),
+        )
+
+    def restore(self, grant: Grant) -> None:
+        """Count a container that runs already as let in, and write its files again (no room is asked)."""
+        self._grants.reserve(grant)
+        self._write(grant, running=True)
+
+    def _owner(self, resource: str, ids: frozenset[str]) -> ContainerRef:
+        for attempt in range(OWNER_TRIES):
+            try:
+                return owner(self._pod_resources.holders(), resource, ids)
+            except PodResourcesError as error:
+                raise NotAdmittedError(Why.NOT_NOW, str(error)) from error
+            except UnknownOwnerError as error:
+                if attempt == OWNER_TRIES - 1:
+                    raise NotAdmittedError(Why.NO_OWNER, str(error)) from error
+                time.sleep(OWNER_PAUSE_S)
+        raise AssertionError("not reached")
+
+    def _pod(self, ref: ContainerRef, uid: str | None) -> PodView:
+        """The very pod that the kubelet starts. The watch's copy is taken only if the kubelet's own record
+        confirms its UID: under the same name it might still have a pod that was deleted."""
+        pod = self._pods.known(ref.namespace, ref.pod)
+        if pod is not None and pod.uid == uid and pod.cards is not None:
+            return pod
+        try:
+            pod = self._pods.fetch(ref.namespace, ref.pod, GET_TIMEOUT_S)
+        except KubeError as error:
+            raise NotAdmittedError(
+                Why.NOT_NOW, f"pod {ref.namespace}/{ref.pod} could not be read: {error}"
+            ) from error
+        if pod is None:
+            raise NotAdmittedError(Why.NO_OWNER, f"pod {ref.namespace}/{ref.pod} does not exist any more")
+        if uid is not None and pod.uid != uid:
+            raise NotAdmittedError(
+                Why.NO_OWNER, f"the kubelet starts pod UID {uid}, {ref.namespace}/{ref.pod} is {pod.uid} now"
+            )
+        return pod
+
+    def _let_in(self, grant: Grant) -> None:
+        """Check every card and its room, count the grant, write its files; all or nothing."""
+        stock = self._stock()
+        if not stock.ready:
+            raise NotAdmittedError(Why.NOT_NOW, "the node's cards have not been counted yet")
+        for share in grant.shares:
+            _usable(stock, share, grant)
+        waiting = self._waiting(grant)
+        with self._room:
+            held = [share for other in self._grants.all() for share in other.held]
+            for new in grant.held:
+                card = stock.card(new.uuid)
+                if card is None:
+                    raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {new.uuid} is not on this node")
+                refusal = admission.refusal(stock.limits(card), admission.rivals(held, waiting, new), new)
+                if refusal:
+                    raise NotAdmittedError(Why.NO_ROOM, refusal)
+            self._grants.reserve(grant)
+        try:
+            self._write(grant)
+        except NotAdmittedError:
+            self._grants.release(grant.name)
+            raise
+        self._on_change()
+
+    def _waiting(self, grant: Grant) -> list[admission.HeldShare]:
+        """Shares of later leaders' pods on these cards that are bound here and not let in yet."""
+        uuids = [share.uuid for share in grant.shares]
+        shares: list[admission.HeldShare] = []
+        for pod in self._pods.views():
+            text = pod.cards
+            if text is None or pod.ended or pod.uid == grant.pod_uid or not any(u in text for u in uuids):
+                continue
+            try:
+                cards = _decode_cards(text)
+            except AnnotationError:
+                continue
+            if cards.pod_uid == pod.uid and cards.node == self._node:
+                shares += _shares_of(cards)
+        return shares
+
+    def _write(self, grant: Grant, *, running: bool = False) -> None:
+        stock = self._stock()
+        if not stock.ready and not running:
+            raise NotAdmittedError(Why.NOT_NOW, "the node's cards have not been counted yet")
+        for share in () if running else grant.shares:
+            card = stock.card(share.uuid)
+            if card is None or not card.healthy:
+                reason = "is not on this node" if card is None else f"is ill: {card.reason}"
+                raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} {reason}")
+        known_as = [CardNames(share.uuid, stock.driver_index.get(share.uuid, -1)) for share in grant.shares]
+        try:
+            edits = self._toolkit.edits(known_as)
+            described = {share.uuid: stock.describe(share) for share in grant.shares}
+            self._grants.write(grant, edits, described)
+        except ToolkitError as error:
+            raise NotAdmittedError(Why.TOOLKIT, str(error)) from error
+        except OSError as error:
+            raise NotAdmittedError(Why.NOT_NOW, f"the container's files were not written: {error}") from error
+
+
+def _mismatch(cards: Cards, allocation: Allocation, ref: ContainerRef, pod: PodView, node: str) -> str:
+    """What in the annotation does not belong to this container, or an empty text."""
+    shares = cards.containers.get(ref.container) or ()
+    slots, known = len(allocation.ids), ", ".join(sorted(cards.containers)) or "none"
+    native = allocation.resource.startswith(names.NATIVE_PREFIX)
+    checks = (
+        (cards.pod_uid != pod.uid, f"podUid is {cards.pod_uid}, the pod's UID is {pod.uid}"),
+        (cards.node != node, f"node is {cards.node}, this is {node}"),
+        (epoch_of(cards.plan_id) < 0, f"planId {cards.plan_id!r} is not <epoch>-<number>"),
+        (not shares, f"container {ref.container} is not among {known}"),
+        (len(shares) != slots, f"container {ref.container} has {len(shares)} cards, but {slots} slots"),
+        (len({share.uuid for share in shares}) != len(shares), f"{ref.container} names a card twice"),
+        (cards.native != native, f"native is {cards.native}, the container asks for {allocation.resource}"),
+    )
+    return next((text for wrong, text in checks if wrong), "")
+
+
+def _usable(stock: Stock, share: CardShare, grant: Grant) -> None:
+    """Whether a newcomer may use the card at all. A cordoned card takes what was planned before."""
+    card = stock.card(share.uuid)
+    if card is None:
+        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is not on this node")
+    name = names.native_resource if grant.native else names.shared_resource
+    if name(card.model) != grant.resource:
+        raise NotAdmittedError(
+            Why.WRONG_PLAN, f"card {share.uuid} is a {card.model}, the container asks for {grant.resource}"
+        )
+    if not card.healthy:
+        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is ill: {card.reason}")
+    if not card.offered and card.reason != CORDONED:
+        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is not offered: {card.reason}")
+
+
+def _shares_of(cards: Cards) -> list[admission.HeldShare]:
+    return [
+        admission.HeldShare(
+            pod_uid=cards.pod_uid,
+            container=container,
+            uuid=share.uuid,
+            memory_mib=share.memory_mib,
+            cores_percent=share.cores,
+            share_class=cards.share_class,
+            native=cards.native,
+            epoch=epoch_of(cards.plan_id),
+        )
+        for container, shares in cards.containers.items()
+        for share in shares
+    ]

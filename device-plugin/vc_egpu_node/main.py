@@ -1,0 +1,53 @@
+"""The process: ``python -m vc_egpu_node``."""
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.config import ConfigError as KubeConfigError
+
+from vc_egpu_node.agent import Agent
+from vc_egpu_node.config import ConfigError, parse_flags
+from vc_egpu_node.state import StateError, lock_folder
+from vc_egpu_node.vendors.nvidia import NvidiaVendor
+
+log = logging.getLogger("vc_egpu_node")
+
+PREDECESSOR_S = 90.0
+"""How long a new agent waits for the old one on the same node to end."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; 0, or 1 with a sentence on what is wrong."""
+    settings = parse_flags(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        held = lock_folder(settings.state_dir, PREDECESSOR_S)
+        api = ApiConnection.connect(
+            settings.kubeconfig, pool_size=16, timeout_s=10.0, user_agent="vc-egpu-node"
+        )
+        agent = Agent(settings, api, NvidiaVendor())
+    except (ConfigError, KubeConfigError, StateError, OSError) as error:
+        log.critical("%s", error)
+        return 1
+
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        log.info("ending on signal %d; running containers keep what they have", number)
+        agent.stop()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    log.info("agent of node %s; metrics on port %d", settings.node_name, agent.web.port)
+    try:
+        agent.run()
+    finally:
+        agent.close()
+        held.close()
+    return 0

@@ -1,0 +1,189 @@
+"""Level-2 metrics: cards as dcgm-exporter names and measures them, containers under ``egpu_node_``.
+
+Families are made anew at each scrape from what is known then; only the kubelet's calls are counted on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from vc_egpu.volcano.annotations import NodeCards
+
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.monitor import Observation
+from vc_egpu_node.processes import Use
+from vc_egpu_node.slots import Slot
+from vc_egpu_node.vendors.base import CardReading
+
+CALL_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+_CARD_LABELS: Final = (
+    "gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION",
+)  # fmt: skip
+_CONTAINER_LABELS: Final = ("namespace", "pod", "container", "uuid")
+
+# (name, field of CardSample, is a counter, help)
+_DCGM: Final = (
+    ("DCGM_FI_DEV_SM_CLOCK", "sm_clock_mhz", False, "SM clock frequency (in MHz)."),
+    ("DCGM_FI_DEV_MEM_CLOCK", "mem_clock_mhz", False, "Memory clock frequency (in MHz)."),
+    ("DCGM_FI_DEV_GPU_TEMP", "temperature_c", False, "GPU temperature (in C)."),
+    ("DCGM_FI_DEV_MEMORY_TEMP", "memory_temperature_c", False, "Memory temperature (in C)."),
+    ("DCGM_FI_DEV_POWER_USAGE", "power_w", False, "Power draw (in W)."),
+    ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "energy_mj", True, "Energy since boot (in mJ)."),
+    ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "pcie_replays", True, "Number of PCIe retries."),
+    ("DCGM_FI_DEV_GPU_UTIL", "gpu_util_percent", False, "GPU utilization (in %)."),
+    ("DCGM_FI_DEV_MEM_COPY_UTIL", "mem_copy_util_percent", False, "Memory utilization (in %)."),
+    ("DCGM_FI_DEV_ENC_UTIL", "enc_util_percent", False, "Encoder utilization (in %)."),
+    ("DCGM_FI_DEV_DEC_UTIL", "dec_util_percent", False, "Decoder utilization (in %)."),
+    ("DCGM_FI_DEV_FB_FREE", "memory_free_mib", False, "Framebuffer memory free (in MiB)."),
+    ("DCGM_FI_DEV_FB_USED", "memory_used_mib", False, "Framebuffer memory used (in MiB)."),
+    ("DCGM_FI_DEV_FB_RESERVED", "memory_reserved_mib", False, "Framebuffer memory reserved (in MiB)."),
+    ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "remapped_rows", True, "Rows remapped, uncorrectable."),
+    ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ecc_uncorrected", True, "Double-bit volatile ECC errors."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a scrape shows, as of one moment."""
+
+    node: str
+    observation: Observation
+    node_cards: NodeCards
+    grants: Iterable[Grant] = ()
+    uses: Iterable[Use] = ()
+    slots: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
+    registrations: int = 0
+    pod_resources_calls: int = 0
+    bypasses: int = 0
+    policy_problem: str = ""
+    now_s: float = 0.0
+    """Unix time."""
+
+
+class Metrics(Collector):
+    """The agent's registry."""
+
+    def __init__(self, view: Callable[[], View]) -> None:
+        self._view = view
+        self.registry = CollectorRegistry()
+        self._calls = Histogram(
+            "egpu_node_call_seconds",
+            "Calls of the kubelet, from call in to answer.",
+            ["call"],
+            buckets=CALL_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "egpu_node_refusals_total",
+            "Calls that were refused, by reason.",
+            ["call", "reason"],
+            registry=self.registry,
+        )
+        self.registry.register(self)
+
+    def observe(self, call: str, seconds: float, outcome: str) -> None:
+        """Count one call of the kubelet."""
+        self._calls.labels(call).observe(seconds)
+        if outcome != "ok":
+            self._refusals.labels(call, outcome).inc()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: families depend on what the cards tell."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, from the present state."""
+        view = self._view()
+        yield from _cards(view)
+        yield from _inventory(view)
+        yield from _containers(view)
+        yield from _agent(view)
+
+
+def _labels_of(view: View, card: CardReading) -> list[str]:
+    device = f"nvidia{card.minor if card.minor >= 0 else card.index}"
+    version = view.observation.reading.driver_version
+    return [str(card.index), card.uuid, card.pci_bus_id, device, card.product, view.node, version]
+
+
+def _cards(view: View) -> Iterator[Metric]:
+    for name, attribute, is_counter, text in _DCGM:
+        family = GaugeMetricFamily(name, text, labels=_CARD_LABELS)
+        if is_counter:
+            family.type = "counter"  # dcgm-exporter's counters have no _total, which the client would add
+        for card in view.observation.reading.cards:
+            sample = view.observation.samples.get(card.uuid)
+            value = getattr(sample, attribute) if sample is not None else None
+            if value is not None:
+                family.add_metric(_labels_of(view, card), value)
+        yield family
+    text = "Value of the last XID error encountered."
+    xids = GaugeMetricFamily("DCGM_FI_DEV_XID_ERRORS", text, labels=_CARD_LABELS)
+    for card in view.observation.reading.cards:
+        xids.add_metric(_labels_of(view, card), view.observation.xids.get(card.uuid, 0))
+    yield xids
+
+
+def _inventory(view: View) -> Iterator[Metric]:
+    labels = ("uuid", "index", "model")
+    healthy = GaugeMetricFamily("egpu_node_card_healthy", "1: the card is in order.", labels=labels)
+    offered = GaugeMetricFamily("egpu_node_card_offered", "1: the card takes new containers.", labels=labels)
+    held = GaugeMetricFamily("egpu_node_card_held_pods", "Pods that hold a share of the card.", labels=labels)
+    for card in view.node_cards.cards:
+        values = (card.uuid, str(card.index), card.model)
+        healthy.add_metric(values, float(card.healthy))
+        offered.add_metric(values, float(card.offered and card.healthy))
+        held.add_metric(values, len(card.held))
+    yield from (healthy, offered, held)
+    slots = GaugeMetricFamily(
+        "egpu_node_slots", "Slots offered to the kubelet.", labels=("resource", "health")
+    )
+    for resource, entries in view.slots.items():
+        well = sum(slot.healthy for slot in entries)
+        slots.add_metric((resource, "healthy"), well)
+        slots.add_metric((resource, "unhealthy"), len(entries) - well)
+    yield slots
+
+
+def _containers(view: View) -> Iterator[Metric]:
+    def family(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"egpu_node_container_{name}", text, labels=_CONTAINER_LABELS)
+
+    memory = family("memory_granted_mib", "Memory of the card granted to the container, MiB.")
+    cores = family("cores_granted_percent", "Compute of the card granted to the container, percent.")
+    time_held = family("time_held_seconds", "Seconds since the container was let in on the card.")
+    for grant in view.grants:
+        for share in grant.shares:
+            labels = (grant.namespace, grant.pod, grant.container, share.uuid)
+            memory.add_metric(labels, share.memory_mib)
+            cores.add_metric(labels, share.cores)
+            time_held.add_metric(labels, max(0.0, view.now_s - grant.granted_at_s))
+    used = family("memory_used_mib", "Memory of the card used by the container's processes, MiB.")
+    busy = family("cores_used_percent", "Compute of the card used by the container's processes, percent.")
+    for use in view.uses:
+        labels = (use.namespace, use.pod, use.container, use.uuid)
+        used.add_metric(labels, use.memory_mib)
+        busy.add_metric(labels, use.sm_percent)
+    yield from (memory, cores, time_held, used, busy)
+
+
+def _agent(view: View) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "egpu_node_registrations", "Registrations with the kubelet.", value=view.registrations
+    )
+    yield CounterMetricFamily(
+        "egpu_node_pod_resources_calls", "List calls to the kubelet.", value=view.pod_resources_calls
+    )
+    yield GaugeMetricFamily(
+        "egpu_node_runtime_bypass", "Runtime configurations that hand out cards past us.", value=view.bypasses
+    )
+    yield GaugeMetricFamily(
+        "egpu_node_policy_broken", "1: the policy file is wrong, the last good one holds.",
+        value=float(bool(view.policy_problem)),
+    )  # fmt: skip
+    yield GaugeMetricFamily(
+        "egpu_node_problem", "1: the node takes nothing.", value=float(bool(view.node_cards.problem))
+    )

@@ -1,0 +1,153 @@
+"""The one thread that talks to the vendor's library: counts cards, waits for errors, reads utilisation."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from vc_egpu_node.health import WELL, Health, step
+from vc_egpu_node.vendors.base import CardReading, CardSample, NodeReading, ProcessSample, Vendor
+
+log = logging.getLogger(__name__)
+
+FORGET_S: Final = 600.0
+"""A card that the driver no longer lists stays in the inventory, ill, for so long."""
+MISSING: Final = "the driver no longer lists it"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is known of the cards at one moment. Replaced as a whole, never changed."""
+
+    reading: NodeReading = field(default_factory=NodeReading)
+    ill: Mapping[str, str] = field(default_factory=dict)
+    """UUID to reason."""
+    samples: Mapping[str, CardSample] = field(default_factory=dict)
+    processes: Mapping[str, tuple[ProcessSample, ...]] = field(default_factory=dict)
+    xids: Mapping[str, int] = field(default_factory=dict)
+    """UUID to the last error number."""
+    scans: int = 0
+
+
+class Monitor:
+    """Watches the cards of one vendor. ``observation`` may be read from any thread."""
+
+    def __init__(
+        self,
+        vendor: Vendor,
+        *,
+        probe_interval_s: float,
+        rescan_interval_s: float,
+        recovery_s: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._vendor = vendor
+        self._probe_interval_s = probe_interval_s
+        self._rescan_interval_s = rescan_interval_s
+        self._recovery_s = recovery_s
+        self._on_change = on_change
+        self._health: dict[str, Health] = {}
+        self._xids: dict[str, int] = {}
+        self._known: dict[str, tuple[CardReading, float]] = {}
+        self._missing: frozenset[str] = frozenset()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cards", daemon=True)
+        self.observation = Observation()
+        self.beat_s = time.monotonic()
+
+    def start(self) -> None:
+        """Begin on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, at the latest after one probe interval."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(self._probe_interval_s + 5)
+        self._vendor.close()
+
+    def _run(self) -> None:
+        scanned_s = float("-inf")
+        while not self._stopping.is_set():
+            self.beat_s = time.monotonic()
+            try:
+                now_s = time.monotonic()
+                if now_s - scanned_s >= self._scan_due_s():
+                    self._scan()
+                    scanned_s = time.monotonic()
+                self._probe()
+                self._listen()
+            except Exception:
+                log.exception("reading the cards failed, trying again")
+                self._stopping.wait(self._probe_interval_s)
+
+    def _scan_due_s(self) -> float:
+        """Cards are counted more often while some are missing or ill: that is how they come back."""
+        troubled = bool(self.observation.reading.problem) or bool(self.observation.ill)
+        return self._rescan_interval_s / 4 if troubled else self._rescan_interval_s
+
+    def _scan(self) -> None:
+        before = self.observation
+        now_s = time.monotonic()
+        reading = self._vendor.scan()
+        if reading.problem and reading.problem != before.reading.problem:
+            log.warning("%s", reading.problem)
+        listed = {card.uuid for card in reading.cards}
+        self._known.update({card.uuid: (card, now_s) for card in reading.cards})
+        self._known = {uuid: seen for uuid, seen in self._known.items() if now_s - seen[1] < FORGET_S}
+        self._missing = frozenset(self._known) - listed
+        kept = tuple(self._known[uuid][0] for uuid in sorted(self._missing))
+        self._publish(reading=replace(reading, cards=reading.cards + kept), scans=before.scans + 1)
+
+    def _probe(self) -> None:
+        """Health and utilisation of every card."""
+        now_s = time.monotonic()
+        faults = self._vendor.faults()
+        for card in self.observation.reading.cards:
+            fault = MISSING if card.uuid in self._missing else faults.get(card.uuid, "")
+            self._step(card.uuid, now_s, fault)
+        uuids = [card.uuid for card in self.observation.reading.cards]
+        self._publish(
+            samples={uuid: self._vendor.sample(uuid) for uuid in uuids},
+            processes={uuid: self._vendor.processes(uuid) for uuid in uuids},
+        )
+
+    def _listen(self) -> None:
+        """Until the next probe is due, or the driver tells of an error."""
+        for event in self._vendor.wait_events(self._probe_interval_s):
+            log.warning("card %s: XID %d", event.uuid, event.xid)
+            self._xids[event.uuid] = event.xid
+            self._step(event.uuid, time.monotonic(), f"XID {event.xid}")
+        self._publish()
+
+    def _step(self, uuid: str, now_s: float, fault: str) -> None:
+        before = self._health.get(uuid, WELL)
+        after = step(before, now_s=now_s, fault=fault, recovery_s=self._recovery_s())
+        if before.well and not after.well:
+            log.warning("card %s is ill: %s", uuid, after.reason)
+        elif after.well and not before.well:
+            log.info("card %s is well again", uuid)
+        self._health[uuid] = after
+
+    def _publish(
+        self,
+        *,
+        reading: NodeReading | None = None,
+        samples: Mapping[str, CardSample] | None = None,
+        processes: Mapping[str, tuple[ProcessSample, ...]] | None = None,
+        scans: int | None = None,
+    ) -> None:
+        before = self.observation
+        self.observation = Observation(
+            reading=before.reading if reading is None else reading,
+            ill={uuid: health.reason for uuid, health in self._health.items() if not health.well},
+            samples=before.samples if samples is None else samples,
+            processes=before.processes if processes is None else processes,
+            xids=dict(self._xids),
+            scans=before.scans if scans is None else scans,
+        )
+        changed = self.observation.reading != before.reading or self.observation.ill != before.ill
+        if changed or (before.scans == 0 and scans):
+            self._on_change()

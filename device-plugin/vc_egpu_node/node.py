@@ -1,0 +1,193 @@
+"""The Node object of this node: what it says that matters here, and what the agent writes on it."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vc_egpu.kube import ApiConnection, Change, Reflector
+from vc_egpu.kube.resources import NODES
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError, NodeCards
+from vc_egpu.volcano.quantity import QuantityError, parse_whole
+
+from vc_egpu_node.inventory import NodeFacts, is_counter
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "vc-egpu-node"
+SHARED_LABELS: Final = (
+    names.NVIDIA_PRODUCT_LABEL,
+    names.NVIDIA_COUNT_LABEL,
+    names.NVIDIA_PRESENT_LABEL,
+)
+"""Labels that another labeller may own: then they are left alone."""
+_CORDON_SPLIT: Final = re.compile(r"[,\s]+")
+Json = dict[str, Any]
+
+
+def slim(document: Json) -> Json:
+    """What is kept of the Node: of the managed fields only which shared labels somebody owns."""
+    metadata, status = document.get("metadata") or {}, document.get("status") or {}
+    kept = ("name", "uid", "resourceVersion", "labels")
+    annotations = metadata.get("annotations") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            **{key: metadata[key] for key in kept if key in metadata},
+            "annotations": {
+                k: v for k, v in annotations.items() if k in (names.NODE_CARDS, names.CORDONED_CARDS)
+            },
+            "ownedByUs": sorted(_labels_of_manager(metadata)),
+        },
+        "status": {
+            key: {
+                name: amount
+                for name, amount in (status.get(key) or {}).items()
+                if "/" in name and not name.startswith("kubernetes.io/")
+            }
+            for key in ("capacity", "allocatable")
+        },
+    }
+
+
+def _labels_of_manager(metadata: Json) -> set[str]:
+    """Labels whose last writer was this agent."""
+    owned: set[str] = set()
+    for entry in metadata.get("managedFields") or ():
+        if entry.get("manager") == FIELD_MANAGER:
+            fields = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {}
+            owned |= {key.removeprefix("f:") for key in fields}
+    return owned
+
+
+def facts(document: Json, foreign_resources: tuple[str, ...]) -> NodeFacts:
+    """What the inventory needs to know of the (slim) Node."""
+    metadata = document["metadata"]
+    cordoned = (metadata.get("annotations") or {}).get(names.CORDONED_CARDS, "")
+    amounts = document["status"]["allocatable"]
+    foreign = [f"{name}={amounts[name]}" for name in foreign_resources if _positive(amounts.get(name))]
+    return NodeFacts(
+        mode_label=(metadata.get("labels") or {}).get(names.NODE_MODE_LABEL, ""),
+        cordoned=frozenset(part for part in _CORDON_SPLIT.split(cordoned) if part),
+        foreign=tuple(foreign),
+    )
+
+
+def _positive(raw: object) -> bool:
+    if raw is None:
+        return False
+    try:
+        return parse_whole(raw) > 0
+    except QuantityError:
+        return True
+
+
+def previous_cards(document: Json) -> NodeCards | None:
+    """The inventory that the node carries, if it can be read."""
+    text = (document["metadata"].get("annotations") or {}).get(names.NODE_CARDS)
+    if text is None:
+        return None
+    try:
+        return NodeCards.decode(text)
+    except AnnotationError as error:
+        log.warning("the node's inventory is written anew, it was malformed: %s", error)
+        return None
+
+
+def metadata_patch(document: Json, node_cards: NodeCards, wanted_labels: Mapping[str, str]) -> Json:
+    """Merge patch of annotation and labels; empty if the node says all of it already."""
+    metadata = document["metadata"]
+    have: Mapping[str, str] = metadata.get("labels") or {}
+    ours = set(metadata["ownedByUs"])
+    labels: dict[str, str | None] = {}
+    for name, value in wanted_labels.items():
+        foreign = name in SHARED_LABELS and name in have and name not in ours
+        if have.get(name) != value and not foreign:
+            labels[name] = value
+    for name in have:
+        mine = name.startswith(names.MODEL_LABEL_PREFIX) or (name in SHARED_LABELS and name in ours)
+        if mine and name not in wanted_labels:
+            labels[name] = None
+    text = node_cards.encode()
+    patch: Json = {}
+    if (metadata.get("annotations") or {}).get(names.NODE_CARDS) != text:
+        patch["annotations"] = {names.NODE_CARDS: text}
+    if labels:
+        patch["labels"] = labels
+    return {"metadata": patch} if patch else {}
+
+
+def status_patch(document: Json, wanted: Mapping[str, int]) -> Json:
+    """Merge patch of the counters in capacity and allocatable; empty if the node says all of it already."""
+    patch: Json = {}
+    for key in ("capacity", "allocatable"):
+        have = document["status"][key]
+        changes: dict[str, str | None] = {
+            name: str(amount) for name, amount in wanted.items() if not _equal(have.get(name), amount)
+        }
+        changes.update({name: None for name in have if is_counter(name) and name not in wanted})
+        if changes:
+            patch[key] = changes
+    return {"status": patch} if patch else {}
+
+
+def _equal(raw: object, amount: int) -> bool:
+    if raw is None:
+        return False
+    try:
+        return parse_whole(raw) == amount
+    except QuantityError:
+        return False
+
+
+class OwnNode:
+    """This node's object, watched and patched."""
+
+    def __init__(self, api: ApiConnection, name: str, on_change: Callable[[], None]) -> None:
+        self._api = api
+        self._name = name
+        self._on_change = on_change
+        self.reflector = Reflector(
+            api, NODES, self._changed, field_selector=f"metadata.name={name}", transform=slim
+        )
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.reflector.start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self.reflector.stop()
+
+    def document(self) -> Json | None:
+        """The (slim) Node, or None as long as there is none."""
+        return self.reflector.get(self._name)
+
+    def write(self, node_cards: NodeCards, labels: Mapping[str, str], wanted: Mapping[str, int]) -> int:
+        """Bring the Node up to date; how many calls that took. Raises :class:`KubeError`."""
+        document = self.document()
+        if document is None:
+            return 0
+        calls = 0
+        patch = metadata_patch(document, node_cards, labels)
+        if patch:
+            self._api.patch(NODES, self._name, patch, field_manager=FIELD_MANAGER)
+            calls += 1
+        status = status_patch(document, wanted)
+        if status:
+            self._api.patch(NODES, self._name, status, subresource="status", field_manager=FIELD_MANAGER)
+            calls += 1
+        return calls
+
+    def _changed(self, change: Change) -> None:
+        old, new = change.old, change.object
+        if old is None or _essence(old) != _essence(new):
+            self._on_change()
+
+
+def _essence(document: Json) -> Any:
+    """What a change of must wake the agent: the kubelet's heartbeats must not."""
+    metadata = document["metadata"]
+    return (metadata.get("labels"), metadata.get("annotations"), document["status"])

@@ -1,0 +1,198 @@
+"""The pods of this node, from a watch of our own; one GET where the watch has not caught up."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
+from vc_egpu.kube.errors import KubeError, NotFound
+from vc_egpu.kube.resources import PODS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.quantity import QuantityError, parse_whole
+
+log = logging.getLogger(__name__)
+
+TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What the agent needs of a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    phase: str
+    cards: str | None
+    """Text of the cards annotation."""
+    containers: Mapping[str, str] = field(default_factory=dict)
+    """Container id without scheme (``<64 hex>``) to container name."""
+    running: frozenset[str] = frozenset()
+    """Containers that run now."""
+
+    @property
+    def ended(self) -> bool:
+        """Succeeded or Failed: no container of it will run again."""
+        return self.phase in TERMINAL
+
+
+def slim(document: Json) -> Json:
+    """What is kept in memory of a pod."""
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    status = document.get("status") or {}
+    kept = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
+    annotations = metadata.get("annotations") or {}
+    return {
+        "metadata": {
+            **{key: metadata[key] for key in kept if key in metadata},
+            "annotations": {k: v for k, v in annotations.items() if k == names.CARDS},
+        },
+        "spec": {
+            "nodeName": spec.get("nodeName"),
+            "containers": _slim_containers(spec.get("containers")),
+            "initContainers": _slim_containers(spec.get("initContainers")),
+        },
+        "status": {
+            "phase": status.get("phase"),
+            **{
+                key: [
+                    {k: one.get(k) for k in ("name", "containerID", "state")} for one in status.get(key) or ()
+                ]
+                for key in ("containerStatuses", "initContainerStatuses")
+            },
+        },
+    }
+
+
+def _slim_containers(containers: Any) -> list[Json]:
+    return [
+        {
+            "name": one.get("name"),
+            "restartPolicy": one.get("restartPolicy"),
+            "requests": {
+                key: value
+                for key, value in ((one.get("resources") or {}).get("requests") or {}).items()
+                if key.startswith(names.RESOURCE_PREFIX)
+            },
+        }
+        for one in containers or ()
+    ]
+
+
+def view(document: Json) -> PodView:
+    """The view of a (slim) pod document."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    states = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    ids = {str(one.get("containerID") or "").rpartition("//")[2]: str(one.get("name")) for one in states}
+    ids.pop("", None)
+    return PodView(
+        uid=str(metadata.get("uid") or ""),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        node=str((document.get("spec") or {}).get("nodeName") or ""),
+        phase=str(status.get("phase") or ""),
+        cards=(metadata.get("annotations") or {}).get(names.CARDS),
+        containers=ids,
+        running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
+    )
+
+
+def requested(documents: list[Json]) -> dict[str, int]:
+    """Sum of what the unfinished pods request of ``volcano.sh/`` resources (sidecars and containers; ordinary
+    init containers count where they ask for more)."""
+    total: dict[str, int] = {}
+    for document in documents:
+        if (document.get("status") or {}).get("phase") in TERMINAL:
+            continue
+        for resource, amount in _pod_requests(document.get("spec") or {}).items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _pod_requests(spec: Json) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    peaks: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(sums, container)
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            _add(sums, container)
+            continue
+        own: dict[str, int] = {}
+        _add(own, container)
+        for resource, amount in own.items():
+            peaks[resource] = max(peaks.get(resource, 0), amount)
+    return {resource: max(sums.get(resource, 0), peaks.get(resource, 0)) for resource in {*sums, *peaks}}
+
+
+def _add(sums: dict[str, int], container: Json) -> None:
+    for resource, raw in container["requests"].items():
+        try:
+            sums[resource] = sums.get(resource, 0) + parse_whole(raw)
+        except QuantityError:
+            log.warning("container %s requests %s=%r", container.get("name"), resource, raw)
+
+
+class NodePods:
+    """The pods bound to one node. Thread-safe."""
+
+    def __init__(self, api: ApiConnection, node: str, on_change: Callable[[], None]) -> None:
+        self._api = api
+        self._on_change = on_change
+        self.reflector = Reflector(
+            api, PODS, self._changed, field_selector=f"spec.nodeName={node}", transform=slim
+        )
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.reflector.start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self.reflector.stop()
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list came in."""
+        return self.reflector.synced.is_set()
+
+    def known(self, namespace: str, name: str) -> PodView | None:
+        """The pod as the watch has it."""
+        document = self.reflector.get(name, namespace)
+        return view(document) if document is not None else None
+
+    def fetch(self, namespace: str, name: str, timeout_s: float) -> PodView | None:
+        """The pod as the API server has it now; None if there is none. Raises :class:`KubeError`."""
+        try:
+            return view(slim(self._api.get(PODS, name, namespace, timeout_s=timeout_s)))
+        except NotFound:
+            return None
+
+    def gone(self, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> bool:
+        """Whether that very pod is gone for certain: asked of the API server before its files are removed."""
+        try:
+            pod = self.fetch(namespace, name, timeout_s)
+        except KubeError:
+            return False
+        return pod is None or pod.uid != uid
+
+    def views(self) -> list[PodView]:
+        """All pods of the node as last seen."""
+        return [view(document) for document in self.reflector.objects()]
+
+    def requested(self) -> dict[str, int]:
+        """See :func:`requested`."""
+        return requested(self.reflector.objects())
+
+    def _changed(self, change: Change) -> None:
+        if change.kind is ChangeKind.DELETED or change.old is None or _ended(change):
+            self._on_change()
+
+
+def _ended(change: Change) -> bool:
+    before = ((change.old or {}).get("status") or {}).get("phase")
+    now = (change.object.get("status") or {}).get("phase")
+    return before != now

@@ -1,0 +1,171 @@
+"""The NVIDIA container toolkit's CDI specs: what a container needs to use a card (device nodes, driver
+libraries, hooks). Ours are made of exactly the chosen cards' parts of them.
+"""
+
+import copy
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from vc_egpu_node.config import ToolkitMode
+
+log = logging.getLogger(__name__)
+
+NVIDIA_KIND: Final = "nvidia.com/gpu"
+DRIVER_DEVICE: Final = Path("/dev/nvidiactl")
+"""Exists where the NVIDIA driver is loaded: there, a container without the toolkit's edits has no card."""
+_LISTS: Final = ("env", "deviceNodes", "mounts", "hooks", "additionalGids")
+
+
+class ToolkitError(RuntimeError):
+    """The toolkit's spec is missing or does not know a card; the text says what to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Container edits of some cards: those common to all of the spec's devices, and each card's own."""
+
+    cdi_version: str = "0.3.0"
+    parts: tuple[Mapping[str, Any], ...] = ()
+
+    def merged(self) -> dict[str, Any]:
+        """One ``containerEdits`` object; what two parts both name stands in it once."""
+        result: dict[str, Any] = {}
+        for part in self.parts:
+            for key, value in part.items():
+                if key not in _LISTS:
+                    result.setdefault(key, copy.deepcopy(value))
+                    continue
+                entries = result.setdefault(key, [])
+                entries += [copy.deepcopy(entry) for entry in value if entry not in entries]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class CardNames:
+    """By what names a spec may know a card."""
+
+    uuid: str
+    index: int
+    """In the driver's own order."""
+
+
+@dataclass(slots=True)
+class _Spec:
+    stamp: tuple[int, int]
+    cdi_version: str
+    common: Mapping[str, Any]
+    devices: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class Toolkit:
+    """Reads the toolkit's specs, again when they change."""
+
+    def __init__(self, places: Sequence[Path], mode: ToolkitMode) -> None:
+        self._places = tuple(places)
+        self._mode = mode
+        self._read: dict[Path, _Spec | None] = {}
+
+    @property
+    def required(self) -> bool:
+        """Whether a container must not start without the toolkit's edits."""
+        return self._mode == "required" or (self._mode == "auto" and DRIVER_DEVICE.exists())
+
+    def edits(self, cards: Sequence[CardNames]) -> Edits:
+        """The edits of exactly these cards; raises :class:`ToolkitError`."""
+        if self._mode == "off":
+            return Edits()
+        specs = self._specs()
+        if not specs:
+            if self.required:
+                places = ", ".join(str(place) for place in self._places)
+                raise ToolkitError(
+                    f"no CDI spec of kind {NVIDIA_KIND} in {places}: run nvidia-ctk cdi generate"
+                )
+            return Edits()
+        parts: list[Mapping[str, Any]] = []
+        version = "0.3.0"
+        for card in cards:
+            spec, device = _find(specs, card)
+            version = max(version, spec.cdi_version, key=_numbers)
+            parts += [part for part in (spec.common, device) if part not in parts]
+        return Edits(version, tuple(parts))
+
+    def problem(self, cards: Sequence[CardNames]) -> str:
+        """What stands in the way of starting containers on these cards, for the log and the node."""
+        try:
+            self.edits(cards)
+        except ToolkitError as error:
+            return str(error)
+        return ""
+
+    def _specs(self) -> list[_Spec]:
+        found = (self._load(path) for place in self._places for path in _files(place))
+        return [spec for spec in found if spec is not None]
+
+    def _load(self, path: Path) -> _Spec | None:
+        try:
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino)
+            known = self._read.get(path)
+            if known is not None and known.stamp == stamp:
+                return known
+            document = _parse(path)
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            log.warning("%s was not read: %s", path, error)
+            return None
+        if document.get("kind") != NVIDIA_KIND:
+            return None
+        spec = _Spec(stamp, str(document.get("cdiVersion", "0.3.0")), document.get("containerEdits") or {})
+        for device in document.get("devices") or ():
+            if isinstance(device, dict):
+                spec.devices[str(device.get("name"))] = device.get("containerEdits") or {}
+        self._read[path] = spec
+        return spec
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    document = json.loads(text) if path.suffix == ".json" else yaml.load(text, _loader())  # noqa: S506 - safe
+    if not isinstance(document, dict):
+        raise ValueError("not a CDI spec")
+    return document
+
+
+def _loader() -> Any:
+    """The C loader where there is one: the toolkit's specs are long, and the other takes a second."""
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _files(place: Path) -> Iterable[Path]:
+    """The specs at a place, ours left out."""
+    if place.is_file():
+        return (place,)
+    if not place.is_dir():
+        return ()
+    return sorted(p for p in place.glob("*nvidia*") if p.suffix in (".json", ".yaml", ".yml"))
+
+
+def _find(specs: Sequence[_Spec], card: CardNames) -> tuple[_Spec, Mapping[str, Any]]:
+    """By UUID; by position only in a spec that names no card by UUID (an old one might mean another card)."""
+    for spec in specs:
+        if card.uuid in spec.devices:
+            return spec, spec.devices[card.uuid]
+    for spec in specs:
+        by_uuid = any(name.startswith("GPU-") for name in spec.devices)
+        name = next((n for n in (str(card.index), f"gpu{card.index}") if n in spec.devices), None)
+        if name is not None and not by_uuid:
+            return spec, spec.devices[name]
+    raise ToolkitError(
+        f"the CDI spec of kind {NVIDIA_KIND} knows neither {card.uuid} nor card {card.index}: "
+        "run nvidia-ctk cdi generate again"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdecimal() else 0 for part in version.split("."))
