@@ -199,6 +199,8 @@ class Pod:
     plan_id: str = ""
     created: Instant = 0.0
     started: Instant | None = None
+    finished: Instant | None = None
+    """When it failed or succeeded. A running gang keeps a failed member's cards for a while from then on."""
     other_gates: tuple[str, ...] = ()
     """Scheduling gates that are not ours."""
     protected: bool = False
@@ -279,6 +281,11 @@ class Snapshot:
     """The table: model to nominal memory in MiB."""
     held: Mapping[CardId, tuple[tuple[PodUid, Share], ...]] = field(default_factory=dict)
     """Shares of pods whose object is gone but which a node agent still reports as held."""
+    kept: Mapping[PodUid, Pod] = field(default_factory=dict)
+    """Failed members whose object is gone already; their cards may still be kept for the replacement."""
+    index: object | None = field(default=None, compare=False, repr=False)
+    """Sums that :class:`vc_egpu.core.state.ClusterState` keeps up to date. Never needed for a right answer:
+    without it, or after the state went on, they are counted again from the values."""
 
 
 def plan_key(pod: Pod) -> str:

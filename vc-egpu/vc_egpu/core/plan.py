@@ -40,11 +40,21 @@ class Withdrawal:
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """A waiting plan whose victims are all gone and which still holds: its gates may fall now."""
+
+    gang: str
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The outcome of one decision."""
 
     revision: int
     admissions: tuple[Admission, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
+    ready: tuple[Readiness, ...] = ()
+    """Waiting plans to be turned into ready ones."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """One for every gang that waits or was admitted, by gang key."""

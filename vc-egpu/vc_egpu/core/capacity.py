@@ -1,0 +1,224 @@
+"""How many pods of one shape each node still takes: arithmetic over whole arrays, exact for one ask per pod.
+
+Rules of a card (memory in MiB, cores in percent of a card):
+shares' memory together never above the card's; high + unset and unset + low each never above the node's
+core limit; at most the node's number of sharers; a whole or native card stands alone.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from vc_egpu.core.cluster import CardAsk, Mode, PodShape, ShareClass
+from vc_egpu.core.ledger import Flags, HostPort, Ints, Ledger, cores_of, requests_of, slots_of
+from vc_egpu.core.resources import clamp
+
+MANY: Final = 4096
+"""More members than any gang may have: where a bound of this is reached, nothing binds."""
+
+
+class AskNeed(NamedTuple):
+    """One container's ask in the ledger's terms."""
+
+    ask: CardAsk
+    kind: int
+    cards: int
+    memory_mib: int
+    cores_percent: int
+    high: int
+    low: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What one pod of a shape takes, in the ledger's terms."""
+
+    shape: PodShape
+    share_class: ShareClass
+    asks: tuple[AskNeed, ...]
+    requests: tuple[int, int, int, int]
+    scalars: tuple[tuple[str, int], ...]
+    slots: tuple[tuple[str, int], ...]
+    ports: tuple[HostPort, ...]
+    cards: Flags | None
+    """Cards that use-cards and avoid-cards leave, by (row, card); None where the shape names none."""
+    possible: bool
+    """False: the shape contradicts itself (an avoided model is asked for, or a request is negative)."""
+
+    @property
+    def uses_cards(self) -> bool:
+        """Whether pods of this shape are pinned."""
+        return bool(self.asks)
+
+
+def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
+    """Translate a shape; cheap, but worth keeping per shape and class."""
+    asks = []
+    for ask in shape.asks:
+        high, low = cores_of(share_class, ask.cores_percent)
+        kind = ledger.kind_of(ask.model, Mode.NATIVE if ask.native else Mode.SHARED)
+        asks.append(
+            AskNeed(
+                ask,
+                kind,
+                ask.cards,
+                clamp(ask.memory_mib),
+                ask.cores_percent,
+                high,
+                low,
+                ask.whole or ask.native,
+            )
+        )
+    requests = shape.requests
+    amounts = (
+        requests.cpu_milli,
+        requests.memory_bytes,
+        requests.ephemeral_bytes,
+        *requests.scalars.values(),
+    )
+    return Need(
+        shape=shape,
+        share_class=share_class,
+        asks=tuple(asks),
+        requests=requests_of(shape),
+        scalars=tuple((name, clamp(n)) for name, n in sorted(requests.scalars.items()) if n > 0),
+        slots=slots_of(shape),
+        ports=shape.host_ports,
+        cards=card_filter(ledger, shape),
+        possible=min(amounts, default=0) >= 0 and all(_model_allowed(shape, ask.model) for ask in shape.asks),
+    )
+
+
+def _model_allowed(shape: PodShape, model: str) -> bool:
+    return model not in shape.avoid_models and (not shape.use_models or model in shape.use_models)
+
+
+def card_filter(ledger: Ledger, shape: PodShape) -> Flags | None:
+    """Cards that the shape's use-cards and avoid-cards leave; None where it names none."""
+    if not shape.use_cards and not shape.avoid_cards:
+        return None
+    allowed = np.full(ledger.kind.shape, not shape.use_cards, np.bool_)
+    for row, columns in enumerate(ledger.columns):
+        if not columns:
+            continue
+        for uuid in shape.use_cards:
+            if uuid in columns:
+                allowed[row, columns[uuid]] = True
+        for uuid in shape.avoid_cards:
+            if uuid in columns:
+                allowed[row, columns[uuid]] = False
+    return allowed
+
+
+def copies(
+    ledger: Ledger, ask: AskNeed, allowed: Flags | None, rows: Ints | slice, *, calm: bool = False
+) -> Ints:
+    """By (row, card): how many shares like this the card still takes; zero where none.
+
+    ``calm``: only as many as take nobody's time, that is all classes together within the core limit.
+    """
+    fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
+    if allowed is not None:
+        fits &= allowed[rows]
+    count = (ledger.memory_cap[rows] - ledger.memory_used[rows]) // ask.memory_mib
+    if ask.alone:
+        count = np.minimum(count, ledger.sharers[rows] == 0)
+    else:
+        count = np.minimum(count, ledger.max_sharers[rows][:, None] - ledger.sharers[rows])
+    if ask.cores_percent:
+        cap = ledger.core_cap[rows][:, None]
+        if ask.high:
+            count = np.minimum(count, (cap - ledger.high_cores[rows]) // ask.cores_percent)
+        if ask.low:
+            count = np.minimum(count, (cap - ledger.low_cores[rows]) // ask.cores_percent)
+        if calm:
+            count = np.minimum(count, (cap - ledger.all_cores[rows]) // ask.cores_percent)
+    return np.where(fits, np.clip(count, 0, MANY), 0)
+
+
+def pods_by_cards(count: Ints, cards: int) -> Ints:
+    """By row: how many pods that take ``cards`` different cards each, given the copies per card.
+
+    t pods fit exactly if the copies, each counted t at most, sum up to t times the cards. The largest such
+    t is the least, over s, of (copies without the s best cards) // (cards - s).
+    """
+    if cards == 1:
+        return np.asarray(count.sum(axis=1), np.int64)
+    if cards > count.shape[1]:
+        return np.zeros(count.shape[0], np.int64)
+    rest = count.sum(axis=1)
+    best = np.sort(count, axis=1)[:, ::-1]
+    pods = rest // cards
+    for skipped in range(1, cards):
+        rest = rest - best[:, skipped - 1]
+        pods = np.minimum(pods, rest // (cards - skipped))
+    return np.asarray(pods, np.int64)
+
+
+def pods_by_node(ledger: Ledger, need: Need, rows: Ints | slice) -> Ints:
+    """By row: how many pods of this shape the node's own resources take, cards aside."""
+    free = ledger.cap[rows] - ledger.used[rows]
+    pods = np.clip(free[:, 3], 0, MANY)
+    for dimension in range(3):
+        request = need.requests[dimension]
+        if request:
+            pods = np.minimum(pods, free[:, dimension] // request)
+    for name, request in need.scalars:
+        pods = np.minimum(
+            pods, _free(ledger.scalar_cap, ledger.scalar_used, name, rows, len(pods)) // request
+        )
+    for name, request in need.slots:
+        if name in ledger.slot_cap:
+            pods = np.minimum(
+                pods, _free(ledger.slot_cap, ledger.slot_used, name, rows, len(pods)) // request
+            )
+    pods = np.clip(pods, 0, MANY)
+    if need.ports:
+        pods = np.minimum(pods, 1)
+        for position, row in enumerate(np.arange(len(ledger.names))[rows].tolist()):
+            if row in ledger.ports and port_conflict(ledger, row, need.ports):
+                pods[position] = 0
+    return np.asarray(pods, np.int64)
+
+
+def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints | slice, count: int) -> Ints:
+    cap = caps.get(name)
+    if cap is None:
+        return np.zeros(count, np.int64)
+    taken = used.get(name)
+    return cap[rows] - taken[rows] if taken is not None else cap[rows].copy()
+
+
+def port_conflict(ledger: Ledger, row: int, ports: tuple[HostPort, ...]) -> bool:
+    """Whether any of these host ports is taken on the node; the wildcard address conflicts with every other."""
+    for address, protocol, port in ports:
+        for taken_address, taken_protocol, taken_port in ledger.ports.get(row, ()):
+            if (taken_protocol, taken_port) != (protocol, port):
+                continue
+            if address == taken_address or _any_address(address) or _any_address(taken_address):
+                return True
+    return False
+
+
+def _any_address(address: str) -> bool:
+    return address in {"", "0.0.0.0", "::"}  # noqa: S104  compared, never bound
+
+
+def pods_fitting(
+    ledger: Ledger, need: Need, mask: Flags, rows: Ints | None = None, *, calm: bool = False
+) -> Ints:
+    """By row: how many pods of this shape fit, all rules together.
+
+    ``rows`` restricts the work (and the answer) to these rows. Exact where a pod has one ask at most; an
+    upper bound where its containers share a node's cards between several asks.
+    """
+    where: Ints | slice = slice(None) if rows is None else rows
+    if not need.possible:
+        return np.zeros(len(mask[where]), np.int64)
+    pods = np.where(mask[where], pods_by_node(ledger, need, where), 0)
+    for ask in need.asks:
+        count = copies(ledger, ask, need.cards, where, calm=calm)
+        pods = np.minimum(pods, pods_by_cards(count, ask.cards))
+    return pods

@@ -1,0 +1,275 @@
+"""What is held for somebody: plans in force, and the cards of failed members of running gangs.
+
+A plan in force is looked at again in every decision, since the world goes on while its victims leave:
+it is turned ready once they are gone, and withdrawn if it cannot hold any more or is not needed any more.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from vc_egpu.core import caps, place, preempt, say
+from vc_egpu.core.capacity import Need, port_conflict
+from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, plan_key
+from vc_egpu.core.gangs import GangView, PlannedMember
+from vc_egpu.core.ledger import Booking
+from vc_egpu.core.plan import Readiness, Withdrawal
+from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.core.record import Recorder
+from vc_egpu.core.trial import Seated, Trial
+
+_FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+# --- plans in force ------------------------------------------------------------------------------
+
+
+def review(trial: Trial, record: Recorder) -> None:
+    """Every plan in force: still waiting, ready now, being carried out, or void."""
+    views = [trial.index.view(key) for key in sorted(trial.index.plan_bookings)]
+    views = [view for view in views if view.planned]
+    for view in views:
+        trial.leaving.update(dict.fromkeys(victims_left(trial, view)))
+    for view in views:
+        _review_one(trial, record, view)
+
+
+def victims_left(trial: Trial, view: GangView) -> list[PodUid]:
+    """Victims of the gang's plan whose cards are still their own."""
+    plan = view.gang.plan
+    return [uid for uid in sorted(plan.victims) if not _gone(trial, uid)] if plan is not None else []
+
+
+def _gone(trial: Trial, uid: PodUid) -> bool:
+    pod = trial.index.pods.get(uid)
+    if pod is not None:
+        return pod.phase in _FINISHED
+    return not trial.index.is_held(uid)
+
+
+def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
+    plan = view.gang.plan
+    if plan is None:
+        return
+    left = victims_left(trial, view)
+    why = _void(trial, view, left)
+    if why:
+        verdict = Verdict(Reason.WAITING_FOR_CARDS, f"its place is given up: {why}", {"plan": plan.plan_id})
+        record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
+    elif not plan.victims:
+        record.waits(view, say.admitted(len(view.planned) + view.carried, len(view.waiting)))
+    elif not left:
+        verdict = say.admitted(len(view.planned), len(view.waiting))
+        record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
+    else:
+        evictions = preempt.grouped(trial, left)
+        record.waits(view, say.evicting(evictions, preempt.cost(trial, evictions)))
+
+
+def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:
+    """Why the plan does not hold any more; empty if it does."""
+    why = _members_gone(trial, view)
+    plan = view.gang.plan
+    if why or plan is None:
+        return why
+    if plan.victims and left:
+        why = _not_allowed(trial, view)
+        if why:
+            return why
+    own = [
+        booking
+        for entry in view.planned
+        if (booking := trial.index.plan_bookings[view.gang.key].get(entry.key)) is not None
+    ]
+    for booking in own:
+        trial.ledger.remove(booking)
+    try:
+        lifted = trial.lift(left)
+        try:
+            why = _no_room(trial, view)
+        finally:
+            trial.put_back(lifted)
+        if not why and left and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
+            why = "it fits without evicting anybody now"
+    finally:
+        for booking in own:
+            trial.ledger.add(booking)
+    return why
+
+
+def _members_gone(trial: Trial, view: GangView) -> str:
+    absent = [entry for entry in view.planned if entry.member is None]
+    plan = view.gang.plan
+    if not absent or plan is None:
+        return ""
+    recent = trial.now - plan.created <= trial.policy.replacement_hold_s
+    if recent and (view.carried or view.gang.template):
+        return ""  # its replacement, or its first pod, is on its way
+    there = view.present - len(absent)
+    if view.carried or there < view.gang.min_member:
+        return f"{len(absent)} of its planned members are gone"
+    return ""
+
+
+def _not_allowed(trial: Trial, view: GangView) -> str:
+    queue = trial.queues.get(view.gang.queue)
+    if queue is None or not queue.open:
+        return f"the queue {view.gang.queue} is closed"
+    members = [entry.member for entry in view.planned if entry.member is not None]
+    ask = trial.amounts_of(members)
+    # The plan itself is counted in the queue's use already.
+    trial.charge(view.gang.queue, ask, -1)
+    limit = caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)
+    trial.charge(view.gang.queue, ask)
+    return (
+        f"the cap on {limit.resource} of the queue {limit.queue} is {limit.cap} now"
+        if limit is not None
+        else ""
+    )
+
+
+def _untouched(trial: Trial, victims: Iterable[PodUid]) -> bool:
+    pods = [trial.index.pods.get(uid) for uid in victims]
+    return all(pod is not None and pod.phase is PodPhase.PLACED for pod in pods)
+
+
+def _fits_elsewhere(trial: Trial, view: GangView) -> bool:
+    members = [entry.member for entry in view.planned if entry.member is not None]
+    seated = place.place(trial, view, members, effort=0)
+    if seated is None:
+        return False
+    trial.unseat(seated)
+    return True
+
+
+def _no_room(trial: Trial, view: GangView) -> str:
+    """Why some planned member cannot have its place; its own bookings and its victims are off the ledger."""
+    seated: list[Booking] = []
+    try:
+        for entry in view.planned:
+            why, booking = _take_place(trial, view, entry)
+            if why:
+                return why
+            if booking is not None:
+                trial.ledger.add(booking)
+                seated.append(booking)
+    finally:
+        for booking in seated:
+            trial.ledger.remove(booking)
+    return ""
+
+
+def _take_place(trial: Trial, view: GangView, entry: PlannedMember) -> tuple[str, Booking | None]:
+    name = entry.placement.node
+    if name is None:
+        return "", None
+    node = trial.index.nodes.get(name)
+    row = trial.ledger.rows.get(name)
+    if node is None or row is None:
+        return f"node {name} is gone", None
+    if node.problem or node.lost or not node.ready:
+        return f"node {name} takes nothing now", None
+    if name in view.gang.blocked_nodes:
+        return f"node {name} refused a member", None
+    shares = [share for _, share in entry.placement.shares]
+    cards = {card.uuid: card for card in node.cards}
+    for share in shares:
+        if share.card not in cards or not cards[share.card].usable:
+            return f"card {share.card} of node {name} takes nothing now", None
+    member = entry.member
+    shape = member.shape if member is not None else None
+    booking = trial.ledger.booking(name, shape, shares, view.gang.share_class)
+    if booking is None:
+        return f"node {name} is gone", None
+    if not _cards_take(trial, booking):
+        return f"the cards of node {name} have no room for it any more", None
+    if member is not None:
+        need = trial.need(member, view.gang.share_class)
+        if not trial.mask(view.gang, need.shape)[row] or not _node_takes(trial, need, row):
+            return f"node {name} has no room for it any more", None
+    return "", booking
+
+
+def _cards_take(trial: Trial, booking: Booking) -> bool:
+    ledger, row = trial.ledger, booking.row
+    ledger.add(booking)
+    try:
+        cols = sorted({seat.col for seat in booking.seats})
+        memory = ledger.memory_used[row, cols] <= ledger.memory_cap[row, cols]
+        high = ledger.high_cores[row, cols] <= ledger.core_cap[row]
+        low = ledger.low_cores[row, cols] <= ledger.core_cap[row]
+        sharers = ledger.sharers[row, cols]
+        crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (sharers == 1))
+        # A sum that is too high only by cores this member does not take is not its concern.
+        takes_high = any(seat.high for seat in booking.seats)
+        takes_low = any(seat.low for seat in booking.seats)
+        fine = memory & crowd & (high | (not takes_high)) & (low | (not takes_low))
+        return bool(fine.all())
+    finally:
+        ledger.remove(booking)
+
+
+def _node_takes(trial: Trial, need: Need, row: int) -> bool:
+    ledger = trial.ledger
+    free = (ledger.cap[row] - ledger.used[row]).tolist()
+    if any(request and amount < request for amount, request in zip(free, need.requests, strict=True)):
+        return False
+    return not (need.ports and port_conflict(ledger, row, need.ports))
+
+
+# --- cards of failed members ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Kept:
+    """The cards that one running gang keeps for replacements."""
+
+    failed: list[tuple[Pod, Booking]] = field(default_factory=list)
+
+    def replaced_by(self, seated: Iterable[Seated]) -> None:
+        """Each placed member ends the keeping of one failed member's cards, its own predecessor's first."""
+        for entry in seated:
+            if not self.failed:
+                return
+            same = [pair for pair in self.failed if plan_key(pair[0]) == entry.member.key]
+            task = [pair for pair in self.failed if pair[0].task == entry.member.task]
+            self.failed.remove((same or task or self.failed)[0])
+
+
+def keep_failed(trial: Trial, snapshot: Snapshot) -> None:
+    """Book the cards of members that failed a short while ago, so that nobody else takes them."""
+    gone = [pod for pod in snapshot.kept.values() if pod.uid not in trial.index.pods]
+    failed = [trial.index.pods[uid] for uid in trial.index.failed]
+    for pod in sorted((*gone, *failed), key=lambda pod: str(pod.uid)):
+        gang = trial.index.gangs.get(pod.gang) if pod.gang is not None else None
+        if gang is None or pod.node is None or not pod.shares or pod.finished is None:
+            continue
+        if trial.now - pod.finished > trial.policy.replacement_hold_s or not _lacks(
+            trial.index.view(gang.key), pod
+        ):
+            continue
+        booking = trial.ledger.booking(
+            pod.node, pod.shape, [share for _, share in pod.shares], gang.share_class
+        )
+        if booking is not None:
+            trial.ledger.add(booking)
+            trial.kept.setdefault(gang.key, []).append((pod, booking))
+
+
+def _lacks(view: GangView, pod: Pod) -> bool:
+    key = plan_key(pod)
+    replaced = any(plan_key(other) == key for other in view.placed) or any(e.key == key for e in view.planned)
+    return view.runs and not replaced
+
+
+@contextmanager
+def released(trial: Trial, view: GangView) -> Iterator[Kept]:
+    """While the gang itself is placed, what is kept for it is free; afterwards what is still kept is not."""
+    kept = Kept(trial.kept.pop(view.gang.key, []))
+    for _, booking in kept.failed:
+        trial.ledger.remove(booking)
+    yield kept
+    for _, booking in kept.failed:
+        trial.ledger.add(booking)
+    if kept.failed:
+        trial.kept[view.gang.key] = kept.failed

@@ -1,0 +1,465 @@
+"""Sums over the cluster's values, kept up to date one change at a time.
+
+The index answers what a decision asks (what is booked where, what a queue uses, who belongs to a gang)
+without looking at every pod. :class:`vc_egpu.core.state.ClusterState` feeds it; nothing in here is
+knowledge of its own: an index fed from the same values in any order gives the same answers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+import numpy as np
+
+from vc_egpu.core import fit
+from vc_egpu.core.cluster import (
+    Gang,
+    MemberPlacement,
+    Node,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Queue,
+    QueueName,
+    Share,
+    ShareClass,
+    plan_key,
+)
+from vc_egpu.core.gangs import GangView, Intern, view_of
+from vc_egpu.core.ledger import Booking, Flags, Ints, Ledger
+from vc_egpu.core.resources import add_to, amounts
+
+_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+_MAX_MASKS: Final = 512
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Index:
+    """Ledger, queue use, and who belongs where."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.ledger = Ledger()
+        self.nodes: dict[NodeName, Node] = {}
+        self.pods: dict[PodUid, Pod] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.queues: dict[QueueName, Queue] = {}
+        self.use: dict[QueueName, dict[str, int]] = {}
+        """By queue, what it and all queues below it use."""
+        self.bookings: dict[PodUid, Booking] = {}
+        self.plan_bookings: dict[str, dict[str, Booking]] = {}
+        """By gang and plan key: members of plans in force that carry no plan id yet."""
+        self.pods_of: dict[str, dict[PodUid, None]] = {}
+        self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
+        self.terminating: dict[PodUid, None] = {}
+        self.failed: dict[PodUid, None] = {}
+        self.shape_ids: dict[PodUid, int] = {}
+        self.intern = Intern()
+        self._frozen: set[str] = set()
+        self._own_use: dict[QueueName, dict[str, int]] = {}
+        self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
+        self._plan_charges: dict[str, dict[str, tuple[QueueName, Mapping[str, int]]]] = {}
+        self._carriers: dict[str, dict[str, dict[PodUid, None]]] = {}
+        """By gang and plan key: the pods under that key."""
+        self._planned_on: dict[NodeName, dict[tuple[str, str], None]] = {}
+        self._held: dict[NodeName, tuple[tuple[PodUid, Share], ...]] = {}
+        self._held_nodes: dict[PodUid, dict[NodeName, None]] = {}
+        self._held_bookings: dict[NodeName, list[Booking]] = {}
+        self._views: dict[str, GangView] = {}
+        self._masks: dict[fit.StaticKey, tuple[PodShape, Flags]] = {}
+        self._ranks: Ints | None = None
+        self._amounts: dict[int, Mapping[str, int]] = {}
+
+    def freeze(self) -> None:
+        """The mappings of values handed out now never change: the next change copies the one it touches."""
+        self._frozen = {"nodes", "pods", "gangs", "queues"}
+
+    def _own(self, name: str) -> None:
+        self.generation += 1
+        if name in self._frozen:
+            self._frozen.discard(name)
+            setattr(self, name, dict(getattr(self, name)))
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def view(self, key: str) -> GangView:
+        """The gang with its pods; kept until one of them changes."""
+        view = self._views.get(key)
+        if view is None:
+            pods = [self.pods[uid] for uid in self.pods_of.get(key, ())]
+            view = self._views[key] = view_of(self.gangs[key], pods, self.shape_ids, self.intern)
+        return view
+
+    def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
+        """What one pod of this shape counts in its queue."""
+        known = self._amounts.get(shape_id)
+        if known is None:
+            known = self._amounts[shape_id] = amounts(shape)
+        return known
+
+    def mask(self, shape: PodShape) -> Flags:
+        """By row: whether the node takes pods of this shape at all. Not to be written to."""
+        key = fit.static_key(shape)
+        known = self._masks.get(key)
+        rows = len(self.ledger.names)
+        if known is not None and len(known[1]) == rows:
+            return known[1]
+        if len(self._masks) >= _MAX_MASKS:
+            self._masks.clear()
+        mask = np.zeros(rows, np.bool_)
+        for name, row in self.ledger.rows.items():
+            mask[row] = fit.accepts(self.nodes[name], shape)
+        self._masks[key] = (shape, mask)
+        return mask
+
+    def ranks(self) -> Ints:
+        """By row: the node's place in the order of names, which settles ties."""
+        if self._ranks is None or len(self._ranks) != len(self.ledger.names):
+            ranks = np.zeros(len(self.ledger.names), np.int64)
+            for rank, name in enumerate(sorted(self.ledger.rows)):
+                ranks[self.ledger.rows[name]] = rank
+            self._ranks = ranks
+        return self._ranks
+
+    def chain(self, queue: QueueName) -> Iterator[QueueName]:
+        """The queue and its ancestors, nearest first; a loop of parents ends where it closes."""
+        seen: set[QueueName] = set()
+        current: QueueName | None = queue
+        while current is not None and current not in seen:
+            seen.add(current)
+            yield current
+            entry = self.queues.get(current)
+            current = entry.parent if entry is not None else None
+
+    def held_shares(self) -> Iterator[tuple[NodeName, PodUid, Share]]:
+        """Shares that agents report of pods whose object is gone."""
+        for node, entries in self._held.items():
+            for uid, share in entries:
+                if uid not in self.pods:
+                    yield node, uid, share
+
+    def is_held(self, uid: PodUid) -> bool:
+        """Whether an agent still reports shares of this pod."""
+        return uid in self._held_nodes
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> None:
+        """Enter or replace a node."""
+        before = self.nodes.get(node.name)
+        moved = before is None or [c.uuid for c in before.cards] != [c.uuid for c in node.cards]
+        moved = moved or before is None or [c.index for c in before.cards] != [c.index for c in node.cards]
+        if moved:
+            self._clear_row(node.name)
+        self._own("nodes")
+        self.nodes[node.name] = node
+        row = self.ledger.put_node(node)
+        for shape, mask in self._masks.values():
+            if row < len(mask):
+                mask[row] = fit.accepts(node, shape)
+        if before is None:
+            self._ranks = None
+        if moved:
+            self._fill_row(node.name)
+
+    def remove_node(self, name: NodeName) -> None:
+        """Forget a node; what was booked on it is booked no more."""
+        if name not in self.nodes:
+            return
+        self._clear_row(name)
+        row = self.ledger.rows[name]
+        self.ledger.remove_node(name)
+        self._own("nodes")
+        del self.nodes[name]
+        for _, mask in self._masks.values():
+            if row < len(mask):
+                mask[row] = False
+        self._ranks = None
+
+    def set_held(self, node: NodeName, shares: tuple[tuple[PodUid, Share], ...]) -> None:
+        """All shares that the agent of this node reports, of living pods as well."""
+        self.generation += 1
+        self._unbook_held(node)
+        for uid, _ in self._held.get(node, ()):
+            nodes = self._held_nodes.get(uid)
+            if nodes is not None:
+                nodes.pop(node, None)
+                if not nodes:
+                    del self._held_nodes[uid]
+        if shares:
+            self._held[node] = shares
+            for uid, _ in shares:
+                self._held_nodes.setdefault(uid, {})[node] = None
+        else:
+            self._held.pop(node, None)
+        self._book_held(node)
+
+    def _clear_row(self, name: NodeName) -> None:
+        for uid in self.pods_on.get(name, ()):
+            self._unbook_pod(uid)
+        self._unbook_held(name)
+        for gang, key in self._planned_on.get(name, ()):
+            booking = self.plan_bookings[gang].pop(key, None)
+            if booking is not None:
+                self.ledger.remove(booking)
+
+    def _fill_row(self, name: NodeName) -> None:
+        for uid in self.pods_on.get(name, ()):
+            self._book_pod(uid)
+        self._book_held(name)
+        for gang, key in self._planned_on.get(name, ()):
+            plan = self.gangs[gang].plan
+            if plan is not None:
+                self._book_planned(gang, key, plan.members[key])
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod) -> None:
+        """Enter or replace a pod."""
+        self.remove_pod(pod.uid, replaced=True)
+        self._own("pods")
+        self.pods[pod.uid] = pod
+        self.shape_ids[pod.uid] = self.intern(pod.shape)
+        if pod.phase is PodPhase.TERMINATING:
+            self.terminating[pod.uid] = None
+        elif pod.phase is PodPhase.FAILED and pod.gang is not None:
+            self.failed[pod.uid] = None
+        if pod.node is not None and pod.phase in _HOLDING:
+            self.pods_on.setdefault(pod.node, {})[pod.uid] = None
+            self._book_pod(pod.uid)
+        if pod.gang is not None:
+            self._views.pop(pod.gang, None)
+            self.pods_of.setdefault(pod.gang, {})[pod.uid] = None
+            key = plan_key(pod)
+            self._carriers.setdefault(pod.gang, {}).setdefault(key, {})[pod.uid] = None
+            self._charge_pod(pod)
+            self._refresh_planned(pod.gang, key)
+        self._rebook_held_of(pod.uid)
+
+    def remove_pod(self, uid: PodUid, *, replaced: bool = False) -> None:
+        """Forget a pod; unless an agent still reports its shares, its cards are free."""
+        if uid not in self.pods:
+            return
+        self._own("pods")
+        pod = self.pods.pop(uid)
+        self._unbook_pod(uid)
+        self.terminating.pop(uid, None)
+        self.failed.pop(uid, None)
+        self.shape_ids.pop(uid, None)
+        if pod.node is not None:
+            _discard(self.pods_on, pod.node, uid)
+        self._uncharge_pod(uid)
+        if pod.gang is not None:
+            self._views.pop(pod.gang, None)
+            _discard(self.pods_of, pod.gang, uid)
+            key = plan_key(pod)
+            keys = self._carriers.get(pod.gang, {})
+            _discard(keys, key, uid)
+            if not keys:
+                self._carriers.pop(pod.gang, None)
+            if not replaced:
+                self._refresh_planned(pod.gang, key)
+        if not replaced:
+            self._rebook_held_of(uid)
+
+    def _class_of(self, gang: str | None) -> ShareClass:
+        # A pod whose gang is not known blocks both sums: nobody may count on its time.
+        entry = self.gangs.get(gang) if gang is not None else None
+        return entry.share_class if entry is not None else ShareClass.UNSET
+
+    def _book_pod(self, uid: PodUid) -> None:
+        pod = self.pods[uid]
+        if pod.node is None:
+            return
+        shares = [share for _, share in pod.shares]
+        booking = self.ledger.booking(pod.node, pod.shape, shares, self._class_of(pod.gang))
+        if booking is not None:
+            self.ledger.add(booking)
+            self.bookings[uid] = booking
+
+    def _unbook_pod(self, uid: PodUid) -> None:
+        booking = self.bookings.pop(uid, None)
+        if booking is not None:
+            self.ledger.remove(booking)
+
+    def _charge_pod(self, pod: Pod) -> None:
+        gang = self.gangs.get(pod.gang) if pod.gang is not None else None
+        if gang is None or pod.phase not in _HOLDING:
+            return
+        charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
+        self._pod_charges[pod.uid] = (gang.queue, charge)
+        self._add_use(gang.queue, charge, 1)
+
+    def _uncharge_pod(self, uid: PodUid) -> None:
+        charge = self._pod_charges.pop(uid, None)
+        if charge is not None:
+            self._add_use(*charge, -1)
+
+    # --- gangs and their plans -------------------------------------------------------------------
+
+    def put_gang(self, gang: Gang) -> None:
+        """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
+        before = self.gangs.get(gang.key)
+        self._drop_plan(gang.key)
+        self._own("gangs")
+        self.gangs[gang.key] = gang
+        self._views.pop(gang.key, None)
+        if before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class):
+            self._recount_pods(gang.key)
+        if gang.plan is not None:
+            self.plan_bookings[gang.key] = {}
+            self._plan_charges[gang.key] = {}
+            for key, placement in gang.plan.members.items():
+                if placement.node is not None:
+                    self._planned_on.setdefault(placement.node, {})[gang.key, key] = None
+                self._refresh_planned(gang.key, key)
+
+    def remove_gang(self, key: str) -> None:
+        """Forget a gang and its plan; pods of it that are still there keep what they hold."""
+        if key not in self.gangs:
+            return
+        self._drop_plan(key)
+        self._own("gangs")
+        del self.gangs[key]
+        self._views.pop(key, None)
+        self._recount_pods(key)
+
+    def _recount_pods(self, key: str) -> None:
+        for uid in self.pods_of.get(key, ()):
+            pod = self.pods[uid]
+            self._uncharge_pod(uid)
+            self._unbook_pod(uid)
+            if pod.phase in _HOLDING:
+                self._book_pod(uid)
+            self._charge_pod(pod)
+
+    def _drop_plan(self, key: str) -> None:
+        before = self.gangs.get(key)
+        if before is not None and before.plan is not None:
+            for member_key, placement in before.plan.members.items():
+                if placement.node is not None:
+                    _discard(self._planned_on, placement.node, (key, member_key))
+        for booking in self.plan_bookings.pop(key, {}).values():
+            self.ledger.remove(booking)
+        for charge in self._plan_charges.pop(key, {}).values():
+            self._add_use(*charge, -1)
+
+    def _refresh_planned(self, key: str, member_key: str) -> None:
+        """Count the planned member, unless a pod under its key carries the plan: then the pod counts."""
+        gang = self.gangs.get(key)
+        plan = gang.plan if gang is not None else None
+        if gang is None or plan is None or key not in self.plan_bookings:
+            return
+        booking = self.plan_bookings[key].pop(member_key, None)
+        if booking is not None:
+            self.ledger.remove(booking)
+        charge = self._plan_charges[key].pop(member_key, None)
+        if charge is not None:
+            self._add_use(*charge, -1)
+        placement = plan.members.get(member_key)
+        carriers = self._carriers.get(key, {}).get(member_key, ())
+        if placement is None or any(self.pods[uid].plan_id == plan.plan_id for uid in carriers):
+            return
+        shape = self._planned_shape(gang, member_key)
+        if shape is not None:
+            charges = self.amounts_of(self.intern(shape), shape)
+            self._plan_charges[key][member_key] = (gang.queue, charges)
+            self._add_use(gang.queue, charges, 1)
+        self._book_planned(key, member_key, placement)
+
+    def _book_planned(self, key: str, member_key: str, placement: MemberPlacement) -> None:
+        gang = self.gangs[key]
+        plan = gang.plan
+        carriers = self._carriers.get(key, {}).get(member_key, ())
+        if placement.node is None or plan is None:
+            return
+        if any(self.pods[uid].plan_id == plan.plan_id for uid in carriers):
+            return
+        shares = [share for _, share in placement.shares]
+        shape = self._planned_shape(gang, member_key)
+        booking = self.ledger.booking(placement.node, shape, shares, gang.share_class)
+        if booking is not None:
+            self.ledger.add(booking)
+            self.plan_bookings[key][member_key] = booking
+
+    def _planned_shape(self, gang: Gang, member_key: str) -> PodShape | None:
+        for uid in self._carriers.get(gang.key, {}).get(member_key, ()):
+            if self.pods[uid].phase is PodPhase.GATED:
+                return self.pods[uid].shape
+        task, _, _ = member_key.rpartition("/")
+        return next((shape for name, _, shape in gang.template if name == task), None)
+
+    # --- queues ----------------------------------------------------------------------------------
+
+    def put_queue(self, queue: Queue) -> None:
+        """Enter or replace a queue."""
+        before = self.queues.get(queue.name)
+        self._own("queues")
+        self.queues[queue.name] = queue
+        if (before.parent if before is not None else None) != queue.parent:
+            self._recount_use()
+
+    def remove_queue(self, name: QueueName) -> None:
+        """Forget a queue; what its gangs use is still counted under its name."""
+        self._own("queues")
+        before = self.queues.pop(name, None)
+        if before is not None and before.parent is not None:
+            self._recount_use()
+
+    def _add_use(self, queue: QueueName, charge: Mapping[str, int], sign: int) -> None:
+        own = self._own_use.setdefault(queue, {})
+        for resource, amount in charge.items():
+            add_to(own, resource, sign * amount)
+        for name in self.chain(queue):
+            use = self.use.setdefault(name, {})
+            for resource, amount in charge.items():
+                add_to(use, resource, sign * amount)
+
+    def _recount_use(self) -> None:
+        self.use = {}
+        for queue, own in self._own_use.items():
+            for name in self.chain(queue):
+                use = self.use.setdefault(name, {})
+                for resource, amount in own.items():
+                    add_to(use, resource, amount)
+
+    # --- held shares -----------------------------------------------------------------------------
+
+    def _rebook_held_of(self, uid: PodUid) -> None:
+        for node in list(self._held_nodes.get(uid, ())):
+            self._unbook_held(node)
+            self._book_held(node)
+
+    def _book_held(self, node: NodeName) -> None:
+        by_pod: dict[PodUid, list[Share]] = {}
+        for uid, share in self._held.get(node, ()):
+            if uid not in self.pods:
+                by_pod.setdefault(uid, []).append(share)
+        bookings = []
+        for shares in by_pod.values():
+            booking = self.ledger.booking(node, None, shares, ShareClass.UNSET)
+            if booking is not None:
+                self.ledger.add(booking)
+                bookings.append(booking)
+        if bookings:
+            self._held_bookings[node] = bookings
+
+    def _unbook_held(self, node: NodeName) -> None:
+        for booking in self._held_bookings.pop(node, ()):
+            self.ledger.remove(booking)
+
+
+def _discard(groups: dict[_K, dict[_V, None]], group: _K, member: _V) -> None:
+    members = groups.get(group)
+    if members is None:
+        return
+    members.pop(member, None)
+    if not members:
+        del groups[group]
+
+
+def shares_of(pods: Iterable[Pod]) -> int:
+    """Cards held by these pods, a card counted once for each pod that sits on it."""
+    return sum(len({share.card for _, share in pod.shares}) for pod in pods)

@@ -1,0 +1,296 @@
+"""What must hold at any time, judged from values alone. Recounts everything the slow and plain way.
+
+Nothing here is shared with the ledger or the placement: a mistake made there must not be made again here.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from vc_egpu.core.cluster import (
+    FULL_CORES_PERCENT,
+    Card,
+    CardId,
+    Gang,
+    Mode,
+    Node,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodUid,
+    QueueName,
+    Share,
+    ShareClass,
+    Snapshot,
+    plan_key,
+)
+from vc_egpu.core.reasons import Reason
+from vc_egpu.core.resources import add_to, amounts
+
+_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+
+
+class Rule(Enum):
+    """Which invariant is broken."""
+
+    CARD = "no card beyond its rules"
+    GATE = "no gate lifted before the whole gang has its place"
+    CAP = "no cap exceeded by an admission"
+    REASON = "no pod gated without a reason"
+    VICTIM = "no victim for a plan that does not hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken invariant, readable by itself."""
+
+    rule: Rule
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.message} (rule: {self.rule.value})"
+
+
+@dataclass(slots=True)
+class _Seat:
+    """Somebody on a card."""
+
+    who: str
+    share: Share
+    share_class: ShareClass | None
+    """None: not known any more; it is left out of what depends on classes."""
+    pod: PodUid | None = None
+    waiting_for: frozenset[PodUid] = field(default_factory=frozenset)
+    """The victims of the waiting plan that this seat belongs to; empty for a seat that is taken."""
+
+
+def check(
+    snapshot: Snapshot,
+    *,
+    before: Snapshot | None = None,
+    lowered: Collection[str] = (),
+    reasons: Mapping[str, Reason] | None = None,
+) -> list[Violation]:
+    """Everything that is wrong with this state of the cluster; empty if nothing is.
+
+    ``before``: an earlier state, to judge the steps in between as well. ``lowered``: queues whose cap was
+    lowered, which may be above it. ``reasons``: by gang, the reason that its PodGroup's condition names;
+    where given, every gang with gated pods must have one.
+    """
+    found = [
+        *_cards(snapshot),
+        *_gates(snapshot, before),
+        *_caps(snapshot, before, lowered),
+        *_victims(snapshot),
+    ]
+    if reasons is not None:
+        found += _reasons(snapshot, reasons)
+    return found
+
+
+# --- cards ---------------------------------------------------------------------------------------
+
+
+def _cards(snapshot: Snapshot) -> Iterable[Violation]:
+    seats = _seats(snapshot)
+    for node in snapshot.nodes.values():
+        for card in node.cards:
+            there = seats.get((node.name, card.uuid), [])
+            if there:
+                yield from _card(node, card, there)
+
+
+def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
+    seats: dict[tuple[NodeName, CardId], list[_Seat]] = {}
+    carried: set[tuple[str, str, str]] = set()
+    for pod in snapshot.pods.values():
+        if pod.gang is not None and pod.plan_id:
+            carried.add((pod.gang, plan_key(pod), pod.plan_id))
+        if pod.phase in _HOLDING and pod.node is not None:
+            gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+            share_class = gang.share_class if gang is not None else None
+            for _, share in pod.shares:
+                seat = _Seat(f"pod {pod.namespace}/{pod.name}", share, share_class, pod.uid)
+                seats.setdefault((pod.node, share.card), []).append(seat)
+    for gang in snapshot.gangs.values():
+        plan = gang.plan
+        if plan is None:
+            continue
+        still_there = frozenset(uid for uid in plan.victims if _still_there(snapshot, uid))
+        for key, member in plan.members.items():
+            if member.node is None or (gang.key, key, plan.plan_id) in carried:
+                continue
+            for _, share in member.shares:
+                who = f"planned {gang.key} {key}"
+                seat = _Seat(who, share, gang.share_class, None, still_there)
+                seats.setdefault((member.node, share.card), []).append(seat)
+    node_of = {card.uuid: node.name for node in snapshot.nodes.values() for card in node.cards}
+    for card_id, entries in snapshot.held.items():
+        for uid, share in entries:
+            if uid not in snapshot.pods and card_id in node_of:
+                seat = _Seat(f"held for pod {uid}", share, None, uid)
+                seats.setdefault((node_of[card_id], card_id), []).append(seat)
+    return seats
+
+
+def _still_there(snapshot: Snapshot, uid: PodUid) -> bool:
+    pod = snapshot.pods.get(uid)
+    if pod is not None:
+        return pod.phase in _HOLDING
+    return any(uid == holder for entries in snapshot.held.values() for holder, _ in entries)
+
+
+def _card(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violation]:
+    taken = [seat for seat in seats if not seat.waiting_for]
+    yield from _card_rules(node, card, taken)
+    waiting = [seat for seat in seats if seat.waiting_for]
+    for seat in waiting:
+        # A waiting plan may overlap its own victims and nobody else.
+        mine = [other for other in waiting if other.waiting_for == seat.waiting_for]
+        others = [other for other in taken if other.pod not in seat.waiting_for]
+        yield from _card_rules(node, card, [*others, *mine])
+    victims = frozenset(uid for seat in waiting for uid in seat.waiting_for)
+    if waiting:
+        yield from _card_rules(node, card, [seat for seat in seats if seat.pod not in victims])
+
+
+def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violation]:
+    subject = f"card {card.uuid} of node {node.name}"
+    names = ", ".join(seat.who for seat in seats)
+    memory_mib = sum(seat.share.memory_mib for seat in seats)
+    if memory_mib > card.memory_mib:
+        yield Violation(Rule.CARD, subject, f"{memory_mib} MiB of {card.memory_mib} MiB are taken by {names}")
+    limit = int(FULL_CORES_PERCENT * node.core_ratio)
+    for what, classes in (
+        ("high and unset", (ShareClass.HIGH, ShareClass.UNSET)),
+        ("unset and low", (ShareClass.UNSET, ShareClass.LOW)),
+    ):
+        cores = sum(seat.share.cores_percent for seat in seats if seat.share_class in classes)
+        if cores > limit:
+            yield Violation(Rule.CARD, subject, f"{what} have {cores} of {limit} cores: {names}")
+    alone = [seat for seat in seats if seat.share.whole or seat.share.native]
+    if alone and len(seats) > 1:
+        yield Violation(Rule.CARD, subject, f"{alone[0].who} has the whole card, yet it is shared: {names}")
+    if len(seats) > node.max_sharers:
+        yield Violation(Rule.CARD, subject, f"{len(seats)} sharers, {node.max_sharers} allowed: {names}")
+    if any(seat.share.native != (node.mode is Mode.NATIVE) for seat in seats):
+        yield Violation(Rule.CARD, subject, f"offered as {node.mode.value}, taken otherwise: {names}")
+
+
+# --- gates ---------------------------------------------------------------------------------------
+
+
+def _gates(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
+    for pod in snapshot.pods.values():
+        gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+        if gang is None or pod.phase is not PodPhase.PLACED:
+            continue
+        subject = f"pod {pod.namespace}/{pod.name}"
+        asked = sum(ask.cards for ask in pod.shape.asks)
+        if asked and len(pod.shares) != asked:
+            yield Violation(Rule.GATE, subject, f"asks for {asked} shares and has {len(pod.shares)}")
+        if gang.plan is not None and pod.plan_id == gang.plan.plan_id and gang.plan.victims:
+            text = (
+                f"its gate fell while its plan {gang.plan.plan_id} waits for {len(gang.plan.victims)} victims"
+            )
+            yield Violation(Rule.GATE, subject, text)
+    members: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods.values():
+        if pod.gang is not None:
+            members.setdefault(pod.gang, []).append(pod)
+    for key, pods in members.items():
+        gang = snapshot.gangs.get(key)
+        if gang is not None:
+            yield from _gang_gates(gang, pods, before)
+
+
+def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterable[Violation]:
+    """A gang that started did so with its minimum: judged where this step, or a plan, shows the start."""
+    started = [pod for pod in pods if pod.phase is PodPhase.PLACED]
+    if not started:
+        return
+    planned = set(gang.plan.members) if gang.plan is not None else set()
+    counted = {plan_key(pod) for pod in pods if pod.phase is not PodPhase.GATED} | planned
+    fresh_start = gang.plan is not None and any(pod.plan_id == gang.plan.plan_id for pod in started)
+    if before is not None:
+        ran_before = any(
+            pod.gang == gang.key and pod.phase in _HOLDING | {PodPhase.FAILED, PodPhase.SUCCEEDED}
+            for pod in before.pods.values()
+        )
+        fresh_start = fresh_start or not ran_before
+    if fresh_start and len(counted) < gang.min_member:
+        text = f"{len(started)} gates have fallen with {len(counted)} of {gang.min_member} members placed or planned"
+        yield Violation(Rule.GATE, f"gang {gang.key}", text)
+
+
+# --- caps ----------------------------------------------------------------------------------------
+
+
+def _caps(snapshot: Snapshot, before: Snapshot | None, lowered: Collection[str]) -> Iterable[Violation]:
+    use = use_by_queue(snapshot)
+    earlier = use_by_queue(before) if before is not None else None
+    for queue in snapshot.queues.values():
+        for resource, cap in sorted(queue.capability.items()):
+            used = use.get(queue.name, {}).get(resource, 0)
+            if used <= cap or queue.name in lowered:
+                continue
+            if earlier is not None and used <= earlier.get(queue.name, {}).get(resource, 0):
+                continue
+            yield Violation(Rule.CAP, f"queue {queue.name}", f"uses {used} of {cap} {resource}")
+
+
+def use_by_queue(snapshot: Snapshot) -> dict[QueueName, dict[str, int]]:
+    """What each queue and all below it use: admitted pods until they are gone, and plans in force."""
+    use: dict[QueueName, dict[str, int]] = {}
+    for pod in snapshot.pods.values():
+        gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+        if gang is None:
+            continue
+        plan = gang.plan
+        in_plan = plan is not None and plan_key(pod) in plan.members and pod.phase is PodPhase.GATED
+        if pod.phase in _HOLDING or in_plan:
+            for name in _chain(snapshot, gang.queue):
+                total = use.setdefault(name, {})
+                for resource, amount in amounts(pod.shape).items():
+                    add_to(total, resource, amount)
+    return use
+
+
+def _chain(snapshot: Snapshot, queue: QueueName) -> list[QueueName]:
+    names: list[QueueName] = []
+    current: QueueName | None = queue
+    while current is not None and current not in names:
+        names.append(current)
+        entry = snapshot.queues.get(current)
+        current = entry.parent if entry is not None else None
+    return names
+
+
+# --- victims and reasons -------------------------------------------------------------------------
+
+
+def _victims(snapshot: Snapshot) -> Iterable[Violation]:
+    for gang in snapshot.gangs.values():
+        if gang.plan is None or not gang.plan.victims:
+            continue
+        subject = f"gang {gang.key}"
+        if gang.share_class is not ShareClass.HIGH:
+            yield Violation(Rule.VICTIM, subject, "has victims without being of high priority")
+        for uid in sorted(gang.plan.victims):
+            pod = snapshot.pods.get(uid)
+            owner = snapshot.gangs.get(pod.gang) if pod is not None and pod.gang is not None else None
+            if pod is not None and owner is None:
+                yield Violation(Rule.VICTIM, subject, f"its victim {pod.namespace}/{pod.name} is no gang's")
+            elif owner is not None and owner.share_class is not ShareClass.LOW:
+                yield Violation(
+                    Rule.VICTIM, subject, f"its victim {uid} of {owner.key} is not of low priority"
+                )
+
+
+def _reasons(snapshot: Snapshot, reasons: Mapping[str, Reason]) -> Iterable[Violation]:
+    for pod in snapshot.pods.values():
+        if pod.gang is not None and pod.phase is PodPhase.GATED and pod.gang not in reasons:
+            subject = f"pod {pod.namespace}/{pod.name}"
+            yield Violation(Rule.REASON, subject, f"waits, and its gang {pod.gang} carries no reason")

@@ -1,0 +1,353 @@
+"""What sits on cards and nodes: a structure of arrays, changed by one booking at a time.
+
+Rows are nodes, columns are a node's cards, so that "how many fit on each node" is arithmetic over whole
+arrays. A :class:`Booking` is everything one pod (or one planned member) takes; adding and removing it are
+exact inverses. Sums may go beyond a card's limits (a waiting plan overlaps its victims, a ratio was
+lowered): then nothing more fits there, and that is all that happens.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vc_egpu.core.cluster import (
+    FULL_CORES_PERCENT,
+    Card,
+    CardId,
+    Mode,
+    Node,
+    NodeName,
+    PodShape,
+    Share,
+    ShareClass,
+)
+from vc_egpu.core.resources import AMOUNT_LIMIT, clamp, slot_resource
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+HostPort = tuple[str, str, int]
+
+_FIRST_ROWS: Final = 16
+_FIRST_WIDTH: Final = 8
+
+
+class Seat(NamedTuple):
+    """One share on one card of a node. ``high`` and ``low`` are the cores it takes from either sum."""
+
+    col: int
+    memory_mib: int
+    cores_percent: int
+    high: int
+    """Counts against the sum of high and unset."""
+    low: int
+    """Counts against the sum of unset and low."""
+    alone: int
+    """1 for a whole card or a native one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What one pod takes on one node; made by :meth:`Ledger.booking`."""
+
+    row: int
+    requests: tuple[int, int, int, int]
+    """cpu milli, memory bytes, ephemeral bytes, pods."""
+    seats: tuple[Seat, ...] = ()
+    scalars: tuple[tuple[str, int], ...] = ()
+    slots: tuple[tuple[str, int], ...] = ()
+    ports: tuple[HostPort, ...] = ()
+
+
+def cores_of(share_class: ShareClass, cores_percent: int) -> tuple[int, int]:
+    """(what counts against high + unset, what counts against unset + low)."""
+    high = cores_percent if share_class >= ShareClass.UNSET else 0
+    low = cores_percent if share_class <= ShareClass.UNSET else 0
+    return high, low
+
+
+def requests_of(shape: PodShape) -> tuple[int, int, int, int]:
+    """The four requests every node counts, clamped; a pod always takes one of its node's pods."""
+    requests = shape.requests
+    return clamp(requests.cpu_milli), clamp(requests.memory_bytes), clamp(requests.ephemeral_bytes), 1
+
+
+def slots_of(shape: PodShape) -> tuple[tuple[str, int], ...]:
+    """(kubelet resource, slots) that a pod of this shape takes."""
+    total: dict[str, int] = {}
+    for ask in shape.asks:
+        name = slot_resource(ask)
+        total[name] = total.get(name, 0) + ask.cards
+    return tuple(sorted(total.items()))
+
+
+class Ledger:
+    """Cards and nodes with what is booked on them.
+
+    All arrays have one row per node; those of cards have shape (rows, width). Units: memory in MiB,
+    cores in percent of a card, node resources as in :class:`Booking`. Rows of removed nodes are reused
+    and look like closed nodes without cards.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[NodeName, int] = {}
+        self.names: list[NodeName | None] = [None] * _FIRST_ROWS
+        self.kinds: dict[tuple[str, Mode], int] = {}
+        self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
+        self.columns: list[dict[CardId, int]] = [{} for _ in range(_FIRST_ROWS)]
+        """Per row: UUID to column."""
+        self.uuids: list[tuple[CardId, ...]] = [() for _ in range(_FIRST_ROWS)]
+        cards = (_FIRST_ROWS, _FIRST_WIDTH)
+        self.kind: Ints = np.full(cards, -1, np.int64)
+        """Which (model, mode), by :attr:`kinds`; -1: no card."""
+        self.usable: Flags = np.zeros(cards, np.bool_)
+        self.memory_cap: Ints = np.zeros(cards, np.int64)
+        self.memory_used: Ints = np.zeros(cards, np.int64)
+        self.high_cores: Ints = np.zeros(cards, np.int64)
+        self.low_cores: Ints = np.zeros(cards, np.int64)
+        self.all_cores: Ints = np.zeros(cards, np.int64)
+        self.sharers: Ints = np.zeros(cards, np.int64)
+        self.alone: Ints = np.zeros(cards, np.int64)
+        self.core_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
+        self.used: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
+        self.scalar_cap: dict[str, Ints] = {}
+        self.scalar_used: dict[str, Ints] = {}
+        self.slot_cap: dict[str, Ints] = {}
+        self.slot_used: dict[str, Ints] = {}
+        self.ports: dict[int, Mapping[HostPort, int]] = {}
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> int:
+        """Enter or replace a node; bookings on it stay as they are, so its cards must keep their columns.
+
+        A caller that changes a node's cards removes the bookings first and adds them again.
+        """
+        row = self.rows.get(node.name)
+        if row is None:
+            if not self._free_rows:
+                self._grow_rows()
+            row = self._free_rows.pop()
+            self.rows[node.name] = row
+            self.names[row] = node.name
+        unique = {card.uuid: card for card in reversed(node.cards)}
+        cards = sorted(unique.values(), key=lambda card: (card.index, card.uuid))
+        while len(cards) > self.kind.shape[1]:
+            self._grow_width()
+        self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
+        self.uuids[row] = tuple(card.uuid for card in cards)
+        self._enter_cards(row, node, cards)
+        allocatable = node.allocatable
+        self.cap[row] = (
+            clamp(allocatable.cpu_milli),
+            clamp(allocatable.memory_bytes),
+            clamp(allocatable.ephemeral_bytes),
+            clamp(allocatable.pods),
+        )
+        self._enter_named(row, self.scalar_cap, self.scalar_used, allocatable.scalars, absent=0)
+        # Slots bound only where the kubelet reports any: before that, the ledger alone decides.
+        self._enter_named(
+            row, self.slot_cap, self.slot_used, node.slots, absent=0 if node.slots else AMOUNT_LIMIT
+        )
+        return row
+
+    def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
+        offered = node.ready and not node.lost and not node.problem
+        self.kind[row] = -1
+        self.usable[row] = False
+        self.memory_cap[row] = 0
+        for col, card in enumerate(cards):
+            self.kind[row, col] = self.kind_of(card.model, node.mode)
+            self.usable[row, col] = card.usable and offered
+            self.memory_cap[row, col] = int(clamp(card.memory_mib) * min(max(node.memory_ratio, 0.0), 1.0))
+        self.core_cap[row] = min(int(FULL_CORES_PERCENT * max(node.core_ratio, 0.0)), AMOUNT_LIMIT)
+        self.max_sharers[row] = clamp(node.max_sharers)
+
+    def _enter_named(
+        self,
+        row: int,
+        caps: dict[str, Ints],
+        used: dict[str, Ints],
+        values: Mapping[str, int],
+        *,
+        absent: int,
+    ) -> None:
+        for name in values:
+            if name not in caps:
+                # Nodes that do not name a scalar have none; nodes entered earlier are known to lack it.
+                caps[name] = self._new_column(caps)
+                used.setdefault(name, np.zeros(len(self.names), np.int64))
+        for name, column in caps.items():
+            column[row] = clamp(values[name]) if name in values else absent
+
+    def _new_column(self, caps: dict[str, Ints]) -> Ints:
+        column = np.zeros(len(self.names), np.int64)
+        if caps is self.slot_cap:
+            # A node that reports no slots at all is unbounded in every name.
+            bounded = np.zeros(len(self.names), np.bool_)
+            for other in caps.values():
+                bounded |= other < AMOUNT_LIMIT
+            column[~bounded] = AMOUNT_LIMIT
+        return column
+
+    def remove_node(self, name: NodeName) -> None:
+        """Forget a node; its bookings must have been removed."""
+        row = self.rows.pop(name, None)
+        if row is None:
+            return
+        self.names[row] = None
+        self.columns[row] = {}
+        self.uuids[row] = ()
+        self.kind[row] = -1
+        self.usable[row] = False
+        for cards in (self.memory_cap, self.cap, self.core_cap, self.max_sharers):
+            cards[row] = 0
+        for column in self.scalar_cap.values():
+            column[row] = 0
+        for column in self.slot_cap.values():
+            column[row] = AMOUNT_LIMIT
+        self._free_rows.append(row)
+
+    def kind_of(self, model: str, mode: Mode) -> int:
+        """The number of a (model, mode); a new one gets the next."""
+        return self.kinds.setdefault((model, mode), len(self.kinds))
+
+    # --- bookings --------------------------------------------------------------------------------
+
+    def booking(
+        self, node: NodeName, shape: PodShape | None, shares: Iterable[Share], share_class: ShareClass
+    ) -> Booking | None:
+        """What a pod of this shape with these shares takes; None where the node is not known.
+
+        ``shape`` None: only the shares count (the pod object is gone, its cards are still held).
+        Shares of cards that the node does not report are left out: there is nothing to count them on.
+        """
+        row = self.rows.get(node)
+        if row is None:
+            return None
+        columns = self.columns[row]
+        seats = tuple(
+            seat_of(columns[share.card], share, share_class) for share in shares if share.card in columns
+        )
+        if shape is None:
+            return Booking(row, (0, 0, 0, 0), seats)
+        scalars = tuple((name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0)
+        return Booking(row, requests_of(shape), seats, scalars, slots_of(shape), shape.host_ports)
+
+    def add(self, booking: Booking) -> None:
+        """Book; O(1) per share."""
+        self._apply(booking, 1)
+
+    def remove(self, booking: Booking) -> None:
+        """Undo :meth:`add` of an equal booking."""
+        self._apply(booking, -1)
+
+    def _apply(self, booking: Booking, sign: int) -> None:
+        row = booking.row
+        for seat in booking.seats:
+            col = seat.col
+            self.memory_used[row, col] += sign * seat.memory_mib
+            self.all_cores[row, col] += sign * seat.cores_percent
+            self.high_cores[row, col] += sign * seat.high
+            self.low_cores[row, col] += sign * seat.low
+            self.sharers[row, col] += sign
+            self.alone[row, col] += sign * seat.alone
+        used = self.used[row]
+        for dimension, amount in enumerate(booking.requests):
+            if amount:
+                used[dimension] += sign * amount
+        for name, amount in booking.scalars:
+            self._used_column(self.scalar_used, name)[row] += sign * amount
+        for name, amount in booking.slots:
+            self._used_column(self.slot_used, name)[row] += sign * amount
+        if booking.ports:
+            self._apply_ports(row, booking.ports, sign)
+
+    def _used_column(self, used: dict[str, Ints], name: str) -> Ints:
+        column = used.get(name)
+        if column is None:
+            column = used[name] = np.zeros(len(self.names), np.int64)
+        return column
+
+    def _apply_ports(self, row: int, ports: Iterable[HostPort], sign: int) -> None:
+        # Replaced, never changed in place: copies of the ledger share these mappings.
+        now = dict(self.ports.get(row, {}))
+        for port in ports:
+            count = now.get(port, 0) + sign
+            if count > 0:
+                now[port] = count
+            else:
+                now.pop(port, None)
+        if now:
+            self.ports[row] = now
+        else:
+            self.ports.pop(row, None)
+
+    # --- copies and growth -----------------------------------------------------------------------
+
+    def copy(self) -> "Ledger":
+        """A ledger to try things on: facts of nodes are shared, what is booked is copied."""
+        other = object.__new__(Ledger)
+        other.__dict__.update(self.__dict__)
+        for name in _BOOKED:
+            setattr(other, name, getattr(self, name).copy())
+        other.scalar_used = {name: column.copy() for name, column in self.scalar_used.items()}
+        other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
+        other.ports = dict(self.ports)
+        return other
+
+    def _grow_rows(self) -> None:
+        before = len(self.names)
+        extra = before
+        self.names += [None] * extra
+        self.columns += [{} for _ in range(extra)]
+        self.uuids += [()] * extra
+        self._free_rows = list(range(before + extra - 1, before - 1, -1))
+        for name in (*_BOOKED, *_FACTS):
+            array = getattr(self, name)
+            fill = -1 if name == "kind" else 0
+            tail = np.full((extra, *array.shape[1:]), fill, array.dtype)
+            setattr(self, name, np.concatenate([array, tail]))
+        for columns, fill in (
+            (self.scalar_cap, 0),
+            (self.scalar_used, 0),
+            (self.slot_used, 0),
+            (self.slot_cap, AMOUNT_LIMIT),
+        ):
+            for name, column in columns.items():
+                columns[name] = np.concatenate([column, np.full(extra, fill, np.int64)])
+
+    def _grow_width(self) -> None:
+        for name in (*_BOOKED, *_FACTS):
+            array = getattr(self, name)
+            if name in _PER_CARD:
+                fill = -1 if name == "kind" else 0
+                setattr(self, name, np.concatenate([array, np.full(array.shape, fill, array.dtype)], axis=1))
+
+
+_BOOKED: Final = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used")
+_FACTS: Final = ("kind", "usable", "memory_cap", "core_cap", "max_sharers", "cap")
+_PER_CARD: Final = frozenset(
+    {
+        "kind",
+        "usable",
+        "memory_cap",
+        "memory_used",
+        "high_cores",
+        "low_cores",
+        "all_cores",
+        "sharers",
+        "alone",
+    }
+)
+
+
+def seat_of(col: int, share: Share, share_class: ShareClass) -> Seat:
+    """The seat that a share takes; amounts below zero count as zero."""
+    cores = min(max(share.cores_percent, 0), AMOUNT_LIMIT)
+    high, low = cores_of(share_class, cores)
+    return Seat(col, clamp(share.memory_mib), cores, high, low, int(share.whole or share.native))

@@ -1,0 +1,207 @@
+"""Place members: all of them at once, or none. Nodes first, then cards of each node.
+
+Members of equal shape are placed as one group, and for one ask per pod the count of places is exact: a
+gang of alike members is refused only if it does not fit. Mixed gangs are placed group by group, hardest
+first; if that fails, in other orders, and then by a bounded search (:mod:`.search`).
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.capacity import Need, pods_fitting
+from vc_egpu.core.cluster import ShareClass
+from vc_egpu.core.gangs import GangView, Member
+from vc_egpu.core.ledger import Flags, Ints
+from vc_egpu.core.pack import BINPACK, SPREAD, Assignment, Board, fill
+from vc_egpu.core.search import search
+from vc_egpu.core.trial import Seated, Trial
+
+THOROUGH: Final = 4000
+"""Steps of the bounded search where a refusal makes a gang wait."""
+_MAX_ORDERS: Final = 6
+_PER_MILLE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Members of equal shape."""
+
+    members: tuple[Member, ...]
+    need: Need
+    mask: Flags
+
+
+def place(
+    trial: Trial, view: GangView, members: Sequence[Member], *, effort: int = THOROUGH
+) -> tuple[Seated, ...] | None:
+    """Place all members and book them on the trial's ledger; None, and nothing booked, if not all fit."""
+    groups = groups_of(trial, view, members)
+    if any(not group.need.possible for group in groups):
+        return None
+    for order in islice(permutations(groups), _MAX_ORDERS):
+        seated = _place_groups(trial, view, order)
+        if seated is not None:
+            return seated
+    exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
+    if exact or effort <= 0:
+        return None
+    found = search(trial, [(group.members, group.need, group.mask) for group in groups], effort)
+    if found is None:
+        return None
+    return tuple(trial.seat(member, need, row, assignment) for member, need, row, assignment in found)
+
+
+def place_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
+    """Place and book as many as fit, each by itself, hardest shapes last to be refused."""
+    seated: list[Seated] = []
+    for group in groups_of(trial, view, members):
+        if group.need.possible:
+            seated += place_group(trial, view, group, partly=True)
+    return tuple(seated)
+
+
+def groups_of(trial: Trial, view: GangView, members: Sequence[Member]) -> list[Group]:
+    """The members by shape, hardest shape first."""
+    by_shape: dict[int, list[Member]] = {}
+    for member in members:
+        by_shape.setdefault(member.shape_id, []).append(member)
+    groups = []
+    for alike in by_shape.values():
+        need = trial.need(alike[0], view.gang.share_class)
+        groups.append(Group(tuple(alike), need, trial.mask(view.gang, need.shape)))
+    groups.sort(key=lambda group: _hardness(group.need))
+    return groups
+
+
+def _hardness(need: Need) -> tuple[int, ...]:
+    cards = sum(ask.cards for ask in need.asks)
+    memory = sum(ask.cards * ask.memory_mib for ask in need.asks)
+    cores = sum(ask.cards * ask.cores_percent for ask in need.asks)
+    alone = any(ask.alone for ask in need.asks)
+    return (-int(alone), -cards, -memory, -cores, -need.requests[0], -need.requests[1])
+
+
+def _place_groups(trial: Trial, view: GangView, groups: Sequence[Group]) -> tuple[Seated, ...] | None:
+    seated: list[Seated] = []
+    for group in groups:
+        placed = place_group(trial, view, group)
+        seated += placed
+        if len(placed) < len(group.members):
+            trial.unseat(seated)
+            return None
+    return tuple(seated)
+
+
+def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = False) -> list[Seated]:
+    """Place and book the group's members, or as many as fit with ``partly``.
+
+    Without ``partly`` a group that does not fit may also come back in part, with what was tried booked.
+    """
+    need = group.need
+    fitting = pods_fitting(trial.ledger, need, group.mask)
+    wanted = len(group.members)
+    if not partly and int(fitting.sum()) < wanted:
+        return []
+    policy = card_policy(need)
+    seated: list[Seated] = []
+    while len(seated) < wanted:
+        before = len(seated)
+        for row, count in _split(trial, view, group, fitting, wanted - len(seated)):
+            assignments = _fill_row(trial, need, row, count, policy)
+            for assignment in assignments:
+                seated.append(trial.seat(group.members[len(seated)], need, row, assignment))
+            if len(assignments) < count:
+                # Containers with several asks: the bound was too high for this node.
+                fitting[row] = 0
+            else:
+                fitting[row] -= count
+        if len(seated) == before:
+            break
+    return seated
+
+
+def _fill_row(trial: Trial, need: Need, row: int, count: int, policy: str) -> list[Assignment]:
+    if not need.asks:
+        return [()] * count
+    return fill(Board(trial.ledger, row), need, count, policy)
+
+
+def card_policy(need: Need) -> str:
+    """The order of a node's cards. Topology is not placed by yet: such asks are packed."""
+    return SPREAD if need.shape.card_policy == SPREAD else BINPACK
+
+
+def node_policy(view: GangView, need: Need) -> str:
+    """The order of nodes: as asked, else spread for replicas of a high-priority service, else binpack."""
+    if need.shape.node_policy in {BINPACK, SPREAD}:
+        return need.shape.node_policy
+    service = view.gang.single and view.gang.share_class is ShareClass.HIGH
+    return SPREAD if service and need.uses_cards else BINPACK
+
+
+def _split(trial: Trial, view: GangView, group: Group, fitting: Ints, wanted: int) -> list[tuple[int, int]]:
+    """How many members each row gets: (row, count), by the node policy; calm rows come first."""
+    rows = np.flatnonzero(fitting > 0)
+    if not len(rows):
+        return []
+    need = group.need
+    room = fitting[rows]
+    calm = room
+    if need.share_class is not ShareClass.UNSET and any(ask.cores_percent for ask in need.asks):
+        calm = np.minimum(room, pods_fitting(trial.ledger, need, group.mask, rows, calm=True))
+    fullness = _fullness(trial, need, rows)
+    ranks = trial.index.ranks()[rows]
+    if node_policy(view, need) == SPREAD:
+        return _spread(trial.rows_of(view), rows, room, calm, fullness, ranks, wanted)
+    order = np.lexsort((ranks, -fullness))
+    counts: dict[int, int] = {}
+    for limit in (calm, room):
+        for position in order.tolist():
+            row = int(rows[position])
+            count = min(int(limit[position]) - counts.get(row, 0), wanted)
+            if count > 0:
+                counts[row] = counts.get(row, 0) + count
+                wanted -= count
+                if not wanted:
+                    return list(counts.items())
+    return list(counts.items())
+
+
+def _spread(
+    taken: dict[int, int], rows: Ints, room: Ints, calm: Ints, fullness: Ints, ranks: Ints, wanted: int
+) -> list[tuple[int, int]]:
+    counts = dict.fromkeys(rows.tolist(), 0)
+    columns = zip(rows.tolist(), room.tolist(), calm.tolist(), fullness.tolist(), ranks.tolist(), strict=True)
+    heap = [
+        (still < 1, taken.get(row, 0), full, rank, row, limit, still)
+        for row, limit, still, full, rank in columns
+    ]
+    heapq.heapify(heap)
+    while wanted and heap:
+        _, there, full, rank, row, limit, still = heapq.heappop(heap)
+        counts[row] += 1
+        wanted -= 1
+        if counts[row] < limit:
+            heapq.heappush(heap, (still <= counts[row], there + 1, full, rank, row, limit, still))
+    return [(row, count) for row, count in counts.items() if count]
+
+
+def _fullness(trial: Trial, need: Need, rows: Ints) -> Ints:
+    """How full the rows are, per mille: cards of the first ask's model, or cpu for members without cards."""
+    ledger = trial.ledger
+    if not need.asks:
+        # Members without cards go where there are no cards to keep free cpu for.
+        has_cards = (ledger.kind[rows] >= 0).any(axis=1)
+        cpu = ledger.used[rows, 0] * _PER_MILLE // np.maximum(ledger.cap[rows, 0], 1)
+        return np.asarray(cpu - 2 * _PER_MILLE * has_cards, np.int64)
+    ours = ledger.kind[rows] == need.asks[0].kind
+    memory = np.where(ours, ledger.memory_used[rows], 0).sum(axis=1) * _PER_MILLE
+    memory //= np.maximum(np.where(ours, ledger.memory_cap[rows], 0).sum(axis=1), 1)
+    cores = np.where(ours, ledger.all_cores[rows], 0).sum(axis=1) * _PER_MILLE
+    cores //= np.maximum(ours.sum(axis=1) * ledger.core_cap[rows], 1)
+    return np.asarray(memory + cores, np.int64)

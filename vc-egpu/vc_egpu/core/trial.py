@@ -1,0 +1,176 @@
+"""The world tried on paper: a copy of what is booked, on which one decision places, evicts and takes back."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vc_egpu.core import capacity, fit
+from vc_egpu.core.capacity import Need
+from vc_egpu.core.cluster import (
+    Gang,
+    Instant,
+    MemberPlacement,
+    Mode,
+    NodeName,
+    Pod,
+    PodShape,
+    PodUid,
+    Queue,
+    QueueName,
+    Share,
+    ShareClass,
+)
+from vc_egpu.core.gangs import GangView, Member
+from vc_egpu.core.index import Index
+from vc_egpu.core.ledger import Booking, Flags, Ledger
+from vc_egpu.core.pack import Assignment, seats_of
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.resources import add_to
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seated:
+    """A member with its place, booked on the trial's ledger."""
+
+    member: Member
+    need: Need
+    row: int
+    assignment: Assignment
+    booking: Booking
+
+
+class Trial:
+    """Starts as the cluster is; what is tried on it is seen by nobody else."""
+
+    def __init__(self, index: Index, policy: Policy, now: Instant) -> None:
+        self.index = index
+        self.policy = policy
+        self.now = now
+        self.ledger: Ledger = index.ledger.copy()
+        self.leaving: dict[PodUid, None] = {}
+        """Victims of plans in force and of this decision: they are nobody else's victims."""
+        self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
+        """By gang: failed members whose cards are booked for the replacement."""
+        self._use: dict[QueueName, dict[str, int]] = {}
+        self._needs: dict[tuple[int, ShareClass], Need] = {}
+        self._kinds: dict[int, bool] = {}
+        self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
+
+    # --- queues, see caps.QueueTree ----------------------------------------------------------------
+
+    @property
+    def queues(self) -> Mapping[QueueName, Queue]:
+        """All queues by name."""
+        return self.index.queues
+
+    def chain(self, queue: QueueName) -> Iterator[QueueName]:
+        """The queue and its ancestors."""
+        return self.index.chain(queue)
+
+    def use_of(self, queue: QueueName) -> Mapping[str, int]:
+        """What the queue and all below it use, this decision's admissions included."""
+        tried = self._use.get(queue)
+        return tried if tried is not None else self.index.use.get(queue, {})
+
+    def charge(self, queue: QueueName, amounts: Mapping[str, int], sign: int = 1) -> None:
+        """Count an admission in the queue and its ancestors."""
+        for name in self.chain(queue):
+            use = self._use.get(name)
+            if use is None:
+                use = self._use[name] = dict(self.index.use.get(name, {}))
+            for resource, amount in amounts.items():
+                add_to(use, resource, sign * amount)
+
+    def amounts_of(self, members: Iterable[Member]) -> dict[str, int]:
+        """What these members count in their queue together."""
+        total: dict[str, int] = {}
+        for member in members:
+            for resource, amount in self.index.amounts_of(member.shape_id, member.shape).items():
+                add_to(total, resource, amount)
+        return total
+
+    # --- shapes --------------------------------------------------------------------------------------
+
+    def need(self, member: Member, share_class: ShareClass) -> Need:
+        """The member's shape in the ledger's terms; equal shapes once."""
+        key = (member.shape_id, share_class)
+        need = self._needs.get(key)
+        if need is None:
+            need = self._needs[key] = capacity.need_of(self.ledger, member.shape, share_class)
+        return need
+
+    def mask(self, gang: Gang, shape: PodShape) -> Flags:
+        """By row: whether the node may take this gang's pods of this shape. Not to be written to."""
+        mask = self.index.mask(shape)
+        if not gang.blocked_nodes:
+            return mask
+        key = (fit.static_key(shape), gang.blocked_nodes)
+        known = self._blocked_masks.get(key)
+        if known is None:
+            known = mask.copy()
+            for node in gang.blocked_nodes:
+                row = self.ledger.rows.get(node)
+                if row is not None:
+                    known[row] = False
+            self._blocked_masks[key] = known
+        return known
+
+    def rows_of(self, view: GangView) -> dict[int, int]:
+        """How many of the gang's members each row has already."""
+        counts: dict[int, int] = {}
+        for pod in view.placed:
+            row = self.ledger.rows.get(pod.node) if pod.node is not None else None
+            if row is not None:
+                counts[row] = counts.get(row, 0) + 1
+        return counts
+
+    # --- bookings ------------------------------------------------------------------------------------
+
+    def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
+        """Book a member on its place."""
+        booking = Booking(
+            row, need.requests, seats_of(need, assignment), need.scalars, need.slots, need.ports
+        )
+        self.ledger.add(booking)
+        return Seated(member, need, row, assignment, booking)
+
+    def unseat(self, seated: Iterable[Seated]) -> None:
+        """Take members back."""
+        for entry in seated:
+            self.ledger.remove(entry.booking)
+
+    def lift(self, uids: Iterable[PodUid]) -> list[Booking]:
+        """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
+        bookings = [self.index.bookings[uid] for uid in uids if uid in self.index.bookings]
+        for booking in bookings:
+            self.ledger.remove(booking)
+        return bookings
+
+    def put_back(self, bookings: Iterable[Booking]) -> None:
+        """Undo :meth:`lift`."""
+        for booking in bookings:
+            self.ledger.add(booking)
+
+    def placement(self, seated: Seated) -> MemberPlacement:
+        """The member's place as a plan names it: no node for a member without cards."""
+        if not seated.need.uses_cards:
+            return MemberPlacement(node=None)
+        uuids = self.ledger.uuids[seated.row]
+        shares = tuple(
+            (
+                ask.ask.container,
+                Share(uuids[col], ask.memory_mib, ask.cores_percent, ask.ask.whole, ask.ask.native),
+            )
+            for ask, cols in zip(seated.need.asks, seated.assignment, strict=True)
+            for col in cols
+        )
+        return MemberPlacement(node=self.ledger.names[seated.row], shares=shares)
+
+    def has_kind(self, model: str, *, native: bool) -> bool:
+        """Whether some node reports a card of this model in this mode, usable or not; asked once per kind."""
+        kind = self.ledger.kind_of(model, Mode.NATIVE if native else Mode.SHARED)
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = bool(np.any(self.ledger.kind == kind))
+        return known

@@ -1,0 +1,251 @@
+"""A cluster on paper that carries plans out: what the executor, controllers and kubelets would do, at once.
+
+Used by the scenario and property tests and by trace replay. It decides nothing: :meth:`World.decide` asks
+the same core as the admission controller does, and every step is judged by the same invariants.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from vc_egpu.core import invariants
+from vc_egpu.core.capacity import need_of, pods_fitting
+from vc_egpu.core.cluster import (
+    Gang,
+    Instant,
+    Node,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Queue,
+    ShareClass,
+    Snapshot,
+    plan_key,
+)
+from vc_egpu.core.decide import decide
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.state import ClusterState, index_of
+
+Tasks = tuple[tuple[str, int, PodShape], ...]
+
+
+class ImpossibleWorldError(AssertionError):
+    """A step left the cluster in a state that the invariants forbid; the text lists what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What a gang's controller does when its pods are gone."""
+
+    tasks: Tasks
+    recreate: bool
+
+
+class World:
+    """Cluster state, a clock that only :meth:`tick` moves, and controllers that answer at once."""
+
+    def __init__(self, policy: Policy | None = None, models: dict[str, int] | None = None) -> None:
+        self.policy = policy or Policy()
+        self.now: Instant = 0.0
+        self.state = ClusterState(models)
+        self.lowered: set[str] = set()
+        """Queues whose cap was lowered: they may stand above it."""
+        self._owners: dict[str, _Owner] = {}
+        self._revision = 0
+        self._plans = 0
+        self._births = 0
+
+    # --- what people and machines do -------------------------------------------------------------
+
+    def put_node(self, node: Node) -> None:
+        """Add or change a node."""
+        self.state.put_node(node)
+
+    def remove_node(self, name: NodeName) -> None:
+        """The node is deleted, and the pods on it with it; controllers make new ones."""
+        for pod in list(self.snapshot().pods.values()):
+            if pod.node == name:
+                self._remove(pod)
+        self.state.remove_node(name)
+
+    def put_queue(self, queue: Queue) -> None:
+        """Add or change a queue."""
+        before = self.snapshot().queues.get(queue.name)
+        if before is not None and before.capability != queue.capability:
+            self.lowered.add(queue.name)
+        self.state.put_queue(queue)
+
+    def submit(
+        self, gang: Gang, tasks: Tasks, *, recreate: bool = True, other_gates: tuple[str, ...] = ()
+    ) -> None:
+        """A gang and its gated pods. ``recreate``: members that were evicted come back, gated."""
+        self._owners[gang.key] = _Owner(tasks, recreate)
+        self.state.put_gang(gang)
+        if gang.template:
+            return
+        for task, replicas, shape in tasks:
+            for index in range(replicas):
+                self._bear(gang, task, index, shape, other_gates)
+
+    def put_pod(self, pod: Pod) -> None:
+        """Add or change a pod directly."""
+        self.state.put_pod(pod)
+
+    def finish(self, key: str) -> None:
+        """All of the gang's pods succeed, and its controller removes the gang."""
+        for pod in self.pods_of(key):
+            self.state.remove_pod(pod.uid)
+        self.state.remove_gang(key)
+        self._owners.pop(key, None)
+
+    def fail(self, pod: Pod, *, recreate: bool = True) -> None:
+        """The pod fails; its controller removes it and makes a replacement."""
+        self.state.put_pod(replace(pod, phase=PodPhase.FAILED, finished=self.now))
+        if recreate:
+            self.state.remove_pod(pod.uid)
+            self._reborn(pod)
+
+    def tick(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += seconds
+
+    def terminate(self, pod: Pod) -> None:
+        """Somebody deletes the pod; it is still there until :meth:`leave`."""
+        self.state.put_pod(replace(pod, phase=PodPhase.TERMINATING))
+
+    def leave(self) -> list[Pod]:
+        """All pods that terminate are gone now; the controllers make new ones, gated."""
+        gone = [pod for pod in self.snapshot().pods.values() if pod.phase is PodPhase.TERMINATING]
+        for pod in gone:
+            self._remove(pod)
+        return gone
+
+    # --- what the admission controller does ------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """This moment."""
+        self._revision += 1
+        return self.state.snapshot(self._revision)
+
+    def decide(self, only: Collection[str] | None = None) -> Plan:
+        """What the core says now; changes nothing."""
+        return decide(self.snapshot(), self.policy, self.now, only)
+
+    def apply(self, plan: Plan) -> None:
+        """Carry a plan out: write it, lift the gates of what is ready, delete victims."""
+        for withdrawal in plan.withdrawals:
+            gang = self.gang(withdrawal.gang)
+            if gang.plan is not None and gang.plan.plan_id == withdrawal.plan_id:
+                self.state.put_gang(replace(gang, plan=None))
+        for readiness in plan.ready:
+            gang = self.gang(readiness.gang)
+            if gang.plan is not None:
+                self.state.put_gang(replace(gang, plan=replace(gang.plan, victims=frozenset())))
+                self._ungate(readiness.gang)
+        for admission in plan.admissions:
+            self._plans += 1
+            victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
+            written = PlanInForce(f"1-{self._plans}", dict(admission.members), victims, self.now)
+            self.state.put_gang(replace(self.gang(admission.gang), plan=written))
+            pods = self.snapshot().pods
+            for uid in sorted(victims):
+                self.terminate(pods[uid])
+            if not victims:
+                self._ungate(admission.gang)
+
+    def settle(self, rounds: int = 10) -> Plan:
+        """Decide, apply and let victims leave until nothing changes any more; the last plan."""
+        plan = self.decide()
+        for _ in range(rounds):
+            if not (plan.admissions or plan.withdrawals or plan.ready):
+                break
+            self.apply(plan)
+            self.leave()
+            plan = self.decide()
+        return plan
+
+    def check(self, before: Snapshot | None = None) -> None:
+        """Judge the state by the invariants."""
+        violations = invariants.check(self.snapshot(), before=before, lowered=frozenset(self.lowered))
+        if violations:
+            raise ImpossibleWorldError("\n".join(str(violation) for violation in violations))
+
+    # --- look-ups --------------------------------------------------------------------------------
+
+    def gang(self, key: str) -> Gang:
+        """The gang as it stands."""
+        return self.snapshot().gangs[key]
+
+    def pods_of(self, key: str) -> list[Pod]:
+        """The gang's pods, in order."""
+        pods = [pod for pod in self.snapshot().pods.values() if pod.gang == key]
+        return sorted(pods, key=lambda pod: (pod.task, pod.index, pod.uid))
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _bear(self, gang: Gang, task: str, index: int, shape: PodShape, gates: tuple[str, ...] = ()) -> None:
+        self._births += 1
+        namespace, _, name = gang.key.partition("/")
+        uid = PodUid(f"{gang.key}/{task}/{index}#{self._births}")
+        self.state.put_pod(
+            Pod(
+                uid=uid,
+                namespace=namespace,
+                name=f"{name}-{task}-{index}",
+                shape=shape,
+                phase=PodPhase.GATED,
+                gang=gang.key,
+                task="" if gang.single else task,
+                index=-1 if gang.single else index,
+                created=self.now,
+                other_gates=gates,
+            )
+        )
+
+    def _remove(self, pod: Pod) -> None:
+        self.state.remove_pod(pod.uid)
+        self._reborn(pod)
+
+    def _reborn(self, pod: Pod) -> None:
+        owner = self._owners.get(pod.gang) if pod.gang is not None else None
+        if owner is not None and owner.recreate and pod.gang in self.snapshot().gangs:
+            self._bear(self.gang(str(pod.gang)), pod.task, pod.index, pod.shape)
+
+    def _ungate(self, key: str) -> None:
+        gang = self.gang(key)
+        plan = gang.plan
+        if plan is None:
+            return
+        if gang.template and not self.pods_of(key):
+            gang = replace(gang, template=())
+            self.state.put_gang(gang)
+            for task, replicas, shape in self._owners[key].tasks:
+                for index in range(replicas):
+                    self._bear(gang, task, index, shape)
+        for pod in self.pods_of(key):
+            member = plan.members.get(plan_key(pod))
+            if member is None or pod.phase is not PodPhase.GATED:
+                continue
+            node = member.node if member.node is not None else self._bind(pod.shape)
+            self.state.put_pod(
+                replace(
+                    pod,
+                    phase=PodPhase.PLACED,
+                    node=node,
+                    shares=member.shares,
+                    plan_id=plan.plan_id,
+                    started=self.now,
+                )
+            )
+        self.state.put_gang(replace(gang, plan=None))
+
+    def _bind(self, shape: PodShape) -> NodeName | None:
+        """Where a scheduler would put a pod without cards: the first node by name that takes it."""
+        index = index_of(self.snapshot())
+        need = need_of(index.ledger, shape, ShareClass.UNSET)
+        fitting = pods_fitting(index.ledger, need, index.mask(shape))
+        names = sorted(name for name, row in index.ledger.rows.items() if fitting[row] > 0)
+        return names[0] if names else None
