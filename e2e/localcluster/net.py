@@ -200,8 +200,14 @@ def interface_owner(addresses: Addresses) -> str | None:
 
 def remove_interface(addresses: Addresses) -> None:
     """Take the cable away, with its routes; nothing where it is gone already."""
-    if Path(f"/sys/class/net/{addresses.interface}").exists():
-        _ip(["link", "del", addresses.interface])
+    # It also goes by itself, with the switch's namespace: then this is a race that nobody loses.
+    interface = Path(f"/sys/class/net/{addresses.interface}")
+    if interface.exists():
+        try:
+            _ip(["link", "del", addresses.interface])
+        except LocalClusterError:
+            if interface.exists():
+                raise
 
 
 def _batch(lines: Sequence[str], within: Entered | None = None) -> None:
