@@ -1,4 +1,4 @@
-"""The network of one cluster: a switch in a network namespace of its own, joined to this machine by one cable.
+"""The network of one cluster: a switch in a network namespace, joined to this machine by one cable.
 
 Each cluster owns 10.<block>.0.0/16. This machine is .0.1, the switch (where DNS listens) .0.2, node i is
 .0.<10+i>; pods of node i are 10.<block>.<64+i>.0/24; Services are 10.<block>.240.0/20. On this machine there

@@ -110,7 +110,9 @@ class RealNode:
         resolv.write_text("# this node has no way out of the cluster\nnameserver 127.0.0.1\n")
         group = f"/{cgroups.PARENT}/{self.group}"
         ca, serving = context.authority.pair.certificate, context.pair(self.name)
-        kubelet = kubelet_config(context.spec, addresses, self.index, group, ca, serving, resolv)
+        kubelet = kubelet_config(
+            context.spec, addresses, self.index, group=group, ca=ca, serving=serving, resolv_conf=resolv
+        )
         (self.folder / "kubelet.yaml").write_text(to_yaml(kubelet))
         text = containerd_config(runc, cni, scratch=self.folder / "scratch")
         (self.folder / "containerd.toml").write_text(text)
@@ -205,7 +207,7 @@ class RealNode:
             self._launch(self.kube_proxy, argv)
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Wait until this very kubelet has said Ready and serves its sockets, and kube-proxy has its rules."""
+        """Wait until the node is Ready, this kubelet serves its sockets, and kube-proxy has its rules."""
         api = self.context.api()
 
         def alive() -> None:

@@ -128,7 +128,7 @@ def build_image(
         _write_layer(layer, members)
         return [layer]
 
-    return _cached(name, digest.hexdigest(), base, config, make, output)
+    return _cached(name, digest.hexdigest(), base=base, config=config, layers=make, output=output)
 
 
 def image_of_rootfs(
@@ -142,7 +142,7 @@ def image_of_rootfs(
         return [layer]
 
     key = hashlib.sha256(f"{_FORMAT} {name} {recipe} {json.dumps(config.to_json(), sort_keys=True)}".encode())
-    return _cached(name, key.hexdigest(), None, config, write, output)
+    return _cached(name, key.hexdigest(), base=None, config=config, layers=write, output=output)
 
 
 def image_name(archive: Path) -> str:
@@ -155,6 +155,7 @@ def image_name(archive: Path) -> str:
 def _cached(
     name: str,
     key: str,
+    *,
     base: Path | None,
     config: ImageConfig,
     layers: Callable[[Path], Sequence[Path]],
@@ -167,7 +168,7 @@ def _cached(
     if not final.exists():
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{slug}-") as work:
             fresh = Path(work) / "image.tar"
-            _write_archive(fresh, name, base, config, layers(Path(work)), Path(work))
+            _write_archive(fresh, name, Path(work), base=base, config=config, layers=layers(Path(work)))
             fresh.rename(final)
     if output is None:
         return final
@@ -240,7 +241,7 @@ def _write_layer(layer: Path, members: Sequence[_Member]) -> None:
 
 
 def _write_archive(
-    archive: Path, name: str, base: Path | None, config: ImageConfig, layers: Sequence[Path], work: Path
+    archive: Path, name: str, work: Path, *, base: Path | None, config: ImageConfig, layers: Sequence[Path]
 ) -> None:
     blobs: list[_Blob] = []
     diff_ids: list[str] = []

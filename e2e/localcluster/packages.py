@@ -14,6 +14,7 @@ from localcluster.state import locked
 from localcluster.toolchain import Say
 
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
+_WATCH_INSTANCES = 1024
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -70,6 +71,17 @@ def ensure(requirements: Iterable[Requirement], say: Say) -> None:
     still = [requirement for requirement in wanted if find(requirement.program) is None]
     if still:
         raise LocalClusterError(f"{still[0].program} is still missing after installing {still[0].package}")
+
+
+def ensure_watches(say: Say) -> None:
+    """Room for the file watches of several kubelets; the machine's usual 128 is one cluster's."""
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text()) < _WATCH_INSTANCES:
+        say(f"raising fs.inotify.max_user_instances to {_WATCH_INSTANCES}")
+        try:
+            limit.write_text(str(_WATCH_INSTANCES))
+        except OSError as error:
+            say(f"it cannot be raised ({error.strerror}): several clusters at once may lack file watches")
 
 
 def _apt(*arguments: str) -> None:

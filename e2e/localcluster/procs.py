@@ -251,9 +251,9 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def with_marker(state_dir: Path) -> Iterator[ProcessIdentity]:
-    """Every process of this machine that was started for the cluster of ``state_dir``."""
-    wanted = f"{MARKER}={state_dir}".encode()
+def marked() -> Iterator[tuple[ProcessIdentity, Path]]:
+    """Every process of this machine that was started for some cluster, with that cluster's state folder."""
+    prefix = f"{MARKER}=".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -261,10 +261,10 @@ def with_marker(state_dir: Path) -> Iterator[ProcessIdentity]:
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
-        if wanted in environment.split(b"\0"):
-            identity = ProcessIdentity.of(int(entry.name))
+        for variable in environment.split(b"\0"):
+            identity = ProcessIdentity.of(int(entry.name)) if variable.startswith(prefix) else None
             if identity and identity.alive():
-                yield identity
+                yield identity, Path(os.fsdecode(variable[len(prefix) :]))
 
 
 def tail(path: Path, lines: int) -> str:

