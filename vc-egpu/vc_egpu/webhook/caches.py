@@ -1,0 +1,113 @@
+"""Live copies of what reviews look at: queues, namespaces, PodGroups, Jobs' metadata, priority classes."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import (
+    NAMESPACES,
+    POD_GROUPS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    VOLCANO_JOBS,
+    Resource,
+)
+from vc_egpu.kube.watch import Change, ChangeKind, Reflector, key_of
+from vc_egpu.volcano import names
+from vc_egpu.webhook.context import QueueTree
+
+Json = dict[str, Any]
+_KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion", "ownerReferences")
+_KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME)
+
+
+def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
+    """Identity, the annotations that matter, and the named fields of spec: a Job's template is large."""
+    metadata = document.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    kept = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
+    kept["annotations"] = {key: annotations[key] for key in _KEPT_ANNOTATIONS if key in annotations}
+    spec = document.get("spec") or {}
+    return {"metadata": kept, "spec": {key: spec[key] for key in spec_fields if key in spec}}
+
+
+class Caches:
+    """Started once; the maps are live and read from any thread."""
+
+    def __init__(self, api: ApiConnection) -> None:
+        self.namespaces: dict[str, Json] = {}
+        self.pod_groups: dict[tuple[str, str], Json] = {}
+        self.jobs: dict[tuple[str, str], Json] = {}
+        self.priority_classes: dict[str, Json] = {}
+        self._queues: dict[str, Json] = {}
+        self._tree = QueueTree({})
+        self._lock = threading.Lock()
+        self._reflectors = [
+            self._by_name(api, QUEUES, self._queues, lambda doc: doc, self._queues_changed),
+            self._by_name(api, NAMESPACES, self.namespaces, slim),
+            self._by_name(api, PRIORITY_CLASSES, self.priority_classes, lambda doc: doc),
+            self._by_key(api, POD_GROUPS, self.pod_groups, lambda doc: slim(doc, ("queue",))),
+            self._by_key(api, VOLCANO_JOBS, self.jobs, slim),
+        ]
+
+    @property
+    def queues(self) -> QueueTree:
+        """The queues as of now."""
+        return self._tree
+
+    def start(self) -> "Caches":
+        """Begin to list and watch."""
+        for reflector in self._reflectors:
+            reflector.start()
+        return self
+
+    def stop(self) -> None:
+        """End all watches."""
+        for reflector in self._reflectors:
+            reflector.stop()
+
+    def unsynced(self) -> list[str]:
+        """Which kinds have not been listed yet; empty once reviews can be answered."""
+        return [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
+
+    def sizes(self) -> Mapping[str, int]:
+        """Objects by kind."""
+        return {reflector.resource.plural: len(reflector.objects()) for reflector in self._reflectors}
+
+    def _queues_changed(self) -> None:
+        with self._lock:
+            self._tree = QueueTree(dict(self._queues))
+
+    @staticmethod
+    def _by_name(
+        api: ApiConnection,
+        resource: Resource,
+        store: dict[str, Json],
+        transform: Callable[[Json], Json],
+        changed: Callable[[], None] = lambda: None,
+    ) -> Reflector:
+        def on_change(change: Change) -> None:
+            _, name = key_of(change.object)
+            if change.kind is ChangeKind.DELETED:
+                store.pop(name, None)
+            else:
+                store[name] = change.object
+            changed()
+
+        return Reflector(api, resource, on_change, transform=transform)
+
+    @staticmethod
+    def _by_key(
+        api: ApiConnection,
+        resource: Resource,
+        store: dict[tuple[str, str], Json],
+        transform: Callable[[Json], Json],
+    ) -> Reflector:
+        def on_change(change: Change) -> None:
+            if change.kind is ChangeKind.DELETED:
+                store.pop(key_of(change.object), None)
+            else:
+                store[key_of(change.object)] = change.object
+
+        return Reflector(api, resource, on_change, transform=transform)

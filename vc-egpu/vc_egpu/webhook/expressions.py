@@ -1,0 +1,68 @@
+"""The CEL expressions that say what is ours, for the webhook configurations and the admission policies."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from vc_egpu.volcano import names
+
+RESERVED: Final = tuple(sorted(names.RESERVED_MODEL_WORDS))
+
+
+def quoted(values: Iterable[str]) -> str:
+    """A CEL list of strings."""
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
+
+
+def _is_managed_name(variable: str) -> str:
+    """True for a resource name in which a model stands."""
+    shared = quoted(names.SHARED_PREFIX + word for word in RESERVED)
+    native = quoted(names.NATIVE_PREFIX + word for word in RESERVED)
+    return (
+        f"({variable}.startsWith('{names.SHARED_PREFIX}') && !({variable} in {shared}) || "
+        f"{variable}.startsWith('{names.NATIVE_PREFIX}') && !({variable} in {native}))"
+    )
+
+
+def asks_for_cards(spec: str) -> str:
+    """True if a container of this pod spec (an optional value) names a model in limits or requests."""
+    containers = f"({spec}.?containers.orValue([]) + {spec}.?initContainers.orValue([]))"
+    amounts = "[c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})]"
+    return f"{containers}.exists(c, {amounts}.exists(m, m.exists(k, {_is_managed_name('k')})))"
+
+
+def has_label(metadata: str) -> str:
+    """True if the managed label is there, whatever its value."""
+    return f"'{names.MANAGED_LABEL}' in {metadata}.?labels.orValue({{}})"
+
+
+def has_any_annotation(metadata: str, keys: Iterable[str]) -> str:
+    """True if one of these annotations is there."""
+    return f"{quoted(keys)}.exists(a, a in {metadata}.?annotations.orValue({{}}))"
+
+
+WRITTEN_BY_US: Final = (names.REQUEST, names.CARDS, names.PLAN)
+
+POD_IS_OURS: Final = " || ".join(
+    (
+        has_label("object.metadata"),
+        has_any_annotation("object.metadata", WRITTEN_BY_US),
+        asks_for_cards("object.?spec"),
+    )
+)
+"""A new pod that the webhook has to see."""
+
+POD_WAS_OR_IS_OURS: Final = (
+    "[object, oldObject].exists(o, "
+    + " || ".join((has_label("o.metadata"), has_any_annotation("o.metadata", WRITTEN_BY_US)))
+    + ")"
+)
+"""An update of a pod that is managed, or that somebody makes look so."""
+
+JOB_IS_OURS: Final = (
+    "[object, oldObject].exists(o, o != null && o.?spec.?tasks.orValue([]).exists(t, "
+    + has_label("t.?template.?metadata")
+    + " || "
+    + asks_for_cards("t.?template.?spec")
+    + "))"
+)
+"""A Job with a task that asks for cards or carries the label, before or after."""

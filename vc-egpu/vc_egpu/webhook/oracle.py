@@ -1,0 +1,136 @@
+"""Finds the answers that reviews ask for: SubjectAccessReviews with a short memory, PodGroups by GET."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.resources import POD_GROUPS, SUBJECT_ACCESS_REVIEWS
+from vc_egpu.webhook.caches import slim
+from vc_egpu.webhook.questions import Access, KnownAnswers, PodGroupLookup, Question
+
+ALLOWED_FOR_S: Final = 10.0
+DENIED_FOR_S: Final = 2.0
+"""Short, so that whoever was just given leave is not refused for long."""
+_REQUEST_TIMEOUT_S: Final = 4.0
+_MAX_REMEMBERED: Final = 20_000
+_THREADS: Final = 16
+
+
+class AccessMemory:
+    """Access answers with an expiry, oldest out first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, limit: int = _MAX_REMEMBERED) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._known: OrderedDict[Access, tuple[bool, float]] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, question: Access) -> bool | None:
+        """The answer, while it holds."""
+        found = self._known.get(question)
+        if found is None or found[1] <= self._clock():
+            self.misses += 1
+            return None
+        self.hits += 1
+        return found[0]
+
+    def put(self, question: Access, *, allowed: bool) -> None:
+        """Remember an answer."""
+        self._known[question] = (allowed, self._clock() + (ALLOWED_FOR_S if allowed else DENIED_FOR_S))
+        self._known.move_to_end(question)
+        while len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+
+class LayeredAnswers(KnownAnswers):
+    """What was found for this one review, and behind it what is remembered from others.
+
+    What a review has once seen it sees again: an entry that expires in mid-review does not start it over.
+    """
+
+    def __init__(self, memory: AccessMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def access(self, question: Access) -> bool | None:
+        """See :class:`~vc_egpu.webhook.questions.Answers`."""
+        known = self.accesses.get(question)
+        if known is None:
+            known = self._memory.get(question)
+            if known is not None:
+                self.accesses[question] = known
+        return known
+
+
+class Oracle:
+    """Asks the API server. Equal questions that are asked at the same time are asked once."""
+
+    def __init__(self, api: ApiConnection, memory: AccessMemory | None = None) -> None:
+        self.memory = memory or AccessMemory()
+        self._api = api
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
+        self._asking: dict[Question, asyncio.Future[Any]] = {}
+
+    def close(self) -> None:
+        """Give up the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def answer(self, questions: Iterable[Question], answers: KnownAnswers) -> None:
+        """Put the answers of these questions into ``answers``; raises :class:`KubeError`."""
+        wanted = list(dict.fromkeys(questions))
+        found = await asyncio.gather(*(self._once(question) for question in wanted))
+        for question, value in zip(wanted, found, strict=True):
+            if isinstance(question, Access):
+                answers.accesses[question] = bool(value)
+                self.memory.put(question, allowed=bool(value))
+            else:
+                answers.pod_groups[question] = value
+
+    async def _once(self, question: Question) -> Any:
+        running = self._asking.get(question)
+        if running is None:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+            self._asking[question] = running
+            running.add_done_callback(lambda _done: self._asking.pop(question, None))
+        return await asyncio.shield(running)
+
+    def _ask(self, question: Question) -> Any:
+        return self._may(question) if isinstance(question, Access) else self._pod_group(question)
+
+    def _may(self, question: Access) -> bool:
+        subject = question.subject
+        attributes = {
+            "verb": question.verb,
+            "group": question.group,
+            "resource": question.resource,
+            "name": question.name,
+        }
+        if question.namespace:
+            attributes["namespace"] = question.namespace
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": subject.user,
+                "groups": list(subject.groups),
+                "uid": subject.uid,
+                "extra": {key: list(values) for key, values in subject.extra},
+                "resourceAttributes": attributes,
+            },
+        }
+        answer = self._api.create(SUBJECT_ACCESS_REVIEWS, body, timeout_s=_REQUEST_TIMEOUT_S)
+        status = answer.get("status") or {}
+        return bool(status.get("allowed")) and not status.get("denied")
+
+    def _pod_group(self, question: PodGroupLookup) -> Any:
+        try:
+            found = self._api.get(POD_GROUPS, question.name, question.namespace, timeout_s=_REQUEST_TIMEOUT_S)
+        except NotFound:
+            return None
+        return slim(found, ("queue",))

@@ -1,0 +1,140 @@
+"""From an AdmissionReview to its answer: runs the pure reviews and fetches what they ask for."""
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.webhook.caches import Caches
+from vc_egpu.webhook.commands import review_command
+from vc_egpu.webhook.context import Context, Review, Settings
+from vc_egpu.webhook.decision import Decision, allow
+from vc_egpu.webhook.jobs import review_final_job, review_job
+from vc_egpu.webhook.metrics import Metrics
+from vc_egpu.webhook.oracle import LayeredAnswers, Oracle
+from vc_egpu.webhook.pods import review_pod
+from vc_egpu.webhook.questions import Unanswered
+from vc_egpu.webhook.queues import review_queue
+
+Json = dict[str, Any]
+ReviewFunction = Callable[[Review, Context], Decision]
+PATHS: Final[dict[str, ReviewFunction]] = {
+    "/mutate/pods": review_pod,
+    "/mutate/jobs": review_job,
+    "/validate/jobs": review_final_job,
+    "/validate/queues": review_queue,
+    "/validate/commands": review_command,
+}
+MAX_ROUNDS: Final = 8
+"""A review asks once for the group, once for the queue, once for the class: more is a fault."""
+
+logger = logging.getLogger(__name__)
+
+
+class BadReview(ValueError):  # noqa: N818 - the request is bad, and the reply says so
+    """The body is no AdmissionReview that can be answered; the text says why."""
+
+
+class Reviewer:
+    """Answers reviews. Lives on the event loop; only the oracle waits."""
+
+    def __init__(self, caches: Caches, oracle: Oracle, settings: Settings, metrics: Metrics) -> None:
+        self.table = ModelTable()
+        self._caches = caches
+        self._oracle = oracle
+        self._settings = settings
+        self._metrics = metrics
+
+    async def answer(self, path: str, body: bytes) -> tuple[bytes, str]:
+        """(the reply's body, the outcome for the metrics). Raises :class:`BadReview`."""
+        request = _request_of(body)
+        uid = str(request.get("uid") or "")
+        try:
+            if request.get("operation") not in {"CREATE", "UPDATE"}:
+                return _reply(uid, allow()), "allowed"
+            if unsynced := self._caches.unsynced():
+                return _failure(
+                    uid, 503, f"vc-egpu has not listed {', '.join(unsynced)} yet; try again"
+                ), "failed"
+            decision = await self._decide(PATHS[path], Review.of_request(request))
+        except KubeError as error:
+            logger.warning("review of %s could not ask the API server: %s", path, error)
+            return _failure(uid, 503, "vc-egpu cannot ask the API server right now; try again"), "failed"
+        except ValueError as error:
+            raise BadReview(str(error)) from error
+        return _reply(uid, decision), "allowed" if decision.allowed else "refused"
+
+    async def _decide(self, review_function: ReviewFunction, review: Review) -> Decision:
+        answers = LayeredAnswers(self._oracle.memory)
+        caches = self._caches
+        for _ in range(MAX_ROUNDS):
+            context = Context(
+                table=self.table,
+                settings=self._settings,
+                queues=caches.queues,
+                namespaces=caches.namespaces,
+                pod_groups=caches.pod_groups,
+                jobs=caches.jobs,
+                priority_classes=caches.priority_classes,
+                answers=answers,
+            )
+            try:
+                return review_function(review, context)
+            except Unanswered as unanswered:
+                self._metrics.access_reviews.inc(len(unanswered.questions))
+                await self._oracle.answer(unanswered.questions, answers)
+        raise RuntimeError(f"a review still asked after {MAX_ROUNDS} rounds")
+
+
+def failure_for(body: bytes, message: str) -> bytes:
+    """The reply to a review that failed by a fault of ours: refused, so that nothing slips through."""
+    try:
+        uid = str(_request_of(body).get("uid") or "")
+    except BadReview:
+        uid = ""
+    return _failure(uid, 500, message)
+
+
+def _request_of(body: bytes) -> Json:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadReview(f"the body is not JSON: {error}") from error
+    request = document.get("request") if isinstance(document, dict) else None
+    if not isinstance(request, dict) or document.get("kind") != "AdmissionReview":
+        raise BadReview("the body is no AdmissionReview with a request")
+    return request
+
+
+def _reply(uid: str, decision: Decision) -> bytes:
+    response: Json = {"uid": uid, "allowed": decision.allowed}
+    if decision.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = binascii.b2a_base64(orjson.dumps(decision.patch), newline=False).decode()
+    if decision.warnings:
+        response["warnings"] = list(decision.warnings)
+    if not decision.allowed:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": decision.message}
+    return _document(response)
+
+
+def _failure(uid: str, code: int, message: str) -> bytes:
+    return _document({"uid": uid, "allowed": False, "status": {"code": code, "message": message}})
+
+
+def _document(response: Json) -> bytes:
+    return orjson.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    )
+
+
+def patch_of(reply: bytes) -> list[Json]:
+    """The JSON patch in a reply; empty where there is none. For benches and tests."""
+    response = orjson.loads(reply)["response"]
+    operations: list[Json] = orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return operations
