@@ -1,0 +1,158 @@
+"""``kubectl egpu cards``: who shares what. Pure: documents in, rows out."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from vc_egpu.cli import world
+from vc_egpu.kube import Json
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import NodeCard, NodeCards
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """One container's share of one card."""
+
+    pod: str
+    """``namespace/name``."""
+    container: str
+    share_class: str
+    """high, unset or low."""
+    memory_mib: int
+    cores_percent: int
+    phase: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One card and who is on it."""
+
+    node: str
+    index: int
+    uuid: str
+    model: str
+    memory_mib: int
+    """What the ledger counts."""
+    used_mib: int
+    cores_high_percent: int
+    """Promised to high and unset shares together."""
+    cores_low_percent: int
+    """Promised to unset and low shares together."""
+    state: str
+    """``ok``, or why it takes nothing new."""
+    sharers: tuple[Sharer, ...]
+    unseen: int
+    """Pods that the agent still holds a share for and that are not among the pods that were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardsReport:
+    """All cards, and what is to be said beside them."""
+
+    cards: tuple[CardRow, ...]
+    notes: tuple[str, ...]
+
+
+def report(
+    nodes: Iterable[Json],
+    pods: Iterable[Json],
+    nominal_mib: Mapping[str, int] | None = None,
+    *,
+    partial: str = "",
+) -> CardsReport:
+    """Join the nodes' inventories with the pods' cards.
+
+    ``nominal_mib`` is the model table; without it a card counts what the driver reports. ``partial`` says in
+    words that not all pods could be read.
+    """
+    sharers: dict[str, list[Sharer]] = defaultdict(list)
+    known: set[str] = set()
+    for pod in pods:
+        known.add(pod["metadata"]["uid"])
+        for uuid, sharer in _sharers(pod):
+            sharers[uuid].append(sharer)
+    rows: list[CardRow] = []
+    notes = [partial] if partial else []
+    without = 0
+    for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
+        inventory = world.inventory_of(node)
+        if inventory is None:
+            without += 1
+            continue
+        name = str(node["metadata"]["name"])
+        if inventory.problem:
+            notes.append(f"{name} takes nothing: {inventory.problem}")
+        for card in sorted(inventory.cards, key=lambda card: card.index):
+            nominal = (nominal_mib or {}).get(card.model, card.memory_mib)
+            on_it = sorted(sharers.pop(card.uuid, []), key=lambda sharer: sharer.pod)
+            unseen = len(set(card.held) - known)
+            rows.append(_row(name, card, nominal, _state(node, inventory, card), on_it, unseen))
+    if not rows:
+        notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
+    for uuid, lost in sorted(sharers.items()):
+        notes.append(f"{', '.join(s.pod for s in lost)} holds {uuid}, which no node reports now")
+    return CardsReport(tuple(rows), tuple(notes))
+
+
+def _sharers(pod: Json) -> list[tuple[str, Sharer]]:
+    cards = world.cards_of(pod)
+    if cards is None or world.finished(pod):
+        return []
+    queue = world.annotations(pod).get(names.QUEUE_NAME) or world.labels(pod).get(names.JOB_QUEUE_NAME, "")
+    return [
+        (
+            share.uuid,
+            Sharer(
+                pod=world.key(pod),
+                container=container,
+                share_class=cards.share_class,
+                memory_mib=share.memory_mib,
+                cores_percent=share.cores,
+                phase=world.phase(pod),
+                queue=queue,
+            ),
+        )
+        for container, shares in cards.containers.items()
+        for share in shares
+    ]
+
+
+def _row(
+    node: str, card: NodeCard, nominal_mib: int, state: str, sharers: list[Sharer], unseen: int
+) -> CardRow:
+    def cores(*classes: str) -> int:
+        return sum(s.cores_percent for s in sharers if s.share_class in classes)
+
+    return CardRow(
+        node=node,
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_mib=nominal_mib,
+        used_mib=sum(sharer.memory_mib for sharer in sharers),
+        cores_high_percent=cores("high", "unset"),
+        cores_low_percent=cores("unset", "low"),
+        state=state,
+        sharers=tuple(sharers),
+        unseen=unseen,
+    )
+
+
+def _state(node: Json, inventory: NodeCards, card: NodeCard) -> str:
+    cordoned = {part.strip() for part in world.annotations(node).get(names.CORDONED_CARDS, "").split(",")}
+    ready = any(
+        c.get("type") == "Ready" and c.get("status") == "True"
+        for c in (node.get("status") or {}).get("conditions") or ()
+    )
+    checks = (
+        (not ready, "node not ready"),
+        (bool(inventory.problem), "node takes nothing"),
+        (not card.healthy, f"ill: {card.reason}" if card.reason else "ill"),
+        (not card.offered, f"not offered: {card.reason}" if card.reason else "not offered"),
+        (card.uuid in cordoned, "cordoned"),
+        (bool((node.get("spec") or {}).get("unschedulable")), "node cordoned"),
+        (inventory.mode != "shared", inventory.mode),
+    )
+    return next((word for wrong, word in checks if wrong), "ok")

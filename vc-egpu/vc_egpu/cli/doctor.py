@@ -1,0 +1,225 @@
+"""``kubectl egpu doctor``: is this cluster ready for the stack, and is the stack well? Pure: facts in, findings out."""
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import yaml
+
+from vc_egpu.cli import world
+from vc_egpu.cli.doctor_facts import Facts, has_cards
+from vc_egpu.cli.doctor_stack import stack_findings
+from vc_egpu.cli.findings import Finding, fail, ok, warn
+from vc_egpu.kube import Json
+
+OLDEST_FULL: Final = (1, 31)
+"""CDI names from device plugins are on for good."""
+OLDEST: Final = (1, 30)
+"""Scheduling gates, admission policies and match conditions are stable."""
+OLDEST_CONTAINERD: Final = (1, 7)
+OTHER_PLUGINS: Final = ("nvidia-device-plugin", "hami-device-plugin", "volcano-device-plugin", "gpushare")
+OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
+
+
+def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
+    """All findings, in the order in which one would look."""
+    now = now or datetime.now(UTC)
+    checks: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
+        _kubernetes,
+        _kubelets,
+        _runtimes,
+        _driver,
+        _other_plugins,
+        _volcano,
+    )
+    found = [finding for check in checks for finding in check(facts)]
+    if facts.installed:
+        found += stack_findings(facts, now)
+    else:
+        found.append(ok("stack", "not installed here; the findings above are what it would meet"))
+    return tuple(found)
+
+
+def verdict(findings: Iterable[Finding]) -> Literal["ok", "warn", "fail"]:
+    """The worst of all findings."""
+    levels = {finding.level for finding in findings}
+    return "fail" if "fail" in levels else "warn" if "warn" in levels else "ok"
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Major and minor of ``v1.36.3``; (0, 0) of what is none."""
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _kubernetes(facts: Facts) -> Iterable[Finding]:
+    version = version_of(facts.version)
+    if version < OLDEST:
+        yield fail("kubernetes", f"API server {facts.version}: 1.30 is the oldest that has what is needed")
+    elif version < OLDEST_FULL:
+        yield warn("kubernetes", f"API server {facts.version}: 1.31 or later is what is tested")
+    else:
+        yield ok("kubernetes", f"API server {facts.version}")
+
+
+def _kubelets(facts: Facts) -> Iterable[Finding]:
+    cards = [node for node in facts.nodes.items if has_cards(node)]
+    if facts.nodes.missing:
+        yield warn("nodes", facts.nodes.missing)
+        return
+    if not cards:
+        yield warn(
+            "nodes",
+            f"none of {len(facts.nodes.items)} nodes says that it has GPUs",
+            "label them nvidia.com/gpu.present=true (GPU feature discovery does) or egpu.volcano.sh/card-mode=shared",
+        )
+        return
+    old = [n for n in cards if version_of(_info(n).get("kubeletVersion", "")) < OLDEST_FULL]
+    for node in old:
+        kubelet = _info(node).get("kubeletVersion", "?")
+        yield fail(
+            "kubelet", f"{_name(node)} has kubelet {kubelet}: device plugins name CDI devices from 1.31 on"
+        )
+    for name, config in sorted(facts.kubelet_configs.items()):
+        for gate in ("DevicePluginCDIDevices", "KubeletPodResources", "KubeletPodResourcesGet"):
+            if (config.get("featureGates") or {}).get(gate) is False:
+                yield fail("kubelet", f"{name} has feature gate {gate} switched off", "switch it on")
+    if not old:
+        asked = len(facts.kubelet_configs)
+        said = f", {asked} of them asked" if asked else "; none could be asked for its feature gates"
+        yield ok("kubelet", f"{len(cards)} nodes with cards: CDI and PodResources are there{said}")
+
+
+def _runtimes(facts: Facts) -> Iterable[Finding]:
+    for node in facts.nodes.items:
+        if not has_cards(node):
+            continue
+        kind, _, version = str(_info(node).get("containerRuntimeVersion", "")).partition("://")
+        if kind == "containerd" and version_of(version) < OLDEST_CONTAINERD:
+            yield fail("runtime", f"{_name(node)} runs containerd {version}: CDI needs 1.7 or later")
+        elif kind == "containerd" and version_of(version)[0] < 2:
+            hint = "set enable_cdi = true in its CRI plugin, and cdi_spec_dirs with /var/run/cdi"
+            yield warn(
+                "runtime", f"{_name(node)} runs containerd {version}: CDI is off there by default", hint
+            )
+        elif kind not in {"containerd", "cri-o"}:
+            yield warn("runtime", f"{_name(node)} runs {kind or 'an unknown runtime'} {version}: not tested")
+
+
+def _driver(facts: Facts) -> Iterable[Finding]:
+    classes = {item["metadata"]["name"] for item in facts.runtime_classes.items}
+    drivers: dict[str, list[str]] = {}
+    for node in facts.nodes.items:
+        inventory = world.inventory_of(node)
+        labels = world.labels(node)
+        version = (
+            inventory.driver_version if inventory else labels.get("nvidia.com/cuda.driver-version.full", "")
+        )
+        if version:
+            drivers.setdefault(version, []).append(_name(node))
+    for version, names in sorted(drivers.items()):
+        yield ok("driver", f"{version} on {len(names)} nodes")
+    if not drivers and not facts.installed:
+        yield warn("driver", "no node says which NVIDIA driver it has", "the agent will, once it runs")
+    agent = _agent(facts)
+    wanted = (((agent or {}).get("spec") or {}).get("template", {}).get("spec") or {}).get("runtimeClassName")
+    if agent is None and "nvidia" not in classes and any(has_cards(node) for node in facts.nodes.items):
+        hint = "install NVIDIA's container toolkit or GPU operator, or use manifests/components/driver-root"
+        yield warn(
+            "driver", "there is no RuntimeClass nvidia, through which the agent reaches the driver", hint
+        )
+    elif wanted and wanted not in classes:
+        yield fail(
+            "driver", f"the agent asks for RuntimeClass {wanted}, which does not exist: its pods are refused"
+        )
+
+
+def _other_plugins(facts: Facts) -> Iterable[Finding]:
+    found = False
+    for node in facts.nodes.items:
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        for resource in OTHER_RESOURCES:
+            if str(allocatable.get(resource, "0")) != "0":
+                found = True
+                text = f"{_name(node)} offers {allocatable[resource]} {resource} by another plugin"
+                yield fail(
+                    "other plugins", text, "keep that plugin off this node: its cards are not offered by us"
+                )
+    for daemon_set in facts.daemon_sets.items:
+        name = str(daemon_set["metadata"]["name"])
+        wanted = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
+        if wanted and any(word in name for word in OTHER_PLUGINS):
+            found = True
+            yield warn("other plugins", f"DaemonSet {world.key(daemon_set)} runs on {wanted} nodes")
+    if not found:
+        yield ok("other plugins", "none offers GPUs here")
+
+
+def _volcano(facts: Facts) -> Iterable[Finding]:
+    crds = {crd["metadata"]["name"]: crd for crd in facts.crds.items}
+    if facts.crds.missing:
+        yield warn("volcano", facts.crds.missing)
+        return
+    ours = any(deployment["metadata"]["name"] == "vc-egpu-jobs" for deployment in facts.deployments.items)
+    images = [
+        container["image"]
+        for deployment in facts.deployments.items
+        for container in ((deployment["spec"].get("template") or {}).get("spec") or {}).get("containers")
+        or ()
+        if "vc-controller-manager" in container.get("image", "")
+    ]
+    if "jobs.batch.volcano.sh" not in crds:
+        yield ok("volcano", "not here: use manifests/overlays/standalone")
+        return
+    if images and ours:
+        hint = "remove Deployment vc-egpu-jobs: two controllers would fight over the same Jobs"
+        yield fail("volcano", "Volcano's controllers and vc-egpu-jobs both run", hint)
+    elif images:
+        yield ok("volcano", f"controllers run ({images[0]}): use manifests/overlays/volcano")
+    for text in facts.scheduler_configs:
+        yield from _scheduler_config(text)
+
+
+def _scheduler_config(text: str) -> Iterable[Finding]:
+    hint = "manifests/overlays/volcano/scheduler.conf is one that works"
+    try:
+        config = yaml.safe_load(text)
+        actions = {action.strip() for action in str(config["actions"]).split(",")}
+        plugins = {plugin["name"] for tier in config["tiers"] for plugin in tier["plugins"]}
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        yield warn("volcano", f"the scheduler's configuration cannot be read: {type(error).__name__}")
+        return
+    if "deviceshare" in plugins:
+        yield fail(
+            "volcano", "the scheduler has plugin deviceshare, which would count cards a second time", hint
+        )
+    if "capacity" not in plugins:
+        yield warn("volcano", "the scheduler lacks plugin capacity, the second wall for the caps", hint)
+    if actions & {"preempt", "reclaim"}:
+        yield warn("volcano", "the scheduler preempts or reclaims by itself, behind the admission plan", hint)
+    cached = [
+        name
+        for entry in config.get("configurations") or ()
+        if "predicateErrorCacheEnable" in (entry.get("arguments") or {})
+        and str(entry["arguments"]["predicateErrorCacheEnable"]).lower() == "false"
+        for name in [str(entry.get("name"))]
+    ]
+    missing = sorted({"allocate", "backfill"} - set(cached))
+    if missing:
+        text = (
+            f"predicateErrorCacheEnable is not false for {' and '.join(missing)}: some pinned gangs bind late"
+        )
+        yield warn("volcano", text, hint)
+
+
+def _info(node: Json) -> dict[str, str]:
+    return (node.get("status") or {}).get("nodeInfo") or {}
+
+
+def _name(node: Json) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _agent(facts: Facts) -> Json | None:
+    return next((d for d in facts.daemon_sets.items if d["metadata"]["name"] == "vc-egpu-node-agent"), None)

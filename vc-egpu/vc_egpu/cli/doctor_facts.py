@@ -1,0 +1,126 @@
+"""What ``kubectl egpu doctor`` reads. Whatever cannot be read is said, never guessed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vc_egpu.cli.world import Listing, list_optional
+from vc_egpu.kube import ApiConnection, Json, Resource
+from vc_egpu.kube.errors import Forbidden, NotFound
+from vc_egpu.kube.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    VALIDATING_WEBHOOKS,
+)
+
+SYSTEM_NAMESPACE = "vc-egpu-system"
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+ADMISSION_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One look at the cluster."""
+
+    version: str
+    """``v1.36.3``; raises at reading if the API server does not answer at all."""
+    installed: bool
+    """Whether the namespace of the stack exists."""
+    nodes: Listing
+    kubelet_configs: Mapping[str, Json] = field(default_factory=dict)
+    """By node; only of nodes with cards, and only where the user may ask the kubelet."""
+    runtime_classes: Listing = Listing(())
+    daemon_sets: Listing = Listing(())
+    """Of all namespaces."""
+    deployments: Listing = Listing(())
+    """Of all namespaces."""
+    crds: Listing = Listing(())
+    priority_classes: Listing = Listing(())
+    webhooks: Listing = Listing(())
+    policy_bindings: Listing = Listing(())
+    leases: Listing = Listing(())
+    pods: Listing = Listing(())
+    """Of all namespaces."""
+    scheduler_configs: Sequence[str] = ()
+    """Texts of Volcano's scheduler configuration, where it runs."""
+
+
+def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
+    """Ask the API server. ``cards_only_on``: at most so many kubelets are asked for their configuration."""
+    version = str(api.request("GET", "/version").get("gitVersion") or "")
+    nodes = list_optional(api, NODES)
+    names = [str(node["metadata"]["name"]) for node in nodes.items if has_cards(node)][:cards_only_on]
+    webhooks = [list_optional(api, resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
+    return Facts(
+        version=version,
+        installed=_exists(api),
+        nodes=nodes,
+        kubelet_configs={name: found for name in names if (found := _configz(api, name)) is not None},
+        runtime_classes=list_optional(api, RUNTIME_CLASSES),
+        daemon_sets=list_optional(api, DAEMON_SETS),
+        deployments=list_optional(api, DEPLOYMENTS),
+        crds=list_optional(api, CUSTOM_RESOURCE_DEFINITIONS),
+        priority_classes=list_optional(api, PRIORITY_CLASSES),
+        webhooks=Listing(
+            [*webhooks[0].items, *webhooks[1].items], webhooks[0].missing or webhooks[1].missing
+        ),
+        policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
+        leases=list_optional(api, LEASES, SYSTEM_NAMESPACE),
+        pods=list_optional(api, PODS),
+        scheduler_configs=_scheduler_configs(api),
+    )
+
+
+def has_cards(node: Json) -> bool:
+    """Whether anything says that a node has GPUs: labels, another plugin, or our own resources."""
+    labels = node["metadata"].get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return (
+        labels.get("nvidia.com/gpu.present") == "true"
+        or labels.get("feature.node.kubernetes.io/pci-10de.present") == "true"
+        or "egpu.volcano.sh/card-mode" in labels
+        or "egpu.volcano.sh/node-cards" in (node["metadata"].get("annotations") or {})
+        or any(name.startswith(("nvidia.com/gpu", "volcano.sh/vgpu-")) for name in allocatable)
+    )
+
+
+def _exists(api: ApiConnection) -> bool:
+    try:
+        api.get(NAMESPACES, SYSTEM_NAMESPACE)
+    except NotFound:
+        return False
+    except Forbidden:
+        return True
+    return True
+
+
+def _configz(api: ApiConnection, node: str) -> Json | None:
+    try:
+        found = api.request("GET", f"/api/v1/nodes/{node}/proxy/configz", timeout_s=5)
+    except Exception:  # noqa: BLE001 - a kubelet that does not answer is told by its node's Ready condition
+        return None
+    config = found.get("kubeletconfig")
+    return config if isinstance(config, dict) else None
+
+
+def _scheduler_configs(api: ApiConnection) -> list[str]:
+    maps = list_optional(api, CONFIG_MAPS, "volcano-system").items
+    return [
+        text
+        for found in maps
+        for name, text in (found.get("data") or {}).items()
+        if name.endswith(".conf") and "actions" in text
+    ]

@@ -1,0 +1,156 @@
+"""``kubectl egpu queues``: caps, what is used, who waits and why. Pure: documents in, rows out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from vc_egpu.cli import world
+from vc_egpu.core.cluster import Queue
+from vc_egpu.kube import Json
+from vc_egpu.volcano import codec, names
+from vc_egpu.volcano.names import (
+    cores_total_resource,
+    memory_total_resource,
+    native_resource,
+    shared_resource,
+)
+
+_MAX_DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """One counted resource in one queue; ``cap`` None is unlimited."""
+
+    resource: str
+    used: int
+    cap: int | None
+    deserved: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue."""
+
+    name: str
+    parent: str
+    state: str
+    amounts: tuple[Amount, ...]
+    admitted: int
+    """Gangs of which members hold cards or are admitted."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Gangs that wait, by reason."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesReport:
+    """All queues, and what is to be said beside them."""
+
+    queues: tuple[QueueRow, ...]
+    notes: tuple[str, ...]
+
+
+def report(
+    queues: Iterable[Json], groups: Iterable[Json], pods: Iterable[Json], *, partial: str = ""
+) -> QueuesReport:
+    """Count what the pods of each queue hold, children's use within their parents'."""
+    groups = list(groups)
+    queue_of_group = {world.key(group): _queue_name(group) for group in groups}
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in pods:
+        queue = queue_of_group.get(world.group_key(pod)) or world.annotations(pod).get(names.QUEUE_NAME, "")
+        if queue and not world.finished(pod):
+            used[queue].update(held(pod))
+    documents = {str(document["metadata"]["name"]): document for document in queues}
+    total = _rolled_up(documents, used)
+    waiting, admitted = _verdicts(groups)
+    rows = [
+        _row(documents[name], total.get(name, Counter()), admitted[name], waiting.get(name, Counter()))
+        for name in sorted(documents)
+    ]
+    lost = sorted(set(waiting) - set(documents))
+    notes = [partial] if partial else []
+    notes += [f"{sum(waiting[name].values())} gangs name queue {name}, which does not exist" for name in lost]
+    return QueuesReport(tuple(rows), tuple(notes))
+
+
+def held(pod: Json) -> Counter[str]:
+    """Amounts by typed resource that a pod holds cards for."""
+    amounts: Counter[str] = Counter()
+    cards, request = world.cards_of(pod), world.request_of(pod)
+    if cards is None or request is None:
+        return amounts
+    for container, shares in cards.containers.items():
+        ask = request.containers.get(container)
+        if ask is None:
+            continue
+        if ask.native:
+            amounts[native_resource(ask.model)] += len(shares)
+            continue
+        amounts[shared_resource(ask.model)] += len(shares)
+        amounts[memory_total_resource(ask.model)] += sum(share.memory_mib for share in shares)
+        amounts[cores_total_resource(ask.model)] += sum(share.cores for share in shares)
+    return amounts
+
+
+def _queue_name(group: Json) -> str:
+    return str((group.get("spec") or {}).get("queue") or "default")
+
+
+def _rolled_up(documents: Mapping[str, Json], used: Mapping[str, Counter[str]]) -> dict[str, Counter[str]]:
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, amounts in used.items():
+        above: str | None = name
+        for _ in range(_MAX_DEPTH):
+            if not above:
+                break
+            total[above].update(amounts)
+            above = ((documents.get(above) or {}).get("spec") or {}).get("parent")
+    return total
+
+
+def _verdicts(groups: Iterable[Json]) -> tuple[dict[str, Counter[str]], Counter[str]]:
+    waiting: dict[str, Counter[str]] = defaultdict(Counter)
+    admitted: Counter[str] = Counter()
+    for group in groups:
+        found = world.condition(group)
+        if found is None or (group.get("status") or {}).get("phase") == "Completed":
+            continue
+        if found.get("status") == "True":
+            admitted[_queue_name(group)] += 1
+        else:
+            waiting[_queue_name(group)][found.get("reason") or "Unknown"] += 1
+    return waiting, admitted
+
+
+def _row(document: Json, used: Counter[str], admitted: int, waiting: Counter[str]) -> QueueRow:
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    problem = ""
+    try:
+        queue = codec.queue(document)
+    except (ValueError, TypeError, KeyError) as error:
+        queue, problem = Queue(name=document["metadata"]["name"]), f"cannot be read: {error}"
+    resources: list[str] = []
+    models = {*world.models_in(queue.capability), *world.models_in(queue.deserved), *world.models_in(used)}
+    for model in sorted(models):
+        for resource in (
+            shared_resource(model),
+            memory_total_resource(model),
+            cores_total_resource(model),
+            native_resource(model),
+        ):
+            if resource in queue.capability or resource in queue.deserved or used[resource]:
+                resources.append(resource)
+    return QueueRow(
+        name=str(document["metadata"]["name"]),
+        parent=str(spec.get("parent") or ""),
+        state=str(status.get("state") or "Open"),
+        amounts=tuple(
+            Amount(name, used[name], queue.capability.get(name), queue.deserved.get(name))
+            for name in resources
+        ),
+        admitted=admitted,
+        waiting=dict(sorted(waiting.items())),
+        problem=problem,
+    )

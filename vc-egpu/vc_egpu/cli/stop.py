@@ -1,0 +1,84 @@
+"""``kubectl egpu stop-admitting``: close queues, so that what runs goes on and nothing new starts."""
+
+import difflib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vc_egpu.kube import ApiConnection, Json
+from vc_egpu.kube.resources import COMMANDS, QUEUES
+from vc_egpu.volcano.command import Command, CommandAction
+from vc_egpu.volcano.queue import Queue
+
+POLL_S = 0.5
+UNTOUCHED = frozenset({"root"})
+
+
+class UnknownQueueError(LookupError):
+    """A queue that was named does not exist; the text names what is near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one queue."""
+
+    queue: str
+    before: str
+    after: str
+    done: bool
+
+
+def state_of(queue: Json) -> str:
+    """Open, Closing, Closed or Unknown."""
+    return str((queue.get("status") or {}).get("state") or "Open")
+
+
+def choose(queues: Sequence[Json], wanted: Iterable[str], *, everything: bool) -> list[Json]:
+    """The queues meant; raises :class:`UnknownQueueError`."""
+    by_name = {str(queue["metadata"]["name"]): queue for queue in queues}
+    if everything:
+        return [by_name[name] for name in sorted(by_name) if name not in UNTOUCHED]
+    chosen = []
+    for name in wanted:
+        if name not in by_name:
+            near = difflib.get_close_matches(name, list(by_name), 1)
+            hint = (
+                f"; did you mean {near[0]}?"
+                if near
+                else f"; there are {', '.join(sorted(by_name)) or 'none'}"
+            )
+            raise UnknownQueueError(f"queue {name!r} does not exist{hint}")
+        chosen.append(by_name[name])
+    return chosen
+
+
+def reached(state: str, action: Literal["close", "open"]) -> bool:
+    """Whether a queue in this state already does what is asked. A closing queue takes nothing new."""
+    return state in ({"Closed", "Closing"} if action == "close" else {"Open"})
+
+
+def run(
+    api: ApiConnection,
+    queues: Sequence[Json],
+    action: Literal["close", "open"],
+    namespace: str,
+    timeout_s: float,
+) -> list[Outcome]:
+    """Send a Command for each queue that is not there yet, and wait until its controller has taken it."""
+    command_action = CommandAction.CLOSE_QUEUE if action == "close" else CommandAction.OPEN_QUEUE
+    for queue in queues:
+        if not reached(state_of(queue), action):
+            target = Queue.parse(queue)
+            command = Command.to(target, command_action, namespace=namespace, reason="kubectl egpu")
+            api.create(COMMANDS, command.document(), namespace)
+    deadline = time.monotonic() + timeout_s
+    outcomes: list[Outcome] = []
+    for queue in queues:
+        name = str(queue["metadata"]["name"])
+        after = state_of(queue)
+        while not reached(after, action) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            after = state_of(api.get(QUEUES, name))
+        outcomes.append(Outcome(name, state_of(queue), after, reached(after, action)))
+    return outcomes

@@ -1,0 +1,207 @@
+"""``kubectl egpu why JOB``: what became of a gang, in the words of its condition. Pure: documents in, story out."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vc_egpu.cli import world
+from vc_egpu.kube import Json
+from vc_egpu.volcano import names
+
+NO_VERDICT = "NoVerdictYet"
+
+
+class UnknownJobError(LookupError):
+    """There is nothing of that name; the text names what is near."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """One pod of a gang."""
+
+    pod: str
+    phase: str
+    node: str
+    cards: tuple[str, ...]
+    """``<uuid> <MiB> MiB <cores> cores``."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangStory:
+    """One gang: its verdict and its members."""
+
+    group: str
+    """``namespace/name`` of the PodGroup."""
+    job: str
+    queue: str
+    share_class: str
+    min_member: int
+    admitted: bool
+    reason: str
+    message: str
+    since: str
+    """When the verdict came about, as the API server writes times; empty if unknown."""
+    phase: str
+    has_plan: bool
+    rolled_back: str
+    members: tuple[MemberRow, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def stories(
+    name: str,
+    namespace: str,
+    groups: Sequence[Json],
+    pods: Sequence[Json],
+    jobs: Sequence[Json],
+    queues: Mapping[str, Json],
+) -> tuple[GangStory, ...]:
+    """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
+
+    Raises :class:`UnknownJobError`.
+    """
+    name = name.rpartition("/")[2]
+    chosen = [group for group in groups if _means(name, group, pods)]
+    if chosen:
+        return tuple(_story(group, pods, queues) for group in chosen)
+    for job in jobs:
+        if job["metadata"]["name"] == name:
+            return (_without_group(job),)
+    for pod in pods:
+        if pod["metadata"]["name"] == name:
+            raise UnknownJobError(_unmanaged(name, pod))
+    raise UnknownJobError(_nothing(name, namespace, groups, pods, jobs))
+
+
+def _means(name: str, group: Json, pods: Sequence[Json]) -> bool:
+    metadata = group["metadata"]
+    if name == metadata["name"]:
+        return True
+    if any(
+        owner.get("controller") and owner.get("name") == name
+        for owner in metadata.get("ownerReferences") or ()
+    ):
+        return True
+    members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
+    return any(name in {pod["metadata"]["name"], _deployment_of(pod)} for pod in members)
+
+
+def _deployment_of(pod: Json) -> str:
+    """The Deployment behind a pod of a ReplicaSet, by how Deployments name their ReplicaSets."""
+    hashed = world.labels(pod).get("pod-template-hash")
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "ReplicaSet" and hashed:
+            return str(owner["name"]).removesuffix(f"-{hashed}")
+    return ""
+
+
+def _story(group: Json, pods: Iterable[Json], queues: Mapping[str, Json]) -> GangStory:
+    metadata, spec = group["metadata"], group.get("spec") or {}
+    verdict = world.condition(group) or {}
+    members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
+    queue = str(spec.get("queue") or "default")
+    owners = [o["name"] for o in metadata.get("ownerReferences") or () if o.get("controller")]
+    return GangStory(
+        group=world.key(group),
+        job=str(owners[0]) if owners else str(metadata["name"]),
+        queue=queue,
+        share_class=_class(group, members),
+        min_member=int(spec.get("minMember") or 1),
+        admitted=verdict.get("status") == "True",
+        reason=verdict.get("reason") or NO_VERDICT,
+        message=verdict.get("message") or "the admission controller has not looked at it yet",
+        since=verdict.get("lastTransitionTime") or "",
+        phase=str((group.get("status") or {}).get("phase") or ""),
+        has_plan=names.PLAN in world.annotations(group),
+        rolled_back=world.annotations(group).get(names.ROLLED_BACK, ""),
+        members=tuple(_member(pod) for pod in sorted(members, key=world.key)),
+        notes=tuple(_notes(group, members, queue, queues, verdict)),
+    )
+
+
+def _class(group: Json, members: Sequence[Json]) -> str:
+    for document in (*members, group):
+        named = world.annotations(document).get(names.PRIORITY)
+        if named:
+            return named
+    return "unset"
+
+
+def _member(pod: Json) -> MemberRow:
+    cards = world.cards_of(pod)
+    shares = [share for shares in cards.containers.values() for share in shares] if cards else []
+    verdict = world.condition(pod) or {}
+    return MemberRow(
+        pod=str(pod["metadata"]["name"]),
+        phase=world.phase(pod),
+        node=str((pod.get("spec") or {}).get("nodeName") or (cards.node if cards else "")),
+        cards=tuple(f"{share.uuid} {share.memory_mib} MiB {share.cores} cores" for share in shares),
+        reason=verdict.get("reason") or "",
+        message=verdict.get("message") or "",
+    )
+
+
+def _notes(
+    group: Json, members: Sequence[Json], queue: str, queues: Mapping[str, Json], verdict: Mapping[str, str]
+) -> list[str]:
+    notes: list[str] = []
+    if queues and queue not in queues:
+        near = difflib.get_close_matches(queue, list(queues), 1)
+        notes.append(f"queue {queue} does not exist" + (f"; did you mean {near[0]}?" if near else ""))
+    foreign = {gate for pod in members for gate in world.gates(pod) if gate != names.GATE}
+    if foreign:
+        notes.append(f"its pods also wait for {', '.join(sorted(foreign))}, which is not ours to lift")
+    if not members:
+        phase = (group.get("status") or {}).get("phase") or "Pending"
+        notes.append(f"it has no pods yet; its PodGroup is {phase}")
+    if not verdict and any(names.GATE in world.gates(pod) for pod in members):
+        notes.append(
+            "no verdict after some seconds means that no admission controller leads: `kubectl egpu doctor`"
+        )
+    return notes
+
+
+def _without_group(job: Json) -> GangStory:
+    spec = job.get("spec") or {}
+    state = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
+    return GangStory(
+        group="",
+        job=str(job["metadata"]["name"]),
+        queue=str(spec.get("queue") or "default"),
+        share_class=world.annotations(job).get(names.PRIORITY, "unset"),
+        min_member=int(spec.get("minAvailable") or 1),
+        admitted=False,
+        reason=NO_VERDICT,
+        message=f"the Job is {state} and has no PodGroup: its controller has not made one yet, or it is done",
+        since="",
+        phase=state,
+        has_plan=False,
+        rolled_back="",
+    )
+
+
+def _unmanaged(name: str, pod: Json) -> str:
+    if world.labels(pod).get(names.MANAGED_LABEL) == "true":
+        return f"pod {name} has no PodGroup yet: the Job controller (or Volcano) makes it"
+    return f"pod {name} asks for no managed cards: the admission layer has nothing to do with it"
+
+
+def _nothing(
+    name: str, namespace: str, groups: Iterable[Json], pods: Sequence[Json], jobs: Iterable[Json]
+) -> str:
+    known = {str(document["metadata"]["name"]) for document in (*groups, *jobs)}
+    known |= {_deployment_of(pod) for pod in pods} - {""}
+    known |= {
+        str(owner["name"]) for group in groups for owner in group["metadata"].get("ownerReferences") or ()
+    }
+    near = difflib.get_close_matches(name, sorted(known), 3, cutoff=0.5)
+    text = f"nothing called {name!r} in namespace {namespace}"
+    if near:
+        return f"{text}; did you mean {' or '.join(near)}?"
+    return (
+        f"{text} (there are {len(known)} Jobs and the like)"
+        if known
+        else f"{text}, which has no gangs at all"
+    )

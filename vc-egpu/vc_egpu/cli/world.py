@@ -1,0 +1,131 @@
+"""What the commands read from the cluster, before anything is made of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vc_egpu.kube import ApiConnection, Json, Resource
+from vc_egpu.kube.errors import Forbidden, NotFound
+from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError, Cards, NodeCards, Request
+from vc_egpu.volcano.resource_names import classify
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Objects, and in words what could not be seen."""
+
+    items: Sequence[Json]
+    missing: str = ""
+
+
+def list_all(api: ApiConnection, resource: Resource, namespace: str | None) -> Listing:
+    """Objects of all namespaces, or those of ``namespace`` where the user may see no more."""
+    try:
+        return Listing(api.list(resource).items)
+    except Forbidden:
+        if namespace is None or not resource.namespaced:
+            raise
+    items = api.list(resource, namespace).items
+    return Listing(items, f"you may list {resource.plural} in namespace {namespace} only")
+
+
+def list_optional(api: ApiConnection, resource: Resource, namespace: str | None = None) -> Listing:
+    """Objects; none, and a word why, where the API or the right to see them is missing."""
+    try:
+        return Listing(api.list(resource, namespace).items)
+    except NotFound:
+        return Listing((), f"the cluster has no {resource.plural}.{resource.group}")
+    except Forbidden:
+        return Listing((), f"you may not list {resource.plural}")
+
+
+def nodes_and_pods(api: ApiConnection, namespace: str) -> tuple[Listing, Listing]:
+    """All nodes, and the pods that the user may see."""
+    return Listing(api.list(NODES).items), list_all(api, PODS, namespace)
+
+
+def annotations(document: Json) -> Mapping[str, str]:
+    """Annotations of an object."""
+    return document["metadata"].get("annotations") or {}
+
+
+def labels(document: Json) -> Mapping[str, str]:
+    """Labels of an object."""
+    return document["metadata"].get("labels") or {}
+
+
+def key(document: Json) -> str:
+    """``namespace/name``, or the name of what has no namespace."""
+    metadata = document["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else metadata["name"]
+
+
+def phase(pod: Json) -> str:
+    """A pod's phase in one word, as a user thinks of it."""
+    status = pod.get("status") or {}
+    word = str(status.get("phase") or "Pending")
+    if pod["metadata"].get("deletionTimestamp") and word not in {"Succeeded", "Failed"}:
+        return "Terminating"
+    if word == "Pending" and names.GATE in gates(pod):
+        return "Gated"
+    return word
+
+
+def finished(pod: Json) -> bool:
+    """Whether its shares have ended with it."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def gates(pod: Json) -> tuple[str, ...]:
+    """Its scheduling gates."""
+    return tuple(gate["name"] for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+
+
+def cards_of(pod: Json) -> Cards | None:
+    """The cards a pod was given; None if none, or if the annotation is not of this pod."""
+    text = annotations(pod).get(names.CARDS)
+    if text is None:
+        return None
+    try:
+        cards = Cards.decode(text)
+    except AnnotationError:
+        return None
+    return cards if cards.pod_uid == pod["metadata"]["uid"] else None
+
+
+def request_of(pod: Json) -> Request | None:
+    """What a pod asked for, as the webhook understood it."""
+    try:
+        return Request.decode(annotations(pod)[names.REQUEST])
+    except (KeyError, AnnotationError):
+        return None
+
+
+def inventory_of(node: Json) -> NodeCards | None:
+    """The inventory that a node's agent wrote; None if there is none. Garbage becomes its ``problem``."""
+    text = annotations(node).get(names.NODE_CARDS)
+    if text is None:
+        return None
+    try:
+        return NodeCards.decode(text)
+    except AnnotationError as error:
+        return NodeCards(problem=f"annotation {names.NODE_CARDS} is malformed: {error}"[:512])
+
+
+def condition(document: Json, kind: str = names.CONDITION_ADMITTED) -> Mapping[str, str] | None:
+    """One condition of an object."""
+    conditions: Iterable[Mapping[str, str]] = (document.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind), None)
+
+
+def group_key(pod: Json) -> str:
+    """``namespace/name`` of the pod's PodGroup, or an empty text."""
+    group = annotations(pod).get(names.GROUP_NAME)
+    return f"{pod['metadata']['namespace']}/{group}" if group else ""
+
+
+def models_in(capability: Mapping[str, object]) -> list[str]:
+    """Models that a queue's cap names, in order."""
+    kinds = [classify(name) for name in capability]
+    return sorted({kind.model for kind in kinds if kind.is_managed})
