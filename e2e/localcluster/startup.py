@@ -149,7 +149,7 @@ def _wait_control_plane(context: Context, names: Sequence[str]) -> None:
     api.close()
 
 
-def onon_each(nodes: Sequence[RealNode], work: Callable[[RealNode], None]) -> None:
+def on_each(nodes: Sequence[RealNode], work: Callable[[RealNode], None]) -> None:
     """Do the same on every node at once; the first error is raised after all have ended."""
     if not nodes:
         return
