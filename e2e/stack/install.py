@@ -13,13 +13,16 @@ from image.build import build as build_image
 from localcluster import LocalCluster, RealNode, images
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, NODES
+from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.names import shared_resource
 
+from stack import verify
 from stack.fakes import nvml_state
 from stack.kit import Json, Kit, StoryError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OVERLAY = REPOSITORY / "manifests" / "overlays" / "local"
+MODELS = REPOSITORY / "manifests" / "components" / "fake-gpus" / "models.yaml"
 FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so.1"
 FAKE_FOLDER = "/var/lib/vc-egpu-fake-gpus"
 NAMESPACE = "vc-egpu-system"
@@ -118,6 +121,10 @@ class Stack:
     def cards_table(self) -> str:
         """``kubectl egpu cards``."""
         return self.egpu("cards")
+
+    def check_invariants(self) -> None:
+        """Raises :class:`StoryError` with every invariant of the design that does not hold."""
+        verify.check_invariants(self.kit, ModelTable.from_yaml(MODELS.read_text()))
 
 
 def _allocatable(node: Json, resource: str) -> int:

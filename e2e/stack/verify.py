@@ -1,0 +1,105 @@
+"""The invariants of the design, judged from the API objects alone; and plan = CDI file = container."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from localcluster import LocalCluster
+from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
+from vc_egpu.core import invariants
+from vc_egpu.core.cluster import Snapshot
+from vc_egpu.core.reasons import Reason
+from vc_egpu.kube import resources
+from vc_egpu.kube.resources import POD_GROUPS, PODS, Resource
+from vc_egpu.kube.watch import Change, ChangeKind
+from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, GATE
+
+from stack.kit import Json, Kit, StoryError, condition
+
+_READ: tuple[Resource, ...] = (
+    resources.PERSISTENT_VOLUMES,
+    resources.PERSISTENT_VOLUME_CLAIMS,
+    resources.DISRUPTION_BUDGETS,
+    resources.NODES,
+    resources.QUEUES,
+    resources.PODS,
+    resources.POD_GROUPS,
+)
+
+
+def snapshot_of(kit: Kit, table: ModelTable) -> Snapshot:
+    """What the API server holds now, as the decision's values."""
+    mirror = Mirror(table)
+    for resource in sorted(_READ, key=lambda resource: LOAD_ORDER.index(resource.plural)):
+        for document in kit.api.list(resource).items:
+            mirror.apply(resource.plural, Change(ChangeKind.ADDED, document))
+    return mirror.snapshot()
+
+
+def check_invariants(kit: Kit, table: ModelTable) -> None:
+    """Raises :class:`StoryError` with every broken invariant."""
+    snapshot = snapshot_of(kit, table)
+    found = [str(violation) for violation in invariants.check(snapshot, reasons=reasons_of(kit))]
+    if found:
+        raise StoryError("invariants are broken:\n  " + "\n  ".join(found))
+
+
+def reasons_of(kit: Kit) -> dict[str, Reason]:
+    """By gang: the reason that its PodGroup's condition names."""
+    reasons = {}
+    for group in kit.api.list(POD_GROUPS).items:
+        admitted = condition(group, CONDITION_ADMITTED)
+        if admitted:
+            key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
+            reasons[key] = Reason(admitted["reason"])
+    return reasons
+
+
+def gated_without_reason(kit: Kit) -> list[str]:
+    """Pods behind our gate that do not say why."""
+    return [
+        pod["metadata"]["name"]
+        for pod in kit.api.list(PODS).items
+        if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
+        and not condition(pod, CONDITION_ADMITTED)
+    ]
+
+
+def check_containers(cluster: LocalCluster, kit: Kit, namespace: str) -> int:
+    """Plan = CDI file = what each running container reports; returns how many containers were compared."""
+    compared = 0
+    for node in cluster.nodes:
+        specs = dict(_specs(node.cdi_dir))
+        for pod in _running(kit, namespace, node.name):
+            cards = Cards.decode(pod["metadata"]["annotations"][CARDS])
+            for container, shares in cards.containers.items():
+                planned = [share.model_dump(by_alias=True) for share in shares]
+                key = (pod["metadata"]["uid"], container)
+                written = specs.get(key)
+                name = pod["metadata"]["name"]
+                seen = cluster.kubectl(
+                    "exec", "-n", namespace, name, "-c", container, "--", "printenv", "EGPU_CARDS"
+                ).stdout
+                if not planned == written == json.loads(seen):
+                    raise StoryError(
+                        f"{name}/{container}: planned {planned}, CDI file {written}, container says {seen}"
+                    )
+                compared += 1
+    return compared
+
+
+def _running(kit: Kit, namespace: str, node: str) -> Iterator[Json]:
+    for pod in kit.api.list(PODS, namespace, field_selector=f"spec.nodeName={node}").items:
+        if pod["status"].get("phase") == "Running" and CARDS in (pod["metadata"].get("annotations") or {}):
+            yield pod
+
+
+def _specs(folder: Path) -> Iterator[tuple[tuple[str, str], list[Json]]]:
+    """((pod UID, container), shares) of every CDI file of ours."""
+    for file in folder.glob(CDI_KIND.replace("/", "-") + "-*.json"):
+        device = json.loads(file.read_text())["devices"][0]
+        grant = json.loads(device["annotations"][f"{DOMAIN}/grant"])
+        environment = dict(entry.split("=", 1) for entry in device["containerEdits"]["env"])
+        yield (grant["pod_uid"], grant["container"]), json.loads(environment["EGPU_CARDS"])
