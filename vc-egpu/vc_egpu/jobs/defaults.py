@@ -1,0 +1,157 @@
+"""What a Job means where it says nothing, and what we refuse to run, by name.
+
+Volcano's webhook fills defaults in and refuses bad Jobs; a cluster without it has neither, so the controller
+does both on its own copy of the Job. The stored object is not changed.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from vc_egpu.jobs.plugins import PLUGINS, PluginError
+from vc_egpu.volcano.job import Job, JobAction, JobEvent, LifecyclePolicy, Task
+
+MAX_POD_NAME: Final = 63
+"""A pod's name is its host name."""
+_INTERNAL_EVENTS: Final = frozenset({JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING})
+_INTERNAL_ACTIONS: Final = frozenset({JobAction.SYNC_JOB, JobAction.ENQUEUE_JOB})
+
+
+def complete(job: Job) -> Job:
+    """A copy of the Job with Volcano's defaults filled in."""
+    full = job.model_copy(deep=True)
+    spec = full.spec
+    for index, task in enumerate(spec.tasks):
+        if not task.name:
+            task.name = f"default{index}"
+        if task.min_available is None:
+            task.min_available = task.replicas
+    if spec.min_available == 0:
+        spec.min_available = full.total_min_available()
+    if not spec.queue:
+        spec.queue = "default"
+    if "pytorch" in spec.plugins and "svc" not in spec.plugins:
+        # The master's address is a name that the headless Service of svc gives.
+        spec.plugins = {**spec.plugins, "svc": []}
+    return full
+
+
+def problems(job: Job) -> list[str]:
+    """Why we do not run this (completed) Job: one sentence each, naming the field; empty if we do."""
+    return [*_shape(job), *_tasks(job), *_policies(job), *_dependencies(job), *_plugins(job)]
+
+
+def _shape(job: Job) -> Iterator[str]:
+    spec = job.spec
+    if not spec.tasks:
+        yield "spec.tasks: a Job needs at least one task"
+    total = job.total_replicas()
+    if spec.min_available > total:
+        yield f"spec.minAvailable: {spec.min_available} is more than the {total} replicas of all tasks"
+    if spec.min_success is not None and spec.min_success > total:
+        yield f"spec.minSuccess: {spec.min_success} is more than the {total} replicas of all tasks"
+    for index, volume in enumerate(spec.volumes):
+        if not volume.volume_claim_name and volume.volume_claim is None:
+            yield f"spec.volumes[{index}]: neither volumeClaimName nor volumeClaim is named"
+        if volume.volume_claim_name and volume.volume_claim is not None:
+            yield f"spec.volumes[{index}]: volumeClaimName and volumeClaim exclude each other"
+    for path, count in Counter(volume.mount_path for volume in spec.volumes).items():
+        if count > 1:
+            yield f"spec.volumes: mountPath {path!r} is named {count} times"
+
+
+def _tasks(job: Job) -> Iterator[str]:
+    for name, count in Counter(task.name for task in job.spec.tasks).items():
+        if count > 1:
+            yield f"spec.tasks: the name {name!r} is used {count} times"
+    for index, task in enumerate(job.spec.tasks):
+        where = f"spec.tasks[{index}]"
+        if task.min_available is not None and task.min_available > task.replicas:
+            yield f"{where}.minAvailable: {task.min_available} is more than its {task.replicas} replicas"
+        if task.partition_policy is not None:
+            yield f"{where}.partitionPolicy: partitions need Volcano's own controllers"
+        if not task.template.spec.get("containers"):
+            yield f"{where}.template.spec.containers: a pod needs at least one container"
+        name = f"{job.metadata.name}-{task.name}-{max(0, task.replicas - 1)}"
+        if len(name) > MAX_POD_NAME:
+            yield f"{where}.name: pod {name!r} has {len(name)} characters in its name, at most {MAX_POD_NAME}"
+
+
+def _policies(job: Job) -> Iterator[str]:
+    yield from _policy_list("spec.policies", job.spec.policies)
+    for index, task in enumerate(job.spec.tasks):
+        yield from _policy_list(f"spec.tasks[{index}].policies", task.policies)
+
+
+def _policy_list(where: str, policies: list[LifecyclePolicy]) -> Iterator[str]:
+    events: list[JobEvent] = []
+    codes: list[int] = []
+    for index, policy in enumerate(policies):
+        path = f"{where}[{index}]"
+        named = [*policy.events, *([policy.event] if policy.event is not None else [])]
+        if bool(named) == (policy.exit_code is not None):
+            yield f"{path}: exactly one of event(s) and exitCode has to be named"
+        if policy.exit_code == 0:
+            yield f"{path}.exitCode: 0 is no error"
+        if policy.action is None or policy.action in _INTERNAL_ACTIONS:
+            yield f"{path}.action: {policy.action or 'no action'} cannot be asked for"
+        if policy.action is JobAction.RESTART_PARTITION:
+            yield f"{path}.action: RestartPartition needs Volcano's own controllers"
+        for event in named:
+            if event in _INTERNAL_EVENTS:
+                yield f"{path}.event: {event} is internal"
+            if event is JobEvent.POD_PENDING and policy.timeout is None:
+                yield f"{path}.timeout: PodPending needs one"
+        events += named
+        codes += [policy.exit_code] if policy.exit_code is not None else []
+    for value, count in Counter([*events, *codes]).items():
+        if count > 1:
+            yield f"{where}: {value} is answered {count} times"
+    if JobEvent.ANY in events and len(events) > 1:
+        yield f"{where}: '*' answers every event, no other may stand beside it"
+
+
+def _dependencies(job: Job) -> Iterator[str]:
+    by_name = {task.name: task for task in job.spec.tasks}
+    for index, task in enumerate(job.spec.tasks):
+        for name in task.depends_on.name if task.depends_on is not None else ():
+            if name not in by_name:
+                yield f"spec.tasks[{index}].dependsOn: there is no task {name!r}"
+    cycle = _cycle(by_name)
+    if cycle:
+        yield f"spec.tasks: dependsOn goes in a circle: {' -> '.join(cycle)}"
+
+
+def _cycle(tasks: dict[str, Task]) -> list[str]:
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done or name not in tasks:
+            return []
+        depends_on = tasks[name].depends_on
+        for other in depends_on.name if depends_on is not None else ():
+            found = visit(other, [*path, name])
+            if found:
+                return found
+        done.add(name)
+        return []
+
+    for name in tasks:
+        found = visit(name, [])
+        if found:
+            return found
+    return []
+
+
+def _plugins(job: Job) -> Iterator[str]:
+    for name, arguments in job.spec.plugins.items():
+        plugin = PLUGINS.get(name)
+        if plugin is None:
+            yield f"spec.plugins: {name!r} needs Volcano's controllers; here there are {', '.join(PLUGINS)}"
+            continue
+        try:
+            plugin(arguments, job)
+        except PluginError as error:
+            yield f"spec.plugins[{name}]: {error}"

@@ -1,0 +1,142 @@
+"""Lifecycle policies: from what the pods show to the action that the Job's author asked for.
+
+Happenings are read off the present state wherever it shows them (a failed pod is a failed pod until it is
+replaced), so that a controller that was away misses none. Only evictions have to be remembered by the caller:
+a pod that is gone shows nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu.jobs import durations
+from vc_egpu.jobs.views import Eviction, Happening, PodPhase, PodView, World
+from vc_egpu.volcano.job import Job, JobAction, JobEvent, LifecyclePolicy
+from vc_egpu.volcano.podgroup import PodGroupPhase
+
+TARGETED: Final = frozenset({JobAction.RESTART_TASK, JobAction.RESTART_POD})
+"""Actions on some pods of the Job; all others are on the whole Job."""
+_RANK: Final = {JobEvent.TASK_COMPLETED: 0, JobEvent.POD_FAILED: 1, JobEvent.POD_EVICTED: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An action that is due, and why."""
+
+    action: JobAction
+    because: str
+    targets: frozenset[str] = frozenset()
+    """UIDs of the pods to restart, for targeted actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the policies say now."""
+
+    answer: Answer | None = None
+    wake_at: float | None = None
+    """When a delayed action falls due (seconds since the epoch)."""
+    evictions: tuple[Eviction, ...] = ()
+    """Those that still wait for a delayed action; the others are dealt with."""
+
+
+def judge(world: World) -> Verdict:
+    """Match happenings with policies. An action on the whole Job goes before those on parts of it."""
+    due: list[tuple[JobAction, Happening]] = []
+    wake_at: float | None = None
+    waiting: list[Eviction] = []
+    for happening in sorted(_happenings(world), key=lambda h: (h.at, _RANK.get(h.event, 3), h.pod)):
+        matched = _match(world.job, happening)
+        if matched is None:
+            continue
+        action, delay_s = matched
+        if happening.at + delay_s <= world.now:
+            due.append((action, happening))
+        else:
+            at = happening.at + delay_s
+            wake_at = at if wake_at is None else min(wake_at, at)
+            if happening.eviction is not None:
+                waiting.append(happening.eviction)
+    whole = next(((action, h) for action, h in due if action not in TARGETED), None)
+    if whole is not None:
+        action, happening = whole
+        return Verdict(Answer(action, _because(happening)))
+    if due:
+        return Verdict(_targeted(world, due), wake_at, tuple(waiting))
+    return Verdict(None, wake_at, tuple(waiting))
+
+
+def _targeted(world: World, due: list[tuple[JobAction, Happening]]) -> Answer:
+    # RestartPod for something that is no single pod's doing means its task.
+    tasks = {h.task for action, h in due if action is JobAction.RESTART_TASK or not h.pod}
+    # An evicted pod is gone already; the one that has its name by now is its replacement.
+    pods = {h.pod for action, h in due if action is JobAction.RESTART_POD and h.eviction is None}
+    targets = frozenset(pod.uid for pod in world.pods if pod.task in tasks or pod.name in pods)
+    action = JobAction.RESTART_TASK if tasks else JobAction.RESTART_POD
+    return Answer(action, _because(due[0][1]), targets)
+
+
+def _happenings(world: World) -> Iterator[Happening]:
+    version = world.job.status.version
+    present = {pod.name: pod for pod in world.pods}
+    for pod in world.pods:
+        if pod.version < version or pod.out_of_sync or pod.terminating:
+            continue
+        if pod.phase is PodPhase.FAILED:
+            at = pod.ended_at or world.now
+            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None)
+        elif pod.phase is PodPhase.PENDING:
+            yield Happening(JobEvent.POD_PENDING, pod.created_at, pod.task, pod.name)
+    for eviction in world.evictions:
+        if eviction.version < version:
+            continue
+        successor = present.get(eviction.pod)
+        if successor is not None and successor.uid != eviction.uid and successor.phase is PodPhase.RUNNING:
+            continue  # it recovered: a delayed action is dropped
+        yield Happening(JobEvent.POD_EVICTED, eviction.at, eviction.task, eviction.pod, eviction=eviction)
+    yield from _of_tasks(world)
+    group = world.group
+    if group is not None and group.phase is PodGroupPhase.UNKNOWN and group.version >= version:
+        yield Happening(JobEvent.UNKNOWN, group.unknown_since or world.now)
+
+
+def _of_tasks(world: World) -> Iterator[Happening]:
+    version = world.job.status.version
+    by_task: dict[str, list[PodView]] = {}
+    for pod in world.pods:
+        if pod.version >= version and not pod.out_of_sync:
+            by_task.setdefault(pod.task, []).append(pod)
+    for task in world.job.spec.tasks:
+        pods = by_task.get(task.name, [])
+        succeeded = [pod for pod in pods if pod.phase is PodPhase.SUCCEEDED]
+        if task.replicas and len(succeeded) >= task.replicas:
+            yield Happening(JobEvent.TASK_COMPLETED, max(pod.ended_at for pod in succeeded), task.name)
+        restarts = sum(pod.restarts for pod in pods if pod.alive)
+        # 0 means "not said" here, as in Volcano
+        if task.replicas and restarts >= (task.max_retry or 3):
+            yield Happening(JobEvent.TASK_FAILED, world.now, task.name)
+
+
+def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:
+    """The first policy that answers, the task's before the Job's: its action and delay in seconds."""
+    own = next((task.policies for task in job.spec.tasks if task.name == happening.task), [])
+    for policy in [*own, *job.spec.policies]:
+        if policy.action is not None and _answers(policy, happening):
+            return policy.action, durations.parse(policy.timeout) if policy.timeout else 0.0
+    return None
+
+
+def _answers(policy: LifecyclePolicy, happening: Happening) -> bool:
+    events = {*policy.events, *([policy.event] if policy.event is not None else [])}
+    if happening.event in events or JobEvent.ANY in events:
+        # Every pod is pending for a while: only a pod that stays so is worth an action.
+        return happening.event is not JobEvent.POD_PENDING or policy.timeout is not None
+    return policy.exit_code is not None and policy.exit_code == happening.exit_code
+
+
+def _because(happening: Happening) -> str:
+    about = (
+        f"pod {happening.pod}" if happening.pod else f"task {happening.task}" if happening.task else "gang"
+    )
+    code = f" with exit code {happening.exit_code}" if happening.exit_code is not None else ""
+    return f"{happening.event.value} of {about}{code}"
