@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from vc_egpu.core import caps, place, preempt, say
+from vc_egpu.core import caps, place, say, victims
 from vc_egpu.core.capacity import Need, port_conflict
 from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, plan_key
 from vc_egpu.core.gangs import GangView, PlannedMember
@@ -62,8 +62,8 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
         verdict = say.admitted(len(view.planned), len(view.waiting))
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
-        evictions = preempt.grouped(trial, left)
-        record.waits(view, say.evicting(evictions, preempt.cost(trial, evictions)))
+        evictions = victims.grouped(trial, left)
+        record.waits(view, say.evicting(evictions, victims.cards_held(trial, evictions)))
 
 
 def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:

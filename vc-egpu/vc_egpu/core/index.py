@@ -55,6 +55,8 @@ class Index:
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
         self.terminating: dict[PodUid, None] = {}
         self.failed: dict[PodUid, None] = {}
+        self.low_gangs: dict[str, None] = {}
+        """Gangs of low priority, running or not."""
         self.shape_ids: dict[PodUid, int] = {}
         self.intern = Intern()
         self._frozen: set[str] = set()
@@ -306,6 +308,10 @@ class Index:
         self._own("gangs")
         self.gangs[gang.key] = gang
         self._views.pop(gang.key, None)
+        if gang.share_class is ShareClass.LOW:
+            self.low_gangs[gang.key] = None
+        else:
+            self.low_gangs.pop(gang.key, None)
         if before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class):
             self._recount_pods(gang.key)
         if gang.plan is not None:
@@ -323,6 +329,7 @@ class Index:
         self._drop_plan(key)
         self._own("gangs")
         del self.gangs[key]
+        self.low_gangs.pop(key, None)
         self._views.pop(key, None)
         self._recount_pods(key)
 

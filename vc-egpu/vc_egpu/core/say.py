@@ -209,6 +209,20 @@ def evicting(evictions: Sequence[Eviction], cards: int) -> Verdict:
     return Verdict(Reason.WAITING_FOR_EVICTION, text, {"pods": pods, "gangs": len(gangs), "cards": cards})
 
 
+def leaving(view: GangView, members: Sequence[Member], pods: Sequence[object]) -> Verdict:
+    """Nobody has to be evicted: enough is being freed already."""
+    verb = "is" if len(pods) == 1 else "are"
+    text = (
+        f"asks for {ask(members)}; there is room once {_plural(len(pods), 'pod')} already leaving {verb} gone"
+    )
+    numbers: dict[str, int | str] = {
+        "asked": len(members),
+        "leaving": len(pods),
+        "queue": str(view.gang.queue),
+    }
+    return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
+
+
 def names(keys: Sequence[str]) -> str:
     """A few names, and how many more."""
     more = f" and {len(keys) - _MAX_NAMED} more" if len(keys) > _MAX_NAMED else ""

@@ -1,0 +1,121 @@
+"""One gang's turn: may the tenant have it, does it fit, whom would it cost, and what is held for it."""
+
+from vc_egpu.core import caps, preempt, ready, say, victims
+from vc_egpu.core.caps import Limit
+from vc_egpu.core.cluster import MemberPlacement, ShareClass
+from vc_egpu.core.gangs import GangView, Member
+from vc_egpu.core.place import place, place_some
+from vc_egpu.core.plan import Admission
+from vc_egpu.core.preempt import Room
+from vc_egpu.core.record import Recorder
+from vc_egpu.core.trial import Seated, Trial
+
+
+def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
+    """Steps 2 to 5 for one gang: what its minimum lacks all at once, then the surplus one by one."""
+    core = ready.core(view)
+    if not core:
+        return _admit_surplus(trial, record, view, ())
+    limit = _cap(trial, view, core)  # 2. may the tenant have it
+    if limit is not None:
+        easier = ready.core(view, easiest_first=True)
+        if _cap(trial, view, easier) is not None:
+            record.waits(view, say.over_cap(limit, core))
+            return ()
+        core = easier
+    verdict = say.no_model(trial, core) or record.refused(view)
+    if verdict is not None:
+        record.waits(view, verdict)
+        return ()
+    seated = _place_core(trial, view, core)  # 3. does all of it fit at once
+    if seated is not None:
+        trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
+        return _admit_surplus(trial, record, view, seated)
+    room = (
+        preempt.make_room(trial, view, core) if _may_preempt(trial, view) else None
+    )  # 4. whom would it cost
+    if isinstance(room, Room):
+        return _hold(trial, record, view, room)  # 5. keep what is freed
+    verdict = say.leaving(view, core, room.pods) if room is not None else say.no_room(trial, view, core)
+    record.refuse_alike(view, verdict)
+    record.waits(view, verdict)
+    return ()
+
+
+def _place_core(trial: Trial, view: GangView, core: tuple[Member, ...]) -> tuple[Seated, ...] | None:
+    seated = place(trial, view, core)
+    if seated is None and len(core) < len(view.waiting):
+        easier = ready.core(view, easiest_first=True)
+        if _cap(trial, view, easier) is None:
+            seated = place(trial, view, easier)
+    return seated
+
+
+def _admit_surplus(
+    trial: Trial, record: Recorder, view: GangView, core: tuple[Seated, ...]
+) -> tuple[Seated, ...]:
+    """Members above the minimum, each by itself: as many as caps and room allow."""
+    chosen = {entry.member.key for entry in core}
+    rest = [member for member in view.waiting if member.key not in chosen]
+    allowed, limit = _within_cap(trial, view, rest)
+    seated = (*core, *place_some(trial, view, allowed))
+    surplus = {entry.member.key for entry in seated} - chosen
+    trial.charge(view.gang.queue, trial.amounts_of(m for m in allowed if m.key not in surplus), -1)
+    left = [member for member in rest if member.key not in surplus]
+    if seated:
+        record.admits(
+            Admission(view.gang.key, _placements(trial, seated)), say.admitted(len(seated), len(left))
+        )
+        return seated
+    room = preempt.make_room_for_some(trial, view, allowed) if allowed and _may_preempt(trial, view) else None
+    if isinstance(room, Room):
+        return _hold(trial, record, view, room)
+    if room is not None:
+        verdict = say.leaving(view, left[:1], room.pods)
+    elif limit is not None and not allowed:
+        verdict = say.over_cap(limit, left[:1])
+    else:
+        verdict = say.no_model(trial, allowed[:1]) or say.no_room(trial, view, allowed[:1])
+    record.waits(view, say.surplus(view, len(left), verdict))
+    return ()
+
+
+def _within_cap(trial: Trial, view: GangView, members: list[Member]) -> tuple[list[Member], Limit | None]:
+    """The members that the caps allow one after the other, charged; and the first cap that forbade one."""
+    allowed: list[Member] = []
+    first: Limit | None = None
+    refused: set[int] = set()
+    for member in members:
+        if member.shape_id in refused:
+            continue
+        limit = _cap(trial, view, (member,))
+        if limit is None:
+            trial.charge(view.gang.queue, trial.amounts_of((member,)))
+            allowed.append(member)
+        else:
+            refused.add(member.shape_id)
+            first = first or limit
+    return allowed, first
+
+
+def _cap(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Limit | None:
+    ask = trial.amounts_of(members)
+    return caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)
+
+
+def _may_preempt(trial: Trial, view: GangView) -> bool:
+    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
+
+
+def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[Seated, ...]:
+    """What is freed is kept for the gang: its members stay booked, its victims are nobody else's."""
+    trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
+    for eviction in room.evictions:
+        trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
+    verdict = say.evicting(room.evictions, victims.cards_held(trial, room.evictions))
+    record.admits(Admission(view.gang.key, _placements(trial, room.seated), room.evictions), verdict)
+    return room.seated
+
+
+def _placements(trial: Trial, seated: tuple[Seated, ...]) -> dict[str, MemberPlacement]:
+    return {entry.member.key: trial.placement(entry) for entry in seated}

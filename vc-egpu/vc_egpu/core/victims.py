@@ -1,0 +1,169 @@
+"""Who may be evicted for a high-priority gang, and what it costs.
+
+Only low-priority gangs, each as a whole or by members above its minimum; none that a
+PodDisruptionBudget protects, and none whose queue would fall below its guarantee.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass
+from vc_egpu.core.gangs import GangView, task_counts
+from vc_egpu.core.index import shares_of
+from vc_egpu.core.plan import Eviction
+from vc_egpu.core.ready import task_minimums
+from vc_egpu.core.resources import add_to
+from vc_egpu.core.trial import Trial
+
+Price = tuple[int, int, float, tuple[str, ...]]
+"""Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A low-priority gang that may be evicted."""
+
+    view: GangView
+    pods: tuple[Pod, ...]
+    """All that would go with the whole gang."""
+    surplus: tuple[Pod, ...]
+    """Members that may go singly, all of them together at most; the most useful ones."""
+
+    @property
+    def key(self) -> str:
+        """The gang's key."""
+        return self.view.gang.key
+
+    @property
+    def cards(self) -> int:
+        """Cost of the whole gang."""
+        return shares_of(self.pods)
+
+
+def candidates(trial: Trial, preemptor: GangView, useful: Collection[NodeName]) -> list[Candidate]:
+    """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
+    found = []
+    for key in sorted(trial.index.low_gangs):
+        view = trial.index.view(key)
+        if key == preemptor.gang.key or view.gang.share_class is not ShareClass.LOW or view.planned:
+            continue
+        pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
+        if not any(pod.node in useful for pod in pods) or any(pod.protected for pod in view.placed):
+            continue
+        found.append(Candidate(view, pods, _surplus(view, pods, useful)))
+    found.sort(key=lambda candidate: (candidate.cards, candidate.key))
+    return found
+
+
+def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Collection[NodeName]) -> tuple[Pod, ...]:
+    """As many members as the gang runs above its minimum, those on useful nodes first, the youngest first."""
+    spare = len(pods) + len(view.succeeded) - view.gang.min_member
+    if spare <= 0:
+        return ()
+    minimums = task_minimums(view.gang)
+    left = task_counts([pod.task for pod in (*pods, *view.succeeded)])
+    chosen: list[Pod] = []
+    for pod in sorted(pods, key=lambda pod: (pod.node not in useful, -(pod.started or 0.0), pod.uid)):
+        if len(chosen) == spare or pod.node not in useful:
+            break
+        if left[pod.task] > minimums.get(pod.task, 0):
+            left[pod.task] -= 1
+            chosen.append(pod)
+    return tuple(chosen)
+
+
+def may_go(view: GangView, pods: tuple[Pod, ...], going: Collection[PodUid]) -> bool:
+    """Whether the gang still has its minimum, overall and per task, without those."""
+    stay = [pod for pod in (*pods, *view.succeeded) if pod.uid not in going]
+    counts = task_counts(pod.task for pod in stay)
+    enough = all(counts.get(task, 0) >= least for task, least in task_minimums(view.gang).items())
+    return enough and len(stay) >= view.gang.min_member
+
+
+class Guarantees:
+    """What queues are guaranteed, against what evictions would take from them."""
+
+    def __init__(self, trial: Trial, preemptor: GangView) -> None:
+        self._trial = trial
+        # Room that moves between two queues below a common ancestor does not leave that ancestor.
+        self._shared = frozenset(trial.chain(preemptor.gang.queue))
+        self._any = any(queue.guarantee for queue in trial.queues.values())
+        self._leaving: dict[QueueName, dict[str, int]] = {}
+        if self._any:
+            going = dict.fromkeys([*trial.leaving, *trial.index.terminating])
+            for uid in going:
+                pod = trial.index.pods.get(uid)
+                if pod is not None:
+                    self._take(self._leaving, pod)
+
+    def _take(self, totals: dict[QueueName, dict[str, int]], pod: Pod) -> None:
+        gang = self._trial.index.gangs.get(pod.gang) if pod.gang is not None else None
+        if gang is None:
+            return
+        amounts = self._trial.index.amounts_of(self._trial.index.shape_ids[pod.uid], pod.shape)
+        for name in self._trial.chain(gang.queue):
+            total = totals.setdefault(name, {})
+            for resource, amount in amounts.items():
+                add_to(total, resource, amount)
+
+    def allow(self, pods: Iterable[Pod]) -> bool:
+        """Whether no queue would use less than its guarantee of anything that these pods use."""
+        if not self._any:
+            return True
+        taken: dict[QueueName, dict[str, int]] = {}
+        for pod in pods:
+            self._take(taken, pod)
+        return all(self._holds(name, amounts) for name, amounts in taken.items() if name not in self._shared)
+
+    def _holds(self, name: QueueName, amounts: Mapping[str, int]) -> bool:
+        queue = self._trial.queues.get(name)
+        if queue is None:
+            return True
+        use = self._trial.use_of(name)
+        leaving = self._leaving.get(name, {})
+        return all(
+            use.get(resource, 0) - leaving.get(resource, 0) - amounts[resource] >= guaranteed
+            for resource, guaranteed in queue.guarantee.items()
+            if amounts.get(resource, 0) > 0
+        )
+
+
+def price(trial: Trial, pods: Iterable[Pod]) -> Price:
+    """The cost of evicting these pods; smaller is better."""
+    listed = list(pods)
+    gangs = sorted({str(pod.gang) for pod in listed})
+    lost = sum(max(0.0, trial.now - pod.started) for pod in listed if pod.started is not None)
+    return (shares_of(listed), len(gangs), lost, tuple(gangs))
+
+
+def soon_gone(trial: Trial) -> list[PodUid]:
+    """Pods that are leaving anyway and will: those on a node without a working kubelet may stay for ever."""
+    result = []
+    for uid in dict.fromkeys([*trial.index.terminating, *trial.leaving]):
+        pod = trial.index.pods.get(uid)
+        node = trial.index.nodes.get(pod.node) if pod is not None and pod.node is not None else None
+        if node is not None and node.ready and not node.lost:
+            result.append(uid)
+    return result
+
+
+def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
+    """Pods as evictions, one per gang, by key."""
+    by_gang: dict[str, set[PodUid]] = {}
+    for uid in uids:
+        pod = trial.index.pods.get(uid)
+        gang = pod.gang if pod is not None and pod.gang is not None else "a gang that is gone"
+        by_gang.setdefault(gang, set()).add(uid)
+    result = []
+    for key, pods in sorted(by_gang.items()):
+        there = trial.index.view(key) if key in trial.index.gangs else None
+        placed = {pod.uid for pod in there.placed} if there is not None else set()
+        result.append(Eviction(key, frozenset(pods), whole=placed <= pods))
+    return tuple(result)
+
+
+def cards_held(trial: Trial, evictions: Iterable[Eviction]) -> int:
+    """Cards held by the pods to be evicted."""
+    uids = [uid for eviction in evictions for uid in sorted(eviction.pods)]
+    pods = [trial.index.pods[uid] for uid in uids if uid in trial.index.pods]
+    return shares_of(pod for pod in pods if pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING})
