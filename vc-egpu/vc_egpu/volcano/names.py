@@ -103,6 +103,9 @@ HAMI_NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
 SCHEDULER_VOLCANO: Final = "volcano"
 SCHEDULER_DEFAULT: Final = "default-scheduler"
 
+SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
+"""ConfigMap in the product's namespace; ``stopAdmitting: "true"`` in it lets nothing new begin."""
+
 # --- node agent ------------------------------------------------------------------------------
 MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"
 """Node label ``model.egpu.volcano.sh/<model>``: number of cards of that model."""

@@ -69,6 +69,8 @@ class DecodedPod:
     started: bool = False
     """At least one container ran or runs."""
     out_of_sync: bool = False
+    is_static: bool = False
+    """The mirror of a pod that the kubelet runs from a file."""
 
 
 def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = None) -> DecodedPod:
@@ -88,6 +90,7 @@ def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = 
         node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         created=instant(metadata.get("creationTimestamp")),
         started=instant(status.get("startTime")) or None,
+        finished=_finished(status),
     )
     if not managed:
         ports = _host_ports(spec)
@@ -146,6 +149,7 @@ def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = 
             for c in status.get("containerStatuses") or ()
         ),
         out_of_sync=names.OUT_OF_SYNC in annotations,
+        is_static="kubernetes.io/config.mirror" in annotations,
     )
 
 
@@ -166,6 +170,18 @@ def _phase(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodP
     if metadata.get("deletionTimestamp"):
         return PodPhase.TERMINATING
     return PodPhase.GATED if names.GATE in gates else PodPhase.PLACED
+
+
+def _finished(status: Document) -> float | None:
+    """When a pod that is over ended: its last container's end, else the moment the kubelet took it."""
+    if status.get("phase") not in {"Succeeded", "Failed"}:
+        return None
+    ends = [
+        instant(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for c in status.get("containerStatuses") or ()
+    ]
+    changes = [instant(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
+    return max([*ends, *changes, instant(status.get("startTime"))], default=0.0)
 
 
 def _annotation(

@@ -1,0 +1,298 @@
+"""The admission controller alone on a cluster of simulated nodes: pods and PodGroups are made by hand.
+
+What the webhook and a Job controller would write is written here, so that these tests say something about
+the controller only.
+"""
+
+import sys
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from localcluster import ClusterSpec, LocalCluster
+from localcluster.kwok import KwokNode, NodeTemplate
+from stack.fakes import H20_MEMORY_MIB, inventory, offered
+from stack.hostprocess import HostProcess
+from stack.kit import Kit
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import AlreadyExists, NotFound
+from vc_egpu.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import ContainerRequest, Request
+from vc_egpu.volcano.crds import files
+from vc_egpu.volcano.request import totals_of
+
+Json = dict[str, Any]
+SYSTEM: str = "vc-egpu-system"
+MODELS: str = """
+models:
+  - {name: h20, products: ["NVIDIA H20"], memoryMiB: 98304, cardsPerNode: 8}
+"""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A gang of equal members, as a Job's controller and the webhook would make it."""
+
+    name: str
+    members: int
+    memory_mib: int = H20_MEMORY_MIB
+    cores: int = 0
+    cards: int = 1
+    whole: bool = False
+    priority: str = ""
+    queue: str = "team"
+    min_member: int | None = None
+    namespace: str = "default"
+    cpu: str = "100m"
+    owner_kind: str = "Job"
+    extra: Json = field(default_factory=dict)
+    """Merged into the pod's spec."""
+
+
+@dataclass
+class Rig:
+    """One cluster with simulated nodes, and the processes under test."""
+
+    cluster: LocalCluster
+    api: ApiConnection
+    kit: Kit
+    models: Path
+    processes: dict[str, HostProcess] = field(default_factory=dict)
+
+    def controller(self, name: str = "admission", *flags: str) -> HostProcess:
+        """An admission controller beside the cluster; not started yet."""
+        process = self.processes.get(name)
+        if process is None:
+            argv = [
+                *(sys.executable, "-m", "vc_egpu.cli.main", "admission"),
+                *("--kubeconfig", str(self.cluster.kubeconfig), "--models", str(self.models)),
+                *("--namespace", SYSTEM, "--identity", name, "--port", "-1", *flags),
+            ]
+            process = self.processes[name] = HostProcess(self.cluster, name, argv)
+        return process
+
+    def queue(self, name: str = "team", **capability: int) -> None:
+        """A queue; a cap on model h20 where none is given is far away."""
+        caps = {names.shared_resource("h20"): 100_000, **capability}
+        body = {
+            "apiVersion": QUEUES.api_version,
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"capability": {key: str(value) for key, value in caps.items()}, "weight": 1},
+        }
+        self.api.create(QUEUES, body)
+
+    def submit(self, gang: Gang) -> Json:
+        """Make the PodGroup and its gated pods; returns the PodGroup."""
+        group = self.api.create(POD_GROUPS, podgroup(gang))
+        for index in range(gang.members):
+            self.api.create(PODS, pod(gang, group, index))
+        return group
+
+    def make_anew(self, gang: Gang, index: int) -> Json:
+        """What a Job's controller does after one of its pods went."""
+        group = self.api.get(POD_GROUPS, gang.name, gang.namespace)
+        return self.api.create(PODS, pod(gang, group, index))
+
+    def pods_of(self, gang: Gang) -> list[Json]:
+        """The gang's pods now."""
+        listed = self.api.list(PODS, gang.namespace, label_selector=f"gang={gang.name}")
+        return sorted(listed.items, key=lambda p: str(p["metadata"]["name"]))
+
+    def until_bound(self, gang: Gang, members: int | None = None, timeout_s: float = 30) -> dict[str, Json]:
+        """Wait until all members (or so many) are bound; returns them by name."""
+        wanted = gang.members if members is None else members
+
+        def check(pods: dict[str, Json]) -> dict[str, Json] | None:
+            bound = {n: p for n, p in pods.items() if p["spec"].get("nodeName")}
+            return bound if len(bound) >= wanted else None
+
+        return self.kit.until(
+            f"{gang.name} bound",
+            PODS,
+            check,
+            namespace=gang.namespace,
+            label_selector=f"gang={gang.name}",
+            timeout_s=timeout_s,
+        )
+
+    def until_reason(self, gang: Gang, reason: str, timeout_s: float = 30) -> Json:
+        """Wait until the PodGroup's condition has this reason; returns the condition."""
+
+        def check(groups: dict[str, Json]) -> Json | None:
+            found = admitted(groups.get(gang.name) or {})
+            return found if found and found["reason"] == reason else None
+
+        what = f"{gang.name}: {reason}"
+        return self.kit.until(what, POD_GROUPS, check, namespace=gang.namespace, timeout_s=timeout_s)
+
+    def clean(self) -> None:
+        """Remove all gangs and queues that tests made."""
+        for resource in (POD_GROUPS, PODS):
+            for item in self.api.list(resource).items:
+                meta = item["metadata"]
+                try:
+                    self.api.delete(resource, meta["name"], meta["namespace"], grace_period_s=0)
+                except NotFound:
+                    continue
+        for item in self.api.list(QUEUES).items:
+            self.api.delete(QUEUES, item["metadata"]["name"])
+        self.kit.until("no pods are left", PODS, lambda pods: not pods or None)
+
+    def stop_all(self) -> None:
+        """End the controllers, frozen ones too."""
+        for process in self.processes.values():
+            if process.alive:
+                process.resume()
+                process.kill()
+        self.processes.clear()
+
+
+def admitted(obj: Json) -> Json | None:
+    """Our condition on a PodGroup or pod."""
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition["type"] == names.CONDITION_ADMITTED:
+            found: Json = condition
+            return found
+    return None
+
+
+def podgroup(gang: Gang) -> Json:
+    """The PodGroup of a gang, owned by a Job that does not exist (nobody collects garbage here)."""
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": gang.name,
+            "namespace": gang.namespace,
+            "annotations": {names.PRIORITY: gang.priority} if gang.priority else {},
+        },
+        "spec": {"minMember": gang.min_member or gang.members, "queue": gang.queue},
+        "status": {"phase": "Inqueue"},
+    }
+
+
+def pod(gang: Gang, group: Json, index: int) -> Json:
+    """One gated member, as the webhook leaves it."""
+    ask = ContainerRequest(
+        model="h20",
+        cards=gang.cards,
+        memory_mib=gang.memory_mib,
+        cores_percent=100 if gang.whole else gang.cores,
+        whole=gang.whole,
+    )
+    totals = {name: str(amount) for name, amount in totals_of(ask).items()}
+    annotations = {
+        names.REQUEST: Request(containers={"main": ask}).encode(),
+        names.GROUP_NAME: gang.name,
+        names.TASK_SPEC: "worker",
+        names.TASK_INDEX: str(index),
+    }
+    if gang.priority:
+        annotations[names.PRIORITY] = gang.priority
+    owner = {"Job": "batch.volcano.sh/v1alpha1", "ReplicaSet": "apps/v1"}.get(gang.owner_kind)
+    references = [
+        {"apiVersion": owner, "kind": gang.owner_kind, "name": gang.name, "uid": uid, "controller": True}
+        for uid in [str(uuid.uuid5(uuid.NAMESPACE_OID, gang.name))]
+        if owner
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{gang.name}-worker-{index}",
+            "namespace": gang.namespace,
+            "labels": {names.MANAGED_LABEL: "true", "gang": gang.name},
+            "annotations": annotations,
+            "ownerReferences": references,
+        },
+        "spec": {
+            "schedulingGates": [{"name": names.GATE}],
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "none",
+                    "resources": {
+                        "requests": {"cpu": gang.cpu, "memory": "16Mi", **totals},
+                        "limits": totals,
+                    },
+                }
+            ],
+            **gang.extra,
+        },
+    }
+
+
+def install(api: ApiConnection, kit: Kit) -> None:
+    """CRDs and the product's namespace."""
+    crds = [document for text in files().values() for document in yaml.safe_load_all(text)]
+    crds = [document for document in crds if document["kind"] == "CustomResourceDefinition"]
+    for crd in crds:
+        try:
+            api.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+        except AlreadyExists:
+            continue
+    try:
+        api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    except AlreadyExists:
+        pass
+    wanted = {crd["metadata"]["name"] for crd in crds}
+
+    def established(found: dict[str, Json]) -> bool | None:
+        return all(
+            any(
+                c["type"] == "Established" and c["status"] == "True"
+                for c in (found.get(name, {}).get("status") or {}).get("conditions") or ()
+            )
+            for name in wanted
+        )
+
+    kit.until("the CRDs are served", CUSTOM_RESOURCE_DEFINITIONS, established)
+
+
+def gpu_node(cards: int) -> NodeTemplate:
+    """A template of simulated nodes with so many H20 cards."""
+    return lambda _index, name: KwokNode(
+        name,
+        extended={key: int(amount) for key, amount in offered(cards).items()},
+        annotations={names.NODE_CARDS: inventory(name, cards).encode()},
+    )
+
+
+@contextmanager
+def rig(name: str, nodes: int, cards: int, *, models: Path, **spec: Any) -> Iterator[Rig]:
+    """A cluster with ``nodes`` simulated nodes of ``cards`` H20 cards each; gone afterwards."""
+    with LocalCluster.up(ClusterSpec(name=name, real_nodes=0, services=False, dns=False, **spec)) as cluster:
+        api = ApiConnection.connect(cluster.kubeconfig)
+        kit = Kit(api, cluster.kubectl)
+        install(api, kit)
+        cluster.add_kwok_nodes(nodes, gpu_node(cards))
+        wait_ready(kit, nodes)
+        models.write_text(MODELS)
+        found = Rig(cluster, api, kit, models)
+        try:
+            yield found
+        finally:
+            found.stop_all()
+            api.close()
+
+
+def wait_ready(kit: Kit, nodes: int) -> None:
+    """Wait until all simulated nodes are ready."""
+
+    def ready(found: dict[str, Json]) -> bool | None:
+        return sum(1 for node in found.values() if _is_ready(node)) >= nodes
+
+    kit.until("the nodes are ready", NODES, ready, timeout_s=120)
+
+
+def _is_ready(node: Json) -> bool:
+    conditions: Iterable[Json] = (node.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,68 @@
+"""The back-off of a gang that was rolled back, kept on its PodGroup for the next leader. Pure."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vc_egpu.core.cluster import Instant, NodeName
+
+FIRST_S: Final = 10.0
+MOST_S: Final = 640.0
+FORGET_S: Final = 3600.0
+"""A gang that ran this long since its last roll-back starts afresh."""
+_MAX_NODES: Final = 64
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+    count: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    at: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
+    until: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
+    nodes: Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=_MAX_NODES)] = ()
+    why: Annotated[str, Field(max_length=512)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """How often a gang was rolled back, when last and why, until when it waits, which nodes it avoids."""
+
+    count: int = 0
+    at: Instant = 0.0
+    until: Instant = 0.0
+    nodes: frozenset[NodeName] = frozenset()
+    why: str = ""
+
+    def again(self, now: Instant, nodes: frozenset[NodeName], why: str) -> "RolledBack":
+        """One more time: the wait doubles, the nodes that refused are added."""
+        fresh = now - self.at > FORGET_S
+        count = 1 if fresh else self.count + 1
+        wait_s = min(MOST_S, FIRST_S * 2 ** min(count - 1, 30))
+        kept = nodes if fresh else self.nodes | nodes
+        return RolledBack(count, now, now + wait_s, frozenset(sorted(kept)[:_MAX_NODES]), why[:512])
+
+
+def encode(value: RolledBack) -> str:
+    """The annotation's text."""
+    return _Wire(
+        count=value.count,
+        at=value.at,
+        until=value.until,
+        nodes=tuple(sorted(value.nodes)),
+        why=value.why,
+    ).model_dump_json()
+
+
+def decode(text: str) -> RolledBack:
+    """Read the annotation; garbage means that nothing is known."""
+    if not text:
+        return RolledBack()
+    try:
+        wire = _Wire.model_validate_json(text)
+    except ValidationError:
+        return RolledBack()
+    return RolledBack(
+        wire.count, wire.at, wire.until, frozenset(NodeName(name) for name in wire.nodes), wire.why
+    )

@@ -1,0 +1,366 @@
+"""From decisions to operations: what is begun, what is under way, what comes of it.
+
+Owned by the loop's thread. Every operation ends as a :class:`.executor.Done`, which comes back here; between
+the two the gang (or pod) is marked, so that nothing is begun twice.
+"""
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from vc_egpu.admission import backoffs, steps, writes
+from vc_egpu.admission.evictions import EvictionOrder, Evictions
+from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
+from vc_egpu.admission.mirror import Group, Mirror
+from vc_egpu.admission.reports import Reports, group_reference
+from vc_egpu.core.cluster import Instant, PodPhase, PodUid, plan_key
+from vc_egpu.core.plan import Admission, Plan
+from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.kube.backoff import Backoff
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import BudgetExhausted, Stale, Temporary
+from vc_egpu.kube.watch import Change, ChangeKind
+from vc_egpu.volcano import names, plans
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord, PlanTooLargeError
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+SHIELD_S: Final = 60.0
+"""A pod whose eviction was refused is no victim for this long."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Conductor:
+    """See the module. ``clock`` arguments are monotonic seconds that stand still without an API server."""
+
+    mirror: Mirror
+    executor: Executor
+    api: ApiConnection
+    reports: Reports
+    authority: steps.Authority
+    evictions: Evictions = field(default_factory=Evictions)
+    clock: float = 0.0
+    dropped: set[str] = field(default_factory=set)
+    counters: dict[str, int] = field(default_factory=dict)
+    """Totals since this process leads, by name, for the metrics."""
+    nominates: bool = False
+    """vc-scheduler binds, and enqueues by itself where it has room."""
+    _plans_made: int = 0
+    _busy: set[str] = field(default_factory=set)
+    _carrying: set[PodUid] = field(default_factory=set)
+    _later: dict[str, float] = field(default_factory=dict)
+    _backoffs: dict[str, Backoff] = field(default_factory=dict)
+    _too_large: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _rolling: dict[str, EvictionOrder] = field(default_factory=dict)
+
+    # --- what a decision says --------------------------------------------------------------------
+
+    def carry_out(self, plan: Plan, now: Instant) -> None:
+        """Begin everything that a decision asks for."""
+        verdicts = dict(plan.verdicts)
+        for withdrawal in plan.withdrawals:
+            group = self.mirror.groups.get(withdrawal.gang)
+            if group is not None and group.plan is not None and group.plan.plan_id == withdrawal.plan_id:
+                self.strip(withdrawal.gang, group, withdrawal.why)
+        for readiness in plan.ready:
+            self._turn_ready(readiness.gang, readiness.plan_id, now)
+        for admission in plan.admissions:
+            refusal = self._admit(admission, verdicts[admission.gang], now)
+            if refusal:
+                verdicts[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
+        settled = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
+        for key in self.mirror.waiting - settled:
+            self._evict_for(key)
+        self.reports.note(verdicts, self.clock)
+
+    def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str:
+        """Write a gang's plan; returns why that cannot be done, if it cannot."""
+        key = admission.gang
+        group = self.mirror.groups.get(key)
+        if group is None or key in self._busy or group.outstanding:
+            return ""
+        uids = {
+            plan_key(m.pod): uid
+            for uid, m in self.mirror.members.get(key, {}).items()
+            if m.pod.phase is PodPhase.GATED
+        }
+        victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
+        self._plans_made += 1
+        record = PlanRecord(
+            plan_id=plans.plan_id(self.authority.epoch, self._plans_made),
+            group_uid=group.decoded.gang.uid,
+            state="waiting" if victims else "ready",
+            members={k: PlannedMember(p, uids.get(k, plans.NO_UID)) for k, p in admission.members.items()},
+            victims=victims,
+            created=now,
+        )
+        return self._write_plan(key, group, record, verdict, now)
+
+    def _turn_ready(self, key: str, plan_id: str, now: Instant) -> None:
+        group = self.mirror.groups.get(key)
+        if group is None or group.plan is None or group.plan.plan_id != plan_id or key in self._busy:
+            return
+        verdict = Verdict(Reason.ADMITTED, f"{len(group.plan.members)} members have their cards")
+        self._write_plan(key, group, group.plan.ready(), verdict, now)
+
+    def _write_plan(self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant) -> str:
+        before = self._too_large.get(key)
+        if before is not None and before[0] == group.decoded.gang.uid:
+            return before[1]
+        try:
+            text = plans.encode(record, self.mirror.nodes)
+        except PlanTooLargeError as error:
+            self._too_large[key] = (group.decoded.gang.uid, str(error))
+            return str(error)
+        condition = writes.condition(
+            admitted=record.state == "ready",
+            reason=verdict.reason.value if record.state == "ready" else Reason.WAITING_FOR_EVICTION.value,
+            message=verdict.message,
+            now=now,
+        )
+        body = writes.group_patch(group.decoded, annotations={names.PLAN: text}, condition=condition)
+        self.mirror.book(key, record)
+        self._write("plan", key, group, body, record.plan_id)
+        return ""
+
+    def strip(self, key: str, group: Group, why: str, rolled_back: str | None = None) -> None:
+        """Take the plan off a PodGroup."""
+        logger.info("gang %s: plan removed: %s", key, why)
+        body = writes.group_patch(group.decoded, annotations=strip_annotations(rolled_back))
+        self._write("strip", key, group, body)
+
+    def _write(self, kind: Kind, key: str, group: Group, body: writes.Json, plan_id: str = "") -> None:
+        self._busy.add(key)
+        self.executor.write_group(kind, key, group.decoded, body, plan_id)
+
+    # --- what the objects ask for ----------------------------------------------------------------
+
+    def drive(self, key: str) -> None:
+        """Do the next step for a gang, if there is one and nothing is under way."""
+        group = self.mirror.groups.get(key)
+        if key in self._busy or self._later.get(key, 0.0) > self.clock:
+            return
+        if group is None:
+            self.reports.forget(key)
+            self._too_large.pop(key, None)
+            return
+        members = self.mirror.members.get(key, {})
+        match steps.next_step(group, members, self.authority):
+            case steps.Strip(why=why):
+                self.strip(key, group, why)
+            case steps.Carry(members=outstanding):
+                self._carry(key, group, outstanding)
+            case steps.BindToPods(uids=uids) if group.plan is not None:
+                self._bind(key, group, group.plan, uids)
+            case steps.Enqueue():
+                self.enqueue(key, group)
+            case _:
+                pass
+
+    def _carry(
+        self, key: str, group: Group, outstanding: tuple[tuple[str, DecodedPod, PlannedMember], ...]
+    ) -> None:
+        assert group.plan is not None  # noqa: S101 - a Carry step has a plan
+        share_class = self.mirror.share_class(key)
+        for _, pod, member in outstanding:
+            if pod.pod.uid not in self._carrying:
+                self._carrying.add(pod.pod.uid)
+                self.executor.carry(key, pod, member, group.plan.plan_id, share_class)
+
+    def _bind(self, key: str, group: Group, plan: PlanRecord, uids: Any) -> None:
+        members = {
+            k: replace(member, uid=uids[k]) if k in uids else member for k, member in plan.members.items()
+        }
+        record = replace(plan, members=members)
+        body = writes.group_patch(
+            group.decoded, annotations={names.PLAN: plans.encode(record, self.mirror.nodes)}
+        )
+        self.mirror.book(key, record)
+        self._write("plan", key, group, body, record.plan_id)
+
+    def enqueue(self, key: str, group: Group) -> None:
+        """Let the Job's controller make the pods."""
+        if key not in self._busy:
+            self._count("enqueued")
+            self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=steps.ENQUEUED))
+
+    def _evict_for(self, key: str) -> None:
+        group = self.mirror.groups[key]
+        if key in self._busy or group.plan is None or self._later.get(key, 0.0) > self.clock:
+            return
+        pods = tuple(
+            self.mirror.pods[uid]
+            for uid in sorted(group.plan.victims)
+            if uid in self.mirror.pods
+            and self.mirror.pods[uid].pod.phase is PodPhase.PLACED
+            and uid not in self.evictions.begun
+        )
+        if not pods:
+            return
+        gangs = {pod.pod.gang for pod in pods if pod.pod.gang is not None}
+        whole = [
+            self.mirror.groups[gang].decoded
+            for gang in sorted(gangs)
+            if gang in self.mirror.groups
+            and self.mirror.groups[gang].decoded.plan_text
+            and all(
+                m.pod.phase is not PodPhase.PLACED or uid in group.plan.victims
+                for uid, m in self.mirror.members.get(gang, {}).items()
+            )
+        ]
+        for pod in pods:
+            self._event(pod, "Preempted", f"makes room for gang {key} of higher priority")
+        self._count("evicted", len(pods))
+        order = EvictionOrder(key, group.plan.plan_id, pods, tuple(whole))
+        self.evictions.start(self.executor, self.api, order, self.clock)
+
+    def roll_back(self, key: str, group: Group, back: Any, now: Instant) -> None:
+        """Take a gang's plan away, remember the back-off, then make its pods come anew."""
+        if key in self._busy:
+            return
+        value = backoffs.decode(group.decoded.rolled_back).again(now, back.nodes, back.why)
+        self._rolling[key] = EvictionOrder(key, "", back.pods)
+        self.strip(key, group, f"rolled back: {back.why}", backoffs.encode(value))
+        self._count("rolled_back")
+        wait_s = value.until - now
+        text = f"rolled back: {back.why}; tried again in {wait_s:.0f} s"
+        self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
+        for pod in back.left_alone:
+            self._event(
+                pod, "RolledBack", f"{back.why}; nobody would make this pod anew, so it is left alone"
+            )
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    def done(self, done: Done, now: Instant) -> None:
+        """Take in one outcome."""
+        match done.kind:
+            case "plan" | "strip" | "enqueue":
+                self._group_done(done)
+            case "read":
+                # Nobody knows whether the write happened: what was booked stays booked until somebody does.
+                group = self.mirror.groups.get(done.key)
+                if group is None:
+                    self._busy.discard(done.key)
+                else:
+                    self.executor.read_group(done.key, group.decoded, done.plan_id, done.error)
+            case "carry":
+                self._carry_done(done)
+            case "evict":
+                self._evict_done(done, now)
+            case "condition":
+                if done.document is not None:
+                    self._enter(done)
+                elif not isinstance(done.error, Stale) or done.uid is None:
+                    self.reports.look_again(done.key, self.clock)
+            case "orphan":
+                self._count("orphans")
+
+    def _group_done(self, done: Done) -> None:
+        self._busy.discard(done.key)
+        if done.document is not None and not done.gone:
+            self._enter(done)
+        group = self.mirror.groups.get(done.key)
+        written = group is not None and group.plan is not None and group.plan.plan_id == done.plan_id
+        if done.kind == "plan" and not written:
+            self.dropped.add(done.plan_id)
+        if done.kind == "plan":
+            self.mirror.unbook(done.key)
+        if done.error is None:
+            self._succeeded(done.key)
+        else:
+            self._failed(done)
+            self.mirror.tries.add(done.key)
+        order = self._rolling.pop(done.key, None) if done.kind == "strip" else None
+        if order is not None and done.error is None and order.pods:
+            self.evictions.start(self.executor, self.api, order, self.clock)
+        self.mirror.dirty.add(done.key)
+
+    def _carry_done(self, done: Done) -> None:
+        assert done.uid is not None  # noqa: S101 - executor.carry names the pod
+        if done.document is not None:
+            self._enter(done)
+        if done.gone:
+            return  # stays marked until the watch says that the pod is gone
+        self._carrying.discard(done.uid)
+        if done.error is None:
+            self._count("ungated")
+        elif not isinstance(done.error, Stale):
+            self._failed(done)
+        self.mirror.dirty.add(done.key)
+
+    def _evict_done(self, done: Done, now: Instant) -> None:
+        group = self.mirror.groups.get(done.key)
+        victims = group.plan.victims if group is not None and group.plan is not None else frozenset()
+        self.evictions.finished(done, {uid: p for uid, p in self.mirror.pods.items() if uid in victims})
+        if done.error is None:
+            return
+        self._failed(done)
+        again = isinstance(done.error, (Stale, Temporary)) and not isinstance(done.error, BudgetExhausted)
+        if not again and group is not None and group.plan is not None and group.plan.state == "waiting":
+            self.mirror.shield(victims, now + SHIELD_S)
+            self.strip(done.key, group, f"its victims cannot be evicted: {done.error}")
+        else:
+            self.mirror.tries.add(done.key)
+
+    def press(self, uid: PodUid) -> None:
+        """Volcano's lever had no effect: evict plainly, and say so."""
+        pod = self.mirror.pods.get(uid)
+        if pod is None or pod.pod.phase is PodPhase.TERMINATING:
+            self.evictions.gone(uid)
+            return
+        self._count("lever_failed")
+        self._event(pod, "EvictedPlainly", "its controller did not replace it within 10 s of being asked")
+        plain = replace(pod, owner=replace(pod.owner, kind="", api_version="")) if pod.owner else pod
+        key = pod.pod.gang or ""
+        self.evictions.start(self.executor, self.api, EvictionOrder(f"{key}#{uid}", "", (plain,)), self.clock)
+
+    def pod_gone(self, uid: PodUid) -> None:
+        """A pod left the mirror."""
+        self._carrying.discard(uid)
+        self.evictions.gone(uid)
+
+    def due(self) -> float | None:
+        """When a gang that failed is to be tried again (on ``clock``)."""
+        return min(self._later.values(), default=None)
+
+    def wake_due(self) -> None:
+        """Try those again whose time has come."""
+        for key in [key for key, at in self._later.items() if at <= self.clock]:
+            del self._later[key]
+            self.mirror.dirty.add(key)
+            self.mirror.tries.add(key)
+
+    def is_busy(self, key: str) -> bool:
+        """Whether a write to the gang's PodGroup is under way."""
+        return key in self._busy
+
+    def _enter(self, done: Done) -> None:
+        assert done.document is not None  # noqa: S101 - callers checked
+        plural = "podgroups" if done.uid is None else "pods"
+        self.mirror.apply(plural, Change(ChangeKind.MODIFIED, done.document))
+
+    def _failed(self, done: Done) -> None:
+        backoff = self._backoffs.setdefault(done.key, Backoff(0.02, 30.0))
+        delay_s = 0.0 if isinstance(done.error, Stale) and backoff.failures < 3 else backoff.next_s()
+        if isinstance(done.error, Stale):
+            backoff.failures += 1
+        logger.info("gang %s: %s failed, again in %.2f s: %s", done.key, done.kind, delay_s, done.error)
+        self._count("write_failures")
+        if delay_s > 0:
+            self._later[done.key] = self.clock + delay_s
+
+    def _succeeded(self, key: str) -> None:
+        self._backoffs.pop(key, None)
+
+    def _event(self, pod: DecodedPod, reason: str, note: str) -> None:
+        about = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": pod.pod.namespace, "name": pod.pod.name, "uid": pod.pod.uid},
+        }
+        self.reports.events.event(about, "Warning", reason, note)
+
+    def _count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by

@@ -1,0 +1,96 @@
+"""Making pods go: all of a set or none begun, watched until they are on their way.
+
+Order of an eviction: the plan of each victim gang is taken off its PodGroup, every pod is tried dry, then
+each is made to go by its UID. A set in which one dry try fails is left alone.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from vc_egpu.admission import owners, writes
+from vc_egpu.admission.executor import Done, Executor, strip_annotations
+from vc_egpu.core.cluster import PodUid
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import KubeError, NotFound
+from vc_egpu.kube.resources import POD_GROUPS
+from vc_egpu.volcano.codec import DecodedGroup
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOrder:
+    """What to make go, for whom."""
+
+    beneficiary: str
+    """The gang that needs the room, or the one that is rolled back."""
+    plan_id: str
+    pods: tuple[DecodedPod, ...]
+    groups: tuple[DecodedGroup, ...] = ()
+    """PodGroups of victims whose plan has to go first."""
+
+
+def carry_out(api: ApiConnection, order: EvictionOrder) -> Done:
+    """Do it; runs on a helper thread. The error, if any, is the first that stopped it."""
+    done = Done("evict", order.beneficiary, plan_id=order.plan_id)
+    try:
+        for pod in order.pods:
+            _unless_gone(owners.dry_run, api, pod)
+        for group in order.groups:
+            namespace, name = group.gang.key.split("/", 1)
+            api.patch(POD_GROUPS, name, writes.group_patch(group, annotations=strip_annotations()), namespace)
+        for pod in order.pods:
+            _unless_gone(owners.lever_of(pod.owner), api, pod)
+    except KubeError as error:
+        return Done("evict", order.beneficiary, plan_id=order.plan_id, error=error)
+    return done
+
+
+def _unless_gone(action: owners.Lever, api: ApiConnection, pod: DecodedPod) -> None:
+    try:
+        action(api, pod)
+    except NotFound:
+        # Gone already is what was wanted.
+        return
+
+
+@dataclass(slots=True)
+class Evictions:
+    """What is under way. Times are of a clock that stands still while the API server is away."""
+
+    begun: dict[PodUid, float] = field(default_factory=dict)
+    """Pods asked to go and when."""
+    pressed: set[PodUid] = field(default_factory=set)
+    """Pods for which the plain eviction had to follow."""
+    under_way: set[str] = field(default_factory=set)
+    """Beneficiaries with an order on a thread."""
+
+    def start(self, executor: Executor, api: ApiConnection, order: EvictionOrder, clock: float) -> None:
+        """Begin an order, unless one for the same gang is under way."""
+        if order.beneficiary in self.under_way:
+            return
+        self.under_way.add(order.beneficiary)
+        self.begun.update({pod.pod.uid: clock for pod in order.pods})
+        failed = Done("evict", order.beneficiary, plan_id=order.plan_id)
+        executor.helper(failed, lambda: carry_out(api, order))
+
+    def finished(self, done: Done, victims: Mapping[PodUid, DecodedPod]) -> None:
+        """An order's thread is done; after a failure nobody counts as asked."""
+        self.under_way.discard(done.key)
+        if done.error is not None:
+            for uid in victims:
+                self.begun.pop(uid, None)
+
+    def gone(self, uid: PodUid) -> None:
+        """The pod is gone or on its way out."""
+        self.begun.pop(uid, None)
+        self.pressed.discard(uid)
+
+    def overdue(self, clock: float, is_leaving: Callable[[PodUid], bool]) -> list[PodUid]:
+        """Pods that should be on their way out by now and are not; each is named once."""
+        late = [
+            uid
+            for uid, since in self.begun.items()
+            if clock - since >= owners.LEVER_TIMEOUT_S and uid not in self.pressed and not is_leaving(uid)
+        ]
+        self.pressed.update(late)
+        return late

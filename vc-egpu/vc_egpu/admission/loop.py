@@ -1,0 +1,315 @@
+"""One leadership: from the first list to the last write. Start here to see how things hang together.
+
+    watches ─┐
+             ├─▶ inbox ─▶ mirror ─▶ steps of plans in force ─▶ operations ─┐
+    outcomes ┘                 └──▶ decide ─▶ plan ────────▶ operations ─┤
+        ▲                                                                  │
+        └──────────────────────────── threads ◀────────────────────────────┘
+
+One thread owns all state. It wakes on events; there is no period but a slow one for rules about time.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from vc_egpu.admission import rollback, steps
+from vc_egpu.admission.conduct import Conductor
+from vc_egpu.admission.executor import Done, Executor
+from vc_egpu.admission.leader import HealthyClock, Leadership
+from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
+from vc_egpu.admission.orphans import Orphans
+from vc_egpu.admission.reports import Reports, pod_reference
+from vc_egpu.admission.settings import Settings
+from vc_egpu.admission.sources import Sources
+from vc_egpu.core.cluster import PodUid, Snapshot
+from vc_egpu.core.decide import decide
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.events import EventRecorder
+from vc_egpu.kube.watch import Change
+from vc_egpu.volcano import plans
+from vc_egpu.volcano.model_table import ModelTable
+
+SYNC_TIMEOUT_S: Final = 120.0
+TICK_S: Final = 1.0
+"""How often rules about time are looked at while any is pending."""
+REVIEW_S: Final = 5.0
+"""How often waiting gangs are tried again although nothing happened: holds and back-offs run out."""
+MAX_BATCH: Final = 4000
+STOP_KEY: Final = "stopAdmitting"
+
+logger = logging.getLogger(__name__)
+
+
+class NotSyncedError(Exception):
+    """The first lists did not arrive in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What others may see: a moment of the cluster, the verdicts, and counters. Values only."""
+
+    snapshot: Snapshot
+    verdicts: Mapping[str, Verdict]
+    counters: Mapping[str, int]
+    epoch: int
+    admitting: bool
+    decide_s: float
+
+
+@dataclass(slots=True)
+class _Question:
+    """Somebody on another thread wants a :class:`View`."""
+
+    answered: threading.Event = field(default_factory=threading.Event)
+    view: View | None = None
+
+
+class Loop:
+    """Leads until ``stopping`` is set or the lease is lost; then everything of it is thrown away."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        table: ModelTable,
+        settings: Settings,
+        leadership: Leadership,
+        stopping: threading.Event,
+        *,
+        fresh_s: float = 5.0,
+    ) -> None:
+        self._settings = settings
+        self._leadership = leadership
+        self._stopping = stopping
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._mirror = Mirror(table)
+        fenced = api.fenced(leadership)
+        self._executor = Executor(fenced, self._inbox, nominate=settings.nominates)
+        self._events = EventRecorder(fenced, "vc-egpu-admission", settings.identity)
+        self._sources = Sources(api, self._inbox, settings.namespace)
+        self._clock = HealthyClock(leadership, fresh_s)
+        self._conductor = Conductor(
+            mirror=self._mirror,
+            executor=self._executor,
+            api=fenced,
+            reports=Reports(self._executor, self._events),
+            authority=steps.Authority(leadership.epoch),
+            nominates=settings.nominates,
+        )
+        self._watchlist = rollback.Watchlist()
+        self._orphans = Orphans()
+        self._verdicts: dict[str, Verdict] = {}
+        self._decide_s = 0.0
+        self._next_review = 0.0
+        self._next_tick = 0.0
+
+    def run(self) -> None:
+        """Block until the leadership is over. Raises :class:`NotSyncedError`."""
+        try:
+            self._sources.start()
+            self._load()
+            logger.info("epoch %d: %d pods, %d gangs", self._leadership.epoch, *self._sizes())
+            while not self._over():
+                self._turn()
+        finally:
+            self._sources.stop()
+            self._executor.stop()
+            self._events.stop()
+
+    def view(self, timeout_s: float = 2.0) -> View | None:
+        """A moment of the cluster, for other threads; None if the loop does not answer in time."""
+        question = _Question()
+        self._inbox.put(question)
+        question.answered.wait(timeout_s)
+        return question.view
+
+    def _over(self) -> bool:
+        return self._stopping.is_set() or self._leadership.remaining_s() <= 0
+
+    def _sizes(self) -> tuple[int, int]:
+        return len(self._mirror.pods), len(self._mirror.groups)
+
+    # --- taking over -----------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """All first lists, in an order in which each finds what it names; then adopt the plans there are."""
+        deadline = time.monotonic() + SYNC_TIMEOUT_S
+        while not self._sources.synced():
+            if self._over():
+                return
+            if time.monotonic() > deadline:
+                raise NotSyncedError(f"no list of {', '.join(self._sources.missing())} in {SYNC_TIMEOUT_S} s")
+            self._sources.wait(0.05)
+        arrived: list[tuple[str, Change]] = []
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, tuple):
+                arrived.append(item)
+        for plural, change in sorted(arrived, key=lambda item: LOAD_ORDER.index(item[0])):
+            self._changed(plural, change)
+        self._mirror.settle_all()
+        adopted = {g.plan.plan_id for g in self._mirror.groups.values() if g.plan is not None}
+        newest = max((plans.epoch_of(plan_id) for plan_id in adopted), default=-1)
+        if newest > self._leadership.epoch:
+            raise NotSyncedError(f"a plan of epoch {newest} stands, this lease has {self._leadership.epoch}")
+        self._conductor.authority = steps.Authority(self._leadership.epoch, adopted, self._conductor.dropped)
+        self._mirror.freed = True
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Wait for something to happen, take in all that happened, do what it asks for."""
+        self._take_in(self._wait_s())
+        if self._over():
+            return
+        self._conductor.clock = self._clock.now()
+        self._conductor.wake_due()
+        self._drive()
+        if self._mirror.freed or self._mirror.tries:
+            self._decide()
+            self._drive()
+        self._tick()
+
+    def _wait_s(self) -> float:
+        clock = self._conductor.clock
+        nexts = [self._next_review, self._conductor.due(), self._conductor.reports.next_at()]
+        if self._watchlist or self._orphans or self._conductor.evictions.begun or self._mirror.shielded:
+            nexts.append(self._next_tick)
+        soonest = min((at for at in nexts if at is not None), default=clock + REVIEW_S)
+        return min(max(0.0, soonest - clock), REVIEW_S)
+
+    def _take_in(self, timeout_s: float) -> None:
+        try:
+            item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+        except Empty:
+            return
+        for _ in range(MAX_BATCH):
+            if isinstance(item, tuple):
+                self._changed(*item)
+            elif isinstance(item, Done):
+                self._finished(item)
+            elif isinstance(item, _Question):
+                item.view = self._view()
+                item.answered.set()
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                return
+
+    def _changed(self, plural: str, change: Change) -> None:
+        self._mirror.apply(plural, change)
+        if plural == "pods":
+            self._pod_changed(PodUid(change.object["metadata"]["uid"]))
+
+    def _finished(self, done: Done) -> None:
+        self._conductor.done(done, time.time())
+        if done.uid is not None and done.document is not None:
+            self._pod_changed(done.uid)
+
+    def _pod_changed(self, uid: PodUid) -> None:
+        pod = self._mirror.pods.get(uid)
+        if pod is None:
+            self._watchlist.forget(uid)
+            self._orphans.forget(uid)
+            self._conductor.pod_gone(uid)
+        elif pod.managed:
+            self._watchlist.note(pod, self._conductor.clock)
+            self._orphans.note(pod, self._conductor.clock)
+
+    def _drive(self) -> None:
+        dirty, self._mirror.dirty = self._mirror.dirty, set()
+        for key in dirty:
+            self._conductor.drive(key)
+
+    def _decide(self) -> None:
+        only = None if self._mirror.freed else self._mirror.tries
+        self._mirror.freed, self._mirror.tries = False, set()
+        began = time.perf_counter()
+        plan = decide(self._mirror.snapshot(), self._settings.policy, time.time(), only)
+        self._decide_s = time.perf_counter() - began
+        if not self._admitting():
+            plan = _without_admissions(plan)
+        if only is None:
+            self._verdicts = dict(plan.verdicts)
+        else:
+            for key in only:
+                self._verdicts.pop(key, None)
+            self._verdicts.update(plan.verdicts)
+        self._conductor.carry_out(plan, time.time())
+
+    def _admitting(self) -> bool:
+        return self._mirror.switches.get(STOP_KEY) != "true"
+
+    # --- rules about time ------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        clock, now = self._conductor.clock, time.time()
+        self._conductor.reports.work(self._mirror, clock, now)
+        if clock >= self._next_review:
+            self._next_review = clock + REVIEW_S
+            if any(v.reason is not Reason.ADMITTED for v in self._verdicts.values()):
+                self._mirror.freed = True
+        if clock < self._next_tick:
+            return
+        self._next_tick = clock + TICK_S
+        self._mirror.unshield(now)
+        self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
+        for uid in self._conductor.evictions.overdue(clock, self._is_leaving):
+            self._conductor.press(uid)
+        for uid in self._orphans.due(clock):
+            pod = self._mirror.pods.get(uid)
+            if pod is not None:
+                note = "it was bound without a plan of the admission layer and is removed"
+                self._events.event(pod_reference(pod), "Warning", "NotAdmitted", note)
+                self._executor.delete_orphan(pod.pod.gang or "", pod)
+        self._roll_back(clock, now)
+
+    def _is_leaving(self, uid: PodUid) -> bool:
+        pod = self._mirror.pods.get(uid)
+        return pod is None or pod.pod.phase.value != "placed"
+
+    def _roll_back(self, clock: float, now: float) -> None:
+        if not self._watchlist:
+            return
+        gangs = {
+            pod.pod.gang
+            for uid in self._watchlist.uids()
+            if (pod := self._mirror.pods.get(uid)) is not None and pod.pod.gang is not None
+        }
+        for key in gangs:
+            group = self._mirror.groups.get(key)
+            if group is None or self._conductor.is_busy(key):
+                continue
+            members = self._mirror.members.get(key, {})
+            back = rollback.judge(group.decoded.gang, members, self._watchlist, clock)
+            if back is not None:
+                self._conductor.roll_back(key, group, back, now)
+                self._watchlist.handled(pod.pod.uid for pod in (*back.pods, *back.left_alone))
+
+    # --- asked by others -------------------------------------------------------------------------
+
+    def _view(self) -> View:
+        return View(
+            snapshot=self._mirror.snapshot(),
+            verdicts=dict(self._verdicts),
+            counters=dict(self._conductor.counters),
+            epoch=self._leadership.epoch,
+            admitting=self._admitting(),
+            decide_s=self._decide_s,
+        )
+
+
+def _without_admissions(plan: Plan) -> Plan:
+    """The operator stopped admitting: plans in force go on, new ones are not made."""
+    stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
+    verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
+    return Plan(plan.revision, (), plan.withdrawals, plan.ready, verdicts)
+
+
+LoopFactory = Callable[[Leadership, threading.Event], Loop]

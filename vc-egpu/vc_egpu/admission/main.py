@@ -1,0 +1,139 @@
+"""The admission controller's process: ``vc-egpu admission``.
+
+RBAC that it needs (all cluster-wide unless said otherwise)::
+
+    pods                              get list watch patch delete
+    pods/status                       patch
+    pods/eviction                     create
+    nodes persistentvolumes
+      persistentvolumeclaims          list watch
+    poddisruptionbudgets.policy       list watch
+    podgroups.scheduling.volcano.sh   get list watch patch
+    queues.scheduling.volcano.sh      list watch
+    jobs.batch.volcano.sh             list watch
+    events.events.k8s.io              create patch
+    tokenreviews.authentication.k8s.io, subjectaccessreviews.authorization.k8s.io   create
+    in its own namespace:
+      leases.coordination.k8s.io      create; get update on `vc-egpu-admission`
+      configmaps                      list watch on `vc-egpu-switches`
+"""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from vc_egpu.admission import settings as settings_module
+from vc_egpu.admission.http import Server
+from vc_egpu.admission.leader import Leadership, SoleLeader
+from vc_egpu.admission.loop import Loop, NotSyncedError
+from vc_egpu.admission.settings import LEASE_NAME, Settings
+from vc_egpu.kube.config import ConfigError
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.lease import LeaderLease, LeaseTimes
+from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+
+EXIT_BAD_SETTINGS: Final = 2
+POOL_SIZE: Final = 40
+_WAIT_S: Final = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    settings = settings_module.parse(argv)
+    logging.basicConfig(
+        level=logging.DEBUG if settings.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        table = ModelTable.from_yaml(settings.models.read_text())
+        api = ApiConnection.connect(
+            settings.kubeconfig,
+            pool_size=POOL_SIZE,
+            user_agent="vc-egpu-admission",
+            qps=settings.qps,
+            burst=settings.burst,
+        )
+    except (ModelTableError, ConfigError, OSError) as error:
+        logger.error("cannot start: %s", error)
+        return EXIT_BAD_SETTINGS
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    if settings.drain:
+        from vc_egpu.admission.drain import drain
+
+        return drain(api)
+    return Process(api, table, settings, stopping).run()
+
+
+class Process:
+    """Leads, stands by, leads again, until told to stop."""
+
+    def __init__(
+        self, api: ApiConnection, table: ModelTable, settings: Settings, stopping: threading.Event
+    ) -> None:
+        self._api = api
+        self._table = table
+        self._settings = settings
+        self._stopping = stopping
+        self._times = LeaseTimes()
+        self._loop: Loop | None = None
+
+    def run(self) -> int:
+        """Until told to stop; the exit status."""
+        server = Server(self._api, self._settings, lambda: self._loop)
+        server.start()
+        try:
+            if not self._settings.leader_elect:
+                self._lead(SoleLeader())
+                return 0
+            lease = LeaderLease(
+                self._api,
+                self._settings.namespace,
+                LEASE_NAME,
+                self._settings.identity,
+                times=self._times,
+            ).start()
+            try:
+                while not self._stopping.wait(_WAIT_S):
+                    if lease.is_leader():
+                        self._lead(lease)
+            finally:
+                lease.stop()
+        finally:
+            server.stop()
+        return 0
+
+    def _lead(self, leadership: Leadership) -> None:
+        """One leadership, with state of its own from the first list on."""
+        epoch = Epoch(leadership)
+        fresh_s = self._times.renew_deadline_s - 2 * self._times.retry_s - 1.0
+        self._loop = Loop(self._api, self._table, self._settings, epoch, self._stopping, fresh_s=fresh_s)
+        try:
+            self._loop.run()
+        except (NotSyncedError, KubeError) as error:
+            logger.error("leadership %d ended: %s", epoch.epoch, error)
+            self._stopping.wait(1.0)
+        finally:
+            self._loop = None
+
+
+class Epoch:
+    """One leadership of a lease: over for good once the lease has another epoch."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self.epoch = leadership.epoch
+
+    def remaining_s(self) -> float:
+        """Seconds for which writes are allowed."""
+        if self._leadership.epoch != self.epoch:
+            return 0.0
+        return self._leadership.remaining_s()

@@ -1,0 +1,169 @@
+"""Why a gang waits, told on its PodGroup and its gated pods: only when it changed, and never in the way.
+
+A gang that is admitted at once never gets a waiting condition: a first one is written a moment after the
+verdict. A new reason is written soon, new numbers under the same reason only now and then.
+"""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vc_egpu.admission import writes
+from vc_egpu.admission.executor import Executor
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import Instant, PodPhase
+from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.kube.events import EventRecorder
+from vc_egpu.kube.limits import TokenBucket
+from vc_egpu.kube.resources import POD_GROUPS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.codec import DecodedGroup
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+SETTLE_S: Final = 0.5
+"""A verdict that lasts this long is worth a write."""
+NUMBERS_EVERY_S: Final = 30.0
+QPS: Final = 100.0
+BURST: Final = 200
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was last said about a gang."""
+
+    reason: Reason | None = None
+    at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Reports:
+    """Which gangs have something to be told; one thread owns it. Times are monotonic."""
+
+    executor: Executor
+    events: EventRecorder
+    limit: TokenBucket = field(default_factory=lambda: TokenBucket(QPS, BURST))
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
+    _told: dict[str, _Told] = field(default_factory=dict)
+    _due: list[tuple[float, str]] = field(default_factory=list)
+    _queued: dict[str, float] = field(default_factory=dict)
+
+    def note(self, verdicts: Mapping[str, Verdict], clock: float) -> None:
+        """New verdicts; those that say what was said already cost nothing."""
+        for key, verdict in verdicts.items():
+            if self._verdicts.get(key) == verdict:
+                continue
+            self._verdicts[key] = verdict
+            told = self._told.get(key)
+            same = told is not None and told.reason is verdict.reason
+            self._plan(key, max(clock + SETTLE_S, told.at + NUMBERS_EVERY_S if told and same else 0.0))
+
+    def look_again(self, key: str, clock: float) -> None:
+        """Members came or a write failed: see whether all carry the condition."""
+        if key in self._verdicts:
+            self._plan(key, clock + SETTLE_S)
+
+    def forget(self, key: str) -> None:
+        """The gang is gone."""
+        self._verdicts.pop(key, None)
+        self._told.pop(key, None)
+        self._queued.pop(key, None)
+
+    def next_at(self) -> float | None:
+        """When there is something to do; None: nothing."""
+        return self._due[0][0] if self._due else None
+
+    def work(self, mirror: Mirror, clock: float, now: Instant) -> None:
+        """Write what is due, as far as the rate allows."""
+        while self._due and self._due[0][0] <= clock:
+            at, key = heapq.heappop(self._due)
+            if self._queued.get(key) != at:
+                continue
+            del self._queued[key]
+            if not self._tell(mirror, key, clock, now):
+                self._plan(key, clock + 0.2)
+                return
+
+    def _plan(self, key: str, at: float) -> None:
+        if self._queued.get(key, float("inf")) > at:
+            self._queued[key] = at
+            heapq.heappush(self._due, (at, key))
+
+    def _tell(self, mirror: Mirror, key: str, clock: float, now: Instant) -> bool:
+        """Write one gang's conditions; False when the rate is used up."""
+        verdict, group = self._verdicts.get(key), mirror.groups.get(key)
+        if verdict is None:
+            return True
+        admitted = verdict.reason is Reason.ADMITTED
+        value = writes.condition(
+            admitted=admitted, reason=verdict.reason.value, message=verdict.message, now=now
+        )
+        if group is not None and not _says(_condition_of(group.decoded), value):
+            if not self.limit.try_take():
+                return False
+            self.executor.group_condition(key, group.decoded, value)
+        told = self._told.setdefault(key, _Told())
+        if group is not None and told.reason is not verdict.reason:
+            self._event(key, group.decoded, verdict)
+        told.reason, told.at = verdict.reason, clock
+        for pod in list(mirror.members.get(key, {}).values()):
+            if not _wants(pod, value, admitted=admitted):
+                continue
+            if not self.limit.try_take():
+                return False
+            self.executor.pod_condition(key, pod, _for_pod(pod, value, now))
+        return True
+
+    def _event(self, key: str, group: DecodedGroup, verdict: Verdict) -> None:
+        self.events.event(group_reference(key, group), "Normal", verdict.reason.value, verdict.message)
+
+
+def group_reference(key: str, group: DecodedGroup) -> writes.Json:
+    """A PodGroup as events name it."""
+    namespace, name = key.split("/", 1)
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {"namespace": namespace, "name": name, "uid": group.gang.uid},
+    }
+
+
+def pod_reference(pod: DecodedPod) -> writes.Json:
+    """A pod as events name it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": pod.pod.namespace, "name": pod.pod.name, "uid": pod.pod.uid},
+    }
+
+
+def _condition_of(group: DecodedGroup) -> tuple[str, str, str] | None:
+    for condition in group.conditions:
+        if condition.get("type") == names.CONDITION_ADMITTED:
+            return (
+                str(condition.get("status")),
+                str(condition.get("reason")),
+                str(condition.get("message")),
+            )
+    return None
+
+
+def _says(present: tuple[str, str, str] | None, value: writes.Json) -> bool:
+    return present == (value["status"], value["reason"], value["message"])
+
+
+def _wants(pod: DecodedPod, value: writes.Json, *, admitted: bool) -> bool:
+    """Gated pods say why they wait; a pod that said so once also says when it is over."""
+    if pod.problem and pod.pod.phase is PodPhase.GATED:
+        return pod.admitted is None or pod.admitted[2] != pod.problem[:1024]
+    if pod.pod.phase is PodPhase.GATED:
+        return not admitted and not _says(pod.admitted, value)
+    over = admitted and pod.pod.phase is PodPhase.PLACED and pod.admitted is not None
+    return over and pod.admitted is not None and pod.admitted[0] != "True"
+
+
+def _for_pod(pod: DecodedPod, value: writes.Json, now: Instant) -> writes.Json:
+    if pod.problem and pod.pod.phase is PodPhase.GATED:
+        reason = Reason.WAITING_FOR_MEMBERS.value
+        return writes.condition(admitted=False, reason=reason, message=pod.problem, now=now)
+    return value

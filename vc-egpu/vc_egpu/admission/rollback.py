@@ -1,0 +1,116 @@
+"""When a gang that was let go has to come back. Pure; the clock stands still while the API server is away.
+
+Three things count: a gate fell and the scheduler did not bind the gang within 30 s, the kubelet refused a
+member, or our agent kept a container from starting for 30 s. Image pulls, volumes and init containers happen
+after binding and show none of these, so they never count.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vc_egpu.admission import owners
+from vc_egpu.core.cluster import Gang, NodeName, PodPhase, PodUid
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+PATIENCE_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class Watchlist:
+    """Since when pods have been on their way without arriving, by UID."""
+
+    unbound: dict[PodUid, float] = field(default_factory=dict)
+    failing: dict[PodUid, float] = field(default_factory=dict)
+    refused: set[PodUid] = field(default_factory=set)
+    done: set[PodUid] = field(default_factory=set)
+    """Pods that are being rolled back already."""
+
+    def note(self, pod: DecodedPod, clock: float) -> None:
+        """A pod changed."""
+        uid, placed = pod.pod.uid, pod.pod.phase is PodPhase.PLACED
+        if uid in self.done:
+            return
+        _keep(self.unbound, uid, clock, present=placed and not pod.bound)
+        _keep(self.failing, uid, clock, present=placed and bool(pod.start_error))
+        if pod.refusal and pod.pod.plan_id:
+            self.refused.add(uid)
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone."""
+        self.done.discard(uid)
+        self.unbound.pop(uid, None)
+        self.failing.pop(uid, None)
+        self.refused.discard(uid)
+
+    def handled(self, uids: Iterable[PodUid]) -> None:
+        """These are being rolled back: nothing counts against them a second time."""
+        for uid in uids:
+            self.forget(uid)
+            self.done.add(uid)
+
+    def uids(self) -> frozenset[PodUid]:
+        """All pods that something counts against."""
+        return frozenset((*self.unbound, *self.failing, *self.refused))
+
+    def __bool__(self) -> bool:
+        return bool(self.unbound or self.failing or self.refused)
+
+
+def _keep(since: dict[PodUid, float], uid: PodUid, clock: float, *, present: bool) -> None:
+    if present:
+        since.setdefault(uid, clock)
+    else:
+        since.pop(uid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """What has to come back, why, and which nodes refused."""
+
+    pods: tuple[DecodedPod, ...]
+    why: str
+    nodes: frozenset[NodeName]
+    left_alone: tuple[DecodedPod, ...] = ()
+    """Bare pods: nobody would make them anew, so they are reported and not deleted."""
+
+
+def judge(
+    gang: Gang, members: Mapping[PodUid, DecodedPod], watchlist: Watchlist, clock: float
+) -> RollBack | None:
+    """Whether this gang has to be rolled back now."""
+    trouble = dict(_troubles(members, watchlist, clock))
+    if not trouble:
+        return None
+    well = [
+        m
+        for uid, m in members.items()
+        if m.pod.phase is PodPhase.SUCCEEDED
+        or (m.pod.phase is PodPhase.PLACED and m.bound and uid not in trouble)
+    ]
+    if gang.single or len(well) >= gang.min_member:
+        back = [members[uid] for uid in trouble]
+    else:
+        back = [m for uid, m in members.items() if m.pod.phase is PodPhase.PLACED or uid in trouble]
+    back.sort(key=lambda m: m.pod.name)
+    first = min(trouble, key=lambda uid: members[uid].pod.name)
+    more = f" (and {len(trouble) - 1} more)" if len(trouble) > 1 else ""
+    return RollBack(
+        pods=tuple(m for m in back if owners.may_be_removed(m.owner)),
+        why=f"pod {members[first].pod.name}{more}: {trouble[first]}",
+        nodes=frozenset(members[uid].pod.node for uid in trouble if members[uid].pod.node is not None),  # type: ignore[misc]
+        left_alone=tuple(m for m in back if not owners.may_be_removed(m.owner)),
+    )
+
+
+def _troubles(
+    members: Mapping[PodUid, DecodedPod], watchlist: Watchlist, clock: float
+) -> Iterable[tuple[PodUid, str]]:
+    last_fall = max((watchlist.unbound[uid] for uid in members if uid in watchlist.unbound), default=clock)
+    for uid, member in members.items():
+        if uid in watchlist.refused:
+            yield uid, f"the kubelet refused it: {member.refusal}"
+        elif uid in watchlist.failing and clock - watchlist.failing[uid] >= PATIENCE_S:
+            yield uid, f"not started for {PATIENCE_S:.0f} s: {member.start_error}"
+        elif uid in watchlist.unbound and clock - last_fall >= PATIENCE_S:
+            yield uid, f"not bound {PATIENCE_S:.0f} s after the last gate fell"

@@ -1,0 +1,120 @@
+"""The settings of the admission controller: flags and environment, parsed once, passed down as a value."""
+
+import argparse
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vc_egpu.core.policy import Policy
+from vc_egpu.volcano import names
+
+DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
+DEFAULT_NAMESPACE: Final = "vc-egpu-system"
+LEASE_NAME: Final = "vc-egpu-admission"
+DEFAULT_PORT: Final = 9446
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What main() reads."""
+
+    models: Path
+    kubeconfig: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
+    """Where the Lease and the switches live."""
+    identity: str = ""
+    scheduler: str = names.SCHEDULER_DEFAULT
+    """Who binds managed pods: ``default-scheduler`` or ``volcano``."""
+    leader_elect: bool = True
+    qps: float | None = None
+    burst: int | None = None
+    port: int = DEFAULT_PORT
+    """0: any free one; negative: no HTTP server."""
+    bind_address: str = "0.0.0.0"  # noqa: S104 - metrics and probes are for other machines
+    policy: Policy = Policy()  # noqa: RUF009 - frozen
+    drain: bool = False
+    verbose: bool = False
+
+    @property
+    def nominates(self) -> bool:
+        """vc-scheduler needs ``nominatedNodeName`` before the gate falls."""
+        return self.scheduler == names.SCHEDULER_VOLCANO
+
+
+def parse(argv: Sequence[str] | None = None) -> Settings:
+    """Read the command line; exits with a usage message when it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="vc-egpu admission", description="Decide which gangs get which cards, and make room for them."
+    )
+    parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, the service account, ~/.kube/config")
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path(os.environ.get("VC_EGPU_MODELS", DEFAULT_MODELS)),
+        help="model table",
+    )
+    parser.add_argument(
+        "--namespace",
+        default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
+        help="of the Lease and the switches",
+    )
+    parser.add_argument("--identity", default=os.environ.get("POD_NAME", ""), help="name in the Lease")
+    parser.add_argument(
+        "--scheduler",
+        choices=(names.SCHEDULER_DEFAULT, names.SCHEDULER_VOLCANO),
+        default=names.SCHEDULER_DEFAULT,
+        help="who binds managed pods",
+    )
+    parser.add_argument(
+        "--leader-elect",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="off: the caller sees to it that there is one only",
+    )
+    parser.add_argument("--qps", type=float, help="bound on requests per second (default: the server's)")
+    parser.add_argument("--burst", type=int)
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="probes, metrics, snapshot; -1: none")
+    parser.add_argument("--bind-address", default="0.0.0.0")  # noqa: S104
+    parser.add_argument("--no-preemption", action="store_true", help="never evict for priority")
+    parser.add_argument(
+        "--unnamed-models-unlimited",
+        action="store_true",
+        help="a queue that does not name a model does not cap it, as in Volcano",
+    )
+    parser.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
+    parser.add_argument(
+        "--replacement-hold-s",
+        type=float,
+        default=Policy().replacement_hold_s,
+        help="cards of failed members",
+    )
+    parser.add_argument(
+        "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true")
+    flags = parser.parse_args(argv)
+    policy = Policy(
+        unnamed_model_unlimited=flags.unnamed_models_unlimited,
+        preemption=not flags.no_preemption,
+        replacement_hold_s=flags.replacement_hold_s,
+        max_gang_members=flags.max_gang_members,
+    )
+    return Settings(
+        models=flags.models,
+        kubeconfig=flags.kubeconfig,
+        namespace=flags.namespace,
+        identity=flags.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        scheduler=flags.scheduler,
+        leader_elect=flags.leader_elect,
+        qps=flags.qps,
+        burst=flags.burst,
+        port=flags.port,
+        bind_address=flags.bind_address,
+        policy=policy,
+        drain=flags.drain,
+        verbose=flags.verbose,
+    )

@@ -1,0 +1,80 @@
+"""The watches that feed the loop."""
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Final
+
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import (
+    CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    VOLCANO_JOBS,
+    Resource,
+)
+from vc_egpu.kube.watch import Change, Reflector
+from vc_egpu.volcano import names
+
+WATCHED: Final = (
+    PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    QUEUES,
+    PODS,
+    POD_GROUPS,
+    VOLCANO_JOBS,
+)
+
+
+class Sources:
+    """One reflector per kind; every change goes into the inbox as ``(plural, change)``."""
+
+    def __init__(self, api: ApiConnection, inbox: "SimpleQueue[Any]", namespace: str) -> None:
+        self._inbox = inbox
+        self._reflectors = {r.plural: Reflector(api, r, self._into(r)) for r in WATCHED}
+        self._reflectors[CONFIG_MAPS.plural] = Reflector(
+            api,
+            CONFIG_MAPS,
+            self._into(CONFIG_MAPS),
+            namespace=namespace,
+            field_selector=f"metadata.name={names.SWITCHES_CONFIG_MAP}",
+        )
+
+    def start(self) -> None:
+        """Begin all watches."""
+        for reflector in self._reflectors.values():
+            reflector.start()
+
+    def stop(self) -> None:
+        """End all watches, side by side."""
+        threads = [threading.Thread(target=r.stop) for r in self._reflectors.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def synced(self) -> bool:
+        """Whether all first lists have been delivered."""
+        return not self.missing()
+
+    def missing(self) -> list[str]:
+        """Kinds whose first list has not arrived."""
+        return [plural for plural, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait a while for a list that is missing."""
+        end = time.monotonic() + timeout_s
+        for plural in self.missing():
+            self._reflectors[plural].wait_synced(max(0.0, end - time.monotonic()))
+
+    def _into(self, resource: Resource) -> Callable[[Change], None]:
+        plural = resource.plural
+        return lambda change: self._inbox.put((plural, change))

@@ -1,0 +1,135 @@
+"""The bodies of all writes that carry a decision out. Pure: values in, JSON documents out.
+
+Every one is conditional on the object's UID, and on its resourceVersion where it depends on what was read.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from vc_egpu.core.cluster import Instant, MemberPlacement, Share, ShareClass
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.codec import DecodedGroup, Document
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+Json = dict[str, Any]
+CLASS_NAME: Final[Mapping[ShareClass, Any]] = {
+    ShareClass.HIGH: "high",
+    ShareClass.UNSET: "unset",
+    ShareClass.LOW: "low",
+}
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def timestamp(now: Instant) -> str:
+    """As the API server writes times."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def group_patch(
+    group: DecodedGroup,
+    *,
+    annotations: Mapping[str, str | None] | None = None,
+    condition: Document | None = None,
+    phase: str | None = None,
+) -> Json:
+    """A merge patch of a PodGroup, only if nobody wrote to it since it was read."""
+    body: Json = {"metadata": {"uid": group.gang.uid, "resourceVersion": group.resource_version}}
+    if annotations:
+        body["metadata"]["annotations"] = dict(annotations)
+    status: Json = {}
+    if condition is not None:
+        others = [c for c in group.conditions if c.get("type") != condition["type"]]
+        status["conditions"] = [*others, condition]
+    if phase is not None:
+        status["phase"] = phase
+    if status:
+        body["status"] = status
+    return body
+
+
+def condition(*, admitted: bool, reason: str, message: str, now: Instant) -> Json:
+    """Our condition, on PodGroups and pods alike."""
+    return {
+        "type": names.CONDITION_ADMITTED,
+        "status": "True" if admitted else "False",
+        "reason": reason,
+        "message": message[:1024],
+        "lastTransitionTime": timestamp(now),
+    }
+
+
+def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
+    """A strategic merge patch of a pod's status."""
+    return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": [value]}}
+
+
+def nominate_patch(pod: DecodedPod, placement: MemberPlacement) -> Json:
+    """A merge patch of the status: vc-scheduler tries this node first, without asking its fit-error cache."""
+    return {"metadata": {"uid": pod.pod.uid}, "status": {"nominatedNodeName": placement.node}}
+
+
+def carry_patch(
+    pod: DecodedPod,
+    placement: MemberPlacement,
+    *,
+    plan_id: str,
+    share_class: ShareClass,
+    resource_version: str | None = None,
+) -> Json:
+    """The one merge patch that sends a pod on its way: cards, pin, gate."""
+    metadata: Json = {
+        "uid": pod.pod.uid,
+        "resourceVersion": resource_version or pod.resource_version,
+    }
+    spec: Json = {"schedulingGates": _other_gates(pod)}
+    if placement.node is not None:
+        spec["affinity"] = {
+            "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": _pinned_terms(pod, placement.node)}}
+        }
+    if placement.shares and placement.node is not None:
+        metadata["annotations"] = {
+            names.CARDS: Cards(
+                pod_uid=pod.pod.uid,
+                node=placement.node,
+                plan_id=plan_id,
+                share_class=CLASS_NAME[share_class],
+                core_policy="soft" if pod.core_policy == "soft" else "hard",
+                native=any(share.native for _, share in placement.shares),
+                containers=_containers(placement.shares),
+            ).encode()
+        }
+    return {"metadata": metadata, "spec": spec}
+
+
+def ungate_patch(pod: DecodedPod) -> Json:
+    """Lift our gate and nothing else (removal of the product)."""
+    return {
+        "metadata": {"uid": pod.pod.uid, "resourceVersion": pod.resource_version},
+        "spec": {"schedulingGates": _other_gates(pod)},
+    }
+
+
+def _other_gates(pod: DecodedPod) -> list[Json] | None:
+    return [{"name": gate} for gate in pod.gates if gate != names.GATE] or None
+
+
+def _pinned_terms(pod: DecodedPod, node: str) -> list[Json]:
+    """The pod's own terms, each narrowed to the node; a gated pod's terms may be narrowed, never widened."""
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity = (pod.affinity or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    only = len(terms) == 1 and not terms[0]
+    return [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), pin]} if term or only else {}
+        for term in terms
+    ]
+
+
+def _containers(shares: Iterable[tuple[str, Share]]) -> dict[str, tuple[CardShare, ...]]:
+    containers: dict[str, tuple[CardShare, ...]] = {}
+    for name, share in shares:
+        entry = CardShare(uuid=share.card, memory_mib=share.memory_mib, cores=share.cores_percent)
+        containers[name] = (*containers.get(name, ()), entry)
+    return containers
