@@ -88,7 +88,16 @@ def report(
             nominal = (nominal_mib or {}).get(card.model, card.memory_mib)
             on_it = sorted(sharers.pop(card.uuid, []), key=lambda sharer: sharer.pod)
             unseen = len(set(card.held) - known)
-            rows.append(_row(name, card, nominal, _state(node, inventory, card), on_it, unseen))
+            rows.append(
+                _row(
+                    name,
+                    card,
+                    nominal_mib=nominal,
+                    state=_state(node, inventory, card),
+                    sharers=on_it,
+                    unseen=unseen,
+                )
+            )
     if not rows:
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
     for uuid, lost in sorted(sharers.items()):
@@ -120,7 +129,7 @@ def _sharers(pod: Json) -> list[tuple[str, Sharer]]:
 
 
 def _row(
-    node: str, card: NodeCard, nominal_mib: int, state: str, sharers: list[Sharer], unseen: int
+    node: str, card: NodeCard, *, nominal_mib: int, state: str, sharers: list[Sharer], unseen: int
 ) -> CardRow:
     def cores(*classes: str) -> int:
         return sum(s.cores_percent for s in sharers if s.share_class in classes)

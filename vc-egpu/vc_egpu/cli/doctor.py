@@ -1,4 +1,7 @@
-"""``kubectl egpu doctor``: is this cluster ready for the stack, and is the stack well? Pure: facts in, findings out."""
+"""``kubectl egpu doctor``: is this cluster ready for the stack, and is the stack well?
+
+Pure: facts in, findings out.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -72,7 +75,8 @@ def _kubelets(facts: Facts) -> Iterable[Finding]:
         yield warn(
             "nodes",
             f"none of {len(facts.nodes.items)} nodes says that it has GPUs",
-            "label them nvidia.com/gpu.present=true (GPU feature discovery does) or egpu.volcano.sh/card-mode=shared",
+            "label them nvidia.com/gpu.present=true, as GPU feature discovery does, or "
+            "egpu.volcano.sh/card-mode=shared",
         )
         return
     old = [n for n in cards if version_of(_info(n).get("kubeletVersion", "")) < OLDEST_FULL]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from vc_egpu.cli.world import Listing, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
@@ -30,6 +31,8 @@ ADMISSION_POLICY_BINDINGS = Resource(
     namespaced=False,
 )
 
+NOTHING: Final = Listing(())
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -42,17 +45,17 @@ class Facts:
     nodes: Listing
     kubelet_configs: Mapping[str, Json] = field(default_factory=dict)
     """By node; only of nodes with cards, and only where the user may ask the kubelet."""
-    runtime_classes: Listing = Listing(())
-    daemon_sets: Listing = Listing(())
+    runtime_classes: Listing = NOTHING
+    daemon_sets: Listing = NOTHING
     """Of all namespaces."""
-    deployments: Listing = Listing(())
+    deployments: Listing = NOTHING
     """Of all namespaces."""
-    crds: Listing = Listing(())
-    priority_classes: Listing = Listing(())
-    webhooks: Listing = Listing(())
-    policy_bindings: Listing = Listing(())
-    leases: Listing = Listing(())
-    pods: Listing = Listing(())
+    crds: Listing = NOTHING
+    priority_classes: Listing = NOTHING
+    webhooks: Listing = NOTHING
+    policy_bindings: Listing = NOTHING
+    leases: Listing = NOTHING
+    pods: Listing = NOTHING
     """Of all namespaces."""
     scheduler_configs: Sequence[str] = ()
     """Texts of Volcano's scheduler configuration, where it runs."""

@@ -131,17 +131,10 @@ def _row(document: Json, used: Counter[str], admitted: int, waiting: Counter[str
         queue = codec.queue(document)
     except (ValueError, TypeError, KeyError) as error:
         queue, problem = Queue(name=document["metadata"]["name"]), f"cannot be read: {error}"
-    resources: list[str] = []
     models = {*world.models_in(queue.capability), *world.models_in(queue.deserved), *world.models_in(used)}
-    for model in sorted(models):
-        for resource in (
-            shared_resource(model),
-            memory_total_resource(model),
-            cores_total_resource(model),
-            native_resource(model),
-        ):
-            if resource in queue.capability or resource in queue.deserved or used[resource]:
-                resources.append(resource)
+    spellings = (shared_resource, memory_total_resource, cores_total_resource, native_resource)
+    candidates = [spelling(model) for model in sorted(models) for spelling in spellings]
+    resources = [r for r in candidates if r in queue.capability or r in queue.deserved or used[r]]
     return QueueRow(
         name=str(document["metadata"]["name"]),
         parent=str(spec.get("parent") or ""),

@@ -1,4 +1,8 @@
-"""``kubectl egpu stop-admitting``: close queues, so that what runs goes on and nothing new starts."""
+"""``kubectl egpu stop-admitting``: what runs goes on, nothing new starts.
+
+Without names it is the operator's switch, a ConfigMap that the admission controller watches. With names it
+closes those queues, by a Command as Volcano's own tool sends it: that is for tenant admins too.
+"""
 
 import difflib
 import time
@@ -6,13 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.resources import COMMANDS, QUEUES
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.resources import COMMANDS, CONFIG_MAPS, QUEUES
+from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command, CommandAction
 from vc_egpu.volcano.queue import Queue
 
 POLL_S = 0.5
-UNTOUCHED = frozenset({"root"})
+SWITCH_KEY = "stopAdmitting"
 
 
 class UnknownQueueError(LookupError):
@@ -34,11 +41,28 @@ def state_of(queue: Json) -> str:
     return str((queue.get("status") or {}).get("state") or "Open")
 
 
-def choose(queues: Sequence[Json], wanted: Iterable[str], *, everything: bool) -> list[Json]:
+def set_switch(api: ApiConnection, *, stopped: bool) -> Outcome:
+    """Write the operator's switch; returns what it was and what it is."""
+    data = {SWITCH_KEY: "true" if stopped else "false"}
+    try:
+        old = api.get(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, SYSTEM_NAMESPACE)
+    except NotFound:
+        before = "false"
+        metadata = {"name": names.SWITCHES_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        api.create(CONFIG_MAPS, body, SYSTEM_NAMESPACE)
+    else:
+        before = (old.get("data") or {}).get(SWITCH_KEY, "false")
+        api.patch(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, {"data": data}, SYSTEM_NAMESPACE)
+    words = {"true": "Stopped"}
+    return Outcome(
+        "(all)", words.get(before, "Admitting"), words.get(data[SWITCH_KEY], "Admitting"), done=True
+    )
+
+
+def choose(queues: Sequence[Json], wanted: Iterable[str]) -> list[Json]:
     """The queues meant; raises :class:`UnknownQueueError`."""
     by_name = {str(queue["metadata"]["name"]): queue for queue in queues}
-    if everything:
-        return [by_name[name] for name in sorted(by_name) if name not in UNTOUCHED]
     chosen = []
     for name in wanted:
         if name not in by_name:
@@ -71,7 +95,8 @@ def run(
         if not reached(state_of(queue), action):
             target = Queue.parse(queue)
             command = Command.to(target, command_action, namespace=namespace, reason="kubectl egpu")
-            api.create(COMMANDS, command.document(), namespace)
+            body = {"apiVersion": command.api_version, "kind": command.kind, **command.document()}
+            api.create(COMMANDS, body, namespace)
     deadline = time.monotonic() + timeout_s
     outcomes: list[Outcome] = []
     for queue in queues:

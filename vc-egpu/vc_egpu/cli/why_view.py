@@ -1,4 +1,7 @@
-"""``kubectl egpu why JOB``: what became of a gang, in the words of its condition. Pure: documents in, story out."""
+"""``kubectl egpu why JOB``: what became of a gang, in the words of its condition.
+
+Pure: documents in, story out.
+"""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +56,7 @@ class GangStory:
 def stories(
     name: str,
     namespace: str,
+    *,
     groups: Sequence[Json],
     pods: Sequence[Json],
     jobs: Sequence[Json],

@@ -53,7 +53,4 @@ class Command(ApiObject):
             namespace=namespace,
             owner_references=[reference],
         )
-        command = cls(metadata=metadata, action=action.value, target=reference)
-        if reason:
-            command.reason = reason
-        return command
+        return cls(metadata=metadata, action=action.value, target=reference, reason=reason or None)

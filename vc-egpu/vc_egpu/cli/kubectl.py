@@ -1,0 +1,222 @@
+"""``kubectl egpu``: who shares which card, why a Job waits, what queues allow, whether the cluster is well.
+
+Reads API objects only; the sentences are those of the conditions that the admission controller writes.
+Exit status: 0 done, 1 something was found or refused, 2 wrong usage, 3 no cluster.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import orjson
+from rich.console import Group, RenderableType
+
+from vc_egpu import __version__
+from vc_egpu.cli import cards_view, doctor, doctor_facts, queues_view, render, stop, why_view, world
+from vc_egpu.cli.doctor_stack import removal_findings
+from vc_egpu.kube import ApiConnection, ConfigError
+from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
+from vc_egpu.kube.resources import CONFIG_MAPS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+
+EXIT_OK: Final = 0
+EXIT_FOUND: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NO_CLUSTER: Final = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has to say."""
+
+    document: Any
+    """For ``-o json``."""
+    shown: RenderableType
+    status: int = EXIT_OK
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+    try:
+        api = ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
+        namespace = options.namespace or context_namespace(options.kubeconfig, options.context)
+        run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
+        answer = run(api, namespace, options)
+    except (why_view.UnknownJobError, stop.UnknownQueueError) as error:
+        return _fail(str(error.args[0]), EXIT_FOUND)
+    except ConfigError as error:
+        return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
+    except KubeError as error:
+        return _fail(*explain(error))
+    if options.output == "json":
+        sys.stdout.write(as_json(answer.document) + "\n")
+    else:
+        render.console().print(answer.shown)
+    return answer.status
+
+
+def explain(error: KubeError) -> tuple[str, int]:
+    """A sentence for the user, and the exit status."""
+    match error:
+        case Unauthorized():
+            return f"the cluster does not accept who you are: {error.message}", EXIT_NO_CLUSTER
+        case Forbidden():
+            return f"you may not: {error.message}", EXIT_FOUND
+        case NotFound():
+            hint = "is the stack installed? `kubectl egpu doctor` tells"
+            return f"the cluster does not know this: {error.message} ({hint})", EXIT_FOUND
+        case Temporary():
+            return f"the cluster does not answer: {error.message}", EXIT_NO_CLUSTER
+        case _:
+            return error.message, EXIT_FOUND
+
+
+def as_json(document: Any) -> str:
+    """Dataclasses as objects with their own field names (units in the names), indented."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
+
+
+def context_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of the kubeconfig's context; ``default`` where it names none."""
+    from kubernetes.config import list_kube_config_contexts  # type: ignore[attr-defined, unused-ignore]
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        contexts, active = list_kube_config_contexts(config_file=kubeconfig)
+    except (ConfigException, OSError):
+        return "default"  # in a cluster, or no file: the connection has already said so
+    chosen = next((entry for entry in contexts if entry["name"] == context), active)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+def _fail(text: str, status: int) -> int:
+    render.console(stderr=True).print(f"kubectl egpu: {text}", style="red", markup=False)
+    return status
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    nodes, pods = world.nodes_and_pods(api, namespace)
+    report = cards_view.report(nodes.items, pods.items, _nominal(api), partial=pods.missing)
+    if options.node:
+        chosen = tuple(card for card in report.cards if card.node == options.node)
+        known = {card.node for card in report.cards}
+        notes = (
+            report.notes
+            if chosen
+            else (*report.notes, f"no cards on {options.node}; nodes: {known or 'none'}")
+        )
+        report = dataclasses.replace(report, cards=chosen, notes=notes)
+    return Answer(report, render.cards(report))
+
+
+def _nominal(api: ApiConnection) -> dict[str, int]:
+    """The model table's memory by model, where the user may read it."""
+    try:
+        found = api.get(CONFIG_MAPS, "vc-egpu-models", doctor_facts.SYSTEM_NAMESPACE)
+        table = ModelTable.from_yaml((found.get("data") or {}).get("models.yaml", ""))
+    except (Forbidden, NotFound, ModelTableError):
+        return {}
+    return {model.name: model.memory_mib for model in table.models}
+
+
+def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    name = str(options.job)
+    if name.count("/") == 1 and name.partition("/")[0] not in _KINDS:
+        namespace, _, name = name.partition("/")
+    told = why_view.stories(
+        name,
+        namespace,
+        groups=api.list(POD_GROUPS, namespace).items,
+        pods=api.list(PODS, namespace).items,
+        jobs=api.list(VOLCANO_JOBS, namespace).items,
+        queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
+    )
+    return Answer(told, Group(*(render.why(story) for story in told)))
+
+
+_KINDS: Final = frozenset({"job", "vcjob", "vj", "deployment", "deploy", "podgroup", "pg", "pod", "po"})
+
+
+def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    groups, pods = (world.list_all(api, resource, namespace) for resource in (POD_GROUPS, PODS))
+    partial = groups.missing or pods.missing
+    report = queues_view.report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
+    if options.queue:
+        known = [row.name for row in report.queues]
+        stop.choose([{"metadata": {"name": name}} for name in known], options.queue)
+        chosen = tuple(row for row in report.queues if row.name in options.queue)
+        report = dataclasses.replace(report, queues=chosen)
+    return Answer(report, render.queues(report))
+
+
+def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
+    if options.removal:
+        found = tuple(removal_findings(api.list(PODS).items))
+    else:
+        found = doctor.examine(doctor_facts.read(api))
+    worst = doctor.verdict(found)
+    document = {"verdict": worst, "findings": found}
+    return Answer(document, render.findings(found), EXIT_FOUND if worst == "fail" else EXIT_OK)
+
+
+def _stop_admitting(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    if options.queue:
+        action: Literal["close", "open"] = "open" if options.undo else "close"
+        chosen = stop.choose(api.list(QUEUES).items, options.queue)
+        done = stop.run(api, chosen, action, namespace, timeout_s=options.wait_s)
+    else:
+        done = [stop.set_switch(api, stopped=not options.undo)]
+    status = EXIT_OK if all(outcome.done for outcome in done) else EXIT_FOUND
+    return Answer(done, render.outcomes(done), status)
+
+
+# --- flags ---------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-n", "--namespace", help="default: that of the kubeconfig's context")
+    common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
+    common.add_argument("--context", help="context of the kubeconfig")
+    common.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    common.add_argument("--timeout-s", type=float, default=15.0, help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(prog="kubectl egpu", description="GPU sharing: cards, queues, reasons.")
+    parser.add_argument("--version", action="version", version=f"kubectl-egpu {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    cards = commands.add_parser("cards", parents=[common], help="every card and who shares it")
+    cards.add_argument("--node", help="this node only")
+    cards.set_defaults(run=_cards)
+    why = commands.add_parser("why", parents=[common], help="why a Job waits, or what it got")
+    why.add_argument("job", metavar="JOB", help="a Job, Deployment, PodGroup or pod")
+    why.set_defaults(run=_why)
+    queues = commands.add_parser("queues", parents=[common], help="caps, use, who waits by reason")
+    queues.add_argument("queue", nargs="*", metavar="QUEUE")
+    queues.set_defaults(run=_queues)
+    examine = commands.add_parser("doctor", parents=[common], help="is the cluster ready, is the stack well")
+    examine.add_argument(
+        "--removal", action="store_true", help="what stands in the way of removing the stack"
+    )
+    examine.set_defaults(run=_doctor)
+    closing = commands.add_parser(
+        "stop-admitting", parents=[common], help="what runs goes on, nothing new starts"
+    )
+    closing.add_argument(
+        "queue", nargs="*", metavar="QUEUE", help="close these only; default: admit nothing at all"
+    )
+    closing.add_argument("--undo", action="store_true", help="open them again")
+    closing.add_argument(
+        "--wait-s", type=float, default=30.0, help="how long to wait for the queue controller"
+    )
+    closing.set_defaults(run=_stop_admitting)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

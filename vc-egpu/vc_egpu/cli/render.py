@@ -1,0 +1,197 @@
+"""Reports as tables for people: rich on a terminal, plain columns elsewhere.
+
+Pure: reports in, renderables out.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from vc_egpu.cli.cards_view import CardRow, CardsReport, Sharer
+from vc_egpu.cli.findings import Finding
+from vc_egpu.cli.queues_view import Amount, QueueRow, QueuesReport
+from vc_egpu.cli.stop import Outcome
+from vc_egpu.cli.why_view import GangStory, MemberRow
+from vc_egpu.volcano.resource_names import classify
+
+CLASS_STYLES: Final = {"high": "bold magenta", "unset": "", "low": "cyan"}
+PHASE_STYLES: Final = {"Running": "green", "Gated": "yellow", "Failed": "red", "Terminating": "yellow"}
+LEVELS: Final = {"ok": ("ok", "green"), "warn": ("WARN", "yellow"), "fail": ("FAIL", "bold red")}
+PLAIN_WIDTH: Final = 400
+"""Columns where there is no terminal: no line is broken for width."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Colours on a terminal; elsewhere plain text, as wide as it needs to be."""
+    terminal = Console(stderr=stderr, highlight=False)
+    if terminal.is_terminal:
+        return terminal
+    return Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, no_color=True)
+
+
+def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    numbers = set(right)
+    for column in columns:
+        table.add_column(
+            column,
+            justify="right" if column in numbers else "left",
+            no_wrap=column != "MESSAGE",
+            overflow="fold",
+        )
+    return table
+
+
+def _notes(notes: Sequence[str]) -> list[RenderableType]:
+    return [Text(f"note: {note}", style="yellow") for note in notes]
+
+
+# --- cards ---------------------------------------------------------------------------------------
+
+
+def cards(report: CardsReport) -> RenderableType:
+    """One line per share, the card's own figures on its first line."""
+    parts: list[RenderableType] = []
+    if report.cards:
+        table = _table(
+            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES high|low", "STATE", "POD", "CLASS", "MiB", "CORES",
+            "PHASE", right=("MiB", "CORES"),
+        )  # fmt: skip
+        previous = ""
+        for row in report.cards:
+            if previous and row.node != previous:
+                table.add_section()
+            _card_lines(table, row, "" if row.node == previous else row.node)
+            previous = row.node
+        parts.append(table)
+    return Group(*parts, *_notes(report.notes))
+
+
+def _card_lines(table: Table, row: CardRow, node: str) -> None:
+    own: list[RenderableType] = [
+        node,
+        str(row.index),
+        row.model,
+        f"{row.used_mib} of {row.memory_mib}",
+        f"{row.cores_high_percent}|{row.cores_low_percent}",
+        Text(row.state, style="" if row.state == "ok" else "bold red"),
+    ]
+    lines = [_sharer(sharer) for sharer in row.sharers]
+    if row.unseen:
+        lines.append([Text(f"{row.unseen} pods that are not seen here", style="dim"), "", "", "", ""])
+    if not lines:
+        lines.append([Text("free" if row.state == "ok" else "", style="dim"), "", "", "", ""])
+    for i, line in enumerate(lines):
+        table.add_row(*(own if i == 0 else [""] * len(own)), *line)
+
+
+def _sharer(sharer: Sharer) -> list[RenderableType]:
+    return [
+        sharer.pod,
+        Text(sharer.share_class, style=CLASS_STYLES.get(sharer.share_class, "")),
+        str(sharer.memory_mib),
+        str(sharer.cores_percent),
+        Text(sharer.phase, style=PHASE_STYLES.get(sharer.phase, "")),
+    ]
+
+
+# --- queues --------------------------------------------------------------------------------------
+
+
+def queues(report: QueuesReport) -> RenderableType:
+    """One line per queue and model."""
+    numbers = ("SHARES", "MEMORY MiB", "CORES", "NATIVE")
+    table = _table("QUEUE", "STATE", "MODEL", *numbers, "ADMITTED", "WAITING", right=(*numbers, "ADMITTED"))
+    for row in report.queues:
+        _queue_lines(table, row)
+    legend = Text("used/cap; - is no cap. Memory is MiB, cores are percent of a card.", style="dim")
+    parts: list[RenderableType] = [table, legend] if report.queues else [Text("there are no queues")]
+    return Group(*parts, *_notes(report.notes))
+
+
+def _queue_lines(table: Table, row: QueueRow) -> None:
+    by_model: dict[str, dict[str, Amount]] = {}
+    for amount in row.amounts:
+        kind = classify(amount.resource)
+        by_model.setdefault(kind.model, {})[kind.kind] = amount
+    waiting = ", ".join(f"{count} {reason}" for reason, count in row.waiting.items())
+    name = f"{row.name} (in {row.parent})" if row.parent and row.parent != "root" else row.name
+    state = Text(row.problem or row.state, style="" if row.state == "Open" and not row.problem else "yellow")
+    first: list[RenderableType] = [name, state]
+    last: list[RenderableType] = [str(row.admitted), Text(waiting, style="yellow")]
+    if not by_model:
+        table.add_row(*first, Text("none", style="dim"), "", "", "", "", *last)
+    for i, (model, kinds) in enumerate(by_model.items()):
+        cells = [_use(kinds.get(kind)) for kind in ("shared", "memory-total", "cores-total", "native")]
+        table.add_row(*(first if i == 0 else ["", ""]), model, *cells, *(last if i == 0 else ["", ""]))
+
+
+def _use(amount: Amount | None) -> Text:
+    if amount is None:
+        return Text("")
+    full = amount.cap is not None and amount.used >= amount.cap > 0
+    return Text(f"{amount.used}/{'-' if amount.cap is None else amount.cap}", style="yellow" if full else "")
+
+
+# --- why -----------------------------------------------------------------------------------------
+
+
+def why(story: GangStory) -> RenderableType:
+    """The verdict first, then the numbers, then the members."""
+    head = Text()
+    head.append(f"{story.job}: ", style="bold")
+    head.append(story.reason, style="bold green" if story.admitted else "bold yellow")
+    head.append(f"\n  {story.message}\n")
+    facts = [f"queue {story.queue}", f"class {story.share_class}", f"at least {story.min_member} members"]
+    facts += [f"PodGroup {story.group} is {story.phase or 'Pending'}"] if story.group else []
+    facts += [f"since {story.since}"] if story.since else []
+    facts += ["a plan is in force"] if story.has_plan else []
+    head.append(f"  {', '.join(facts)}", style="dim")
+    parts: list[RenderableType] = [head]
+    if story.members:
+        table = _table("POD", "PHASE", "NODE", "CARDS", "MESSAGE")
+        for member in story.members:
+            table.add_row(*_member(member, story))
+        parts.append(table)
+    if story.rolled_back:
+        parts.append(Text(f"rolled back: {story.rolled_back}", style="yellow"))
+    return Group(*parts, *_notes(story.notes))
+
+
+def _member(member: MemberRow, story: GangStory) -> list[RenderableType]:
+    same = member.reason == story.reason and member.message == story.message
+    said = f"{member.reason}: {member.message}" if member.reason and not same and not story.admitted else ""
+    phase = Text(member.phase, style=PHASE_STYLES.get(member.phase, ""))
+    return [member.pod, phase, member.node or "-", "\n".join(member.cards) or "-", said]
+
+
+# --- doctor, stop-admitting ----------------------------------------------------------------------
+
+
+def findings(found: Iterable[Finding]) -> RenderableType:
+    """One line per finding, what to do about it below."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for finding in found:
+        word, style = LEVELS[finding.level]
+        text = Text(finding.text)
+        if finding.hint:
+            text.append(f"\n→ {finding.hint}", style="dim")
+        table.add_row(Text(word, style=style), finding.topic, text)
+    return table
+
+
+def outcomes(done: Iterable[Outcome]) -> RenderableType:
+    """One line per queue."""
+    table = _table("QUEUE", "BEFORE", "NOW")
+    for outcome in done:
+        table.add_row(
+            outcome.queue, outcome.before, Text(outcome.after, style="green" if outcome.done else "red")
+        )
+    return table
