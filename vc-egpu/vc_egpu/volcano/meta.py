@@ -8,6 +8,7 @@ the API server. Values of the wrong type or outside their range are refused with
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
@@ -16,6 +17,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -106,6 +108,10 @@ class ModelError(ValueError):
         self.problems = problems
 
 
+_DOCUMENT: Final = MappingProxyType({"document": True})
+"""Validation context: what is validated is a document of the API server."""
+
+
 class ApiModel(BaseModel):
     """Camel case in documents, unknown fields kept, only what was set is written."""
 
@@ -119,8 +125,13 @@ class ApiModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and any(value is None for value in data.values()):
+    def _null_is_absent(cls, data: Any, info: ValidationInfo) -> Any:
+        # Only for documents: at an assignment the data are the model's own values, None among them.
+        if (
+            info.context is _DOCUMENT
+            and isinstance(data, Mapping)
+            and any(value is None for value in data.values())
+        ):
             return {key: value for key, value in data.items() if value is not None}
         return data
 
@@ -128,7 +139,7 @@ class ApiModel(BaseModel):
     def parse(cls, document: Mapping[str, Any]) -> Self:
         """Read a document; raises :class:`ModelError` with all paths that are wrong."""
         try:
-            return cls.model_validate(document)
+            return cls.model_validate(document, context=_DOCUMENT)
         except ValidationError as error:
             problems = tuple(
                 (_path(problem["loc"]), _text(problem["msg"], problem["input"])) for problem in error.errors()

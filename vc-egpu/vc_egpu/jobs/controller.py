@@ -1,0 +1,291 @@
+"""The Job controller's shell: watches in, keys of work out, workers on threads of their own."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from vc_egpu.jobs.cache import Latest
+from vc_egpu.jobs.groupworker import GroupWorker
+from vc_egpu.jobs.jobworker import JobWorker
+from vc_egpu.jobs.metrics import Metrics
+from vc_egpu.jobs.podcache import CachedPod, trim
+from vc_egpu.jobs.queueworker import QueueWorker
+from vc_egpu.kube import (
+    ApiConnection,
+    Change,
+    ChangeKind,
+    EventRecorder,
+    Json,
+    Key,
+    Reflector,
+    Resource,
+    WorkQueue,
+    drop_managed_fields,
+    key_of,
+)
+from vc_egpu.kube.errors import KubeError, LeaseLost, Stale
+from vc_egpu.kube.resources import (
+    COMMANDS,
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    VOLCANO_JOBS,
+)
+
+K = TypeVar("K", bound=Hashable)
+SETTLE_S: Final = 0.05
+"""Pods of a gang change together: one look at the Job for many of them."""
+QUEUE_SETTLE_S: Final = 0.5
+"""A queue's sums are for people and schedulers with a period of a second."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the process is started with."""
+
+    local_scheduler: str = "default-scheduler"
+    """Takes the place of ``volcano`` in pods; empty: pods keep the name."""
+    job_workers: int = 8
+    group_workers: int = 4
+    writers: int = 32
+    """Pods written at the same time."""
+
+
+class Controller:
+    """Runs from :meth:`start` (watching) over :meth:`lead` (writing) to :meth:`stop`."""
+
+    def __init__(
+        self, api: ApiConnection, writer: ApiConnection, recorder: EventRecorder, settings: Settings
+    ) -> None:
+        """``api`` reads; ``writer`` is the same connection behind the leader's fence."""
+        self.metrics = Metrics()
+        self._settings = settings
+        self._leading = threading.Event()
+        self._jobs: Latest[Json] = Latest(_same)
+        self._pods: Latest[CachedPod] = Latest(
+            CachedPod.of,
+            {"job": lambda pod: pod.job[2] if pod.job else None, "group": lambda pod: pod.group_key},
+        )
+        self._groups: Latest[Json] = Latest(_same, {"queue": _queue_of})
+        self._queues: Latest[Json] = Latest(_same)
+        self._commands: Latest[Json] = Latest(_same, {"target": _target})
+        self._namespaces: Latest[Json] = Latest(_same)
+        self._classes: Latest[Json] = Latest(_same)
+        self._executor = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
+        self._job_queue: WorkQueue[Key] = WorkQueue()
+        self._group_queue: WorkQueue[Key] = WorkQueue()
+        self._adopt_queue: WorkQueue[Key] = WorkQueue()
+        self._queue_queue: WorkQueue[str] = WorkQueue()
+        self._job_worker = JobWorker(
+            writer,
+            jobs=self._jobs,
+            pod_cache=self._pods,
+            groups=self._groups,
+            commands=self._commands,
+            queue_known=lambda name: self._queues.get(("", name)) is not None,
+            class_values=self._class_values,
+            executor=self._executor,
+            recorder=recorder,
+            metrics=self.metrics,
+            local_scheduler=settings.local_scheduler,
+        )
+        self._group_worker = GroupWorker(
+            writer,
+            groups=self._groups,
+            pod_cache=self._pods,
+            namespace_annotations=self._namespace_annotations,
+        )
+        self._queue_worker = QueueWorker(
+            writer,
+            queues=self._queues,
+            groups=self._groups,
+            pod_cache=self._pods,
+            commands=self._commands,
+            recorder=recorder,
+        )
+        self._reflectors = [
+            _reflect(api, NAMESPACES, self._namespace_changed),
+            _reflect(api, PRIORITY_CLASSES, self._class_changed),
+            _reflect(api, QUEUES, self._queue_changed),
+            _reflect(api, POD_GROUPS, self._group_changed),
+            _reflect(api, PODS, self._pod_changed, trim),
+            _reflect(api, COMMANDS, self._command_changed),
+            _reflect(api, VOLCANO_JOBS, self._job_changed),
+        ]
+        self._threads: list[threading.Thread] = []
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def wait_synced(self, timeout_s: float) -> bool:
+        """Wait until everything was listed once."""
+        end = time.monotonic() + timeout_s
+        return all(reflector.wait_synced(max(0.0, end - time.monotonic())) for reflector in self._reflectors)
+
+    def unsynced(self) -> str | None:
+        """What has not been listed yet, or None."""
+        missing = [r.resource.plural for r in self._reflectors if not r.synced.is_set()]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    def lead(self) -> None:
+        """Begin to write; all that was listed is looked at once."""
+        self._leading.set()
+        self.metrics.leading.set(1)
+        settings = self._settings
+        self._work("job", self._job_queue, self._job_worker.look, settings.job_workers)
+        self._work("podgroup", self._group_queue, self._group_worker.look, settings.group_workers)
+        self._work("pod", self._adopt_queue, self._group_worker.adopt, settings.group_workers)
+        self._work("queue", self._queue_queue, self._queue_worker.look, 1)
+
+    def stop(self) -> None:
+        """End all threads; what is half done is finished by the next leader."""
+        self._leading.clear()
+        self.metrics.leading.set(0)
+        for queue in (self._job_queue, self._group_queue, self._adopt_queue, self._queue_queue):
+            queue.close()
+        for reflector in self._reflectors:
+            reflector.stop(timeout_s=1.0)
+        for thread in self._threads:
+            thread.join(2.0)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self, kind: str, queue: WorkQueue[K], look: Callable[[K], float | None], count: int) -> None:
+        self.metrics.waiting.labels(kind).set_function(lambda: len(queue))
+        for number in range(count):
+            thread = threading.Thread(
+                target=self._loop, args=(kind, queue, look), name=f"{kind}-{number}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def _loop(self, kind: str, queue: WorkQueue[Any], look: Callable[[Any], float | None]) -> None:
+        while (key := queue.get()) is not None:
+            try:
+                with self.metrics.seconds.labels(kind).time():
+                    again_s = look(key)
+            except LeaseLost:
+                self.metrics.reconciles.labels(kind, "fenced").inc()
+                queue.retry(key)
+            except KubeError as error:
+                self.metrics.reconciles.labels(kind, type(error).__name__).inc()
+                delay_s = queue.retry(key)
+                level = logging.DEBUG if isinstance(error, Stale) else logging.WARNING
+                logger.log(level, "%s %s: %s; again in %.2f s", kind, key, error, delay_s)
+            except Exception:
+                self.metrics.reconciles.labels(kind, "fault").inc()
+                logger.exception("%s %s: a fault of ours", kind, key)
+                queue.retry(key)
+            else:
+                self.metrics.reconciles.labels(kind, "ok").inc()
+                queue.forget(key)
+                if again_s is not None:
+                    queue.add_after(key, again_s)
+            finally:
+                queue.done(key)
+
+    # --- what the watches say ------------------------------------------------------------------------
+
+    def _job_changed(self, change: Change) -> None:
+        self._jobs.watch(change)
+        if change.kind is ChangeKind.DELETED:
+            self._job_worker.forget(change.object["metadata"]["uid"])
+        self._job_queue.add(key_of(change.object))
+
+    def _pod_changed(self, change: Change) -> None:
+        old, pod = self._pods.watch(change)
+        gone = change.kind is ChangeKind.DELETED
+        if gone and self._leading.is_set():
+            self._job_worker.pod_gone(old if old is not None and old.uid == pod.uid else pod)
+        if pod.job is not None:
+            key = (pod.job[0], pod.job[1])
+            if gone:
+                self._job_queue.add(key)
+            elif old is None or old.view != pod.view or old.uid != pod.uid:
+                self._job_queue.add_after(key, SETTLE_S)
+        elif pod.managed and pod.group is None and not gone:
+            self._adopt_queue.add(pod.key)
+        if pod.group_key is not None and (old is None or gone or old.member != pod.member or not old.group):
+            self._group_queue.add_after(pod.group_key, SETTLE_S)
+            if old is None or gone or old.occupies != pod.occupies:
+                self._tell_queue_of(pod.group_key)
+
+    def _group_changed(self, change: Change) -> None:
+        old, group = self._groups.watch(change)
+        key = key_of(group)
+        self._group_queue.add(key)
+        owner = next(iter(group["metadata"].get("ownerReferences") or ()), None)
+        if owner is not None and owner.get("kind") == "Job":
+            self._job_queue.add((key[0], owner["name"]))
+        for name in {_queue_of(group), _queue_of(old) if old is not None else None} - {None}:
+            self._queue_queue.add_after(str(name), QUEUE_SETTLE_S)
+
+    def _queue_changed(self, change: Change) -> None:
+        old, queue = self._queues.watch(change)
+        self._queue_queue.add(queue["metadata"]["name"])
+        if old is None:
+            # Jobs that were waiting for it to exist.
+            for job in self._jobs.all():
+                if ((job.get("spec") or {}).get("queue") or "default") == queue["metadata"]["name"]:
+                    self._job_queue.add(key_of(job))
+
+    def _command_changed(self, change: Change) -> None:
+        self._commands.watch(change)
+        target = change.object.get("target") or {}
+        if change.kind is ChangeKind.DELETED:
+            return
+        if target.get("kind") == "Job":
+            self._job_queue.add((key_of(change.object)[0], str(target.get("name"))))
+        elif target.get("kind") == "Queue":
+            self._queue_queue.add(str(target.get("name")))
+
+    def _namespace_changed(self, change: Change) -> None:
+        self._namespaces.watch(change)
+
+    def _class_changed(self, change: Change) -> None:
+        self._classes.watch(change)
+
+    def _tell_queue_of(self, group_key: Key) -> None:
+        group = self._groups.get(group_key)
+        if group is not None:
+            self._queue_queue.add_after(_queue_of(group), QUEUE_SETTLE_S)
+
+    def _namespace_annotations(self, namespace: str) -> dict[str, str]:
+        document = self._namespaces.get(("", namespace)) or {}
+        return dict((document.get("metadata") or {}).get("annotations") or {})
+
+    def _class_values(self) -> dict[str, int]:
+        return {item["metadata"]["name"]: int(item.get("value") or 0) for item in self._classes.all()}
+
+
+def _reflect(
+    api: ApiConnection,
+    resource: Resource,
+    on_change: Callable[[Change], None],
+    transform: Callable[[Json], Json] = drop_managed_fields,
+) -> Reflector:
+    return Reflector(api, resource, on_change, transform=transform)
+
+
+def _same(document: Json) -> Json:
+    return document
+
+
+def _queue_of(group: Json) -> str:
+    return (group.get("spec") or {}).get("queue") or "default"
+
+
+def _target(command: Json) -> tuple[str, str] | None:
+    target = command.get("target") or {}
+    return (str(target.get("kind")), str(target.get("uid"))) if target.get("uid") else None

@@ -1,0 +1,156 @@
+"""PodGroups on a cluster without Volcano: phase and counts, and groups for pods that no Volcano Job made."""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from vc_egpu.jobs import gangs
+from vc_egpu.jobs.cache import Latest
+from vc_egpu.jobs.podcache import CachedPod, trim
+from vc_egpu.kube import ApiConnection, Json, Key, Resource
+from vc_egpu.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from vc_egpu.kube.resources import BATCH_JOBS, DAEMON_SETS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.podgroup import PodGroupPhase
+
+EMPTY_FOR_S: Final = 120.0
+"""A PodGroup of pods of other controllers that had no pod for this long is deleted: scaled to nothing. Longer
+than cards are kept for a replacement."""
+_LOOSE_PREFIX: Final = "podgroup-"
+_OWNER_CACHE_S: Final = 30.0
+_OWNERS: Final[dict[tuple[str, str], Resource]] = {
+    (resource.api_version, resource.kind): resource
+    for resource in (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, BATCH_JOBS)
+}
+
+logger = logging.getLogger(__name__)
+
+
+class GroupWorker:
+    """Looks at PodGroups and at pods without one; thread-safe for different ones."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        *,
+        groups: Latest[Json],
+        pod_cache: Latest[CachedPod],
+        namespace_annotations: Callable[[str], dict[str, str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._groups = groups
+        self._pods = pod_cache
+        self._namespace_annotations = namespace_annotations
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._owners: OrderedDict[str, tuple[float, Json | None]] = OrderedDict()
+        self._empty_since: dict[Key, float] = {}
+
+    def look(self, key: Key) -> float | None:
+        """Bring the status of one PodGroup up to date; seconds until the next look, or None."""
+        group, pods = self._groups.get(key), self._pods.by("group", key)
+        if group is None:
+            self._empty_since.pop(key, None)
+            # Its pods name it, so it has been deleted under them.
+            for pod in pods:
+                if pod.managed and pod.job is None and pod.group is not None:
+                    self._make(pod)
+                    break
+            return None
+        if group["metadata"].get("deletionTimestamp"):
+            return None
+        wait_s = self._sweep(key, group, pods)
+        before = (group.get("status") or {}).get("phase")
+        counts = gangs.group_status(
+            int((group.get("spec") or {}).get("minMember") or 0),
+            [pod.member for pod in pods],
+            PodGroupPhase(before) if before in set(PodGroupPhase) else None,
+        )
+        patch = counts.document()
+        present = group.get("status") or {}
+        if any(present.get(name) != value for name, value in patch.items()):
+            # A merge patch of our own fields: others keep conditions in the same status.
+            body = {"metadata": {"uid": group["metadata"]["uid"]}, "status": patch}
+            try:
+                self._groups.put(self._api.patch(POD_GROUPS, key[1], body, key[0]))
+            except (NotFound, Conflict):
+                return None
+        return wait_s
+
+    def adopt(self, pod_key: Key) -> float | None:
+        """Give a managed pod of another controller, or a bare one, its PodGroup."""
+        pod = self._pods.get(pod_key)
+        if pod is None or not pod.managed or pod.job is not None or pod.group is not None:
+            return None
+        if pod.member.terminating or pod.member.phase in {"Succeeded", "Failed"}:
+            return None
+        group = self._make(pod)
+        body = {"metadata": {"uid": pod.uid, "annotations": {names.GROUP_NAME: group.name}}}
+        try:
+            self._pods.put(trim(self._api.patch(PODS, pod_key[1], body, pod_key[0])))
+        except (NotFound, Conflict):
+            logger.debug("pod %s is gone", "/".join(pod_key))
+        return None
+
+    def _make(self, pod: CachedPod) -> gangs.LooseGroup:
+        namespace = pod.key[0]
+        owner = self._owner(pod.document, namespace)
+        group = gangs.loose_group(pod.document, owner, self._namespace_annotations(namespace))
+        present = self._groups.get((namespace, group.name))
+        if present is None:
+            try:
+                answer = self._api.create(POD_GROUPS, gangs.loose_group_document(group, pod.document))
+            except AlreadyExists:
+                answer = self._api.get(POD_GROUPS, group.name, namespace)
+            self._groups.put(answer)
+        elif (present.get("spec") or {}).get("minMember") != group.min_member:
+            body = {
+                "metadata": {"uid": present["metadata"]["uid"]},
+                "spec": {"minMember": group.min_member},
+            }
+            self._groups.put(self._api.patch(POD_GROUPS, group.name, body, namespace))
+        return group
+
+    def _owner(self, document: Json, namespace: str) -> Json | None:
+        """The pod's controller, remembered for a while; None if it cannot be read (an unknown kind)."""
+        reference = gangs.controller_of(document)
+        if reference is None:
+            return None
+        resource = _OWNERS.get((reference["apiVersion"], reference["kind"]))
+        if resource is None:
+            return None
+        uid, now = str(reference["uid"]), self._clock()
+        with self._lock:
+            known = self._owners.get(uid)
+        if known is not None and now - known[0] < _OWNER_CACHE_S:
+            return known[1]
+        owner: Json | None = None
+        try:
+            owner = self._api.get(resource, reference["name"], namespace)
+        except (NotFound, Forbidden) as error:
+            logger.info("owner %s %s/%s: %s", reference["kind"], namespace, reference["name"], error)
+        with self._lock:
+            self._owners[uid] = (now, owner)
+            while len(self._owners) > 4096:
+                self._owners.popitem(last=False)
+        return owner
+
+    def _sweep(self, key: Key, group: Json, pods: list[Any]) -> float | None:
+        """Delete a PodGroup of ours whose controller has no pods any more."""
+        if pods or not key[1].startswith(_LOOSE_PREFIX):
+            self._empty_since.pop(key, None)
+            return None
+        since = self._empty_since.setdefault(key, self._clock())
+        left_s = since + EMPTY_FOR_S - self._clock()
+        if left_s > 0:
+            return left_s
+        self._empty_since.pop(key, None)
+        try:
+            self._api.delete(POD_GROUPS, key[1], key[0], uid=group["metadata"]["uid"])
+        except (NotFound, Conflict):
+            logger.debug("PodGroup %s is gone", "/".join(key))
+        return None

@@ -1,0 +1,272 @@
+"""One look at one Job: read, decide (:mod:`vc_egpu.jobs.machine`), tell the API server."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any
+
+from vc_egpu.jobs import defaults, gangs, pods
+from vc_egpu.jobs.cache import Latest
+from vc_egpu.jobs.draft import FINISHED, Decision, Group, Kill
+from vc_egpu.jobs.machine import decide
+from vc_egpu.jobs.metrics import Metrics
+from vc_egpu.jobs.objects import ObjectKeeper
+from vc_egpu.jobs.plugins import plugins_of
+from vc_egpu.jobs.podcache import CachedPod, trim
+from vc_egpu.jobs.views import Eviction, GroupView, Order, World
+from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
+from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Unavailable
+from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.command import Command
+from vc_egpu.volcano.job import Job, JobAction, Task
+from vc_egpu.volcano.meta import ModelError
+
+logger = logging.getLogger(__name__)
+
+
+class JobWorker:
+    """Looks at Jobs; thread-safe for different Jobs."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        *,
+        jobs: Latest[Json],
+        pod_cache: Latest[CachedPod],
+        groups: Latest[Json],
+        commands: Latest[Json],
+        queue_known: Callable[[str], bool],
+        class_values: Callable[[], dict[str, int]],
+        executor: Executor,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        local_scheduler: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._jobs = jobs
+        self._pods = pod_cache
+        self._groups = groups
+        self._commands = commands
+        self._queue_known = queue_known
+        self._class_values = class_values
+        self._executor = executor
+        self._recorder = recorder
+        self._metrics = metrics
+        self._local_scheduler = local_scheduler
+        self._clock = clock
+        self._objects = ObjectKeeper(api)
+        self._lock = threading.Lock()
+        self._evictions: dict[str, tuple[Eviction, ...]] = {}
+        self._killed: set[str] = set()
+
+    # --- told by the watch ---------------------------------------------------------------------------
+
+    def pod_gone(self, pod: CachedPod) -> None:
+        """A pod of a Job was deleted: remember it as evicted unless we (or the lever) did it."""
+        if pod.job is None or pod.view is None:
+            return
+        with self._lock:
+            ours = pod.uid in self._killed
+            self._killed.discard(pod.uid)
+            if not ours and not pod.view.out_of_sync:
+                view = pod.view
+                eviction = Eviction(view.name, view.uid, view.task, view.version, self._clock())
+                uid = pod.job[2]
+                self._evictions[uid] = (*self._evictions.get(uid, ()), eviction)
+
+    # --- one look ------------------------------------------------------------------------------------
+
+    def look(self, key: Key) -> float | None:
+        """Bring one Job forward; returns in how many seconds to look again, or None for "when it changes"."""
+        raw = self._jobs.get(key)
+        if raw is None:
+            return None
+        uid = raw["metadata"]["uid"]
+        try:
+            stored = Job.parse(raw)
+        except ModelError as error:
+            self._recorder.event(raw, "Warning", "Malformed", str(error))
+            return None
+        if stored.metadata.deletion_timestamp:
+            self._forget(uid)
+            return None
+        job = defaults.complete(stored)
+        command = self._command(job)
+        world = self._world(job, command)
+        decision = decide(world, defaults.problems(job))
+        self._execute(raw, job, world, decision, command)
+        if decision.wake_at is not None:
+            return max(0.01, decision.wake_at - self._clock())
+        return None
+
+    def forget(self, uid: str) -> None:
+        """The Job is gone."""
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        with self._lock:
+            self._evictions.pop(uid, None)
+        self._objects.forget(uid)
+
+    def _world(self, job: Job, command: Command | None) -> World:
+        uid = job.metadata.uid
+        group = self._groups.get((job.metadata.namespace, job.pod_group_name()))
+        with self._lock:
+            evictions = self._evictions.get(uid, ())
+        order = None
+        if command is not None and command.action in set(JobAction):
+            order = Order(command.metadata.name, command.metadata.uid, JobAction(command.action))
+        return World(
+            job=job,
+            pods=tuple(pod.view for pod in self._pods.by("job", uid) if pod.view is not None),
+            group=GroupView.of(group) if group is not None else None,
+            evictions=evictions,
+            order=order,
+            queue_known=self._queue_known(job.spec.queue),
+            now=self._clock(),
+        )
+
+    def _command(self, job: Job) -> Command | None:
+        """The oldest Command for this very Job."""
+        found = [Command.parse(raw) for raw in self._commands.by("target", ("Job", job.metadata.uid))]
+        return min(found, key=lambda c: (c.metadata.creation_timestamp or "", c.metadata.name), default=None)
+
+    # --- telling the API server ----------------------------------------------------------------------
+
+    def _execute(
+        self, raw: Json, job: Job, world: World, decision: Decision, command: Command | None
+    ) -> None:
+        status = decision.status
+        if decision.status_first and status is not None:
+            raw = self._write_status(raw, status)
+            status = None
+        if command is not None:
+            self._take_down(job, command, world.order)
+        with self._lock:
+            seen = {eviction.uid for eviction in world.evictions}
+            newer = [e for e in self._evictions.pop(job.metadata.uid, ()) if e.uid not in seen]
+            kept = (*decision.evictions, *newer)
+            if kept:
+                self._evictions[job.metadata.uid] = kept
+        self._each(self._kill, decision.kills, job)
+        self._tend_group(job, world, decision)
+        if decision.create:
+            self._create(raw, job, decision.create)
+        elif world.group is not None and job.status.state.phase not in FINISHED:
+            self._objects.ensure(job)
+        if status is not None:
+            self._write_status(raw, status)
+        for note in decision.notes:
+            self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
+        if decision.delete_job:
+            uid = job.metadata.uid
+            self._gone_is_fine(
+                lambda: self._api.delete(
+                    VOLCANO_JOBS, job.metadata.name, job.metadata.namespace, uid=uid, propagation="Foreground"
+                )
+            )
+
+    def _write_status(self, raw: Json, status: Json) -> Json:
+        answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
+        self._jobs.put(answer)
+        return answer
+
+    def _take_down(self, job: Job, command: Command, order: Order | None) -> None:
+        if order is None:
+            text = f"Command {command.metadata.name}: there is no action {command.action!r} for a Job"
+            self._recorder.event(job.document(), "Warning", "UnknownAction", text)
+        meta = command.metadata
+        self._gone_is_fine(lambda: self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid))
+
+    def _kill(self, kill: Kill, job: Job) -> None:
+        namespace, pod = job.metadata.namespace, kill.pod
+        with self._lock:
+            self._killed.add(pod.uid)
+        if kill.mark:
+            mark = {"metadata": {"uid": pod.uid, "annotations": {names.OUT_OF_SYNC: "true"}}}
+            self._gone_is_fine(lambda: self._keep(self._api.patch(PODS, pod.name, mark, namespace)))
+        self._gone_is_fine(
+            lambda: self._keep(self._api.delete(PODS, pod.name, namespace, uid=pod.uid), deleting=True)
+        )
+        self._metrics.pods_deleted.inc()
+
+    def _keep(self, answer: Json, *, deleting: bool = False) -> None:
+        """Remember a pod as the API server's answer has it."""
+        if answer.get("kind") != "Pod":
+            return
+        if deleting:
+            # A pod that no kubelet holds is gone at once and its answer bears no mark of it.
+            answer["metadata"].setdefault("deletionTimestamp", answer["metadata"].get("creationTimestamp"))
+        self._pods.put(trim(answer))
+
+    def _tend_group(self, job: Job, world: World, decision: Decision) -> None:
+        group = world.group
+        namespace, name = job.metadata.namespace, job.pod_group_name()
+        if decision.group is Group.DELETE and group is not None:
+            self._gone_is_fine(lambda: self._api.delete(POD_GROUPS, name, namespace, uid=group.uid))
+        elif decision.group is Group.MAKE and group is None:
+            try:
+                answer = self._api.create(POD_GROUPS, gangs.job_group(job, self._class_values()))
+            except AlreadyExists:
+                answer = self._api.get(POD_GROUPS, name, namespace)
+            self._groups.put(answer)
+        elif decision.group is Group.LEAVE and group is not None and not group.terminating:
+            present = self._groups.get((namespace, name)) or {}
+            patch = gangs.changes(gangs.job_group_spec(job, self._class_values()), present.get("spec") or {})
+            if patch:
+                body = {"metadata": {"uid": group.uid}, "spec": patch}
+                self._groups.put(self._api.patch(POD_GROUPS, name, body, namespace))
+
+    def _create(self, raw: Json, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
+        """Make the objects that pods need, then the pods, all at once."""
+        self._objects.ensure(job)
+        plugins = plugins_of(job)
+        documents = [
+            pods.build_pod(job, task, index, plugins, self._local_scheduler) for task, index in wanted
+        ]
+        try:
+            self._each(self._create_pod, documents, job)
+        except Refused as error:
+            self._recorder.event(raw, "Warning", "FailedCreate", error.message)
+            raise
+
+    def _create_pod(self, document: Json, job: Job) -> None:
+        namespace, name = job.metadata.namespace, document["metadata"]["name"]
+        try:
+            answer = self._api.create(PODS, document)
+        except AlreadyExists:
+            answer = self._api.get(PODS, name, namespace)
+            owner = gangs.controller_of(answer)
+            if owner is None or owner.get("uid") != job.metadata.uid:
+                # Most often the pod of a Job of the same name that was just deleted: it goes soon.
+                raise Unavailable(f"pod {namespace}/{name} of somebody else is in the way") from None
+        else:
+            self._metrics.pods_created.inc()
+        self._pods.put(trim(answer))
+
+    def _each(self, work: Callable[[Any, Job], None], items: Iterable[Any], job: Job) -> None:
+        """Do it for all, side by side; the first failure is raised once all have been tried."""
+        values = list(items)
+        if len(values) == 1:
+            work(values[0], job)
+            return
+        errors: list[KubeError] = []
+        for future in [self._executor.submit(work, value, job) for value in values]:
+            try:
+                future.result()
+            except KubeError as error:
+                errors.append(error)
+        if errors:
+            raise next((error for error in errors if isinstance(error, Refused)), errors[0])
+
+    @staticmethod
+    def _gone_is_fine(call: Callable[[], Any]) -> None:
+        """What is to go may be gone already, or be another object by now (its UID differs)."""
+        try:
+            call()
+        except (NotFound, Conflict):
+            return

@@ -1,0 +1,132 @@
+"""``vc-egpu jobs``: the Job controller for clusters without Volcano.
+
+It makes the pods and PodGroups of Volcano Jobs, runs their lifecycle policies, keeps the status of PodGroups
+and Queues, and gives Deployments and bare pods with the managed label their PodGroups.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from vc_egpu import __version__
+from vc_egpu.jobs.controller import Controller, Settings
+from vc_egpu.jobs.health import serve
+from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease, LeaseTimes
+
+LEASE_NAME: Final = "vc-egpu-jobs"
+COMPONENT: Final = "vc-egpu-jobs"
+METRICS_PORT: Final = 9448
+EXIT_LOST_LEASE: Final = 3
+
+logger = logging.getLogger(__name__)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The process's flags."""
+    flags = argparse.ArgumentParser(prog="vc-egpu jobs", description=__doc__)
+    flags.add_argument("--kubeconfig", help="default: the service account, then $KUBECONFIG")
+    flags.add_argument(
+        "--kube-api-qps", type=float, default=0.0, help="requests per second; 0: no limit of ours"
+    )
+    flags.add_argument("--kube-api-burst", type=int, default=0, help="default: twice the qps")
+    flags.add_argument(
+        "--leader-elect", action=argparse.BooleanOptionalAction, default=True, help="one of several leads"
+    )
+    flags.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "vc-egpu-system"))
+    flags.add_argument("--lease-duration", type=float, default=15.0, metavar="SECONDS")
+    flags.add_argument("--renew-deadline", type=float, default=10.0, metavar="SECONDS")
+    flags.add_argument("--retry-period", type=float, default=2.0, metavar="SECONDS")
+    flags.add_argument(
+        "--local-scheduler",
+        default="default-scheduler",
+        help="takes the place of 'volcano' as schedulerName in pods; empty: pods keep the name",
+    )
+    flags.add_argument("--workers", type=int, default=8, help="Jobs looked at side by side")
+    flags.add_argument("--writers", type=int, default=32, help="pods written side by side")
+    flags.add_argument("--metrics-port", type=int, default=METRICS_PORT, help="0: none")
+    flags.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT, or until the lease is lost; returns the exit status."""
+    options = parser().parse_args(argv)
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        api = ApiConnection.connect(
+            options.kubeconfig,
+            pool_size=options.writers + options.workers + 8,
+            user_agent=f"vc-egpu-jobs/{__version__}",
+            qps=options.kube_api_qps or None,
+            burst=options.kube_api_burst or None,
+        )
+        times = LeaseTimes(options.lease_duration, options.renew_deadline, options.retry_period)
+    except (ConfigError, ValueError) as error:
+        sys.stderr.write(f"vc-egpu jobs: {error}\n")
+        return 2
+    return _run(api, times, options)
+
+
+def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> int:
+    ending = threading.Event()
+    lost = threading.Event()
+    started = threading.Event()
+    identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+
+    def stopped() -> None:
+        lost.set()
+        ending.set()
+
+    lease = LeaderLease(
+        api,
+        options.lease_namespace,
+        LEASE_NAME,
+        identity,
+        times=times,
+        on_started=lambda _epoch: started.set(),
+        on_stopped=stopped,
+    )
+    recorder = EventRecorder(api, COMPONENT, identity)
+    settings = Settings(
+        local_scheduler=options.local_scheduler, job_workers=options.workers, writers=options.writers
+    )
+    controller = Controller(api, api.fenced(lease) if options.leader_elect else api, recorder, settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    server = None
+    if options.metrics_port:
+        server = serve(options.metrics_port, controller.metrics.registry, lambda: None, controller.unsynced)
+    controller.start()
+    if options.leader_elect:
+        lease.start()
+    else:
+        started.set()
+    while not ending.is_set():
+        if started.is_set() and controller.wait_synced(0.2):
+            controller.lead()
+            logger.info("leading as %s", identity)
+            ending.wait()
+        elif not started.is_set():
+            started.wait(0.2)
+    was_lost = lost.is_set()
+    controller.stop()
+    recorder.stop()
+    if options.leader_elect:
+        lease.stop()
+    if server is not None:
+        server.shutdown()
+    # A former leader's state is stale: the process ends, its supervisor starts a fresh one.
+    return EXIT_LOST_LEASE if was_lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

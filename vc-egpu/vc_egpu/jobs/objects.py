@@ -1,0 +1,61 @@
+"""Services, host lists, network policies and claims of a Job: made before its pods, kept as wanted."""
+
+import threading
+
+from vc_egpu.jobs.gangs import controller_of
+from vc_egpu.jobs.plugins import plugins_of
+from vc_egpu.jobs.pods import build_claims, owner_reference
+from vc_egpu.kube import ApiConnection, Json, Resource
+from vc_egpu.kube.errors import AlreadyExists, Unavailable
+from vc_egpu.kube.resources import CONFIG_MAPS, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, SERVICES
+from vc_egpu.volcano.job import Job
+
+_RESOURCES: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS)
+}
+
+
+class ObjectKeeper:
+    """Remembers what it made for a Job, so that a look costs no request once all is there."""
+
+    def __init__(self, api: ApiConnection) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._done: dict[str, list[Json]] = {}
+
+    def ensure(self, job: Job) -> None:
+        """Make what is missing and update host lists after scaling; raises KubeError."""
+        wanted = [*build_claims(job), *(thing for plugin in plugins_of(job) for thing in plugin.objects())]
+        with self._lock:
+            if self._done.get(job.metadata.uid) == wanted:
+                return
+        for thing in wanted:
+            self._ensure_one(job, thing)
+        with self._lock:
+            self._done[job.metadata.uid] = wanted
+
+    def forget(self, uid: str) -> None:
+        """The Job is gone; the garbage collector takes its objects."""
+        with self._lock:
+            self._done.pop(uid, None)
+
+    def _ensure_one(self, job: Job, thing: Json) -> None:
+        resource = _RESOURCES[thing["kind"]]
+        metadata = {**thing["metadata"], "ownerReferences": [owner_reference(job)]}
+        try:
+            self._api.create(resource, {**thing, "metadata": metadata})
+            return
+        except AlreadyExists:
+            present = self._api.get(resource, metadata["name"], metadata["namespace"])
+        owner = controller_of(present)
+        if owner is None or owner.get("uid") != job.metadata.uid:
+            raise Unavailable(
+                f"{thing['kind']} {metadata['namespace']}/{metadata['name']} of somebody else is in the way"
+            )
+        if "data" in thing and present.get("data") != thing["data"]:
+            body: Json = {
+                "metadata": {"resourceVersion": present["metadata"]["resourceVersion"]},
+                "data": {**dict.fromkeys(present.get("data") or ()), **thing["data"]},
+            }
+            self._api.patch(resource, metadata["name"], body, metadata["namespace"])

@@ -1,0 +1,136 @@
+"""What the controller keeps of each pod: enough to decide, small enough for all pods of a cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from vc_egpu.jobs import requests
+from vc_egpu.jobs.gangs import Member, controller_of
+from vc_egpu.jobs.views import PodView
+from vc_egpu.kube import Json, Key
+from vc_egpu.volcano import names
+from vc_egpu.volcano.job import Job
+
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+    "annotations",
+    "labels",
+)
+_BULKY_ANNOTATIONS: Final = frozenset(
+    {names.CARDS, names.REQUEST, "kubectl.kubernetes.io/last-applied-configuration"}
+)
+_SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
+_JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
+
+
+def trim(document: Json) -> Json:
+    """A pod without what no decision here reads."""
+    metadata = {key: value for key, value in document["metadata"].items() if key in _METADATA}
+    if "annotations" in metadata:
+        metadata["annotations"] = {
+            key: value for key, value in metadata["annotations"].items() if key not in _BULKY_ANNOTATIONS
+        }
+    spec = document.get("spec") or {}
+    small: Json = {key: spec[key] for key in _SPEC if key in spec}
+    small["containers"] = [{"resources": c.get("resources") or {}} for c in spec.get("containers") or ()]
+    if spec.get("initContainers"):
+        small["initContainers"] = [
+            {"resources": c.get("resources") or {}, "restartPolicy": c.get("restartPolicy")}
+            for c in spec["initContainers"]
+        ]
+    status = document.get("status") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": small,
+        "status": {
+            "phase": status.get("phase"),
+            "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
+            "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
+        },
+    }
+
+
+def _container(status: Mapping[str, Any]) -> Json:
+    ended = (status.get("state") or {}).get("terminated")
+    return {
+        "ready": status.get("ready"),
+        "restartCount": status.get("restartCount"),
+        "state": {"terminated": {"exitCode": ended["exitCode"], "finishedAt": ended.get("finishedAt")}}
+        if ended
+        else {},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPod:
+    """One pod."""
+
+    key: Key
+    uid: str
+    view: PodView | None
+    """Set for the pods of Volcano Jobs."""
+    job: tuple[str, str, str] | None
+    """Namespace, name and UID of its Volcano Job."""
+    group: str | None
+    """Its PodGroup's name, as its annotation says."""
+    managed: bool
+    member: Member
+    requested: requests.Amounts
+    document: Json
+    """Trimmed."""
+
+    @property
+    def group_key(self) -> Key | None:
+        """Namespace and name of its PodGroup."""
+        return (self.key[0], self.group) if self.group else None
+
+    @property
+    def occupies(self) -> bool:
+        """Bound to a node and not finished: its requests count."""
+        return self.member.bound and self.member.phase not in {"Succeeded", "Failed"}
+
+    @classmethod
+    def of(cls, document: Json) -> "CachedPod":
+        """Read a trimmed pod."""
+        metadata, spec = document["metadata"], document["spec"]
+        namespace, owner = metadata["namespace"], controller_of(document)
+        is_job = owner is not None and owner.get("kind") == Job.__name__ and owner["apiVersion"] == _JOB_API
+        return cls(
+            key=(namespace, metadata["name"]),
+            uid=metadata["uid"],
+            view=PodView.of(document) if is_job else None,
+            job=(namespace, owner["name"], owner["uid"]) if owner is not None and is_job else None,
+            group=(metadata.get("annotations") or {}).get(names.GROUP_NAME),
+            managed=(metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true",
+            member=Member(
+                phase=document["status"].get("phase") or "Pending",
+                bound=bool(spec.get("nodeName")),
+                terminating=bool(metadata.get("deletionTimestamp")),
+            ),
+            requested=_requested(orjson.dumps(spec_of_requests(spec), option=orjson.OPT_SORT_KEYS)),
+            document=document,
+        )
+
+
+def spec_of_requests(spec: Mapping[str, Any]) -> Json:
+    """The part of a pod's spec that its requests follow from."""
+    return {
+        key: spec[key] for key in ("containers", "initContainers", "overhead", "resources") if key in spec
+    }
+
+
+@lru_cache(maxsize=4096)
+def _requested(spec: bytes) -> requests.Amounts:
+    # Pods of one template are alike: the sum is worked out once. Nobody changes it afterwards.
+    return requests.of_pod(orjson.loads(spec))

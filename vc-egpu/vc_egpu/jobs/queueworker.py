@@ -1,0 +1,100 @@
+"""Queues on a cluster without Volcano: state (by Commands), number of gangs by phase, what those use."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from vc_egpu.jobs import requests
+from vc_egpu.jobs.cache import Latest
+from vc_egpu.jobs.podcache import CachedPod
+from vc_egpu.kube import ApiConnection, EventRecorder, Json, key_of
+from vc_egpu.kube.errors import Conflict, NotFound
+from vc_egpu.kube.resources import COMMANDS, QUEUES
+from vc_egpu.volcano.command import Command, CommandAction
+from vc_egpu.volcano.podgroup import PodGroupPhase
+from vc_egpu.volcano.queue import QueueState
+
+_COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
+
+
+def next_state(present: str | None, action: str | None, gangs: int) -> QueueState:
+    """The state of a queue after an order (if any), with this many gangs in it."""
+    if action == CommandAction.OPEN_QUEUE.value:
+        return QueueState.OPEN
+    wanted = action == CommandAction.CLOSE_QUEUE.value or present in {"Closing", "Closed"}
+    if wanted:
+        return QueueState.CLOSING if gangs else QueueState.CLOSED
+    return QueueState.OPEN
+
+
+def queue_status(
+    old: Mapping[str, Any], state: QueueState, groups: list[Json], used: requests.Amounts
+) -> Json:
+    """The new status; fields that we do not know stay as they are."""
+    phases = Counter(
+        str((group.get("status") or {}).get("phase") or PodGroupPhase.PENDING.value).lower()
+        for group in groups
+    )
+    counts = {name: phases[name] for name in _COUNTED}
+    used = {name: amount for name, amount in used.items() if amount}
+    return {**old, "state": state.value, **counts, "allocated": requests.render(used)}
+
+
+class QueueWorker:
+    """Looks at queues."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        *,
+        queues: Latest[Json],
+        groups: Latest[Json],
+        pod_cache: Latest[CachedPod],
+        commands: Latest[Json],
+        recorder: EventRecorder,
+    ) -> None:
+        self._api = api
+        self._queues = queues
+        self._groups = groups
+        self._pods = pod_cache
+        self._commands = commands
+        self._recorder = recorder
+
+    def look(self, name: str) -> float | None:
+        """Bring the status of one queue up to date, and obey Commands for it."""
+        queue = self._queues.get(("", name))
+        if queue is None:
+            return None
+        groups = self._groups.by("queue", name)
+        used = requests.total(
+            pod.requested for group in groups for pod in self._pods.by("group", key_of(group)) if pod.occupies
+        )
+        command = self._command(queue)
+        old = queue.get("status") or {}
+        state = next_state(old.get("state"), command.action if command is not None else None, len(groups))
+        status = queue_status(old, state, groups, used)
+        if status != old:
+            answer = self._api.update_status(QUEUES, {**queue, "status": status})
+            self._queues.put(answer)
+        if command is not None:
+            self._take_down(queue, command, state)
+            return 0.0  # there may be another
+        return None
+
+    def _command(self, queue: Json) -> Command | None:
+        uid = queue["metadata"]["uid"]
+        found = [Command.parse(raw) for raw in self._commands.by("target", ("Queue", uid))]
+        return min(found, key=lambda c: (c.metadata.creation_timestamp or "", c.metadata.name), default=None)
+
+    def _take_down(self, queue: Json, command: Command, state: QueueState) -> None:
+        meta = command.metadata
+        known = command.action in {CommandAction.OPEN_QUEUE.value, CommandAction.CLOSE_QUEUE.value}
+        if known:
+            self._recorder.event(queue, "Normal", str(command.action), f"the queue is {state.value}")
+        else:
+            text = f"Command {meta.name}: there is no action {command.action!r} for a Queue"
+            self._recorder.event(queue, "Warning", "UnknownAction", text)
+        try:
+            self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFound, Conflict):
+            return
