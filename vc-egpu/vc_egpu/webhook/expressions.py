@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from vc_egpu.volcano import names
+from vc_egpu.volcano.resource_names import PER_CARD
 
 RESERVED: Final = tuple(sorted(names.RESERVED_MODEL_WORDS))
 
@@ -42,6 +43,14 @@ def has_any_annotation(metadata: str, keys: Iterable[str]) -> str:
 
 WRITTEN_BY_US: Final = (names.REQUEST, names.CARDS, names.PLAN)
 
+
+def asks_per_card(spec: str) -> str:
+    """True if a limit per card stands in a container of this pod spec."""
+    per_card = quoted(sorted(PER_CARD))
+    limits = "c.?resources.?limits.orValue({})"
+    return f"{spec}.?containers.orValue([]).exists(c, {per_card}.exists(k, k in {limits}))"
+
+
 POD_IS_OURS: Final = " || ".join(
     (
         has_label("object.metadata"),
@@ -50,6 +59,12 @@ POD_IS_OURS: Final = " || ".join(
     )
 )
 """A new pod that the webhook has to see."""
+
+POD_NEEDS_REVIEW: Final = (
+    f"request.operation == 'CREATE' ? ({POD_IS_OURS}) : "
+    f"({has_label('oldObject.metadata')} && {asks_per_card('object.?spec')})"
+)
+"""A new pod of ours, or one of ours that is applied again with the limits that were taken out."""
 
 POD_WAS_OR_IS_OURS: Final = (
     "[object, oldObject].exists(o, "

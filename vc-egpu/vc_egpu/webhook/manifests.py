@@ -15,7 +15,14 @@ from typing import Any, Final
 import yaml
 
 from vc_egpu.volcano import names
-from vc_egpu.webhook.expressions import JOB_IS_OURS, POD_IS_OURS, POD_WAS_OR_IS_OURS, WRITTEN_BY_US, quoted
+from vc_egpu.webhook.expressions import (
+    JOB_IS_OURS,
+    POD_IS_OURS,
+    POD_NEEDS_REVIEW,
+    POD_WAS_OR_IS_OURS,
+    WRITTEN_BY_US,
+    quoted,
+)
 from vc_egpu.webhook.tls import CONFIGURATION
 
 Json = dict[str, Any]
@@ -76,7 +83,7 @@ def webhook_configurations(*, namespace: str = "vc-egpu-system", url: str | None
     }
     both = ["CREATE", "UPDATE"]
     mutating = [
-        webhook("pods", "/mutate/pods", pods, ["CREATE"], POD_IS_OURS),
+        webhook("pods", "/mutate/pods", pods, both, POD_NEEDS_REVIEW),
         webhook("jobs", "/mutate/jobs", jobs, both, JOB_IS_OURS),
     ]
     for entry in mutating:
@@ -118,7 +125,8 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
 
 
 def _pods_create() -> Json:
-    containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+    # dyn: to the API server's type checker containers and init containers are lists of two kinds.
+    containers = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
     per_card = quoted((names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES))
     return _policy(
         "vc-egpu-pods-create",

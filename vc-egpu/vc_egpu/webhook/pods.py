@@ -1,6 +1,6 @@
 """Pods at creation: checked, completed, gated."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from vc_egpu.volcano import names
@@ -32,8 +32,8 @@ def review_pod(review: Review, context: Context) -> Decision:
 
     Raises :class:`~vc_egpu.webhook.questions.Unanswered` when it needs to know more.
     """
-    if review.operation != "CREATE":
-        return allow()
+    if review.old_object is not None or review.operation != "CREATE":
+        return _applied_again(review, context)
     try:
         return _review(review, context)
     except (Refusal, AskError, PriorityError) as refusal:
@@ -89,6 +89,42 @@ def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
     if not (labelled and gated) or per_card:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
     return specs.decode_request(annotations[names.REQUEST])
+
+
+def _applied_again(review: Review, context: Context) -> Decision:
+    """Take the per-card limits out again that a second ``kubectl apply`` of a bare pod brings back.
+
+    Only where they ask for what the pod has: a changed ask is left to the API server, which refuses it.
+    """
+    pod, spec, annotations = review.object, spec_of(review.object), annotations_of(review.object)
+    if names.REQUEST not in annotations:
+        return allow()
+    try:
+        request = specs.decode_request(annotations[names.REQUEST])
+        ask = read_pod(_without(spec, {"memory-total", "cores-total"}), context.table)
+    except (Refusal, AskError):
+        return allow()
+    if dict(ask.containers) != dict(request.containers):
+        return allow()
+    return allow(pod, {**pod, "spec": _without(spec, {"per-card"})})
+
+
+def _without(spec: dict[str, Any], kinds: Set[str]) -> dict[str, Any]:
+    """The pod spec without these kinds of our resources in its containers."""
+
+    def strip(container: Json) -> Json:
+        resources = mapping(container.get("resources"))
+        kept = {
+            kind: {k: v for k, v in mapping(amounts).items() if classify(k).kind not in kinds}
+            for kind, amounts in resources.items()
+            if kind in {"limits", "requests"}
+        }
+        return {**container, "resources": {**resources, **kept}} if resources else container
+
+    return {
+        key: [strip(mapping(item)) for item in value] if key in {"containers", "initContainers"} else value
+        for key, value in spec.items()
+    }
 
 
 # --- which group, which queue, which class ----------------------------------------------------------

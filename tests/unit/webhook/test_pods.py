@@ -1,0 +1,479 @@
+"""Pods at the door: what is completed, and a story for each refusal."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from unit.webhook.world import (
+    ALICE,
+    JOB_CONTROLLER,
+    NAMESPACE,
+    REPLICA_SETS,
+    Ignorant,
+    Json,
+    container,
+    context,
+    create,
+    limits,
+    patched,
+    pod,
+    update,
+)
+from vc_egpu.webhook.context import Context
+from vc_egpu.webhook.pods import review_pod
+from vc_egpu.webhook.questions import Access, Subject, Unanswered
+
+QUEUE = "scheduling.volcano.sh/queue-name"
+GROUP = "scheduling.k8s.io/group-name"
+PRIORITY = "egpu.volcano.sh/priority"
+
+
+def complete(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> Json:
+    return patched(obj, review_pod(create(obj, subject), ctx or context()))
+
+
+def refusal(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> str:
+    decision = review_pod(create(obj, subject), ctx or context())
+    assert not decision.allowed, decision
+    return decision.message
+
+
+def asking(**amounts: Any) -> Json:
+    return pod(container(**amounts))
+
+
+# --- what is written ---------------------------------------------------------------------------------
+
+
+def test_a_pod_is_completed_gated_and_its_limits_per_card_become_totals() -> None:
+    done = complete(asking(vgpu_h20=2, vgpu_memory="4k", vgpu_cores=30, cpu=1))
+    resources = done["spec"]["containers"][0]["resources"]
+    expected = {"volcano.sh/vgpu-h20-memory": "8000", "volcano.sh/vgpu-h20-cores": "60"}
+    assert resources["limits"] == {"volcano.sh/vgpu-h20": 2, "volcano.sh/cpu": 1, **expected}
+    assert resources["requests"] == {"volcano.sh/vgpu-h20": "2", **expected}
+    assert done["spec"]["schedulingGates"] == [{"name": "egpu.volcano.sh/admission"}]
+    assert done["metadata"]["labels"] == {"egpu.volcano.sh/managed": "true"}
+    assert done["spec"]["schedulerName"] == "default-scheduler"
+    assert done["spec"]["priorityClassName"] == "egpu-standard"
+    request = json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])
+    assert request["containers"]["c"] == {
+        "model": "h20", "cards": 2, "memoryMiB": 4000, "coresPercent": 30, "native": False, "whole": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("amounts", "memory_mib"),
+    [
+        ({"vgpu_v100_32g": 1, "vgpu_memory_percentage": 50}, 16384),
+        ({"vgpu_a100_40g": 1, "vgpu_memory_percentage": 30}, 12288),
+        ({"vgpu_h20": 1, "vgpu_memory": "4k"}, 4000),
+        ({"vgpu_h20": 1, "vgpu_memory": "4096"}, 4096),
+        ({"vgpu_h20": 1}, 98304),
+    ],
+)
+def test_units(amounts: Json, memory_mib: int) -> None:
+    queue = {"q": {"metadata": {"name": "q"}, "spec": {}, "status": {}}}
+    ctx = context("alice use queues q", queues=queue, unnamed_model_unlimited=True)
+    done = complete(pod(container(**amounts), annotations={QUEUE: "q"}), ctx)
+    request = json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])
+    assert request["containers"]["c"]["memoryMiB"] == memory_mib
+
+
+def test_defaulted_requests_per_card_go_as_well() -> None:
+    asked = limits(vgpu_h20=1, vgpu_memory=4096)
+    obj = pod({"name": "c", "resources": {"limits": asked, "requests": dict(asked)}})
+    resources = complete(obj)["spec"]["containers"][0]["resources"]
+    assert set(resources["limits"]) == set(resources["requests"]) == {
+        "volcano.sh/vgpu-h20", "volcano.sh/vgpu-h20-memory",
+    }  # fmt: skip
+
+
+def test_native_cards_are_whole_and_counted_by_number_alone() -> None:
+    queues = {"n": {"metadata": {"name": "n"}, "spec": {"capability": {"volcano.sh/gpu-h20": 2}}}}
+    obj = pod(container(gpu_h20=2), annotations={QUEUE: "n"})
+    done = complete(obj, context("alice use queues n", queues=queues))
+    assert done["spec"]["containers"][0]["resources"]["requests"] == {"volcano.sh/gpu-h20": "2"}
+    request = json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])
+    assert request["containers"]["c"]["native"]
+    assert request["containers"]["c"]["whole"]
+
+
+def test_a_sidecar_may_have_cards() -> None:
+    sidecar = {**container("s", vgpu_h20=1, vgpu_memory=1000), "restartPolicy": "Always"}
+    done = complete(pod(container("main"), initContainers=[sidecar]))
+    assert "volcano.sh/vgpu-h20-memory" in done["spec"]["initContainers"][0]["resources"]["requests"]
+
+
+def test_a_member_without_cards_carries_an_empty_request() -> None:
+    done = complete(pod(container(), labels={"egpu.volcano.sh/managed": "true"}))
+    assert json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])["containers"] == {}
+    assert done["spec"]["schedulingGates"]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pod(container()),
+        asking(vgpu_number=1, vgpu_memory=1000, vgpu_cores=10),
+        asking(vgpu_memory=1000),
+        asking(gpu_number=1),
+        asking(gpu_memory=100),
+        pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}),
+    ],
+)
+def test_what_is_not_ours_is_left_alone(obj: Json) -> None:
+    decision = review_pod(create(obj), context())
+    assert decision.allowed
+    assert not decision.patch
+
+
+def test_completing_twice_is_completing_once() -> None:
+    once = complete(asking(vgpu_h20=2, vgpu_memory=1000, vgpu_cores=10))
+    assert review_pod(create(once), context()).patch == ()
+
+
+def test_priority_filled_in_by_the_server_survives_the_second_pass() -> None:
+    obj = pod(container(vgpu_h20=1), priority=0, preemptionPolicy="PreemptLowerPriority")
+    first = complete(obj)
+    assert "priority" not in first["spec"]
+    assert "preemptionPolicy" not in first["spec"]
+    first["spec"] |= {"priority": 0, "preemptionPolicy": "Never"}
+    assert review_pod(create(first), context()).patch == ()
+
+
+def test_a_bare_pod_can_be_applied_again() -> None:
+    manifest = asking(vgpu_h20=2, vgpu_memory=1000)
+    stored = complete(manifest)
+    merged = json.loads(json.dumps(stored))
+    merged["spec"]["containers"][0]["resources"]["limits"]["volcano.sh/vgpu-memory"] = 1000
+    assert patched(merged, review_pod(update(merged, stored), context())) == stored
+    merged["spec"]["containers"][0]["resources"]["limits"]["volcano.sh/vgpu-memory"] = 2000
+    assert review_pod(update(merged, stored), context()).patch == ()
+
+
+# --- priority ----------------------------------------------------------------------------------------
+
+
+def test_low_may_be_preempted_and_says_so_to_volcano() -> None:
+    done = complete(pod(annotations={PRIORITY: "low"}))
+    assert done["spec"]["priorityClassName"] == "egpu-low"
+    assert done["metadata"]["annotations"]["volcano.sh/preemptable"] == "true"
+
+
+def test_high_needs_leave() -> None:
+    obj = pod(annotations={PRIORITY: "high"})
+    message = refusal(obj)
+    assert PRIORITY in message
+    assert "user 'alice'" in message
+    assert "service account team-a/default" in message
+    assert "egpu-high" in message
+    assert (
+        complete(obj, context("alice use priorityclasses egpu-high"))["spec"]["priorityClassName"]
+        == "egpu-high"
+    )
+    account = "system:serviceaccount:team-a:default use priorityclasses egpu-high"
+    assert complete(obj, context(account))["spec"]["priorityClassName"] == "egpu-high"
+
+
+def test_a_global_default_class_counts_as_unnamed() -> None:
+    spec = {"priorityClassName": "cluster-default", "priority": 5, "preemptionPolicy": "PreemptLowerPriority"}
+    done = complete(pod(container(vgpu_h20=1), **spec))
+    assert done["spec"]["priorityClassName"] == "egpu-standard"
+    assert "priority" not in done["spec"]
+
+
+def test_a_named_class_that_never_preempts_stays() -> None:
+    done = complete(pod(priorityClassName="team", preemptionPolicy="Never", priority=7))
+    assert (done["spec"]["priorityClassName"], done["spec"]["priority"]) == ("team", 7)
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "words"),
+    [
+        ({"priorityClassName": "pushy"}, {}, ("pushy", "PreemptLowerPriority", "Never")),
+        ({"priorityClassName": "egpu-high"}, {}, ("egpu-high", "unset")),
+        ({"priorityClassName": "egpu-low"}, {}, ("egpu-low",)),
+        ({"priorityClassName": "nowhere"}, {}, ("nowhere", "does not exist")),
+        ({}, {PRIORITY: "urgent"}, ("urgent", "high", "low")),
+    ],
+)
+def test_refused_classes(spec: Json, annotations: Json, words: tuple[str, ...]) -> None:
+    message = refusal(pod(container(vgpu_h20=1), annotations=annotations, **spec))
+    assert all(word in message for word in words), message
+
+
+# --- bad asks: field, number, limit ------------------------------------------------------------------
+
+BAD_ASKS: dict[str, tuple[Json, tuple[str, ...]]] = {
+    "an unknown model": (
+        {"vgpu_zz9": 1},
+        ('limits["volcano.sh/vgpu-zz9"]', "'zz9'", "a100-40g, h20, v100-32g"),
+    ),
+    "a model misspelt": ({"vgpu_h200": 1}, ("'h200'", "did you mean 'h20'")),
+    "memory beyond the card": ({"vgpu_h20": 1, "vgpu_memory": 98305}, ("vgpu-memory", "98305", "98304")),
+    "percentage with memory": (
+        {"vgpu_h20": 1, "vgpu_memory": 1000, "vgpu_memory_percentage": 50},
+        ("vgpu-memory-percentage", "50", "1000"),
+    ),
+    "percentage 0": ({"vgpu_h20": 1, "vgpu_memory_percentage": 0}, ("0 is below 1",)),
+    "percentage 101": ({"vgpu_h20": 1, "vgpu_memory_percentage": 101}, ("101 is above 100",)),
+    "cores without memory": ({"vgpu_h20": 1, "vgpu_cores": 50}, ("vgpu-cores", "50", "vgpu-memory")),
+    "cores 0": ({"vgpu_h20": 1, "vgpu_memory": 10, "vgpu_cores": 0}, ("vgpu-cores", "0 is below 1", "100")),
+    "cores 101": ({"vgpu_h20": 1, "vgpu_memory": 10, "vgpu_cores": 101}, ("101 is above 100",)),
+    "cores -1": ({"vgpu_h20": 1, "vgpu_memory": 10, "vgpu_cores": -1}, ("-1 is below 1", "1 to 100")),
+    "cores 1e30": ({"vgpu_h20": 1, "vgpu_memory": 10, "vgpu_cores": "1e30"}, ("1e30", "1 to 100")),
+    "cores of half a percent": ({"vgpu_h20": 1, "vgpu_memory": 10, "vgpu_cores": "500m"}, ("500m", "whole")),
+    "4Gi": ({"vgpu_h20": 1, "vgpu_memory": "4Gi"}, ("4Gi", "the unit is MiB, did you mean 4096?")),
+    "20G": ({"vgpu_h20": 1, "vgpu_memory": "20G"}, ("did you mean 19073?",)),
+    "memory 0": ({"vgpu_h20": 1, "vgpu_memory": 0}, ("0 is below 1",)),
+    "memory nonsense": ({"vgpu_h20": 1, "vgpu_memory": "lots"}, ("'lots' is not a quantity",)),
+    "more cards than a node has": ({"vgpu_v100_32g": 5}, ("5 is above 4", "largest v100-32g node")),
+    "no cards": ({"vgpu_h20": 0}, ("0 is below 1",)),
+    "half a card": ({"vgpu_h20": "0.5"}, ("'0.5' is not a whole number", "1 to 8")),
+    "2^64 cards": ({"vgpu_h20": 2**64}, ("1 to 8",)),
+    "two models in one container": (
+        {"vgpu_h20": 1, "vgpu_v100_32g": 1},
+        ("two models", "vgpu-h20", "v100-32g"),
+    ),
+    "Volcano's kind beside ours": ({"vgpu_h20": 1, "vgpu_number": 1}, ("vgpu-number",)),
+    "memory beside whole cards": ({"gpu_h20": 1, "vgpu_memory": 10}, ("gpu-h20", "vgpu-memory")),
+    "a forged total": ({"vgpu_h20": 2, "vgpu_memory": 10, "vgpu_h20_memory": 5}, ("5", "20 (2 × 10 MiB)")),
+    "a total alone": ({"vgpu_h20_memory": 5}, ("no model is named",)),
+}
+
+
+@pytest.mark.parametrize("story", BAD_ASKS)
+def test_bad_asks_are_refused_with_field_number_and_limit(story: str) -> None:
+    amounts, words = BAD_ASKS[story]
+    message = refusal(asking(**amounts))
+    assert 'spec.containers["c"]' in message
+    assert all(word in message for word in words), message
+
+
+def test_both_kinds_in_two_containers_are_refused() -> None:
+    message = refusal(pod(container("a", vgpu_h20=1), container("b", vgpu_number=1)))
+    assert 'spec.containers["b"]' in message
+    message = refusal(pod(container("a", vgpu_h20=1), container("b", vgpu_memory=100)))
+    assert 'spec.containers["b"]' in message
+
+
+def test_init_containers_with_cards_are_refused_by_name() -> None:
+    message = refusal(pod(container(), initContainers=[container("warm-up", vgpu_h20=1)]))
+    assert 'spec.initContainers["warm-up"]' in message
+    assert "sidecar" in message
+
+
+def test_requests_that_differ_from_limits_are_refused() -> None:
+    asked = {"limits": limits(vgpu_h20=2), "requests": limits(vgpu_h20=1)}
+    message = refusal(pod({"name": "c", "resources": asked}))
+    assert 'requests["volcano.sh/vgpu-h20"]: 1 differs from the limit 2' in message
+    message = refusal(pod({"name": "c", "resources": {"requests": limits(vgpu_h20=1)}}))
+    assert "without a limit" in message
+
+
+def test_containers_that_together_exceed_a_node_are_refused() -> None:
+    message = refusal(pod(container("a", vgpu_v100_32g=3), container("b", vgpu_v100_32g=2)))
+    assert "163840 MiB" in message
+    assert "131072" in message
+
+
+def test_shares_and_whole_cards_in_one_pod_are_refused() -> None:
+    assert "no node offers both" in refusal(pod(container("a", vgpu_h20=1), container("b", gpu_h20=1)))
+
+
+# --- forged, pinned, foreign -------------------------------------------------------------------------
+
+EMPTY_TERM: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
+    "forged cards": (pod(annotations={"egpu.volcano.sh/cards": "{}"}), ("egpu.volcano.sh/cards",)),
+    "forged cards without an ask": (
+        pod(container(), annotations={"egpu.volcano.sh/cards": "{}"}),
+        ("egpu.volcano.sh/cards",),
+    ),
+    "a forged plan": (pod(annotations={"egpu.volcano.sh/plan": "x"}), ("egpu.volcano.sh/plan",)),
+    "a forged request": (pod(annotations={"egpu.volcano.sh/request": "{}"}), ("egpu.volcano.sh/request",)),
+    "a forged request without an ask": (
+        pod(container(), annotations={"egpu.volcano.sh/request": '{"version":1}'}),
+        ("egpu.volcano.sh/request",),
+    ),
+    "a label that is not true": (pod(labels={"egpu.volcano.sh/managed": "no"}), ("managed", "'no'", "true")),
+    "bound by hand": (pod(nodeName="node-7"), ("spec.nodeName", "node-7")),
+    "empty node-affinity terms": (
+        pod(affinity={"nodeAffinity": EMPTY_TERM}),
+        ("nodeSelectorTerms[0]", "matches no node"),
+    ),
+    "a third scheduler": (pod(schedulerName="mine"), ("spec.schedulerName", "'mine'", "default-scheduler")),
+    "oversubscribe": (pod(annotations={"egpu.volcano.sh/oversubscribe": "true"}), ("oversubscribe",)),
+    "an unknown policy": (pod(annotations={"egpu.volcano.sh/card-policy": "best"}), ("best", "binpack")),
+    "an unknown core policy": (pod(annotations={"egpu.volcano.sh/core-policy": "x"}), ("hard, soft",)),
+    "its own model ruled out": (
+        pod(annotations={"egpu.volcano.sh/avoid-models": "h20"}),
+        ("avoid-models", "'h20'"),
+    ),
+    "an unknown model to avoid": (pod(annotations={"egpu.volcano.sh/avoid-models": "q"}), ("'q'",)),
+}
+
+
+@pytest.mark.parametrize("story", HOSTILE)
+def test_hostile_pods_are_refused(story: str) -> None:
+    obj, words = HOSTILE[story]
+    message = refusal(obj)
+    assert all(word in message for word in words), message
+
+
+def test_a_request_that_lies_about_its_totals_is_refused() -> None:
+    once = complete(asking(vgpu_h20=1, vgpu_memory=1000, vgpu_cores=10))
+    text = once["metadata"]["annotations"]["egpu.volcano.sh/request"]
+    for old, new in (
+        ("1000", "90000"),
+        ('"coresPercent":10', '"coresPercent":90'),
+        ('"cards":1', '"cards":2'),
+    ):
+        once["metadata"]["annotations"]["egpu.volcano.sh/request"] = text.replace(old, new)
+        assert "egpu.volcano.sh/request" in refusal(once)
+
+
+def test_topology_is_accepted_with_a_warning() -> None:
+    decision = review_pod(create(pod(annotations={"egpu.volcano.sh/card-policy": "topology"})), context())
+    assert decision.allowed
+    assert "topology" in decision.warnings[0]
+
+
+def test_volcano_where_it_does_not_schedule_becomes_the_local_scheduler_with_a_warning() -> None:
+    obj = pod(schedulerName="volcano")
+    decision = review_pod(create(obj), context())
+    assert patched(obj, decision)["spec"]["schedulerName"] == "default-scheduler"
+    assert "volcano" in decision.warnings[0]
+    on_volcano = context(scheduler_name="volcano")
+    assert patched(obj, review_pod(create(obj), on_volcano))["spec"]["schedulerName"] == "volcano"
+    assert complete(pod(schedulerName="default-scheduler"), on_volcano)["spec"]["schedulerName"] == "volcano"
+
+
+# --- queues and groups -------------------------------------------------------------------------------
+
+QUEUE_STORIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "unknown": ("nowhere", ("'nowhere' does not exist", "you may use: a, org-1")),
+    "closed": ("closed", ("'closed' is Closed",)),
+    "without leave": ("org-2", ("may not use queue 'org-2'", '"use"', "you may use: a, org-1")),
+    "not a leaf": ("org", ("may not use",)),
+    "the root": ("root", ("'root' takes no work",)),
+    "without the model": ("default", ("may not use queue 'default'",)),
+}
+
+
+@pytest.mark.parametrize("story", QUEUE_STORIES)
+def test_queues_that_do_not_take_it(story: str) -> None:
+    name, words = QUEUE_STORIES[story]
+    message = refusal(pod(annotations={QUEUE: name}))
+    assert all(word in message for word in words), message
+
+
+def test_no_queue_named_lists_those_that_would_do() -> None:
+    obj = pod()
+    del obj["metadata"]["annotations"][QUEUE]
+    assert "no queue is named; you may use: a, org-1" in refusal(obj)
+
+
+def test_the_namespace_names_the_queue_of_pods_that_name_none() -> None:
+    obj = pod()
+    del obj["metadata"]["annotations"][QUEUE]
+    ctx = context()
+    namespace = {"metadata": {"name": NAMESPACE, "annotations": {QUEUE: "a"}}}
+    ctx = replace(ctx, namespaces={NAMESPACE: namespace})
+    assert complete(obj, ctx)["metadata"]["annotations"][QUEUE] == "a"
+
+
+def test_a_pod_of_a_replica_set_goes_by_its_service_account() -> None:
+    obj = pod()
+    message = refusal(obj, subject=REPLICA_SETS)
+    assert "service account team-a/default" in message
+    account = "system:serviceaccount:team-a:default use queues a"
+    assert complete(obj, context(account), REPLICA_SETS)["spec"]["schedulingGates"]
+
+
+def test_a_cap_that_can_never_hold_the_pod_is_named() -> None:
+    message = refusal(pod(container(vgpu_h20=5, vgpu_memory=90000)))
+    assert "450000 volcano.sh/vgpu-h20-memory" in message
+    assert "cap of queue 'a' is 400000" in message
+
+
+def test_a_model_that_the_queue_does_not_name_is_not_allowed_unless_switched() -> None:
+    obj = pod(container(vgpu_v100_32g=1))
+    assert "does not name volcano.sh/vgpu-v100-32g" in refusal(obj)
+    assert complete(obj, context(unnamed_model_unlimited=True))
+
+
+def group(owner: str | None = "job-uid", queue: str = "a", name: str = "g", **annotations: str) -> Json:
+    owners = [{"kind": "Job", "name": "j", "uid": owner, "controller": True}] if owner else []
+    metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": owners, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"queue": queue}}
+
+
+def of_job(obj: Json, uid: str = "job-uid") -> Json:
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": "j",
+        "uid": uid,
+        "controller": True,
+    }
+    obj["metadata"]["ownerReferences"] = [owner]
+    obj["metadata"]["annotations"][GROUP] = "g"
+    return obj
+
+
+def test_pods_of_a_job_were_checked_with_it_and_come_even_when_the_queue_has_closed() -> None:
+    obj = of_job(pod(annotations={QUEUE: "closed"}))
+    done = complete(obj, context(groups=[group(queue="closed")]), JOB_CONTROLLER)
+    assert done["spec"]["schedulingGates"]
+
+
+def test_whoever_pretends_to_be_a_job_is_checked_like_everybody() -> None:
+    obj = of_job(pod(annotations={QUEUE: "org-2"}))
+    assert "may not use queue 'org-2'" in refusal(obj, context(groups=[group(queue="org-2")]))
+
+
+def test_a_pod_group_of_another_owner_is_refused() -> None:
+    message = refusal(pod(annotations={GROUP: "g"}), context(groups=[group()]))
+    assert "PodGroup 'g' belongs to Job 'j', this pod to nobody" in message
+    message = refusal(of_job(pod(), uid="other"), context(groups=[group()]), JOB_CONTROLLER)
+    assert "belongs to Job 'j', this pod to Job 'j'" in message
+
+
+def test_a_pod_group_that_does_not_exist_is_refused() -> None:
+    assert "PodGroup 'g' does not exist" in refusal(pod(annotations={GROUP: "g"}))
+
+
+def test_the_groups_queue_counts_and_another_on_the_pod_is_refused() -> None:
+    message = refusal(pod(annotations={GROUP: "g"}), context(groups=[group(owner=None, queue="org-1")]))
+    assert "'a', but its PodGroup is in queue 'org-1'" in message
+
+
+def test_class_comes_from_the_template_then_the_job_then_the_group() -> None:
+    job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}}
+    ctx = context(groups=[group(**{PRIORITY: "high"})])
+    ctx = replace(ctx, jobs={(NAMESPACE, "j"): job})
+    assert complete(of_job(pod()), ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-low"
+    own = of_job(pod(annotations={PRIORITY: "high"}))
+    assert complete(own, ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-high"
+
+
+def test_high_written_on_a_group_alone_needs_leave() -> None:
+    ctx = context(groups=[group(**{PRIORITY: "high"})])
+    assert 'priority "high"' in refusal(of_job(pod()), ctx, JOB_CONTROLLER)
+
+
+def test_a_review_says_what_it_needs_to_know() -> None:
+    ctx = context()
+    rbac = Ignorant(["alice use queues a"])
+    ctx = replace(ctx, answers=rbac)
+    with pytest.raises(Unanswered) as unanswered:
+        review_pod(create(pod()), ctx)
+    asked = [question for question in unanswered.value.questions if isinstance(question, Access)]
+    assert {(q.subject.user, q.name, q.namespace) for q in asked} == {
+        ("alice", "a", NAMESPACE),
+        ("system:serviceaccount:team-a:default", "a", NAMESPACE),
+    }
+    rbac.told |= set(asked)
+    assert review_pod(create(pod()), ctx).allowed

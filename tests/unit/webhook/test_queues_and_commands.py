@@ -1,0 +1,193 @@
+"""Who may give a queue more, and who may command it."""
+
+import copy
+
+import pytest
+from unit.webhook.world import ALICE, NAMESPACE, OPERATOR, QUEUES, Json, caps, context, create, queue, update
+from vc_egpu.webhook.commands import review_command
+from vc_egpu.webhook.context import Context, Review
+from vc_egpu.webhook.questions import Subject
+from vc_egpu.webhook.queues import review_queue
+
+A = queue(
+    "a",
+    capability={**caps(8, 400_000), "cpu": "64"},
+    deserved=caps(4),
+    guarantee={"resource": caps(2)},
+    priority=5,
+    weight=3,
+)
+
+
+def edited(stored: Json, **spec: object) -> Json:
+    obj = copy.deepcopy(stored)
+    obj["spec"] |= spec
+    return obj
+
+
+def message(obj: Json, stored: Json | None = A, ctx: Context | None = None, subject: Subject = ALICE) -> str:
+    review = update(obj, stored, subject) if stored is not None else create(obj, subject)
+    return review_queue(review, ctx or context()).message
+
+
+LOWERED = {
+    "a cap": {"capability": {**caps(7, 400_000), "cpu": "64"}},
+    "a cap to nothing": {"capability": {**caps(0, 0), "cpu": "64"}},
+    "a cap where there was none": {"capability": {**caps(8, 400_000), "cpu": "64", "memory": "1Ti"}},
+    "a cap on cores where there was none": {
+        "capability": {**caps(8, 400_000), "cpu": "64", "volcano.sh/vgpu-h20-cores": 400}
+    },
+    "the same cap written otherwise": {"capability": {**caps(8, 400_000), "cpu": "64000m"}},
+    "deserved": {"deserved": caps(1)},
+    "guarantee": {"guarantee": {"resource": caps(1)}},
+    "priority": {"priority": 1},
+    "weight": {"weight": 1},
+    "reclaimable": {"reclaimable": False},
+    "the parent spelt out": {"parent": "root"},
+}
+RAISED = {
+    "a cap": (
+        {"capability": {**caps(9, 400_000), "cpu": "64"}},
+        ('capability["volcano.sh/vgpu-h20"]', "8 to 9"),
+    ),
+    "a cap of somebody else's resource": (
+        {"capability": {**caps(8, 400_000), "cpu": "65"}},
+        ('capability["cpu"]', "64 to 65"),
+    ),
+    "a key removed": ({"capability": caps(8, 400_000)}, ('capability["cpu"]', "64 to nothing")),
+    "a model that was not named": (
+        {"capability": {**caps(8, 400_000), "cpu": "64", **caps(1, model="v100-32g")}},
+        ("v100-32g", "nothing to 1"),
+    ),
+    "deserved": ({"deserved": caps(5)}, ('deserved["volcano.sh/vgpu-h20"]', "4 to 5")),
+    "deserved removed": ({"deserved": {}}, ("4 to nothing",)),
+    "guarantee": ({"guarantee": {"resource": caps(3)}}, ("guarantee", "2 to 3")),
+    "weight": ({"weight": 4}, ("spec.weight", "3 to 4")),
+    "priority": ({"priority": 6}, ("spec.priority", "5 to 6")),
+    "the parent": ({"parent": "org"}, ("spec.parent", "'root' to 'org'")),
+}
+
+
+@pytest.mark.parametrize("story", LOWERED)
+def test_lowering_needs_no_more_than_update(story: str) -> None:
+    assert message(edited(A, **LOWERED[story])) == ""
+
+
+@pytest.mark.parametrize("story", RAISED)
+def test_raising_needs_set_cap(story: str) -> None:
+    spec, words = RAISED[story]
+    refused = message(edited(A, **spec))
+    assert all(word in refused for word in (*words, "user 'alice'", '"set-cap"')), refused
+    assert message(edited(A, **spec), subject=OPERATOR) == ""
+
+
+def test_inside_an_operators_parent_children_share_what_it_has() -> None:
+    inside = QUEUES["org-1"]
+    lowered = edited(inside, capability=caps(6))
+    tree = {**QUEUES, "org-1": lowered}
+    assert message(edited(inside, capability=caps(8)), lowered, context(queues=tree)) == ""
+    refused = message(edited(inside, capability=caps(9)), lowered, context(queues=tree))
+    assert "would have 11 together, it has 10" in refused
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"capability": {**caps(8), **caps(1, model="t4")}}, ("t4", "does not name it")),
+        ({"capability": {}}, ("8 to nothing", "caps it at 10")),
+        ({"weight": 2}, ("spec.weight", "above the 1")),
+        ({"priority": 1}, ("spec.priority", "above the 0")),
+        ({"guarantee": {"resource": caps(1)}}, ("guarantee", "does not name it")),
+        ({"parent": "root"}, ("spec.parent", "'org' to 'root'")),
+    ],
+)
+def test_what_does_not_stay_inside_the_parent_is_refused(spec: Json, words: tuple[str, ...]) -> None:
+    refused = message(edited(QUEUES["org-1"], **spec), QUEUES["org-1"])
+    assert all(word in refused for word in words), refused
+
+
+def test_a_parent_that_the_requester_may_update_is_no_fence() -> None:
+    lowered = edited(QUEUES["org-1"], capability=caps(6))
+    ctx = context("alice update queues org")
+    assert "nor is its parent 'org' the operator's" in message(
+        edited(lowered, capability=caps(7)), lowered, ctx
+    )
+
+
+def test_new_queues() -> None:
+    assert message(queue("default"), None) == ""
+    assert "nothing to 4" in message(queue("new", capability=caps(4)), None)
+    child = queue("org-3", parent="org", capability=caps(0))
+    assert message(child, None) == ""
+    tight = {**QUEUES, "org-2": queue("org-2", parent="org", capability=caps(1))}
+    child = queue("org-3", parent="org", capability=caps(1))
+    assert "may not use queue 'org'" in message(child, None, context(queues=tight))
+    assert message(child, None, context("alice use queues org", queues=tight)) == ""
+    child = queue("org-3", parent="org", capability=caps(2))
+    assert "11 together" in message(child, None, context("alice use queues org", queues=tight))
+
+
+def test_where_unnamed_models_are_unlimited_naming_one_lowers() -> None:
+    ctx = context(unnamed_model_unlimited=True)
+    stored = queue("a")
+    assert message(edited(stored, capability=caps(4)), stored, ctx) == ""
+    assert "unlimited" in message(queue("new"), None, ctx)
+    assert message(queue("default"), None, ctx) == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [(-1, ("-1 is below 0",)), ("x", ("'x' is not a quantity",)), ("1e99", ("1e99",)), ("500m", ("whole",))],
+)
+def test_numbers_that_are_none(raw: object, words: tuple[str, ...]) -> None:
+    refused = message(edited(A, capability={"volcano.sh/vgpu-h20": raw}), subject=OPERATOR)
+    assert all(word in refused for word in ("volcano.sh/vgpu-h20", *words)), refused
+
+
+def test_caps_on_what_counts_nothing_are_refused() -> None:
+    refused = message(edited(A, capability={"volcano.sh/vgpu-memory": 4}), subject=OPERATOR)
+    assert "vgpu-<model>-memory" in refused
+
+
+def test_lowering_below_use_warns_and_evicts_nothing() -> None:
+    stored = copy.deepcopy(A)
+    stored["status"]["allocated"] = {"volcano.sh/vgpu-h20": "6"}
+    decision = review_queue(
+        update(edited(stored, capability={**A["spec"]["capability"], **caps(4)}), stored), context()
+    )
+    assert decision.allowed
+    assert "4 is below the 6 in use" in decision.warnings[0]
+    assert "nothing is evicted" in decision.warnings[0]
+
+
+def test_a_change_of_labels_asks_nobody() -> None:
+    obj = copy.deepcopy(A)
+    obj["metadata"]["labels"] = {"x": "y"}
+    assert message(obj) == ""
+
+
+# --- commands ----------------------------------------------------------------------------------------
+
+
+def command(kind: str, name: str, group: str, action: str = "CloseQueue") -> Review:
+    target = {"apiVersion": f"{group}/v1beta1", "kind": kind, "name": name}
+    return create({"action": action, "target": target, "metadata": {"namespace": NAMESPACE}})
+
+
+def test_closing_a_queue_needs_update_on_it() -> None:
+    review = command("Queue", "a", "scheduling.volcano.sh")
+    refused = review_command(review, context()).message
+    assert all(word in refused for word in ("user 'alice'", "CloseQueue", "Queue 'a'", '"update"')), refused
+    assert review_command(review, context("alice update queues a")).allowed
+
+
+def test_suspending_a_job_needs_update_on_it() -> None:
+    review = command("Job", "j", "batch.volcano.sh", "AbortJob")
+    assert "jobs.batch.volcano.sh" in review_command(review, context()).message
+    assert review_command(review, context("alice update jobs j")).allowed
+
+
+def test_other_targets_are_refused() -> None:
+    assert "target.kind" in review_command(command("Pod", "p", "v1"), context()).message
+    assert "target.apiVersion" in review_command(command("Queue", "a", "evil.example"), context()).message
+    assert "target.name" in review_command(command("Queue", "", "scheduling.volcano.sh"), context()).message
