@@ -41,7 +41,9 @@ class AgentOnNode:
         (self.folder / "policy.yaml").write_text(POLICY)
 
     @classmethod
-    def with_h20(cls, cluster: LocalCluster, node: RealNode, cards: int, flags: tuple[str, ...] = ()) -> "AgentOnNode":
+    def with_h20(
+        cls, cluster: LocalCluster, node: RealNode, cards: int, flags: tuple[str, ...] = ()
+    ) -> "AgentOnNode":
         """An agent (not started) that will see ``cards`` H20."""
         folder = node.folder / "agent"
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,10 @@ from vc_egpu.volcano.annotations import Cards, CardShare
 
 BUSYBOX = "vc-egpu.local/busybox:1"
 NAMESPACE = "default"
-REPORT = 'echo "EGPU_CARDS=$EGPU_CARDS"; echo "VISIBLE=$NVIDIA_VISIBLE_DEVICES"; tr -d "\\n" < /etc/egpu/limits.json; echo'
+REPORT = (
+    'echo "EGPU_CARDS=$EGPU_CARDS"; echo "VISIBLE=$NVIDIA_VISIBLE_DEVICES"; '
+    'tr -d "\\n" < /etc/egpu/limits.json; echo'
+)
 SLEEP = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
 Json = dict[str, Any]
 
@@ -93,8 +96,12 @@ class Planner:
 
     def delete(self, pods: Sequence[PlannedPod], grace_period_s: int | None = None) -> None:
         """Delete them all."""
+
+        def one(pod: PlannedPod) -> None:
+            self.api.delete(PODS, pod.name, NAMESPACE, grace_period_s=grace_period_s)
+
         with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda p: self.api.delete(PODS, p.name, NAMESPACE, grace_period_s=grace_period_s), pods))
+            list(pool.map(one, pods))
 
 
 def said(log: str) -> tuple[list[Json], Json]:
@@ -107,7 +114,13 @@ def said(log: str) -> tuple[list[Json], Json]:
 
 
 def random_round(
-    rng: random.Random, uuids: Sequence[str], *, pods: int, containers: int, prefix: str = "pod", most: int = 2
+    rng: random.Random,
+    uuids: Sequence[str],
+    *,
+    pods: int,
+    containers: int,
+    prefix: str = "pod",
+    most: int = 2,
 ) -> list[PlannedPod]:
     """Pods whose shares are all different in size, so that no two containers can be confused."""
     sizes = iter(rng.sample(range(64, 2048), pods * containers * most))

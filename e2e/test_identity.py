@@ -58,7 +58,7 @@ class World:
         wait_until("CDI files collected", lambda: not self.cdi_files(), 30)
 
     def cdi_files(self) -> list[Any]:
-        return [path for path in self.agent.node.cdi_dir.glob("egpu.volcano.sh-*.json")]
+        return list(self.agent.node.cdi_dir.glob("egpu.volcano.sh-*.json"))
 
     def cdi_cards(self) -> dict[tuple[str, str], list[Any]]:
         """(pod UID, container) to the cards in its CDI file."""

@@ -37,7 +37,7 @@ IDLE_S: Final = 10.0
 """The loop looks around so often even if nothing wakes it."""
 LEAVING_S: Final = 0.2
 """While containers of ended pods still run."""
-GATHER_S: Final = 0.05
+GATHER_S: Final = 0.1
 """What happens together is written together."""
 SWEEP_S: Final = 60.0
 STUCK_S: Final = 60.0
@@ -69,10 +69,12 @@ class Agent:
         self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers")
         self._pods = NodePods(api, settings.node_name, self._wake.set)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
-        self._pod_resources = PodResources(settings.pod_resources_socket)
         self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit)
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
+        self._pod_resources = PodResources(
+            settings.pod_resources_socket, observe=self._metrics.observe
+        )
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,
@@ -284,7 +286,6 @@ class Agent:
             uses=self._processes.uses(observation.processes, self._pods.views()),
             slots={plugin.resource: plugin.board.slots for plugin in self._kubelet.plugins()},
             registrations=self._kubelet.registrations,
-            pod_resources_calls=self._pod_resources.calls,
             bypasses=len(self._bypasses),
             policy_problem=self._policy.problem,
             now_s=time.time(),

@@ -16,6 +16,10 @@ from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
 log = logging.getLogger("vc_egpu_node")
 
+SWITCH_INTERVAL_S = 0.0005
+"""A thread that answers the kubelet waits at most so long for one that writes the Node (Python's default is
+ten times that)."""
+
 PREDECESSOR_S = 90.0
 """How long a new agent waits for the old one on the same node to end."""
 
@@ -42,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.info("ending on signal %d; running containers keep what they have", number)
         agent.stop()
 
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     log.info("agent of node %s; metrics on port %d", settings.node_name, agent.web.port)

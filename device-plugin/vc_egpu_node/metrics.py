@@ -56,7 +56,6 @@ class View:
     uses: Iterable[Use] = ()
     slots: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
     registrations: int = 0
-    pod_resources_calls: int = 0
     bypasses: int = 0
     policy_problem: str = ""
     now_s: float = 0.0
@@ -71,7 +70,7 @@ class Metrics(Collector):
         self.registry = CollectorRegistry()
         self._calls = Histogram(
             "egpu_node_call_seconds",
-            "Calls of the kubelet, from call in to answer.",
+            "Calls of the kubelet, from call in to answer, and calls to it.",
             ["call"],
             buckets=CALL_BUCKETS_S,
             registry=self.registry,
@@ -173,9 +172,6 @@ def _containers(view: View) -> Iterator[Metric]:
 def _agent(view: View) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "egpu_node_registrations", "Registrations with the kubelet.", value=view.registrations
-    )
-    yield CounterMetricFamily(
-        "egpu_node_pod_resources_calls", "List calls to the kubelet.", value=view.pod_resources_calls
     )
     yield GaugeMetricFamily(
         "egpu_node_runtime_bypass", "Runtime configurations that hand out cards past us.", value=view.bypasses

@@ -135,7 +135,7 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
         self._observe("PreStartContainer", took_s, "ok")
         who = f"{grant.namespace}/{grant.pod}/{grant.container}"
         cards = ", ".join(share.uuid for share in grant.shares)
-        log.info("%s starts on %s (%.0f ms)", who, cards, took_s * 1000)
+        log.info("%s starts on %s (%.2f ms)", who, cards, took_s * 1000)
         return api.PreStartContainerResponse()
 
     def _refuse(self, context: Any, call: str, began: float, error: NotAdmittedError) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import grpc
 import orjson
+from vc_egpu.kube import TokenBucket
 
 from vc_egpu_node.kubelet_api import podresources_pb2, podresources_pb2_grpc
 
@@ -24,8 +25,9 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-MIN_INTERVAL_S: Final = 0.02
-"""Between two Lists: half of what the kubelet allows is left to others."""
+CALLS_PER_S: Final = 50.0
+CALLS_AT_ONCE: Final = 5
+"""Half of what the kubelet allows is left to its other clients."""
 RETRY_S: Final = 0.05
 
 
@@ -71,17 +73,23 @@ def owner(holders: Iterable[Holder], resource: str, ids: Collection[str]) -> Con
 class PodResources:
     """Calls List, once for all who wait."""
 
-    def __init__(self, socket: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        observe: Callable[[str, float, str], None] = lambda _call, _seconds, _outcome: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._socket = socket
+        self._observe = observe
         self._clock = clock
+        self._limit = TokenBucket(CALLS_PER_S, CALLS_AT_ONCE)
         self._condition = threading.Condition()
         self._started = 0
         self._finished = 0
         self._busy = False
         self._result: list[Holder] | PodResourcesError = []
-        self._last_call_s = float("-inf")
         self._channel: grpc.Channel | None = None
-        self.calls = 0
 
     def holders(self, timeout_s: float = 3.0) -> list[Holder]:
         """All holders as of a List that began after this call; raises :class:`PodResourcesError`."""
@@ -119,17 +127,15 @@ class PodResources:
 
     def _call(self, deadline: float) -> list[Holder] | PodResourcesError:
         """One List; tried again where the kubelet limits the rate or is restarting, as far as time goes."""
-        pause = self._last_call_s + MIN_INTERVAL_S - self._clock()
-        if pause > 0:
-            time.sleep(pause)
+        self._limit.take()
         with self._condition:
             self._started += 1  # who asks from here on waits for the next one
         while True:
-            self._last_call_s = self._clock()
-            self.calls += 1
+            began = self._clock()
             try:
-                left = max(0.1, deadline - self._clock())
+                left = max(0.1, deadline - began)
                 answer = self._stub().List(podresources_pb2.ListPodResourcesRequest(), timeout=left)
+                self._observe("PodResourcesList", self._clock() - began, "ok")
                 return _holders(answer)
             except grpc.RpcError as error:
                 if self._clock() + RETRY_S >= deadline:
