@@ -1,54 +1,80 @@
 """One gang's turn: may the tenant have it, does it fit, whom would it cost, and what is held for it."""
 
+from itertools import islice
+from typing import Final
+
 from vc_egpu.core import caps, preempt, ready, say, victims
 from vc_egpu.core.caps import Limit
 from vc_egpu.core.cluster import MemberPlacement, ShareClass
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.place import place, place_some
 from vc_egpu.core.plan import Admission
-from vc_egpu.core.preempt import Room
+from vc_egpu.core.preempt import Patience, Room
+from vc_egpu.core.reasons import Verdict
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Seated, Trial
+
+_MAX_CORES: Final = 24
+"""How many ways to choose a gang's core are tried, where it has more members than it needs."""
+_MAX_PREEMPTING: Final = 4
 
 
 def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
     """Steps 2 to 5 for one gang: what its minimum lacks all at once, then the surplus one by one."""
-    core = ready.core(view)
-    if not core:
+    known = record.refused(view)
+    cores = list(islice(ready.cores(view), _MAX_CORES))
+    if not cores[0]:
         return _admit_surplus(trial, record, view, ())
-    limit = _cap(trial, view, core)  # 2. may the tenant have it
-    if limit is not None:
-        easier = ready.core(view, easiest_first=True)
-        if _cap(trial, view, easier) is not None:
-            record.waits(view, say.over_cap(limit, core))
-            return ()
-        core = easier
-    verdict = say.no_model(trial, core) or record.refused(view)
-    if verdict is not None:
-        record.waits(view, verdict)
+    allowed, verdict = _allowed(trial, view, cores)  # 2. may the tenant have it
+    if not allowed or known is not None:
+        record.waits(view, verdict or known or say.no_room(trial, view, cores[0]))
         return ()
-    seated = _place_core(trial, view, core)  # 3. does all of it fit at once
-    if seated is not None:
-        trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
-        return _admit_surplus(trial, record, view, seated)
-    room = (
-        preempt.make_room(trial, view, core) if _may_preempt(trial, view) else None
-    )  # 4. whom would it cost
+    for core in allowed:
+        seated = place(trial, view, core)  # 3. does all of it fit at once
+        if seated is not None:
+            trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
+            return _admit_surplus(trial, record, view, seated)
+    room = _make_room(trial, view, allowed)  # 4. whom would it cost
     if isinstance(room, Room):
-        return _hold(trial, record, view, room)  # 5. keep what is freed
+        return _hold(trial, record, view, room)  # 5. keep what is freed for it
+    core = allowed[0]
     verdict = say.leaving(view, core, room.pods) if room is not None else say.no_room(trial, view, core)
     record.refuse_alike(view, verdict)
     record.waits(view, verdict)
     return ()
 
 
-def _place_core(trial: Trial, view: GangView, core: tuple[Member, ...]) -> tuple[Seated, ...] | None:
-    seated = place(trial, view, core)
-    if seated is None and len(core) < len(view.waiting):
-        easier = ready.core(view, easiest_first=True)
-        if _cap(trial, view, easier) is None:
-            seated = place(trial, view, easier)
-    return seated
+def _allowed(
+    trial: Trial, view: GangView, cores: list[tuple[Member, ...]]
+) -> tuple[list[tuple[Member, ...]], Verdict | None]:
+    """The cores that caps and models allow; if there are none, why the first is not."""
+    allowed = []
+    first: Verdict | None = None
+    for core in cores:
+        limit = _cap(trial, view, core)
+        verdict = say.over_cap(limit, core) if limit is not None else say.no_model(trial, core)
+        if verdict is None:
+            allowed.append(core)
+        else:
+            first = first or verdict
+    return allowed, None if allowed else first
+
+
+def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) -> Room | Patience | None:
+    if not _may_preempt(trial, view):
+        return None
+    best: Room | None = None
+    for core in cores[:_MAX_PREEMPTING]:
+        room = preempt.make_room(trial, view, core)
+        if isinstance(room, Patience):
+            return room
+        if room is not None:
+            trial.unseat(room.seated)  # each core is tried on the same ledger
+            if best is None or room.price < best.price:
+                best = room
+    if best is not None:
+        trial.reseat(best.seated)
+    return best
 
 
 def _admit_surplus(

@@ -192,7 +192,7 @@ def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints | 
 
 
 def port_conflict(ledger: Ledger, row: int, ports: tuple[HostPort, ...]) -> bool:
-    """Whether any of these host ports is taken on the node; the wildcard address conflicts with every other."""
+    """Whether any of these host ports is taken on the node; the wildcard address conflicts with all."""
     for address, protocol, port in ports:
         for taken_address, taken_protocol, taken_port in ledger.ports.get(row, ()):
             if (taken_protocol, taken_port) != (protocol, port):

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from vc_egpu.core import caps, place, say, victims
-from vc_egpu.core.capacity import Need, port_conflict
+from vc_egpu.core import caps, place, recheck, say, victims
 from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, plan_key
-from vc_egpu.core.gangs import GangView, PlannedMember
+from vc_egpu.core.gangs import GangView
 from vc_egpu.core.ledger import Booking
 from vc_egpu.core.plan import Readiness, Withdrawal
 from vc_egpu.core.reasons import Reason, Verdict
@@ -147,9 +146,10 @@ def _no_room(trial: Trial, view: GangView) -> str:
     seated: list[Booking] = []
     try:
         for entry in view.planned:
-            why, booking = _take_place(trial, view, entry)
+            why = recheck.why_not(trial, view, entry)
             if why:
                 return why
+            booking = recheck.booking_of(trial, view, entry)
             if booking is not None:
                 trial.ledger.add(booking)
                 seated.append(booking)
@@ -157,64 +157,6 @@ def _no_room(trial: Trial, view: GangView) -> str:
         for booking in seated:
             trial.ledger.remove(booking)
     return ""
-
-
-def _take_place(trial: Trial, view: GangView, entry: PlannedMember) -> tuple[str, Booking | None]:
-    name = entry.placement.node
-    if name is None:
-        return "", None
-    node = trial.index.nodes.get(name)
-    row = trial.ledger.rows.get(name)
-    if node is None or row is None:
-        return f"node {name} is gone", None
-    if node.problem or node.lost or not node.ready:
-        return f"node {name} takes nothing now", None
-    if name in view.gang.blocked_nodes:
-        return f"node {name} refused a member", None
-    shares = [share for _, share in entry.placement.shares]
-    cards = {card.uuid: card for card in node.cards}
-    for share in shares:
-        if share.card not in cards or not cards[share.card].usable:
-            return f"card {share.card} of node {name} takes nothing now", None
-    member = entry.member
-    shape = member.shape if member is not None else None
-    booking = trial.ledger.booking(name, shape, shares, view.gang.share_class)
-    if booking is None:
-        return f"node {name} is gone", None
-    if not _cards_take(trial, booking):
-        return f"the cards of node {name} have no room for it any more", None
-    if member is not None:
-        need = trial.need(member, view.gang.share_class)
-        if not trial.mask(view.gang, need.shape)[row] or not _node_takes(trial, need, row):
-            return f"node {name} has no room for it any more", None
-    return "", booking
-
-
-def _cards_take(trial: Trial, booking: Booking) -> bool:
-    ledger, row = trial.ledger, booking.row
-    ledger.add(booking)
-    try:
-        cols = sorted({seat.col for seat in booking.seats})
-        memory = ledger.memory_used[row, cols] <= ledger.memory_cap[row, cols]
-        high = ledger.high_cores[row, cols] <= ledger.core_cap[row]
-        low = ledger.low_cores[row, cols] <= ledger.core_cap[row]
-        sharers = ledger.sharers[row, cols]
-        crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (sharers == 1))
-        # A sum that is too high only by cores this member does not take is not its concern.
-        takes_high = any(seat.high for seat in booking.seats)
-        takes_low = any(seat.low for seat in booking.seats)
-        fine = memory & crowd & (high | (not takes_high)) & (low | (not takes_low))
-        return bool(fine.all())
-    finally:
-        ledger.remove(booking)
-
-
-def _node_takes(trial: Trial, need: Need, row: int) -> bool:
-    ledger = trial.ledger
-    free = (ledger.cap[row] - ledger.used[row]).tolist()
-    if any(request and amount < request for amount, request in zip(free, need.requests, strict=True)):
-        return False
-    return not (need.ports and port_conflict(ledger, row, need.ports))
 
 
 # --- cards of failed members ---------------------------------------------------------------------

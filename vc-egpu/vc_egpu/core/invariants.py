@@ -221,7 +221,7 @@ def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterabl
         )
         fresh_start = fresh_start or not ran_before
     if fresh_start and len(counted) < gang.min_member:
-        text = f"{len(started)} gates have fallen with {len(counted)} of {gang.min_member} members placed or planned"
+        text = f"{len(started)} gates fell with {len(counted)} of {gang.min_member} members placed or planned"
         yield Violation(Rule.GATE, f"gang {gang.key}", text)
 
 

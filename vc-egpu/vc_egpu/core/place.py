@@ -157,7 +157,7 @@ def _split(trial: Trial, view: GangView, group: Group, fitting: Ints, wanted: in
     fullness = _fullness(trial, need, rows)
     ranks = trial.index.ranks()[rows]
     if node_policy(view, need) == SPREAD:
-        return _spread(trial.rows_of(view), rows, room, calm, fullness, ranks, wanted)
+        return _spread(trial.rows_of(view), np.stack([rows, room, calm, fullness, ranks], axis=1), wanted)
     order = np.lexsort((ranks, -fullness))
     counts: dict[int, int] = {}
     for limit in (calm, room):
@@ -172,23 +172,21 @@ def _split(trial: Trial, view: GangView, group: Group, fitting: Ints, wanted: in
     return list(counts.items())
 
 
-def _spread(
-    taken: dict[int, int], rows: Ints, room: Ints, calm: Ints, fullness: Ints, ranks: Ints, wanted: int
-) -> list[tuple[int, int]]:
-    counts = dict.fromkeys(rows.tolist(), 0)
-    columns = zip(rows.tolist(), room.tolist(), calm.tolist(), fullness.tolist(), ranks.tolist(), strict=True)
+def _spread(taken: dict[int, int], columns: Ints, wanted: int) -> list[tuple[int, int]]:
+    """One member at a time to the node with the fewest; ``columns``: row, room, calm room, fullness, rank."""
+    counts: dict[int, int] = {}
     heap = [
         (still < 1, taken.get(row, 0), full, rank, row, limit, still)
-        for row, limit, still, full, rank in columns
+        for row, limit, still, full, rank in columns.tolist()
     ]
     heapq.heapify(heap)
     while wanted and heap:
         _, there, full, rank, row, limit, still = heapq.heappop(heap)
-        counts[row] += 1
+        counts[row] = counts.get(row, 0) + 1
         wanted -= 1
         if counts[row] < limit:
             heapq.heappush(heap, (still <= counts[row], there + 1, full, rank, row, limit, still))
-    return [(row, count) for row, count in counts.items() if count]
+    return list(counts.items())
 
 
 def _fullness(trial: Trial, need: Need, rows: Ints) -> Ints:

@@ -34,10 +34,11 @@ _WEIGHED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The gang's place, and who has to go for it. Without evictions: who leaves anyway is enough."""
+    """The gang's place, booked on the trial's ledger, and who has to go for it."""
 
     seated: tuple[Seated, ...]
     evictions: tuple[Eviction, ...]
+    price: Price
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Patience:
 
 
 def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
-    """Find the cheapest victims without which all members fit, and book the members; None if there are none."""
+    """Find the cheapest victims without which all members fit, and book the members; None without any."""
     contest = _Contest(trial, view, members)
     leaving = soon_gone(trial)
     if leaving and contest.fits_without(leaving):
@@ -59,7 +60,9 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
     lifted = trial.lift(pod.uid for pod in best)
     seated = place(trial, view, members)
     trial.put_back(lifted)
-    return Room(seated, grouped(trial, [pod.uid for pod in best])) if seated is not None else None
+    if seated is None:
+        return None
+    return Room(seated, grouped(trial, [pod.uid for pod in best]), price(trial, best))
 
 
 def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
@@ -225,7 +228,7 @@ class _Reduction:
                 self._return(atom)
 
     def _give_back(self, atoms: list[_Atom]) -> None:
-        """Give back as many as possible, those that come first in preference; halves, so that few tests do."""
+        """Give back as many as possible, first ones first; by halves, so that few tests do."""
         if not atoms:
             return
         for atom in atoms:

@@ -1,10 +1,10 @@
 """Whether a gang can be decided at all: complete, not held back by others, its queue open.
 
-Also which members a decision is about: those that the minimum still needs (``core``), all at once, and
+Also which members a decision is about: those that the minimum still needs (:func:`cores`), all at once, and
 the surplus above it, one by one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vc_egpu.core import say
 from vc_egpu.core.cluster import Gang
@@ -23,28 +23,43 @@ def waits(view: GangView) -> bool:
 
 def check(trial: Trial, view: GangView) -> Verdict | None:
     """Why the gang is not decided now, whatever room there is; None if it is."""
-    gang = view.gang
-    queue = trial.queues.get(gang.queue)
+    return _queue(trial, view) or _size_limit(trial, view) or _complete(view) or _back_off(trial, view)
+
+
+def _queue(trial: Trial, view: GangView) -> Verdict | None:
+    name = view.gang.queue
+    queue = trial.queues.get(name)
     if queue is None:
-        return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {gang.queue}", {"queue": str(gang.queue)})
-    size = view.present + len(view.waiting)
-    if max(size, gang.min_member) > trial.policy.max_gang_members:
-        most = trial.policy.max_gang_members
-        text = f"has {max(size, gang.min_member)} members; a gang may have {most} at most"
-        return Verdict(Reason.EXCEEDS_CAP, text, {"members": size, "limit": most})
+        return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {name}", {"queue": str(name)})
     # A closed queue lets running gangs heal, and nothing new begin.
-    if not queue.open and not (view.runs and view.missing):
-        return Verdict(Reason.QUEUE_CLOSED, f"the queue {gang.queue} is closed", {"queue": str(gang.queue)})
+    if queue.open or (view.runs and view.missing):
+        return None
+    return Verdict(Reason.QUEUE_CLOSED, f"the queue {name} is closed", {"queue": str(name)})
+
+
+def _size_limit(trial: Trial, view: GangView) -> Verdict | None:
+    size = max(view.present + len(view.waiting), view.gang.min_member)
+    most = trial.policy.max_gang_members
+    if size <= most:
+        return None
+    text = f"has {size} members; a gang may have {most} at most"
+    return Verdict(Reason.EXCEEDS_CAP, text, {"members": size, "limit": most})
+
+
+def _complete(view: GangView) -> Verdict | None:
     short = _short(view)
-    if short is not None:
-        return say.foreign_gate(view) if view.foreign_gated else short
-    if not view.waiting:
+    if view.foreign_gated and (short is not None or not view.waiting):
         return say.foreign_gate(view)
-    if gang.not_before > trial.now:
-        seconds = int(gang.not_before - trial.now) + 1
-        text = f"was rolled back and is tried again in {seconds} s"
-        return Verdict(Reason.WAITING_FOR_CARDS, text, {"seconds": seconds})
-    return None
+    return short
+
+
+def _back_off(trial: Trial, view: GangView) -> Verdict | None:
+    left = view.gang.not_before - trial.now
+    if left <= 0:
+        return None
+    seconds = int(left) + 1
+    text = f"was rolled back and is tried again in {seconds} s"
+    return Verdict(Reason.WAITING_FOR_CARDS, text, {"seconds": seconds})
 
 
 def _short(view: GangView) -> Verdict | None:
@@ -74,31 +89,62 @@ def _present_tasks(view: GangView) -> Iterable[str]:
         yield entry.key.rpartition("/")[0]
 
 
-def core(view: GangView, *, easiest_first: bool = False) -> tuple[Member, ...]:
-    """The members that have to find a place all at once; empty where all further ones are surplus.
+def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
+    """Sets of members that have to find a place all at once; the empty one where all further are surplus.
 
-    First what each task's minimum lacks, then others, in the order of tasks and indexes, or the smallest
-    asks first.
+    The first set goes by the order of tasks and indexes. Where the gang has more members than it needs,
+    and of several kinds, other sets follow, those with the smallest asks first: any of them makes the gang
+    whole. Sets that differ only in which of equal members they hold are given once.
     """
-    wanted = dict(task_minimums(view.gang))
+    kinds: dict[tuple[str, int], list[Member]] = {}
+    for member in view.waiting:
+        kinds.setdefault((member.task, member.shape_id), []).append(member)
+    lacking = dict(task_minimums(view.gang))
     for task in _present_tasks(view):
-        if task in wanted:
-            wanted[task] -= 1
-    candidates = list(view.waiting)
-    if easiest_first:
-        candidates.sort(key=_size)
+        if task in lacking:
+            lacking[task] -= 1
+    lacking = {task: count for task, count in lacking.items() if count > 0}
+    size = max(view.missing, sum(lacking.values()))
+    first = _first(view.waiting, lacking, size)
+    yield first
+    if size == len(view.waiting) or len(kinds) == 1 or not size:
+        return
+    given = {tuple(sorted(member.key for member in first))}
+    by_size = sorted(kinds.values(), key=lambda members: _extent(members[0]))
+    for chosen in _choices(by_size, size):
+        counts = task_counts(member.task for member in chosen)
+        mark = tuple(sorted(member.key for member in chosen))
+        if mark not in given and all(counts.get(task, 0) >= least for task, least in lacking.items()):
+            given.add(mark)
+            yield chosen
+
+
+def _first(waiting: tuple[Member, ...], lacking: dict[str, int], size: int) -> tuple[Member, ...]:
+    """First what each task's minimum lacks, then others, in order."""
+    wanted = dict(lacking)
     chosen: list[Member] = []
     rest: list[Member] = []
-    for member in candidates:
+    for member in waiting:
         if wanted.get(member.task, 0) > 0:
             wanted[member.task] -= 1
             chosen.append(member)
         else:
             rest.append(member)
-    return (*chosen, *rest[: max(0, view.missing - len(chosen))])
+    return (*chosen, *rest[: max(0, size - len(chosen))])
 
 
-def _size(member: Member) -> tuple[int, ...]:
+def _choices(kinds: list[list[Member]], size: int) -> Iterator[tuple[Member, ...]]:
+    """Every way to take ``size`` members of these kinds, as many as possible of the first kinds first."""
+    if not kinds:
+        if not size:
+            yield ()
+        return
+    for count in range(min(size, len(kinds[0])), -1, -1):
+        for rest in _choices(kinds[1:], size - count):
+            yield (*kinds[0][:count], *rest)
+
+
+def _extent(member: Member) -> tuple[int, ...]:
     shape = member.shape
     return (
         sum(ask.cards for ask in shape.asks),

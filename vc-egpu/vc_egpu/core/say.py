@@ -20,6 +20,7 @@ from vc_egpu.core.resources import (
     MEMORY,
     MEMORY_TOTAL_SUFFIX,
     NATIVE_PREFIX,
+    is_model_key,
     model_of,
 )
 from vc_egpu.core.trial import Trial
@@ -40,11 +41,12 @@ def ask(members: Sequence[Member]) -> str:
             kinds[key] = kinds.get(key, 0) + entry.cards
     if not kinds:
         return f"{_plural(len(members), 'member')} without cards"
-    parts = [_ask_part(*key, count) for key, count in kinds.items()]
+    parts = [_ask_part(key, count) for key, count in kinds.items()]
     return " and ".join(parts)
 
 
-def _ask_part(model: str, memory_mib: int, cores: int, native: bool, whole: bool, count: int) -> str:  # noqa: FBT001  private
+def _ask_part(kind: tuple[str, int, int, bool, bool], count: int) -> str:
+    model, memory_mib, cores, native, whole = kind
     if native:
         return f"{_plural(count, 'native card')} of {model}"
     if whole:
@@ -69,10 +71,12 @@ def over_cap(limit: Limit, members: Sequence[Member]) -> Verdict:
     if not limit.named:
         text = f"{asks}; the queue {limit.queue} does not name {what}, which allows none of it"
         return Verdict(Reason.EXCEEDS_CAP, text, numbers)
+    if not is_model_key(limit.resource):
+        asks += f", in all {limit.asked}{unit} of {what}"
     if limit.never:
-        text = f"{asks}, {limit.asked}{unit} of {what}; the queue {limit.queue} is capped at {limit.cap}{unit} in all"
+        text = f"{asks}; the queue {limit.queue} may use {limit.cap}{unit} of {what} at most"
         return Verdict(Reason.EXCEEDS_CAP, text, numbers)
-    text = f"{asks}, {limit.asked}{unit} of {what}; the queue {limit.queue} has {limit.left} of {limit.cap}{unit} left"
+    text = f"{asks}; the queue {limit.queue} has {limit.left} of {limit.cap}{unit} left"
     return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers)
 
 
@@ -195,8 +199,8 @@ def foreign_gate(view: GangView) -> Verdict:
     """Somebody else's gate keeps members back."""
     gates = sorted({gate for pod in view.foreign_gated for gate in pod.other_gates})
     count = len(view.foreign_gated)
-    verb = "has" if count == 1 else "have"
-    text = f"{_plural(count, 'member')} still {verb} the scheduling gate {', '.join(gates)}, which is not ours to lift"
+    verb = "still has" if count == 1 else "still have"
+    text = f"{_plural(count, 'member')} {verb} the scheduling gate {', '.join(gates)} of somebody else"
     return Verdict(Reason.WAITING_FOR_GATE, text, {"members": count, "gate": gates[0]})
 
 
@@ -205,7 +209,8 @@ def evicting(evictions: Sequence[Eviction], cards: int) -> Verdict:
     gangs = sorted(entry.gang for entry in evictions)
     pods = sum(len(entry.pods) for entry in evictions)
     verb = "is" if pods == 1 else "are"
-    text = f"waits until {_plural(pods, 'pod')} of {names(gangs)} {verb} gone, which held {_plural(cards, 'card')} it needs"
+    text = f"waits until {_plural(pods, 'pod')} of {names(gangs)} {verb} gone"
+    text += f"; they hold {_plural(cards, 'card')}" if pods > 1 else f"; it holds {_plural(cards, 'card')}"
     return Verdict(Reason.WAITING_FOR_EVICTION, text, {"pods": pods, "gangs": len(gangs), "cards": cards})
 
 

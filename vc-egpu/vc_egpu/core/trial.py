@@ -140,6 +140,11 @@ class Trial:
         for entry in seated:
             self.ledger.remove(entry.booking)
 
+    def reseat(self, seated: Iterable[Seated]) -> None:
+        """Undo :meth:`unseat`."""
+        for entry in seated:
+            self.ledger.add(entry.booking)
+
     def lift(self, uids: Iterable[PodUid]) -> list[Booking]:
         """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
         bookings = [self.index.bookings[uid] for uid in uids if uid in self.index.bookings]

@@ -1,0 +1,158 @@
+"""The core against brute force, on seeded small clusters.
+
+Asserted over all cases: of gangs whose members are alike none is refused that the oracle places without
+preemption; of mixed gangs fewer than 1 in 100; caps are never broken; nobody is evicted where nobody has
+to be; the cost of victims is the oracle's least in 95 percent of cases and never above twice it.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import pytest
+from property import brute, generate
+from vc_egpu.core import invariants
+from vc_egpu.core.cluster import Gang, PlanInForce, PodPhase, ShareClass, Snapshot, plan_key
+from vc_egpu.core.decide import decide
+from vc_egpu.core.plan import Admission, Plan
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.reasons import Reason
+
+NOW = 2000.0
+
+
+@dataclass
+class Tally:
+    """What was seen, over all cases."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """Gangs that fit and were refused all the same."""
+
+
+def judge(case: generate.Case, seed: int, tally: Tally) -> None:
+    """Let the gangs of one case ask one after the other, and compare each answer with brute force."""
+    snapshot = case.snapshot
+    for key in case.asking:
+        gang = snapshot.gangs[key]
+        waiting = [pod for pod in snapshot.pods.values() if pod.gang == key and pod.phase is PodPhase.GATED]
+        plan = decide(snapshot, Policy(), NOW, only=[key])
+        admission = next((entry for entry in plan.admissions if entry.gang == key), None)
+        kind = "alike" if case.alike[key] else "mixed"
+        tally.counts[f"{kind} asked"] += 1
+        free = brute.placeable(snapshot, gang, waiting)
+        where = f"seed {seed}, {key} ({kind})"
+        if free:
+            _when_free(admission, plan, kind, where, tally)
+        else:
+            _when_full(snapshot, gang, admission, where, tally)
+        if admission is not None:
+            snapshot = carry_out(snapshot, admission)
+            for violation in invariants.check(snapshot, before=case.snapshot):
+                tally.faults.append(f"{where}: {violation}")
+            if admission.evictions:
+                break  # the oracle knows no plans that wait
+        elif plan.verdicts[key].reason is Reason.ADMITTED:
+            tally.faults.append(f"{where}: admitted without an admission")
+
+
+def _when_free(admission: Admission | None, plan: Plan, kind: str, where: str, tally: Tally) -> None:
+    tally.counts[f"{kind} placeable"] += 1
+    if admission is None:
+        tally.counts[f"{kind} refused"] += 1
+        tally.refused.append(f"{where}: {_message(plan)}")
+        if kind == "alike":
+            tally.faults.append(f"{where}: refused, but it fits: {_message(plan)}")
+    elif admission.evictions:
+        tally.faults.append(f"{where}: evicts {admission.evictions}, but it fits without")
+
+
+def _message(plan: Plan) -> str:
+    return "; ".join(verdict.message for verdict in plan.verdicts.values())
+
+
+def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, where: str, tally: Tally) -> None:
+    waiting = [pod for pod in snapshot.pods.values() if pod.gang == gang.key]
+    if gang.share_class is not ShareClass.HIGH:
+        if admission is not None:
+            tally.faults.append(f"{where}: admitted, but it does not fit")
+        return
+    least = brute.cheapest_victims(snapshot, gang, waiting)
+    if least is None:
+        if admission is not None:
+            tally.faults.append(f"{where}: makes room where there is none to make")
+        return
+    tally.counts["preemptions possible"] += 1
+    if admission is None:
+        tally.counts["preemptions missed"] += 1
+        return
+    victims = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
+    cost = brute.cards_of(victims)
+    tally.counts["preemptions"] += 1
+    tally.counts["preemptions at least cost"] += cost == least
+    if cost > 2 * least:
+        tally.faults.append(f"{where}: victims cost {cost}, {least} would do")
+    _victims_are_fair(snapshot, gang, admission, where, tally)
+
+
+def _victims_are_fair(
+    snapshot: Snapshot, preemptor: Gang, admission: Admission, where: str, tally: Tally
+) -> None:
+    everyone = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
+    for eviction in admission.evictions:
+        gang = snapshot.gangs[eviction.gang]
+        pods = [pod for pod in snapshot.pods.values() if pod.gang == gang.key]
+        placed = [pod for pod in pods if pod.phase is PodPhase.PLACED]
+        going = tuple(pod for pod in placed if pod.uid in eviction.pods)
+        if gang.share_class is not ShareClass.LOW or any(pod.protected for pod in placed):
+            tally.faults.append(f"{where}: {gang.key} may not be a victim")
+        if going not in brute.victim_options(gang, placed):
+            tally.faults.append(f"{where}: {gang.key} is left with part of its minimum")
+    if not brute.guarantees_hold(snapshot, preemptor, everyone):
+        tally.faults.append(f"{where}: a queue falls below its guarantee")
+    for index in range(len(admission.evictions)):
+        rest = [uid for i, e in enumerate(admission.evictions) if i != index for uid in e.pods]
+        waiting = [p for p in snapshot.pods.values() if p.gang == preemptor.key]
+        chosen = [pod.shape for pod in waiting if plan_key(pod) in admission.members]
+        if brute.fits(brute.world(snapshot, rest), chosen, preemptor.share_class):
+            tally.faults.append(f"{where}: {admission.evictions[index].gang} need not have gone")
+
+
+def carry_out(snapshot: Snapshot, admission: Admission) -> Snapshot:
+    """The snapshot after the executor: placed at once, or planned and its victims leaving."""
+    victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
+    plan = PlanInForce("1-1", dict(admission.members), victims, NOW)
+    pods = dict(snapshot.pods)
+    for uid in victims:
+        pods[uid] = replace(pods[uid], phase=PodPhase.TERMINATING)
+    if not victims:
+        nodes = brute.world(snapshot)
+        for uid, pod in snapshot.pods.items():
+            member = admission.members.get(plan_key(pod)) if pod.gang == admission.gang else None
+            if member is not None:
+                node = member.node or next(n.node.name for n in nodes if brute.node_takes(n, pod.shape))
+                pods[uid] = replace(
+                    pod, phase=PodPhase.PLACED, node=node, shares=member.shares, plan_id="1-1", started=NOW
+                )
+    gang = replace(snapshot.gangs[admission.gang], plan=plan if victims else None)
+    return replace(snapshot, pods=pods, gangs={**snapshot.gangs, gang.key: gang})
+
+
+@pytest.mark.timeout(1800)
+def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    for seed in range(oracle_cases):
+        judge(generate.case(seed), seed, tally)
+    counts = tally.counts
+    with capsys.disabled():
+        print(f"\noracle, {oracle_cases} clusters: {dict(sorted(counts.items()))}")
+    assert not tally.faults, "\n".join(tally.faults[:20])
+    assert counts["alike refused"] == 0
+    refused = "\n".join(tally.refused[:20])
+    assert counts["mixed refused"] * 100 < counts["mixed placeable"], refused
+    assert counts["preemptions at least cost"] * 100 >= 95 * counts["preemptions"]
+    assert counts["preemptions missed"] * 100 <= counts["preemptions possible"]
+    # A generator that never gets to the interesting cases would prove nothing.
+    assert counts["alike placeable"] * 7 >= oracle_cases
+    assert counts["mixed placeable"] * 9 >= oracle_cases
+    assert counts["preemptions"] * 10 >= oracle_cases

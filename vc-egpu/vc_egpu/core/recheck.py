@@ -1,0 +1,75 @@
+"""Whether a planned member still finds its place as planned, before anything irreversible is done for it."""
+
+from vc_egpu.core.capacity import port_conflict
+from vc_egpu.core.gangs import GangView, PlannedMember
+from vc_egpu.core.ledger import Booking
+from vc_egpu.core.trial import Trial
+
+
+def why_not(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+    """Why the member cannot have its place any more; empty if it can, or if it has no node of its own.
+
+    The member's own booking, and those of the victims it waits for, must be off the trial's ledger.
+    """
+    if entry.placement.node is None:
+        return ""
+    return _node(trial, view, entry) or _cards(trial, view, entry) or _rest(trial, view, entry)
+
+
+def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | None:
+    """What the member takes on its node; None where it has none."""
+    if entry.placement.node is None:
+        return None
+    shape = entry.member.shape if entry.member is not None else None
+    shares = [share for _, share in entry.placement.shares]
+    return trial.ledger.booking(entry.placement.node, shape, shares, view.gang.share_class)
+
+
+def _node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+    name = entry.placement.node
+    node = trial.index.nodes.get(name) if name is not None else None
+    if node is None:
+        return f"node {name} is gone"
+    if node.problem or node.lost or not node.ready:
+        return f"node {name} takes nothing now"
+    if name in view.gang.blocked_nodes:
+        return f"node {name} refused a member"
+    usable = {card.uuid for card in node.cards if card.usable}
+    ill = [share.card for _, share in entry.placement.shares if share.card not in usable]
+    return f"card {ill[0]} of node {name} takes nothing now" if ill else ""
+
+
+def _cards(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+    booking = booking_of(trial, view, entry)
+    if booking is None or _cards_take(trial, booking):
+        return ""
+    return f"the cards of node {entry.placement.node} have no room for it any more"
+
+
+def _cards_take(trial: Trial, booking: Booking) -> bool:
+    ledger, row = trial.ledger, booking.row
+    cols = sorted({seat.col for seat in booking.seats})
+    ledger.add(booking)
+    memory = ledger.memory_used[row, cols] <= ledger.memory_cap[row, cols]
+    high = ledger.high_cores[row, cols] <= ledger.core_cap[row]
+    low = ledger.low_cores[row, cols] <= ledger.core_cap[row]
+    sharers = ledger.sharers[row, cols]
+    crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (sharers == 1))
+    ledger.remove(booking)
+    # A sum that is too high only by cores this member does not take is not its concern.
+    takes_high = any(seat.high for seat in booking.seats)
+    takes_low = any(seat.low for seat in booking.seats)
+    return bool((memory & crowd & (high | (not takes_high)) & (low | (not takes_low))).all())
+
+
+def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+    row = trial.ledger.rows.get(entry.placement.node) if entry.placement.node is not None else None
+    if entry.member is None or row is None:
+        return ""
+    need = trial.need(entry.member, view.gang.share_class)
+    ledger = trial.ledger
+    free = (ledger.cap[row] - ledger.used[row]).tolist()
+    full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))
+    if full or not trial.mask(view.gang, need.shape)[row] or port_conflict(ledger, row, need.ports):
+        return f"node {entry.placement.node} has no room for it any more"
+    return ""
