@@ -18,7 +18,15 @@ import orjson
 
 from vc_egpu.kube.backoff import Backoff
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Gone, KubeError, NotFound, Temporary, Unavailable, error_of
+from vc_egpu.kube.errors import (
+    Gone,
+    KubeError,
+    NotFound,
+    RequestTimeout,
+    Temporary,
+    Unavailable,
+    error_of,
+)
 from vc_egpu.kube.resources import Resource
 from vc_egpu.kube.transport import Json, Stream
 
@@ -217,6 +225,10 @@ class Reflector:
                 self._receive(line)
                 if self._stopping.is_set():
                     return
+        except RequestTimeout:
+            # Nothing happened for long, or the connection is dead without a word: going on from the same
+            # version costs one request and settles which.
+            logger.debug("watch %s: silent for %.0f s, asking again", self._path, self._idle_timeout_s)
         finally:
             with self._lock:
                 self._stream = None
