@@ -72,9 +72,7 @@ class Agent:
         self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit)
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
-        self._pod_resources = PodResources(
-            settings.pod_resources_socket, observe=self._metrics.observe
-        )
+        self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,

@@ -120,9 +120,7 @@ def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str,
         "class": grant.share_class,
         "corePolicy": grant.core_policy,
         "native": grant.native,
-        "cards": [
-            {**share.model_dump(by_alias=True), **cards.get(share.uuid, {})} for share in grant.shares
-        ],
+        "cards": [{**share.model_dump(by_alias=True), **cards.get(share.uuid, {})} for share in grant.shares],
     }
 
 

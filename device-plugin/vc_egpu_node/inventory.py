@@ -239,9 +239,7 @@ def _offers(judged: Iterable[_Judged], mode: Mode) -> dict[str, Offer]:
     return offers
 
 
-def counters(
-    inventory: Inventory, table: ModelTable, requested: Mapping[str, int]
-) -> dict[str, int]:
+def counters(inventory: Inventory, table: ModelTable, requested: Mapping[str, int]) -> dict[str, int]:
     """Extended resources of the node's status: MiB and core percent that its shares may sum up to.
 
     They are never a wall: cards × S × M and cards × S × 100, and never below what bound pods request."""

@@ -73,8 +73,19 @@ class FakeCard:
         """The card's part of the file."""
         numbers = {
             key: getattr(self, key)
-            for key in ("used_mib", "util", "mem_util", "power_mw", "temp_c", "cores", "ecc", "remap_pending",
-                        "recovery_action", "mig", "error")
+            for key in (
+                "used_mib",
+                "util",
+                "mem_util",
+                "power_mw",
+                "temp_c",
+                "cores",
+                "ecc",
+                "remap_pending",
+                "recovery_action",
+                "mig",
+                "error",
+            )
         }
         memory = f"memory_mib={self.memory_mib}"
         if self.memory_bytes is not None:

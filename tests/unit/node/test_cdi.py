@@ -1,0 +1,140 @@
+"""CDI specs, and the grants in them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from vc_egpu.volcano.annotations import CardShare
+from vc_egpu_node.cdi import Grant, GrantFolder, read_grant, spec_of
+from vc_egpu_node.toolkit import CardNames, Edits, Toolkit, ToolkitError
+
+FIXTURE = Path(__file__).parent / "nvidia-cdi.yaml"
+CARD_1 = "GPU-aaaaaaaa-0000-4000-8000-000000000001"
+CARD_2 = "GPU-aaaaaaaa-0000-4000-8000-000000000002"
+
+
+def grant(name: str = "abc-def", **changes: object) -> Grant:
+    values = {
+        "name": name,
+        "resource": "volcano.sh/vgpu-h20",
+        "pod_uid": "uid-1",
+        "namespace": "ns",
+        "pod": "p",
+        "container": "main",
+        "plan_id": "3-4",
+        "epoch": 3,
+        "share_class": "low",
+        "core_policy": "hard",
+        "native": False,
+        "shares": (CardShare(uuid=CARD_1, memory_mib=4000, cores=25),),
+        "granted_at_s": 1000.5,
+        **changes,
+    }
+    return Grant(**values)  # type: ignore[arg-type]
+
+
+def test_the_container_sees_its_entry_of_the_annotation(tmp_path: Path) -> None:
+    edits = spec_of(grant(), Edits(), tmp_path)["devices"][0]["containerEdits"]
+    assert edits["env"] == [
+        f'EGPU_CARDS=[{{"uuid":"{CARD_1}","memoryMiB":4000,"cores":25}}]',
+        "NVIDIA_VISIBLE_DEVICES=void",
+    ]
+    assert edits["mounts"][0]["containerPath"] == "/etc/egpu"
+    assert "ro" in edits["mounts"][0]["options"]
+
+
+def test_grants_are_found_again_and_collected(tmp_path: Path) -> None:
+    folder = GrantFolder(tmp_path / "cdi", tmp_path / "limits")
+    one, two = (
+        grant("one"),
+        grant("two", native=True, shares=(CardShare(uuid=CARD_2, memory_mib=1, cores=0),)),
+    )
+    for each in (one, two):
+        folder.reserve(each)
+        folder.write(each, Edits(), {CARD_1: {"index": 0}})
+    again = GrantFolder(tmp_path / "cdi", tmp_path / "limits")
+    assert again.all() == [one, two]
+    limits = json.loads((tmp_path / "limits" / "one" / "limits.json").read_text())
+    assert limits["cards"] == [{"uuid": CARD_1, "memoryMiB": 4000, "cores": 25, "index": 0}]
+    again.release("one")
+    assert again.all() == [two]
+    assert [path.name for path in (tmp_path / "cdi").iterdir()] == ["egpu.volcano.sh-vgpu-two.json"]
+    assert [path.name for path in (tmp_path / "limits").iterdir()] == ["two"]
+
+
+def test_equal_specs_are_not_written_again(tmp_path: Path) -> None:
+    folder = GrantFolder(tmp_path / "cdi", tmp_path / "limits")
+    folder.write(grant(), Edits(), {})
+    inode = folder.path("abc-def").stat().st_ino
+    folder.write(grant(), Edits(), {})
+    assert folder.path("abc-def").stat().st_ino == inode
+    folder.write(grant(), Edits(parts=({"env": ["A=1"]},)), {})
+    assert folder.path("abc-def").stat().st_ino != inode
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"devices": []}', '{"devices": [{"annotations": {}}]}', "[1]", "null"]
+)
+def test_files_that_are_not_ours_are_left_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "egpu.volcano.sh-vgpu-x.json"
+    path.write_text(text)
+    assert read_grant(path) is None
+    assert GrantFolder(tmp_path, tmp_path / "l").all() == []
+    assert path.exists()
+
+
+def test_a_copied_file_is_no_grant(tmp_path: Path) -> None:
+    folder = GrantFolder(tmp_path, tmp_path / "l")
+    folder.write(grant("one"), Edits(), {})
+    copy = folder.path("two")
+    copy.write_text(folder.path("one").read_text())
+    assert read_grant(copy) is None
+
+
+def test_exactly_the_chosen_cards_are_merged(tmp_path: Path) -> None:
+    toolkit = Toolkit([FIXTURE], "required")
+    spec = spec_of(grant(), toolkit.edits([CardNames(CARD_1, 0)]), tmp_path)
+    edits = spec["devices"][0]["containerEdits"]
+    nodes = [node["path"] for node in edits["deviceNodes"]]
+    assert nodes == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
+    assert len(edits["hooks"]) == 2
+    assert "/usr/bin/nvidia-smi" in [mount["containerPath"] for mount in edits["mounts"]]
+    values = dict(entry.split("=", 1) for entry in edits["env"])
+    assert values["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert values["NVIDIA_CTK_LIBCUDA_DIR"] == "/usr/lib/x86_64-linux-gnu"
+    assert spec["cdiVersion"] == "0.6.0"
+    both = toolkit.edits([CardNames(CARD_1, 0), CardNames(CARD_2, 1)]).merged()
+    assert [node["path"] for node in both["deviceNodes"]][2:] == ["/dev/nvidia0", "/dev/nvidia1"]
+    assert len(both["hooks"]) == 2
+
+
+def test_a_card_that_the_spec_does_not_know_is_refused() -> None:
+    toolkit = Toolkit([FIXTURE], "required")
+    with pytest.raises(ToolkitError, match="knows neither GPU-zzz nor card 0"):
+        toolkit.edits([CardNames("GPU-zzz", 0)])
+
+
+def test_positions_count_only_where_no_card_has_a_uuid(tmp_path: Path) -> None:
+    document = yaml.safe_load(FIXTURE.read_text())
+    document["devices"] = [device for device in document["devices"] if not device["name"].startswith("GPU-")]
+    (tmp_path / "nvidia.json").write_text(json.dumps(document))
+    edits = Toolkit([tmp_path], "auto").edits([CardNames("GPU-zzz", 1)]).merged()
+    assert "/dev/nvidia1" in [node["path"] for node in edits["deviceNodes"]]
+
+
+def test_without_a_spec(tmp_path: Path) -> None:
+    assert Toolkit([tmp_path], "auto").edits([CardNames(CARD_1, 0)]).merged() == {}
+    with pytest.raises(ToolkitError, match="run nvidia-ctk cdi generate"):
+        Toolkit([tmp_path], "required").edits([CardNames(CARD_1, 0)])
+
+
+def test_a_spec_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "nvidia.yaml"
+    path.write_text("kind: nvidia.com/gpu\ndevices: [{name: x}]\n")
+    toolkit = Toolkit([tmp_path], "auto")
+    assert toolkit.problem([CardNames(CARD_1, 0)])
+    fresh = tmp_path / "new"
+    fresh.write_text(FIXTURE.read_text())
+    fresh.replace(path)
+    assert toolkit.problem([CardNames(CARD_1, 0)]) == ""

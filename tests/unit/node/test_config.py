@@ -1,0 +1,58 @@
+"""Settings: what is wrong is named, and a file that turns bad changes nothing."""
+
+from pathlib import Path
+
+import pytest
+from vc_egpu_node.config import ConfigError, Policy, PolicySource, parse_flags, parse_policy
+
+
+def test_a_node_overrides_the_defaults() -> None:
+    text = "defaults: {slotsPerCard: 10, coreRatio: 1.2}\nnodes: {a: {coreRatio: 2}}\n"
+    assert parse_policy(text, "a") == Policy(slots_per_card=10, core_ratio=2.0)
+    assert parse_policy(text, "b") == Policy(slots_per_card=10, core_ratio=1.2)
+    assert parse_policy("", "b") == Policy()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("defaults: {slotsPerCard: 0}", "slotsPerCard"),
+        ("defaults: {memoryRatio: 1.5}", "memoryRatio"),
+        ("defaults: {coreRatio: .nan}", "coreRatio"),
+        ("defaults: {coreRatioClass: low}", "coreRatioClass"),
+        ("nodes: {n: {slotPerCard: 3}}", "slotPerCard"),
+        ("- 1", "got"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse_policy(text, "n")
+
+
+def test_a_file_that_turns_bad_leaves_the_last_good_policy(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("defaults: {slotsPerCard: 5}")
+    source = PolicySource(path, "n")
+    assert source.policy.slots_per_card == 5
+    assert not source.refresh()
+    path.write_text("defaults: {slotsPerCard: five}")
+    assert not source.refresh()
+    assert source.policy.slots_per_card == 5
+    assert "slotsPerCard" in source.problem
+    path.write_text("defaults: {slotsPerCard: 6}")
+    assert source.refresh()
+    assert (source.policy.slots_per_card, source.problem) == (6, "")
+
+
+def test_a_bad_file_at_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="missing"):
+        PolicySource(tmp_path / "missing.yaml", "n")
+
+
+def test_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "gpu-1")
+    settings = parse_flags(["--models", "m.yaml", "--toolkit-spec", "a.yaml", "--toolkit-spec", "b.yaml"])
+    assert settings.node_name == "gpu-1"
+    assert settings.toolkit_specs == (Path("a.yaml"), Path("b.yaml"))
+    assert settings.cdi_dir == Path("/var/run/cdi")

@@ -1,0 +1,213 @@
+"""From readings to what the node offers: whatever the library says ends in a reason, never an exception."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.volcano.model_table import GpuModel, ModelTable
+from vc_egpu_node.config import Policy
+from vc_egpu_node.inventory import (
+    CORDONED,
+    Holding,
+    Inventory,
+    NodeFacts,
+    Offer,
+    counters,
+    labels,
+    take_stock,
+)
+from vc_egpu_node.vendors.base import CardReading, NodeReading
+
+TABLE = ModelTable(
+    models=(
+        GpuModel(name="h20", products=("NVIDIA H20",), memory_mib=98304),
+        GpuModel(name="t4", products=("Tesla T4",), memory_mib=15360),
+    )
+)
+
+
+def card(number: int, **changes: object) -> CardReading:
+    base = CardReading(uuid=f"GPU-{number}", index=number, product="NVIDIA H20", memory_mib=98304)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def stock(
+    *cards: CardReading,
+    facts: NodeFacts = NodeFacts(),  # noqa: B008 - a frozen value
+    ill: dict[str, str] | None = None,
+    holdings: dict[str, Holding] | None = None,
+    previous: NodeCards | None = None,
+    policy: Policy | None = None,
+    problem: str = "",
+) -> Inventory:
+    return take_stock(
+        NodeReading(cards=cards, problem=problem),
+        table=TABLE,
+        policy=policy or Policy(),
+        facts=facts,
+        ill=ill or {},
+        holdings=holdings or {},
+        previous=previous,
+    )
+
+
+def test_healthy_cards_are_offered_by_model() -> None:
+    result = stock(card(0), card(1), card(2, product="tesla t4 ", memory_mib=15360))
+    assert result.offers == {"volcano.sh/vgpu-h20": Offer(2, 0), "volcano.sh/vgpu-t4": Offer(1, 0)}
+    assert [entry.model for entry in result.node_cards.cards] == ["h20", "h20", "t4"]
+    assert all(entry.offered and entry.healthy and not entry.reason for entry in result.node_cards.cards)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"product": "NVIDIA Unheard-Of"}, "product 'NVIDIA Unheard-Of' is not in the model table"),
+        ({"memory_mib": 97871}, "NVML reports 97871 MiB, model h20 needs 98304"),
+        ({"memory_mib": 0}, "NVML reports 0 MiB, model h20 needs 98304"),
+        ({"memory_mib": 1 << 44}, f"NVML reports a memory of {1 << 44} MiB"),
+        ({"partitioned": True}, "MIG mode is on"),
+    ],
+)
+def test_cards_that_are_not_offered_say_why(changes: dict[str, object], reason: str) -> None:
+    result = stock(card(0, **changes), card(1))
+    bad = result.node_cards.cards[0]
+    assert (bad.offered, bad.reason) == (False, reason)
+    assert result.offers == {"volcano.sh/vgpu-h20": Offer(1, 0)}
+    assert not result.node_cards.problem
+
+
+def test_ill_and_cordoned_cards_count_but_are_out() -> None:
+    facts = NodeFacts(cordoned=frozenset({"GPU-1"}))
+    result = stock(card(0), card(1), card(2), facts=facts, ill={"GPU-2": "XID 79"})
+    assert result.offers == {"volcano.sh/vgpu-h20": Offer(3, 2)}
+    by_uuid = {entry.uuid: entry for entry in result.node_cards.cards}
+    assert (by_uuid["GPU-1"].healthy, by_uuid["GPU-1"].offered, by_uuid["GPU-1"].reason) == (
+        True,
+        False,
+        CORDONED,
+    )
+    assert (by_uuid["GPU-2"].healthy, by_uuid["GPU-2"].reason) == (False, "XID 79")
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        (
+            NodeFacts(mode_label="mig"),
+            "label egpu.volcano.sh/card-mode is mig: MIG cards are not offered yet",
+        ),
+        (
+            NodeFacts(mode_label="half"),
+            "label egpu.volcano.sh/card-mode is 'half', not shared, native or mig",
+        ),
+        (NodeFacts(foreign=("nvidia.com/gpu=4",)), "another plugin offers the same cards: nvidia.com/gpu=4"),
+    ],
+)
+def test_a_node_that_takes_nothing_says_why(facts: NodeFacts, problem: str) -> None:
+    result = stock(card(0), facts=facts)
+    assert result.node_cards.problem == problem
+    assert result.offers == {}
+    assert not any(entry.offered for entry in result.node_cards.cards)
+
+
+def test_native_mode_offers_whole_cards_under_the_other_name_only() -> None:
+    result = stock(card(0), card(1), facts=NodeFacts(mode_label="native"))
+    assert result.offers == {"volcano.sh/gpu-h20": Offer(2, 0)}
+    assert counters(result, TABLE, {}) == {}
+
+
+def test_shares_from_before_a_change_of_mode_hold_the_card_back() -> None:
+    result = stock(
+        card(0), card(1), facts=NodeFacts(mode_label="native"), holdings={"GPU-0": Holding(("pod-a",))}
+    )
+    assert result.node_cards.cards[0].reason == "still held in shares, the node is native now"
+    assert result.offers == {"volcano.sh/gpu-h20": Offer(1, 0)}
+
+
+def test_indices_stay_when_a_card_leaves_and_comes_back() -> None:
+    first = stock(card(0), card(1), card(2)).node_cards
+    without = stock(card(0), card(2, index=1), previous=first, holdings={"GPU-1": Holding(("p",))})
+    assert [(c.uuid, c.index) for c in without.node_cards.cards] == [("GPU-0", 0), ("GPU-1", 1), ("GPU-2", 2)]
+    gone = without.node_cards.cards[1]
+    assert (gone.healthy, gone.offered, gone.held) == (False, False, ("p",))
+    assert without.offers == {"volcano.sh/vgpu-h20": Offer(2, 0)}
+    new = stock(card(7, index=0), card(0, index=1), previous=stock(card(0), card(2)).node_cards)
+    assert {c.uuid: c.index for c in new.node_cards.cards} == {"GPU-0": 0, "GPU-7": 1}
+
+
+def test_a_vanished_card_that_nobody_holds_is_forgotten() -> None:
+    first = stock(card(0), card(1)).node_cards
+    assert [c.uuid for c in stock(card(1), previous=first).node_cards.cards] == ["GPU-1"]
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [(card(0), card(1, uuid="GPU-0")), (card(0, uuid=""),), (card(0, uuid="GPU-\x00\x07"),)],
+)
+def test_cards_that_cannot_be_told_apart_close_the_node(readings: tuple[CardReading, ...]) -> None:
+    result = stock(*readings)
+    assert "UUID" in result.node_cards.problem
+    assert result.offers == {}
+
+
+def test_counters_are_never_a_wall() -> None:
+    result = stock(card(0), card(1), ill={"GPU-1": "lost"}, policy=Policy(slots_per_card=10))
+    requested = {
+        "volcano.sh/vgpu-h20-cores": 5000,
+        "volcano.sh/vgpu-a100-memory": 7,
+        "volcano.sh/vgpu-h20": 3,
+    }
+    assert counters(result, TABLE, requested) == {
+        "volcano.sh/vgpu-h20-memory": 2 * 10 * 98304,
+        "volcano.sh/vgpu-h20-cores": 5000,
+        "volcano.sh/vgpu-a100-memory": 7,
+    }
+
+
+def test_labels() -> None:
+    inventory = stock(card(0), card(1), card(2, product="Other")).node_cards
+    assert labels(inventory) == {
+        "model.egpu.volcano.sh/h20": "2",
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.count": "3",
+        "nvidia.com/gpu.product": "NVIDIA-H20",
+    }
+    assert labels(stock().node_cards) == {}
+
+
+_TEXT = st.text(max_size=200)
+_NUMBER = st.integers(min_value=-(2**70), max_value=2**70)
+_GARBAGE = st.builds(
+    CardReading,
+    uuid=st.one_of(_TEXT, st.sampled_from(["GPU-0", "GPU-1"])),
+    index=_NUMBER,
+    product=st.one_of(_TEXT, st.just("NVIDIA H20")),
+    memory_mib=_NUMBER,
+    sm_count=_NUMBER,
+    clock_mhz=_NUMBER,
+    compute_capability=_TEXT,
+    pci_bus_id=_TEXT,
+    minor=_NUMBER,
+    partitioned=st.booleans(),
+    links=st.dictionaries(_TEXT, st.integers(0, 18), max_size=4),
+)
+
+
+@given(st.lists(_GARBAGE, max_size=70), _TEXT, _TEXT, _TEXT)
+def test_garbage_never_raises_and_can_be_read_back(
+    readings: list[CardReading], driver: str, problem: str, mode: str
+) -> None:
+    result = take_stock(
+        NodeReading(cards=tuple(readings), driver_version=driver, problem=problem),
+        table=TABLE,
+        policy=Policy(),
+        facts=NodeFacts(mode_label=mode),
+        ill={"GPU-0": problem or "ill"},
+        holdings={"GPU-1": Holding(("p",))},
+        previous=stock(card(0), card(1)).node_cards,
+    )
+    assert NodeCards.decode(result.node_cards.encode()) == result.node_cards
+    for entry in result.node_cards.cards:
+        assert not entry.offered or (entry.memory_mib >= 98304 and not result.node_cards.problem)

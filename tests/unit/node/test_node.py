@@ -1,0 +1,68 @@
+"""What is read from the Node, and what is written on it."""
+
+from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu_node.node import FIELD_MANAGER, facts, metadata_patch, previous_cards, slim, status_patch
+
+
+def node(**metadata: object) -> dict[str, object]:
+    return slim(
+        {
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "1", **metadata},
+            "status": {
+                "allocatable": {"cpu": "4", "nvidia.com/gpu": "0", "volcano.sh/vgpu-old-cores": "1"},
+                "capacity": {"cpu": "4", "volcano.sh/vgpu-h20-cores": "40k"},
+            },
+        }
+    )
+
+
+def managed(*labels: str) -> list[dict[str, object]]:
+    fields = {"f:metadata": {"f:labels": {f"f:{label}": {} for label in labels}}}
+    return [{"manager": FIELD_MANAGER, "fieldsV1": fields}, {"manager": "kubelet", "fieldsV1": {}}]
+
+
+def test_facts() -> None:
+    document = node(
+        labels={"egpu.volcano.sh/card-mode": "native"},
+        annotations={"egpu.volcano.sh/cordoned-cards": " GPU-1, GPU-2,"},
+    )
+    found = facts(document, ("nvidia.com/gpu",))
+    assert (found.mode_label, found.cordoned, found.foreign) == ("native", {"GPU-1", "GPU-2"}, ())
+    document["status"]["allocatable"]["nvidia.com/gpu"] = "4"  # type: ignore[index]
+    assert facts(document, ("nvidia.com/gpu",)).foreign == ("nvidia.com/gpu=4",)
+
+
+def test_labels_of_another_labeller_are_left_alone() -> None:
+    wanted = {"nvidia.com/gpu.count": "4", "nvidia.com/gpu.present": "true", "model.egpu.volcano.sh/h20": "4"}
+    document = node(
+        labels={
+            "nvidia.com/gpu.count": "3",
+            "nvidia.com/gpu.present": "false",
+            "model.egpu.volcano.sh/t4": "1",
+        },
+        managedFields=managed("nvidia.com/gpu.present"),
+    )
+    patch = metadata_patch(document, NodeCards(), wanted)
+    assert patch["metadata"]["labels"] == {
+        "nvidia.com/gpu.present": "true",
+        "model.egpu.volcano.sh/h20": "4",
+        "model.egpu.volcano.sh/t4": None,
+    }
+
+
+def test_nothing_is_written_twice() -> None:
+    cards = NodeCards(agent_version="1")
+    document = node(annotations={"egpu.volcano.sh/node-cards": cards.encode()}, labels={"a": "b"})
+    assert metadata_patch(document, cards, {}) == {}
+    assert previous_cards(document) == cards
+
+
+def test_a_malformed_inventory_is_written_anew() -> None:
+    assert previous_cards(node(annotations={"egpu.volcano.sh/node-cards": "{"})) is None
+
+
+def test_counters_are_compared_as_numbers_and_old_ones_removed() -> None:
+    patch = status_patch(node(), {"volcano.sh/vgpu-h20-cores": 40000})
+    assert patch == {
+        "status": {"allocatable": {"volcano.sh/vgpu-h20-cores": "40000", "volcano.sh/vgpu-old-cores": None}}
+    }

@@ -1,0 +1,108 @@
+"""The room check: the ledger's rules once more, at the door of the node."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vc_egpu_node.admission import CardLimits, HeldShare, refusal, rivals
+
+CARD = CardLimits("GPU-0", memory_mib=98304)
+GIB = 1024
+
+
+def share(pod: str, gib: int, cores: int = 0, klass: str = "unset", **changes: object) -> HeldShare:
+    values = {
+        "pod_uid": pod,
+        "container": "main",
+        "uuid": "GPU-0",
+        "memory_mib": gib * GIB,
+        "cores_percent": cores,
+        "share_class": klass,
+        **changes,
+    }
+    return HeldShare(**values)  # type: ignore[arg-type]
+
+
+def test_high_takes_the_time_of_low() -> None:
+    """The example of the design: training 60 GiB and 100 cores, inference 30 GiB and 50 cores."""
+    training = share("t", 60, 100, "low")
+    assert refusal(CARD, [training], share("i", 30, 50, "high")) == ""
+    assert refusal(CARD, [training], share("i", 48, 50, "high")) == (
+        "card GPU-0: 49152 MiB do not fit, 61440 of 98304 MiB are held by pod t"
+    )
+
+
+def test_nobody_takes_the_time_of_unset() -> None:
+    held = [share("u", 10, 60, "unset")]
+    no_room = "41 cores do not fit, 60 of 100 of class"
+    assert f"{no_room} high and unset" in refusal(CARD, held, share("h", 1, 41, "high"))
+    assert f"{no_room} unset and low" in refusal(CARD, held, share("l", 1, 41, "low"))
+    assert refusal(CARD, held, share("h", 1, 40, "high")) == ""
+
+
+def test_a_whole_card_share_stands_alone() -> None:
+    whole = share("w", 96, 100)
+    assert refusal(CARD, [], whole) == ""
+    assert refusal(CARD, [share("x", 1)], whole)
+    assert refusal(CARD, [whole], share("x", 1))
+
+
+def test_native_stands_alone_even_with_room() -> None:
+    native = share("n", 10, 0, native=True)
+    assert "asked for as a whole, but pod x hold shares" in refusal(CARD, [share("x", 1)], native)
+    assert "held as a whole by pod n" in refusal(CARD, [native], share("x", 1))
+
+
+def test_sharers_and_ratios() -> None:
+    few = CardLimits("GPU-0", 98304, max_sharers=2)
+    assert "2 sharers, the limit is 2" in refusal(few, [share("a", 1), share("b", 1)], share("c", 1))
+    half = CardLimits("GPU-0", 98304, memory_ratio=0.5)
+    assert "of 49152 MiB" in refusal(half, [share("a", 40)], share("b", 9))
+    wide = CardLimits("GPU-0", 98304, core_ratio=1.1)
+    assert refusal(wide, [share("a", 1, 100)], share("b", 1, 10)) == ""
+    assert refusal(wide, [share("a", 1, 100)], share("b", 1, 11))
+
+
+def test_the_later_leader_wins_among_newcomers_but_what_is_in_stays() -> None:
+    held = share("in", 60, epoch=1)
+    late = share("late", 30, epoch=3)
+    new = share("new", 30, epoch=2)
+    assert {s.pod_uid for s in rivals([held], [late], new)} == {"in", "late"}
+    assert refusal(CARD, rivals([held], [late], new), new)
+    assert refusal(CARD, rivals([held], [new], late), late) == ""
+
+
+def test_a_container_is_no_rival_of_itself() -> None:
+    again = share("p", 96, 100, epoch=2)
+    assert rivals([again], [share("p", 96, 100, epoch=3)], again) == []
+    assert rivals([share("p", 10, container="other")], [], again) != []
+
+
+@pytest.mark.parametrize(("memory", "cores"), [(0, 0), (-1, 0), (1, 101), (1, -1)])
+def test_shares_that_cannot_be(memory: int, cores: int) -> None:
+    with pytest.raises(ValueError, match="a share of"):
+        HeldShare("p", "c", "GPU-0", memory, cores)
+
+
+_SHARES = st.builds(
+    lambda gib, cores, klass: (gib, cores, klass),
+    st.integers(1, 50),
+    st.integers(0, 100),
+    st.sampled_from(["high", "unset", "low"]),
+)
+
+
+@given(st.lists(_SHARES, max_size=8), st.randoms())
+def test_what_gets_in_one_by_one_fits_in_any_order(asked: list[tuple[int, int, str]], rng: object) -> None:
+    held: list[HeldShare] = []
+    for number, (gib, cores, klass) in enumerate(asked):
+        new = share(f"p{number}", gib, cores, klass)
+        if not refusal(CARD, held, new):
+            held.append(new)
+    assert sum(s.memory_mib for s in held) <= CARD.memory_mib
+    for low_or_high in ("high", "low"):
+        assert sum(s.cores_percent for s in held if s.share_class in (low_or_high, "unset")) <= 100
+    for order in itertools.islice(itertools.permutations(held), 4):
+        for position, one in enumerate(order):
+            assert refusal(CARD, order[:position], one) == ""

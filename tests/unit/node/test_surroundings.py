@@ -1,0 +1,80 @@
+"""cgroups, processes and runtime configurations, as found on hosts."""
+
+from pathlib import Path
+
+import pytest
+from vc_egpu_node.cgroups import PodCgroups
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.processes import ContainerOfProcess, Use
+from vc_egpu_node.runtime import bypasses
+from vc_egpu_node.vendors.base import ProcessSample
+
+UID = "0bd41001-1111-2222-3333-444444444444"
+UNDERSCORED = UID.replace("-", "_")
+SLICE = "kubepods.slice"
+OTHER = "9bd41001-1111-2222-3333-444444444444"
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        [f"memory/kubepods/besteffort/pod{UID}/{'a' * 64}"],
+        [f"memory/vc-egpu/node-1/kubepods/pod{UID}"],
+        ["cgroup.controllers", f"{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{UNDERSCORED}.slice"],
+        ["cgroup.controllers", f"{SLICE}/kubepods-pod{UNDERSCORED}.slice/cri-containerd-{'b' * 64}.scope"],
+    ],
+)  # fmt: skip
+def test_pods_are_found_under_both_drivers(tmp_path: Path, paths: list[str]) -> None:
+    for path in paths:
+        target = tmp_path / path
+        if target.suffix == ".controllers":
+            target.write_text("")
+        else:
+            target.mkdir(parents=True)
+    assert PodCgroups(tmp_path).living({UID, OTHER}) == {UID}
+
+
+def test_a_tree_that_tells_nothing(tmp_path: Path) -> None:
+    assert PodCgroups(tmp_path).living({UID}) is None
+    (tmp_path / "memory" / "system.slice").mkdir(parents=True)
+    assert PodCgroups(tmp_path).living({UID}) is None
+    (tmp_path / "memory" / "kubepods" / f"pod{OTHER}").mkdir(parents=True)
+    assert PodCgroups(tmp_path).living({UID}) == frozenset()
+
+
+def test_processes_are_summed_by_container(tmp_path: Path) -> None:
+    container = "c" * 64
+    for pid, text in (
+        (7, f"4:memory:/kubepods/pod{UID}/{container}"),
+        (8, f"0::/x/{container}"),
+        (9, "0::/"),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(text)
+    pod = PodView(UID, "ns", "p", "n", "Running", None, {container: "main"})
+    samples = {"GPU-0": [ProcessSample(7, 100, 10), ProcessSample(8, 50, 5), ProcessSample(9, 1, 1),
+                         ProcessSample(10, 1, 1)]}  # fmt: skip
+    assert ContainerOfProcess(tmp_path).uses(samples, [pod]) == (Use("ns", "p", "main", "GPU-0", 150, 15),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "warns"),
+    [
+        (
+            "config.toml",
+            '[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "nvidia"\n',
+            True,
+        ),
+        ("config.toml", '[plugins."x".containerd]\ndefault_runtime_name = "runc"\n', False),
+        ("daemon.json", '{"default-runtime": "nvidia"}', True),
+        ("99-nvidia.conf", '[crio.runtime]\ndefault_runtime = "nvidia"\n', True),
+        ("config.toml", "not toml [", False),
+    ],
+)
+def test_a_default_runtime_that_hands_out_all_cards(
+    tmp_path: Path, name: str, text: str, warns: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    found = bypasses([tmp_path])
+    assert bool(found) is warns
+    assert not warns or "nvidia" in found[0]
