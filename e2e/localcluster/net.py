@@ -23,6 +23,7 @@ from localcluster.procs import Entered
 
 BLOCKS = range(180, 250)
 _NET_ONLY = ("-n",)
+_PORT_ATTEMPTS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def free_ports(count: int, taken: Collection[int]) -> list[int]:
             port = int(probe.getsockname()[1])
             if port not in taken:
                 found.append(port)
-            if len(held) > count + len(taken) + 100:
+            if len(held) > count + _PORT_ATTEMPTS:
                 raise LocalClusterError("no free TCP ports on 127.0.0.1")
     finally:
         for probe in held:

@@ -6,6 +6,7 @@ bytes: owners are 0, times are 0, names are sorted.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -26,6 +27,8 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _FORMAT = 2  # raise it when the same input shall give other bytes
 _CHUNK = 1 << 20
+_KEY_LENGTH = 16
+_KEPT = 4
 Keep = Callable[[Path], bool]
 
 
@@ -164,12 +167,14 @@ def _cached(
     folder = cache_root() / "images"
     folder.mkdir(parents=True, exist_ok=True)
     slug = name.rsplit("/", 1)[-1].replace(":", "-")
-    final = folder / f"{slug}-{key[:16]}.tar"
+    final = folder / f"{slug}-{key[:_KEY_LENGTH]}.tar"
     if not final.exists():
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{slug}-") as work:
             fresh = Path(work) / "image.tar"
             _write_archive(fresh, name, Path(work), base=base, config=config, layers=layers(Path(work)))
             fresh.rename(final)
+        _prune(folder, slug)
+    os.utime(final)  # says that it is in use
     if output is None:
         return final
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -177,6 +182,19 @@ def _cached(
     shutil.copyfile(final, part)
     part.rename(output)
     return output
+
+
+def _prune(folder: Path, slug: str) -> None:
+    """Drop all but the last few archives of one image: each edit of its sources makes a new one."""
+
+    def last_use(path: Path) -> float:
+        with contextlib.suppress(FileNotFoundError):
+            return path.stat().st_mtime
+        return 0.0
+
+    alike = [path for path in folder.glob(f"{slug}-*.tar") if len(path.stem) == len(slug) + 1 + _KEY_LENGTH]
+    for path in sorted(alike, key=last_use)[:-_KEPT]:
+        path.unlink(missing_ok=True)
 
 
 def _members(files: Mapping[str, FileSource], dirs: Mapping[str, Path], keep: Keep) -> list[_Member]:

@@ -87,17 +87,16 @@ def start_kwok(context: Context) -> None:
         api.apply(path, body)
     api.close()
     component = controlplane.component(context, "kwok")
+    port = context.record.ports.get("kwok", controlplane.KWOK_PORT)
+    url = f"http://{context.host_ip}:{port}/healthz"
     component.launch()
     # Not that it would be needed for Ready: a wrong configuration shall show here, not in a test.
-    wait_until(
-        "kwok healthy", lambda: _healthy(context), 30, lambda: controlplane.check_alive(context, "kwok")
-    )
+    wait_until("kwok healthy", lambda: _healthy(url), 30, lambda: controlplane.check_alive(context, "kwok"))
 
 
-def _healthy(context: Context) -> bool:
-    port = context.record.ports.get("kwok", controlplane.KWOK_PORT)
+def _healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{context.host_ip}:{port}/healthz", timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -147,6 +146,11 @@ def _wait_control_plane(context: Context, names: Sequence[str]) -> None:
         lambda: controlplane.check_alive(context, *names),
     )
     api.close()
+    if "coredns" in names:
+        url = f"http://{context.real_addresses.switch}:8181/ready"
+        wait_until(
+            "CoreDNS ready", lambda: _healthy(url), 30, lambda: controlplane.check_alive(context, "coredns")
+        )
 
 
 def on_each(nodes: Sequence[RealNode], work: Callable[[RealNode], None]) -> None:

@@ -1,0 +1,58 @@
+"""Address blocks and ports do not collide, with other clusters or with the machine's own routes."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import pytest
+from localcluster import net
+from localcluster.errors import LocalClusterError
+from localcluster.spec import MAX_REAL_NODES
+
+
+def test_the_first_free_block_is_taken() -> None:
+    assert net.choose_block(taken=set(), routes=["default"]) == net.BLOCKS[0]
+
+
+def test_blocks_of_other_clusters_and_of_routes_are_skipped() -> None:
+    first = net.BLOCKS[0]
+    routes = [f"10.{first + 1}.3.0/24", f"10.{first + 2}.0.7", "0.0.0.0/0", "192.168.0.0/16"]
+    assert net.choose_block({first}, routes) == first + 3
+
+
+def test_a_route_over_all_of_ten_leaves_no_block() -> None:
+    with pytest.raises(LocalClusterError, match="no free address block"):
+        net.choose_block(set(), ["10.0.0.0/8"])
+
+
+@pytest.mark.parametrize("block", [net.BLOCKS[0], net.BLOCKS[-1]])
+def test_networks_of_one_cluster_are_apart_and_inside_its_block(block: int) -> None:
+    addresses = net.Addresses(block)
+    whole = ipaddress.IPv4Network(f"10.{block}.0.0/16")
+    machines = ipaddress.IPv4Network(f"10.{block}.0.0/24")
+    pods = [ipaddress.IPv4Network(addresses.node_pods(i)) for i in range(MAX_REAL_NODES)]
+    services = ipaddress.IPv4Network(addresses.services)
+    networks = [machines, services, *pods]
+    assert all(network.subnet_of(whole) for network in networks)
+    assert not any(a.overlaps(b) for i, a in enumerate(networks) for b in networks[:i])
+    assert all(network.subnet_of(ipaddress.IPv4Network(addresses.pods)) for network in pods)
+    single = [addresses.host, addresses.switch, *(addresses.node(i) for i in range(MAX_REAL_NODES))]
+    assert len(set(single)) == len(single)
+    assert all(ipaddress.IPv4Address(address) in machines for address in single)
+    assert ipaddress.IPv4Address(addresses.kubernetes_service) == services.network_address + 1
+    assert len(addresses.interface) <= 15, "the kernel's limit"
+
+
+def test_ports_are_free_and_different() -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        ports = net.free_ports(8, taken=set())
+        assert used.getsockname()[1] not in ports
+    assert len(set(ports)) == 8
+
+
+def test_ports_of_other_clusters_are_not_given_twice() -> None:
+    everything = set(range(1, 65536))
+    with pytest.raises(LocalClusterError, match="no free TCP ports"):
+        net.free_ports(1, taken=everything)
