@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,3 +94,11 @@ def test_what_is_not_built_is_said_with_the_command(fake_go: Path) -> None:
         toolchain.program("kubectl")
     with pytest.raises(LocalClusterError, match="no program 'docker'"):
         toolchain.program("docker")
+
+
+def test_two_builds_at_once_build_each_program_once(fake_go: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for seconds in pool.map(lambda _i: toolchain.build(lambda _line: None), range(2)):
+            assert seconds >= 0
+    assert _builds(fake_go) == len(toolchain.PROGRAMS)
+    assert not list((fake_go.parent / "cache" / "bin").glob(".*"))
