@@ -1,4 +1,4 @@
-"""The webhook beside a cluster's API server, under its own service account: for its e2e tests and its bench."""
+"""The webhook beside a cluster's API server, under its own service account: for its e2e tests."""
 
 import time
 import urllib.error
@@ -106,7 +106,11 @@ class Rig:
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": "probe", "namespace": "default", "labels": {"egpu.volcano.sh/managed": "true"}},
+            "metadata": {
+                "name": "probe",
+                "namespace": "default",
+                "labels": {"egpu.volcano.sh/managed": "true"},
+            },
             "spec": {"containers": [{"name": "c", "image": "none"}]},
         }
         try:

@@ -30,7 +30,7 @@ def message(obj: Json, stored: Json | None = A, ctx: Context | None = None, subj
     return review_queue(review, ctx or context()).message
 
 
-LOWERED = {
+LOWERED: dict[str, Json] = {
     "a cap": {"capability": {**caps(7, 400_000), "cpu": "64"}},
     "a cap to nothing": {"capability": {**caps(0, 0), "cpu": "64"}},
     "a cap where there was none": {"capability": {**caps(8, 400_000), "cpu": "64", "memory": "1Ti"}},
@@ -45,7 +45,7 @@ LOWERED = {
     "reclaimable": {"reclaimable": False},
     "the parent spelt out": {"parent": "root"},
 }
-RAISED = {
+RAISED: dict[str, tuple[Json, tuple[str, ...]]] = {
     "a cap": (
         {"capability": {**caps(9, 400_000), "cpu": "64"}},
         ('capability["volcano.sh/vgpu-h20"]', "8 to 9"),

@@ -7,6 +7,7 @@ arithmetic is done: ``1e999999999`` costs nothing and is refused.
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal
 
 MAX_VALUE: Final = 2**63 - 1
@@ -72,7 +73,12 @@ def parse(raw: object) -> Quantity:
         if abs(raw) > 10**_MAX_EXPONENT:
             raise QuantityError(f"a number of {raw.bit_length()} bits is beyond the largest, {MAX_VALUE}")
         return Quantity(Fraction(raw), "", str(raw))
-    text = raw if isinstance(raw, str) else repr(raw)
+    return _parse_text(raw if isinstance(raw, str) else repr(raw))
+
+
+@lru_cache(maxsize=8192)
+def _parse_text(text: str) -> Quantity:
+    """The same few texts come with every pod: remembered, they cost nothing."""
     match = _SYNTAX.match(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise QuantityError(f"{_short(text)} is not a quantity")

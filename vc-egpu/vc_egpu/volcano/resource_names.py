@@ -1,6 +1,7 @@
 """What a resource name under ``volcano.sh/`` means: a share, a whole card, a counter, or not ours."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from vc_egpu.volcano import names
@@ -35,6 +36,7 @@ _TOTALS: Final[tuple[tuple[str, Kind], ...]] = (
 )
 
 
+@lru_cache(maxsize=4096)
 def classify(resource: str) -> ResourceName:
     """Say what a resource name means; names that have nothing to do with GPUs of Volcano are ``foreign``."""
     if resource in PER_CARD:

@@ -51,16 +51,15 @@ def diff(before: Any, after: Any, path: str = "") -> list[Operation]:
     Parts that are the same object are not looked into: whoever changes a document copies only the way to
     the change, so that the cost goes with the change and not with the document.
     """
-    if before is after or (type(before) is type(after) and before == after):
+    if before is after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
         operations: list[Operation] = []
         for key, value in before.items():
-            where = f"{path}/{_escape(key)}"
             if key not in after:
-                operations.append({"op": "remove", "path": where})
+                operations.append({"op": "remove", "path": f"{path}/{_escape(key)}"})
             elif value is not after[key]:
-                operations += diff(value, after[key], where)
+                operations += diff(value, after[key], f"{path}/{_escape(key)}")
         operations += [
             {"op": "add", "path": f"{path}/{_escape(key)}", "value": value}
             for key, value in after.items()
@@ -71,8 +70,11 @@ def diff(before: Any, after: Any, path: str = "") -> list[Operation]:
         return [
             operation
             for index, (old, new) in enumerate(zip(before, after, strict=True))
+            if old is not new
             for operation in diff(old, new, f"{path}/{index}")
         ]
+    if type(before) is type(after) and before == after:
+        return []
     return [{"op": "replace", "path": path, "value": after}]
 
 

@@ -22,6 +22,7 @@ from vc_egpu.webhook.tls import TlsKeeper
 
 _MODELS_INTERVAL_S: Final = 10.0
 _EXIT_USAGE: Final = 2
+_SWITCH_INTERVAL_S: Final = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OptionsError, ModelTableError, ConfigError, OSError) as error:
         logger.error("webhook: %s", error)
         return _EXIT_USAGE
+    # Threads that watch and ask share the interpreter with the reviews: hand it back quickly.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     asyncio.run(run(options, table, api))
     return 0
 

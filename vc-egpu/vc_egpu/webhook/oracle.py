@@ -1,6 +1,7 @@
 """Finds the answers that reviews ask for: SubjectAccessReviews with a short memory, PodGroups by GET."""
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -8,17 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import POD_GROUPS, SUBJECT_ACCESS_REVIEWS
 from vc_egpu.webhook.caches import slim
 from vc_egpu.webhook.questions import Access, KnownAnswers, PodGroupLookup, Question
 
-ALLOWED_FOR_S: Final = 10.0
+ALLOWED_FOR_S: Final = 30.0
+ASK_AGAIN_S: Final = 10.0
+"""A "yes" that is still used after this long is asked for again beside the reviews, which do not wait."""
 DENIED_FOR_S: Final = 2.0
 """Short, so that whoever was just given leave is not refused for long."""
 _REQUEST_TIMEOUT_S: Final = 4.0
 _MAX_REMEMBERED: Final = 20_000
-_THREADS: Final = 16
+_THREADS: Final = 8
+_REFRESHERS: Final = 2
+
+logger = logging.getLogger(__name__)
 
 
 class AccessMemory:
@@ -28,22 +34,28 @@ class AccessMemory:
         self._clock = clock
         self._limit = limit
         self._known: OrderedDict[Access, tuple[bool, float]] = OrderedDict()
-        self.hits = 0
-        self.misses = 0
+        """Question to (answer, when it was given), oldest first."""
+        self.due: dict[Access, None] = {}
+        """Answers in use that should be asked for again."""
 
     def get(self, question: Access) -> bool | None:
         """The answer, while it holds."""
         found = self._known.get(question)
-        if found is None or found[1] <= self._clock():
-            self.misses += 1
+        if found is None:
             return None
-        self.hits += 1
-        return found[0]
+        allowed, since = found
+        age_s = self._clock() - since
+        if age_s >= (ALLOWED_FOR_S if allowed else DENIED_FOR_S):
+            return None
+        if allowed and age_s >= ASK_AGAIN_S:
+            self.due[question] = None
+        return allowed
 
     def put(self, question: Access, *, allowed: bool) -> None:
         """Remember an answer."""
-        self._known[question] = (allowed, self._clock() + (ALLOWED_FOR_S if allowed else DENIED_FOR_S))
+        self._known[question] = (allowed, self._clock())
         self._known.move_to_end(question)
+        self.due.pop(question, None)
         while len(self._known) > self._limit:
             self._known.popitem(last=False)
 
@@ -76,6 +88,7 @@ class Oracle:
         self._api = api
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
         self._asking: dict[Question, asyncio.Future[Any]] = {}
+        self._refreshers: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
         """Give up the threads."""
@@ -91,6 +104,23 @@ class Oracle:
                 self.memory.put(question, allowed=bool(value))
             else:
                 answers.pod_groups[question] = value
+
+    def refresh(self) -> None:
+        """Ask again, beside the reviews, for answers that are in use and no longer fresh."""
+        for _ in range(min(_REFRESHERS, len(self.memory.due)) - len(self._refreshers)):
+            task = asyncio.get_running_loop().create_task(self._refresh())
+            self._refreshers.add(task)
+            task.add_done_callback(self._refreshers.discard)
+
+    async def _refresh(self) -> None:
+        while self.memory.due:
+            question = next(iter(self.memory.due))
+            del self.memory.due[question]
+            try:
+                self.memory.put(question, allowed=await self._once(question))
+            except KubeError as error:
+                # The old answer holds until it expires; then the review that needs it will say so.
+                logger.debug("an access review could not be asked for again: %s", error)
 
     async def _once(self, question: Question) -> Any:
         running = self._asking.get(question)

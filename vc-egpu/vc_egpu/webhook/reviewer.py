@@ -84,7 +84,9 @@ class Reviewer:
                 answers=answers,
             )
             try:
-                return review_function(review, context)
+                decision = review_function(review, context)
+                self._oracle.refresh()
+                return decision
             except Unanswered as unanswered:
                 self._metrics.access_reviews.inc(len(unanswered.questions))
                 await self._oracle.answer(unanswered.questions, answers)
