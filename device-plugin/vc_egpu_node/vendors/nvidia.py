@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MIB: Final = 1024 * 1024
+DOUBLE_BIT_XID: Final = 48
+"""What a double-bit ECC event counts as."""
 MAX_LINKS: Final = 18
 """NVLinks of one card on the largest boards so far (NVML_NVLINK_MAX_LINKS)."""
 
@@ -41,9 +43,12 @@ class NvidiaVendor:
         self._event_set: Any = None
         self._initialised = False
         self._ecc_seen: dict[str, int] = {}
+        self._early: tuple[CardEvent, ...] = ()
+        """Told before the set of events was closed for a new scan."""
 
     def scan(self) -> NodeReading:
         """See :meth:`Vendor.scan`."""
+        self._early += self._told(0)
         self.close()
         try:
             pynvml.nvmlInit()
@@ -147,26 +152,31 @@ class NvidiaVendor:
 
     def wait_events(self, timeout_s: float) -> tuple[CardEvent, ...]:
         """See :meth:`Vendor.wait_events`. XIDs that speak of programs only are left out."""
+        early, self._early = self._early, ()
         if self._event_set is None or not self._uuid_of_pointer:
             time.sleep(timeout_s)
-            return ()
+            return early
+        return early + self._told(1 if early else max(1, int(timeout_s * 1000)))
+
+    def _told(self, wait_ms: int) -> tuple[CardEvent, ...]:
+        """Events of the open set: waits for the first, then takes what is there already."""
         events: list[CardEvent] = []
-        wait_ms = max(1, int(timeout_s * 1000))
-        while True:
+        while self._event_set is not None:
             try:
                 data = pynvml.nvmlEventSetWait_v2(self._event_set, wait_ms)
             except pynvml.NVMLError_Timeout:
-                return tuple(events)
+                break
             except pynvml.NVMLError as error:
                 log.warning("waiting for card events failed, probing only: %s", error)
                 self._event_set = None
-                return tuple(events)
-            wait_ms = 1  # then only what is there already
+                break
+            wait_ms = 0
             uuid = self._uuid_of_pointer.get(_pointer(data.device))
             is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
-            xid = int(data.eventData) if is_xid else 48
+            xid = int(data.eventData) if is_xid else DOUBLE_BIT_XID
             if uuid is not None and xid not in APPLICATION_XIDS:
                 events.append(CardEvent(uuid=uuid, xid=xid))
+        return tuple(events)
 
     def sample(self, uuid: str) -> CardSample:
         """See :meth:`Vendor.sample`."""

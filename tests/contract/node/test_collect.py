@@ -1,0 +1,148 @@
+"""What is let go, and what never is."""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+from vc_egpu_node.collect import UNCLAIMED_S, Collector, holdings
+
+RES = "volcano.sh/vgpu-h20"
+MAIN = {"main": [("GPU-1", 4000)]}
+Planned = Callable[..., Any]
+
+
+@pytest.fixture
+def planned() -> Planned:
+    """See ``conftest.planned``."""
+    return next(m.planned for n, m in sys.modules.items() if n.endswith("contract.node.conftest"))
+
+
+class Cgroups:
+    """Pods whose containers run; None: nothing can be seen."""
+
+    def __init__(self) -> None:
+        self.running: set[str] | None = set()
+
+    def living(self, uids: Collection[str]) -> frozenset[str] | None:
+        """Of these, the ones that run."""
+        return None if self.running is None else frozenset(self.running & set(uids))
+
+
+@pytest.fixture
+def cgroups() -> Cgroups:
+    return Cgroups()
+
+
+def collector(world: Any, cgroups: Cgroups, later_s: float = 0.0) -> Collector:
+    return Collector(
+        allocations=world.allocations,
+        grants=world.grants,
+        pods=world.pods,
+        pod_resources=world.pod_resources,
+        cgroups=cgroups,  # type: ignore[arg-type]
+        identity=world.identity,
+        clock=lambda: time.time() + later_s,
+    )
+
+
+def started(world: Any, planned: Planned, name: str = "p", slot: str = "s1") -> Any:
+    pod = planned(name, f"u-{name}", MAIN)
+    world.pods.put(pod)
+    world.kubelet.allocate(("ns", name, "main"), RES, (slot,), pod.uid)
+    world.kubelet.pre_start(RES, (slot,))
+    return pod
+
+
+def test_a_share_ends_when_pod_and_containers_are_gone(
+    world: Any, planned: Planned, cgroups: Cgroups
+) -> None:
+    world.serve()
+    pod = started(world, planned)
+    assert cgroups.running is not None
+    cgroups.running.add(pod.uid)
+    collect = collector(world, cgroups)
+    assert collect.collect() == 0
+    assert holdings(world.grants.all())["GPU-1"].pods == (pod.uid,)
+    world.pods.remove(pod)  # deleted with force: its containers run on
+    assert collect.collect() == 1
+    assert world.grants.all()
+    cgroups.running.clear()
+    assert collect.collect() == 0
+    assert holdings(world.grants.all()) == {}
+    assert list((world.root / "cdi").iterdir()) == []
+    assert world.allocations.ids_in_use(RES) == frozenset()
+
+
+def test_a_finished_pod_lets_go(world: Any, planned: Planned, cgroups: Cgroups) -> None:
+    world.serve()
+    pod = started(world, planned)
+    world.pods.put(dataclasses.replace(pod, phase="Succeeded"))
+    collector(world, cgroups).collect()
+    assert world.grants.all() == []
+
+
+def test_files_of_living_pods_stay_whatever_else_is_unknown(
+    world: Any, planned: Planned, cgroups: Cgroups
+) -> None:
+    world.serve()
+    pod = started(world, planned)
+    collect = collector(world, cgroups, later_s=10 * UNCLAIMED_S)
+    world.kubelet.free(("ns", "p", "main"))
+    collect.collect()
+    collect.sweep()
+    assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
+    world.pods.synced = False
+    world.pods.remove(pod)
+    collect.collect()
+    collect.sweep()
+    assert world.grants.all()
+
+
+def test_without_cgroups_the_kubelets_list_decides(world: Any, planned: Planned, cgroups: Cgroups) -> None:
+    world.serve()
+    pod = started(world, planned)
+    cgroups.running = None
+    world.pods.remove(pod)
+    collect = collector(world, cgroups)
+    assert collect.collect() == 1
+    world.kubelet.refuse_lists = 1000
+    assert collect.collect() == 1
+    world.kubelet.refuse_lists = 0
+    world.kubelet.free(("ns", "p", "main"))
+    assert collect.collect() == 0
+    assert world.grants.all() == []
+
+
+def test_promises_that_nobody_claims_are_dropped_late(world: Any, cgroups: Cgroups) -> None:
+    world.serve()
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), "u")
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    assert len(world.allocations.all()) == 1  # its image is still being pulled
+    world.kubelet.free(("ns", "p", "main"))
+    collector(world, cgroups).sweep()
+    assert len(world.allocations.all()) == 1
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    assert world.allocations.all() == []
+
+
+def test_containers_that_run_without_a_record_are_counted_again(
+    world: Any, planned: Planned, cgroups: Cgroups
+) -> None:
+    world.serve()
+    pod = started(world, planned)
+    waiting = planned("w", "u-w", {"main": [("GPU-2", 1)]})
+    world.pods.put(waiting)
+    world.kubelet.allocate(("ns", "w", "main"), RES, ("s2",), waiting.uid)
+    for path in (world.root / "cdi").iterdir():
+        path.unlink()
+    world.close()
+    world.assemble()
+    world.serve()
+    assert world.grants.all() == []
+    world.pods.put(dataclasses.replace(pod, running=frozenset({"main"}), phase="Running"))
+    assert collector(world, cgroups).recover() == 1
+    assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
+    assert len(list((world.root / "cdi").iterdir())) == 1

@@ -1,0 +1,168 @@
+"""Cards through the real NVML path, against the fake library."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
+from vc_egpu_node.monitor import Monitor
+from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.nvidia import NvidiaVendor
+
+MakeNode = Callable[[int], FakeNode]
+
+
+@pytest.fixture
+def vendor() -> Iterator[NvidiaVendor]:
+    vendor = NvidiaVendor()
+    yield vendor
+    vendor.close()
+
+
+def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    node = nvml_node(2)
+    node.cards[0].links = [node.cards[1].pci] * 3 + ["00000000:FF:00.0"]
+    node.write()
+    reading = vendor.scan()
+    assert (reading.driver_version, reading.cuda_version, reading.problem) == ("570.124.06", "12.8", "")
+    first = reading.cards[0]
+    assert (first.uuid, first.index, first.minor) == (node.cards[0].uuid, 0, 0)
+    assert (first.product, first.memory_mib, first.sm_count) == ("NVIDIA H20", 98304, 78)
+    assert (first.clock_mhz, first.compute_capability, first.partitioned) == (1980, "9.0", False)
+    assert first.links == {node.cards[1].uuid: 3}
+
+
+def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    node = nvml_node(1)
+    card = node.cards[0]
+    card.used_mib, card.util, card.mem_util, card.power_mw, card.temp_c = 1000, 73, 20, 350_500, 66
+    card.processes = [(4242, 900, 70), (4243, 100, 3)]
+    node.write()
+    vendor.scan()
+    sample = vendor.sample(card.uuid)
+    assert (sample.memory_used_mib, sample.memory_free_mib) == (1000, 97304)
+    assert (sample.gpu_util_percent, sample.mem_copy_util_percent) == (73, 20)
+    assert (sample.power_w, sample.temperature_c) == (350.5, 66)
+    assert vendor.processes(card.uuid) == (ProcessSample(4242, 900, 70), ProcessSample(4243, 100, 3))
+    assert vendor.sample("GPU-unknown").gpu_util_percent is None
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"error": 15}, "the driver does not reach it: GPU is lost"),
+        ({"remap_pending": 1}, "memory rows wait for a reset to be remapped"),
+        ({"recovery_action": 1}, "the driver asks for a reset"),
+        ({"ecc": 4}, "uncorrected ECC errors rose from 0 to 4"),
+    ],
+)
+def test_faults(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, int], fault: str) -> None:
+    node = nvml_node(2)
+    vendor.scan()
+    assert vendor.faults() == {}
+    for name, value in change.items():
+        setattr(node.cards[1], name, value)
+    node.write()
+    assert vendor.faults() == {node.cards[1].uuid: fault}
+
+
+def test_errors_are_told_once_and_those_of_programs_not_at_all(
+    nvml_node: MakeNode, vendor: NvidiaVendor
+) -> None:
+    node = nvml_node(2)
+    vendor.scan()
+    assert vendor.wait_events(0.01) == ()
+    node.cards[0].fail_with_xid(31)
+    node.cards[1].fail_with_xid(79)
+    node.write()
+    assert [(event.uuid, event.xid) for event in vendor.wait_events(1.0)] == [(node.cards[1].uuid, 79)]
+    assert vendor.wait_events(0.01) == ()
+
+
+def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    node = nvml_node(1)
+    node.error = DRIVER_NOT_LOADED
+    node.write()
+    assert vendor.scan().problem == "NVML: Driver Not Loaded"
+    node.error = 0
+    node.write()
+    assert len(vendor.scan().cards) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"memory_bytes": 2**64 - 1}, {"name": "\x07\x1b[31m" * 8}, {"uuid": "x y"}, {"cc": "a.b"}, {"pci": "zz"},
+     {"util": 2**32 - 1, "power_mw": 2**32 - 1}],
+)  # fmt: skip
+def test_garbage_is_passed_on(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, Any]) -> None:
+    node = nvml_node(2)
+    for name, value in change.items():
+        setattr(node.cards[0], name, value)
+    node.write()
+    reading = vendor.scan()
+    assert len(reading.cards) == 2
+    vendor.sample(reading.cards[0].uuid)
+    vendor.faults()
+
+
+# --- the monitor, over time ----------------------------------------------------------------------
+
+
+class Watched:
+    """A monitor whose changes can be waited for."""
+
+    def __init__(self, vendor: NvidiaVendor) -> None:
+        self.changed = threading.Condition()
+        self.monitor = Monitor(
+            vendor, probe_interval_s=0.05, rescan_interval_s=0.2, recovery_s=lambda: 0.3, on_change=self._note
+        )
+
+    def _note(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def until(self, check: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self.changed:
+            while not check():
+                assert self.changed.wait(deadline - time.monotonic()), self.monitor.observation
+
+
+@pytest.fixture
+def watched(fake_nvml: None) -> Iterator[Watched]:
+    watched = Watched(NvidiaVendor())
+    yield watched
+    watched.monitor.stop()
+
+
+def test_cards_come_go_fall_ill_and_recover(nvml_node: MakeNode, watched: Watched) -> None:
+    node = nvml_node(2)
+    first, second = node.cards
+    watched.monitor.start()
+    watched.until(lambda: len(watched.monitor.observation.reading.cards) == 2)
+
+    first.fail_with_xid(79)
+    node.write()
+    watched.until(lambda: watched.monitor.observation.ill == {first.uuid: "XID 79"})
+    assert watched.monitor.observation.xids == {first.uuid: 79}
+    watched.until(lambda: watched.monitor.observation.ill == {})
+
+    node.cards = [first]
+    node.write()
+    watched.until(lambda: second.uuid in watched.monitor.observation.ill)
+    watched.until(lambda: watched.monitor.observation.ill == {second.uuid: "the driver no longer lists it"})
+    assert {card.uuid for card in watched.monitor.observation.reading.cards} == {first.uuid, second.uuid}
+
+    node.cards = [first, second, node.cards[0].h20(3)]
+    node.write()
+    watched.until(lambda: len(watched.monitor.observation.reading.cards) == 3)
+    watched.until(lambda: watched.monitor.observation.ill == {})
+
+    node.error = DRIVER_NOT_LOADED
+    node.write()
+    watched.until(lambda: len(watched.monitor.observation.ill) == 3)
+    node.error = 0
+    node.write()
+    watched.until(lambda: watched.monitor.observation.ill == {})
