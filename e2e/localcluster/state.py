@@ -19,6 +19,7 @@ from localcluster.spec import ClusterSpec
 
 Phase = Literal["starting", "up", "stopping"]
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
+_HIDDEN = (Path("/run"), Path("/var/run"), Path("/proc"))
 _LONGEST_SOCKET = 100  # sun_path holds 108 bytes
 
 
@@ -168,6 +169,18 @@ class StateDir:
         """Refuse a folder whose name mount options cannot hold, or so deep that sockets cannot be named."""
         if not _PLAIN.fullmatch(str(self.path)):
             raise LocalClusterError(f"state folder {self.path}: only letters, digits and / . _ - can be used")
+        if spec.real_nodes:
+            for folder, variable in ((self.path, "VC_EGPU_STATE"), (cache_root(), "VC_EGPU_CACHE")):
+                # Machines have a /run and a /proc of their own and would not see it.
+                if any(folder.is_relative_to(hidden) for hidden in _HIDDEN):
+                    raise LocalClusterError(
+                        f"{folder} cannot be below /run: set {variable} to another folder"
+                    )
+            if file_system(self.path, Path("/proc/self/mountinfo").read_text()) == "overlay":
+                raise LocalClusterError(
+                    f"{self.path} is on an overlay, which cannot hold another one: "
+                    "set VC_EGPU_STATE to a folder on ext4, xfs or tmpfs"
+                )
         for node in spec.real_node_names[-1:]:
             socket = self.node_dir(node) / "kubelet/pod-resources/kubelet.sock"
             if len(str(socket)) > _LONGEST_SOCKET:
@@ -175,6 +188,18 @@ class StateDir:
                     f"{socket} has {len(str(socket))} characters, a socket may have {_LONGEST_SOCKET}: "
                     "set VC_EGPU_STATE to a shorter folder"
                 )
+
+
+def file_system(path: Path, mountinfo: str) -> str:
+    """Type of the file system that ``path`` lies on, from the text of /proc/self/mountinfo."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        fields = line.split()
+        point = fields[4]
+        # A later mount covers an earlier one at the same place.
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind
 
 
 def all_clusters() -> list[StateDir]:

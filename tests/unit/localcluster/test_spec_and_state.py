@@ -12,7 +12,7 @@ from localcluster import teardown
 from localcluster.errors import LocalClusterError
 from localcluster.procs import ProcessIdentity
 from localcluster.spec import ClientRate, ClusterSpec
-from localcluster.state import ClusterRecord, Phase, StateDir, all_clusters
+from localcluster.state import ClusterRecord, Phase, StateDir, all_clusters, file_system
 
 _NOBODY = ProcessIdentity(2**22 + 1, 1, "another-boot")
 
@@ -139,6 +139,22 @@ def test_paths_that_mounts_or_sockets_cannot_hold_are_refused(
     monkeypatch.setenv("VC_EGPU_STATE", "/a,b")
     with pytest.raises(LocalClusterError, match="only letters"):
         StateDir.of("t1").check_path(ClusterSpec(name="t1"))
+    monkeypatch.setenv("VC_EGPU_STATE", "/run/x")
+    with pytest.raises(LocalClusterError, match="below /run"):
+        StateDir.of("t1").check_path(ClusterSpec(name="t1"))
+
+
+def test_the_file_system_of_a_path_is_that_of_its_nearest_mount() -> None:
+    mounts = """\
+27 1 254:0 / / rw,relatime - overlay overlay rw,lowerdir=/a
+28 27 0:24 / /data rw,relatime shared:1 master:2 - ext4 /dev/vdb rw
+29 27 0:25 / /data/in rw - overlay overlay rw
+30 27 0:26 / /data/in rw - tmpfs tmpfs rw
+"""
+    assert file_system(Path("/root/x"), mounts) == "overlay"
+    assert file_system(Path("/data/x"), mounts) == "ext4"
+    assert file_system(Path("/database"), mounts) == "overlay"
+    assert file_system(Path("/data/in/x"), mounts) == "tmpfs"
 
 
 def test_control_groups_of_equal_names_in_other_roots_differ(monkeypatch: pytest.MonkeyPatch) -> None:
