@@ -7,7 +7,7 @@ from typing import Any
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.webhook.context import Context, QueueTree, Review, Settings
 from vc_egpu.webhook.decision import Decision
-from vc_egpu.webhook.questions import Access, PodGroupLookup, Subject
+from vc_egpu.webhook.questions import Access, PodGroupLookup, QueueLookup, Subject
 
 Json = dict[str, Any]
 TABLE = ModelTable.from_yaml(
@@ -39,6 +39,9 @@ class Rbac:
 
     def pod_group(self, question: PodGroupLookup) -> tuple[bool, Json | None]:
         return True, self.groups.get((question.namespace, question.name))
+
+    def looked_up(self, question: QueueLookup) -> bool:
+        return True
 
 
 class Ignorant(Rbac):

@@ -6,7 +6,7 @@ from vc_egpu.volcano import names
 from vc_egpu.webhook.context import ROOT_QUEUE, Context, state_of
 from vc_egpu.webhook.decision import Refusal
 from vc_egpu.webhook.gangs import check_open_leaf
-from vc_egpu.webhook.questions import Access, Subject, allowed_of, any_allowed
+from vc_egpu.webhook.questions import Access, QueueLookup, Subject, Unanswered, allowed_of, any_allowed
 
 QUEUE_GROUP = "scheduling.volcano.sh"
 PRIORITY_CLASS_GROUP = "scheduling.k8s.io"
@@ -22,6 +22,9 @@ def check_queue(queue: str, subjects: Sequence[Subject], namespace: str, context
     if not queue:
         raise Refusal(f"{path}: no queue is named; {_usable(subjects, namespace, context)}")
     obj = context.queues.get(queue)
+    lookup = QueueLookup(queue)
+    if obj is None and queue != ROOT_QUEUE and not context.answers.looked_up(lookup):
+        raise Unanswered([lookup])
     if obj is None or queue == ROOT_QUEUE:
         problem = "takes no work itself" if queue == ROOT_QUEUE else "does not exist"
         raise Refusal(f"{path}: queue {queue[:63]!r} {problem}; {_usable(subjects, namespace, context)}")

@@ -61,6 +61,10 @@ class QueueTree:
         """The Queue object."""
         return self._queues.get(name)
 
+    def plus(self, found: Mapping[str, Json]) -> "QueueTree":
+        """With queues that the cache did not have yet; itself where there are none."""
+        return QueueTree({**self._queues, **found}) if found else self
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """All names in order."""

@@ -1,4 +1,4 @@
-"""Finds the answers that reviews ask for: SubjectAccessReviews with a short memory, PodGroups by GET."""
+"""Finds the answers that reviews ask for: access (with a short memory), PodGroups and new Queues by GET."""
 
 import asyncio
 import logging
@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound
-from vc_egpu.kube.resources import POD_GROUPS, SUBJECT_ACCESS_REVIEWS
+from vc_egpu.kube.errors import Invalid, KubeError, NotFound
+from vc_egpu.kube.resources import POD_GROUPS, QUEUES, SUBJECT_ACCESS_REVIEWS
 from vc_egpu.webhook.caches import slim
-from vc_egpu.webhook.questions import Access, KnownAnswers, PodGroupLookup, Question
+from vc_egpu.webhook.decision import Json
+from vc_egpu.webhook.questions import Access, KnownAnswers, PodGroupLookup, Question, QueueLookup
 
 ALLOWED_FOR_S: Final = 30.0
 ASK_AGAIN_S: Final = 10.0
@@ -69,6 +70,19 @@ class LayeredAnswers(KnownAnswers):
     def __init__(self, memory: AccessMemory) -> None:
         super().__init__()
         self._memory = memory
+        self.queues: dict[str, Json] = {}
+        """Queues that the cache did not have."""
+        self._looked_up: set[QueueLookup] = set()
+
+    def looked_up(self, question: QueueLookup) -> bool:
+        """See :class:`~vc_egpu.webhook.questions.Answers`."""
+        return question in self._looked_up
+
+    def found_queue(self, question: QueueLookup, queue: Json | None) -> None:
+        """Remember a Queue, or that there is none, for this review."""
+        self._looked_up.add(question)
+        if queue is not None:
+            self.queues[question.name] = queue
 
     def access(self, question: Access) -> bool | None:
         """See :class:`~vc_egpu.webhook.questions.Answers`."""
@@ -94,7 +108,7 @@ class Oracle:
         """Give up the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, questions: Iterable[Question], answers: KnownAnswers) -> None:
+    async def answer(self, questions: Iterable[Question], answers: "LayeredAnswers") -> None:
         """Put the answers of these questions into ``answers``; raises :class:`KubeError`."""
         wanted = list(dict.fromkeys(questions))
         found = await asyncio.gather(*(self._once(question) for question in wanted))
@@ -102,6 +116,8 @@ class Oracle:
             if isinstance(question, Access):
                 answers.accesses[question] = bool(value)
                 self.memory.put(question, allowed=bool(value))
+            elif isinstance(question, QueueLookup):
+                answers.found_queue(question, value)
             else:
                 answers.pod_groups[question] = value
 
@@ -131,7 +147,15 @@ class Oracle:
         return await asyncio.shield(running)
 
     def _ask(self, question: Question) -> Any:
-        return self._may(question) if isinstance(question, Access) else self._pod_group(question)
+        if isinstance(question, Access):
+            return self._may(question)
+        return self._queue(question) if isinstance(question, QueueLookup) else self._pod_group(question)
+
+    def _queue(self, question: QueueLookup) -> Any:
+        try:
+            return self._api.get(QUEUES, question.name, timeout_s=_REQUEST_TIMEOUT_S)
+        except (NotFound, Invalid):
+            return None
 
     def _may(self, question: Access) -> bool:
         subject = question.subject

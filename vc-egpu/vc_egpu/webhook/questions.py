@@ -68,7 +68,14 @@ class PodGroupLookup:
     name: str
 
 
-Question = Access | PodGroupLookup
+@dataclass(frozen=True, slots=True)
+class QueueLookup:
+    """Does this Queue exist? Asked when the cache does not know it: one file may hold a Queue and its Job."""
+
+    name: str
+
+
+Question = Access | PodGroupLookup | QueueLookup
 
 
 class Unanswered(Exception):  # noqa: N818 - not an error: the review is to be tried again with the answers
@@ -90,6 +97,10 @@ class Answers(Protocol):
         """(known, the object or None if there is none)."""
         ...
 
+    def looked_up(self, question: QueueLookup) -> bool:
+        """Whether the Queue was asked for; if it exists, it is among the context's queues by now."""
+        ...
+
 
 @dataclass(slots=True)
 class KnownAnswers:
@@ -105,6 +116,10 @@ class KnownAnswers:
     def pod_group(self, question: PodGroupLookup) -> tuple[bool, Json | None]:
         """See :class:`Answers`."""
         return question in self.pod_groups, self.pod_groups.get(question)
+
+    def looked_up(self, question: QueueLookup) -> bool:  # noqa: ARG002 - see below
+        """See :class:`Answers`: plain maps come with all queues that there are."""
+        return True
 
 
 def any_allowed(answers: Answers, questions: Iterable[Access]) -> bool:

@@ -76,7 +76,7 @@ class Reviewer:
             context = Context(
                 table=self.table,
                 settings=self._settings,
-                queues=caches.queues,
+                queues=caches.queues.plus(answers.queues),
                 namespaces=caches.namespaces,
                 pod_groups=caches.pod_groups,
                 jobs=caches.jobs,

@@ -1,0 +1,36 @@
+"""A Queue and its Job in one file: the Job's review comes before the cache has the Queue."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.webhook.context import QueueTree
+from vc_egpu.webhook.oracle import AccessMemory, LayeredAnswers, Oracle
+from vc_egpu.webhook.questions import QueueLookup
+
+
+class OneQueue:
+    """An API server with the Queue ``new``."""
+
+    def get(self, resource: Any, name: str, namespace: str | None = None, timeout_s: float = 0) -> Any:
+        if name != "new":
+            raise NotFound(f"queues {name!r} not found", status=404)
+        return {"metadata": {"name": "new"}, "spec": {"capability": {"volcano.sh/vgpu-h20": 4}}}
+
+
+@pytest.mark.parametrize(("name", "there"), [("new", True), ("never", False)])
+def test_what_the_cache_lacks_is_asked_for_once(name: str, there: bool) -> None:
+    async def ask() -> LayeredAnswers:
+        oracle = Oracle(OneQueue())  # type: ignore[arg-type]
+        answers = LayeredAnswers(AccessMemory())
+        assert not answers.looked_up(QueueLookup(name))
+        await oracle.answer([QueueLookup(name)], answers)
+        oracle.close()
+        return answers
+
+    answers = asyncio.run(ask())
+    assert answers.looked_up(QueueLookup(name))
+    tree = QueueTree({"old": {"metadata": {"name": "old"}}}).plus(answers.queues)
+    assert (name in tree) is there
+    assert "old" in tree
