@@ -5,9 +5,8 @@ the controller only.
 """
 
 import sys
-import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,15 @@ from stack.hostprocess import HostProcess
 from stack.kit import Kit
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import AlreadyExists, NotFound
-from vc_egpu.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES
+from vc_egpu.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    VOLCANO_JOBS,
+)
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import ContainerRequest, Request
 from vc_egpu.volcano.crds import files
@@ -49,7 +56,6 @@ class Gang:
     min_member: int | None = None
     namespace: str = "default"
     cpu: str = "100m"
-    owner_kind: str = "Job"
     extra: Json = field(default_factory=dict)
     """Merged into the pod's spec."""
 
@@ -88,16 +94,17 @@ class Rig:
         self.api.create(QUEUES, body)
 
     def submit(self, gang: Gang) -> Json:
-        """Make the PodGroup and its gated pods; returns the PodGroup."""
-        group = self.api.create(POD_GROUPS, podgroup(gang))
+        """Make the Job (nothing runs it), its PodGroup and its gated pods; returns the PodGroup."""
+        owner = self.api.create(VOLCANO_JOBS, job(gang))
+        group = self.api.create(POD_GROUPS, podgroup(gang, owner))
         for index in range(gang.members):
-            self.api.create(PODS, pod(gang, group, index))
+            self.api.create(PODS, pod(gang, owner, index))
         return group
 
     def make_anew(self, gang: Gang, index: int) -> Json:
         """What a Job's controller does after one of its pods went."""
-        group = self.api.get(POD_GROUPS, gang.name, gang.namespace)
-        return self.api.create(PODS, pod(gang, group, index))
+        owner = self.api.get(VOLCANO_JOBS, gang.name, gang.namespace)
+        return self.api.create(PODS, pod(gang, owner, index))
 
     def pods_of(self, gang: Gang) -> list[Json]:
         """The gang's pods now."""
@@ -133,7 +140,7 @@ class Rig:
 
     def clean(self) -> None:
         """Remove all gangs and queues that tests made."""
-        for resource in (POD_GROUPS, PODS):
+        for resource in (VOLCANO_JOBS, POD_GROUPS, PODS):
             for item in self.api.list(resource).items:
                 meta = item["metadata"]
                 try:
@@ -162,8 +169,30 @@ def admitted(obj: Json) -> Json | None:
     return None
 
 
-def podgroup(gang: Gang) -> Json:
-    """The PodGroup of a gang, owned by a Job that does not exist (nobody collects garbage here)."""
+def job(gang: Gang) -> Json:
+    """The owner: real, or the garbage collector would take everything away."""
+    task = {"name": "worker", "replicas": gang.members, "template": {"spec": {"containers": []}}}
+    return {
+        "apiVersion": VOLCANO_JOBS.api_version,
+        "kind": "Job",
+        "metadata": {"name": gang.name, "namespace": gang.namespace},
+        "spec": {"queue": gang.queue, "minAvailable": gang.min_member or gang.members, "tasks": [task]},
+    }
+
+
+def owner_reference(owner: Json) -> Json:
+    """As its controller writes it."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+def podgroup(gang: Gang, owner: Json) -> Json:
+    """The PodGroup of a gang."""
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": "PodGroup",
@@ -171,13 +200,14 @@ def podgroup(gang: Gang) -> Json:
             "name": gang.name,
             "namespace": gang.namespace,
             "annotations": {names.PRIORITY: gang.priority} if gang.priority else {},
+            "ownerReferences": [owner_reference(owner)],
         },
         "spec": {"minMember": gang.min_member or gang.members, "queue": gang.queue},
         "status": {"phase": "Inqueue"},
     }
 
 
-def pod(gang: Gang, group: Json, index: int) -> Json:
+def pod(gang: Gang, owner: Json | None, index: int) -> Json:
     """One gated member, as the webhook leaves it."""
     ask = ContainerRequest(
         model="h20",
@@ -195,12 +225,6 @@ def pod(gang: Gang, group: Json, index: int) -> Json:
     }
     if gang.priority:
         annotations[names.PRIORITY] = gang.priority
-    owner = {"Job": "batch.volcano.sh/v1alpha1", "ReplicaSet": "apps/v1"}.get(gang.owner_kind)
-    references = [
-        {"apiVersion": owner, "kind": gang.owner_kind, "name": gang.name, "uid": uid, "controller": True}
-        for uid in [str(uuid.uuid5(uuid.NAMESPACE_OID, gang.name))]
-        if owner
-    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -209,7 +233,7 @@ def pod(gang: Gang, group: Json, index: int) -> Json:
             "namespace": gang.namespace,
             "labels": {names.MANAGED_LABEL: "true", "gang": gang.name},
             "annotations": annotations,
-            "ownerReferences": references,
+            "ownerReferences": [owner_reference(owner)] if owner else [],
         },
         "spec": {
             "schedulingGates": [{"name": names.GATE}],
@@ -239,10 +263,8 @@ def install(api: ApiConnection, kit: Kit) -> None:
             api.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
         except AlreadyExists:
             continue
-    try:
+    with suppress(AlreadyExists):
         api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
-    except AlreadyExists:
-        pass
     wanted = {crd["metadata"]["name"] for crd in crds}
 
     def established(found: dict[str, Json]) -> bool | None:

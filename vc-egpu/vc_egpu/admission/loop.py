@@ -41,6 +41,7 @@ TICK_S: Final = 1.0
 """How often rules about time are looked at while any is pending."""
 REVIEW_S: Final = 5.0
 """How often waiting gangs are tried again although nothing happened: holds and back-offs run out."""
+MOST_PAUSE_S: Final = 0.2
 MAX_BATCH: Final = 4000
 STOP_KEY: Final = "stopAdmitting"
 
@@ -106,6 +107,7 @@ class Loop:
         self._orphans = Orphans()
         self._verdicts: dict[str, Verdict] = {}
         self._decide_s = 0.0
+        self._next_decide = 0.0
         self._next_review = 0.0
         self._next_tick = 0.0
 
@@ -171,7 +173,7 @@ class Loop:
         self._conductor.clock = self._clock.now()
         self._conductor.wake_due()
         self._drive()
-        if self._mirror.freed or self._mirror.tries:
+        if (self._mirror.freed or self._mirror.tries) and self._conductor.clock >= self._next_decide:
             self._decide()
             self._drive()
         self._tick()
@@ -181,6 +183,8 @@ class Loop:
         nexts = [self._next_review, self._conductor.due(), self._conductor.reports.next_at()]
         if self._watchlist or self._orphans or self._conductor.evictions.begun or self._mirror.shielded:
             nexts.append(self._next_tick)
+        if self._mirror.freed or self._mirror.tries:
+            nexts.append(self._next_decide)
         soonest = min((at for at in nexts if at is not None), default=clock + REVIEW_S)
         return min(max(0.0, soonest - clock), REVIEW_S)
 
@@ -233,6 +237,8 @@ class Loop:
         began = time.perf_counter()
         plan = decide(self._mirror.snapshot(), self._settings.policy, time.time(), only)
         self._decide_s = time.perf_counter() - began
+        # On an idle cluster the next event is decided at once; in a storm deciding takes half the time at most.
+        self._next_decide = self._conductor.clock + min(2 * self._decide_s, MOST_PAUSE_S)
         if not self._admitting():
             plan = _without_admissions(plan)
         if only is None:

@@ -83,6 +83,7 @@ class Mirror:
         self.pods: dict[PodUid, DecodedPod] = {}
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
         self.nodes: dict[NodeName, Node] = {}
+        self._node_documents: dict[NodeName, Document] = {}
         self.held: dict[NodeName, Mapping[CardId, tuple[PodUid, ...]]] = {}
         self.jobs: dict[tuple[str, str], Document] = {}
         self.switches: Mapping[str, str] = {}
@@ -153,11 +154,14 @@ class Mirror:
         """The write is over, well or badly: what stands on the PodGroup counts again."""
         group = self.groups.get(key)
         if group is not None and group.booked is not None:
+            stands = group.plan is not None and group.plan.plan_id == group.booked.plan_id
             group.booked = None
             self._refresh(key, group)
             self.dirty.add(key)
-            self.tries.add(key)
-            self.freed = self.freed or group.plan is None
+            if not stands or key in self.waiting:
+                # A written waiting plan is looked at once more before anybody is evicted for it.
+                self.tries.add(key)
+            self.freed = self.freed or not stands
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -175,12 +179,17 @@ class Mirror:
     def _node(self, document: Document, deleted: bool) -> None:  # noqa: FBT001 - the appliers' common form
         name = NodeName(document["metadata"]["name"])
         before = self.nodes.get(name)
+        seen = self._node_documents.get(name)
         if deleted:
+            self._node_documents.pop(name, None)
             self.nodes.pop(name, None)
             self.held.pop(name, None)
             self.state.remove_node(name)
             self.freed = True
             self._reread_plans(name)
+            return
+        self._node_documents[name] = document
+        if seen is not None and codec.says_the_same(seen, document):
             return
         node = codec.node(document, self.table)
         held = codec.held_by_agent(document)
@@ -221,7 +230,7 @@ class Mirror:
             return
         if any("persistentVolumeClaim" in volume for volume in document["spec"].get("volumes") or ()):
             self._claimants[uid] = document
-        decoded = pod_codec.pod(document, self.table, self._claim_terms)
+        decoded = pod_codec.pod(document, self.table, self._claim_terms, before)
         if not decoded.managed:
             self._foreign(decoded, before)
             return
@@ -322,7 +331,7 @@ class Mirror:
             done = [k for k in group.outstanding if plan is not None and plan.members[k].uid == some.pod.uid]
             group.outstanding.difference_update(done)
             refresh = refresh or not group.outstanding or (bool(done) and now is None)
-            if not group.outstanding:
+            if not group.outstanding and any(m.pod.phase is PodPhase.GATED for m in members.values()):
                 self.tries.add(key)
         if refresh:
             self._refresh(key, group)
@@ -332,8 +341,8 @@ class Mirror:
         key = f"{metadata['namespace']}/{metadata['name']}"
         known = self.groups.get(key)
         self.dirty.add(key)
-        self.tries.add(key)
         if deleted:
+            self.tries.add(key)
             if known is not None and known.decoded.gang.uid == metadata["uid"]:
                 del self.groups[key]
                 self.waiting.discard(key)
@@ -343,11 +352,16 @@ class Mirror:
         decoded = codec.group(document)
         if known is None or known.decoded.gang.uid != decoded.gang.uid:
             known = Group(decoded)
+            self.tries.add(key)
         before, known.decoded = known.decoded, decoded
+        if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
+            self.tries.add(key)
         self.groups[key] = known
         if known.plan is None or before.plan_text != decoded.plan_text:
             self._read_plan(known)
-            self.freed = self.freed or bool(before.plan_text)
+            if before.plan_text and before.plan_text != decoded.plan_text:
+                self.freed = True
+                self.tries.add(key)
         self._refresh(key, known)
 
     def _queue(self, document: Document, deleted: bool) -> None:  # noqa: FBT001

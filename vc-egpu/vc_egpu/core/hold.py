@@ -7,6 +7,7 @@ it is turned ready once they are gone, and withdrawn if it cannot hold any more 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from vc_egpu.core import caps, place, recheck, say, victims
 from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, plan_key
@@ -17,6 +18,8 @@ from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Seated, Trial
 
+FRESH_S: Final = 30.0
+"""A ready plan is being carried out for so long before its room is looked at again."""
 _FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
@@ -71,6 +74,9 @@ def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:
     plan = view.gang.plan
     if why or plan is None:
         return why
+    if not plan.victims and trial.now - plan.created < FRESH_S:
+        # Its room was found a moment ago and is booked since: in a burst there are hundreds like it.
+        return next(filter(None, (recheck.why_not_node(trial, view, entry) for entry in view.planned)), "")
     if plan.victims and left:
         why = _not_allowed(trial, view)
         if why:

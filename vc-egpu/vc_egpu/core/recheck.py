@@ -13,7 +13,7 @@ def why_not(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     """
     if entry.placement.node is None:
         return ""
-    return _node(trial, view, entry) or _cards(trial, view, entry) or _rest(trial, view, entry)
+    return why_not_node(trial, view, entry) or _cards(trial, view, entry) or _rest(trial, view, entry)
 
 
 def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | None:
@@ -25,7 +25,8 @@ def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | 
     return trial.ledger.booking(entry.placement.node, shape, shares, view.gang.share_class)
 
 
-def _node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+def why_not_node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+    """Why the member's node or its cards take nothing now; whether there is room is not asked. Cheap."""
     name = entry.placement.node
     node = trial.index.nodes.get(name) if name is not None else None
     if node is None:

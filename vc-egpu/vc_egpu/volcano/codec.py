@@ -116,7 +116,7 @@ def node(document: Document, table: ModelTable) -> Node:
         labels=labels,
         taints=taints,
         unschedulable=bool(spec.get("unschedulable")),
-        ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
+        ready=_is_ready(status),
         lost=any(taint.key == OUT_OF_SERVICE for taint in taints),
         mode=Mode.NATIVE if inventory.mode == "native" else Mode.SHARED,
         cards=tuple(c for c in (_card(entry, table, cordoned) for entry in inventory.cards) if c is not None),
@@ -126,6 +126,22 @@ def node(document: Document, table: ModelTable) -> Node:
         problem=problem,
         slots=_slots(allocatable),
     )
+
+
+def says_the_same(before: Document, now: Document) -> bool:
+    """Whether two versions of a node differ in nothing but what nobody decides on (heartbeats, images)."""
+    old, new = before["metadata"], now["metadata"]
+    return (
+        old.get("annotations") == new.get("annotations")
+        and old.get("labels") == new.get("labels")
+        and before.get("spec") == now.get("spec")
+        and (before.get("status") or {}).get("allocatable") == (now.get("status") or {}).get("allocatable")
+        and _is_ready(before.get("status") or {}) is _is_ready(now.get("status") or {})
+    )
+
+
+def _is_ready(status: Document) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
 
 
 def held_by_agent(document: Document) -> Mapping[CardId, tuple[PodUid, ...]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from vc_egpu.core.cluster import (
     CardAsk,
@@ -71,21 +71,33 @@ class DecodedPod:
     out_of_sync: bool = False
     is_static: bool = False
     """The mirror of a pod that the kubelet runs from a file."""
+    source: Document = field(default_factory=dict, compare=False, repr=False)
+    """What it was read from; a later version of the same pod is read against it."""
 
 
-def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = None) -> DecodedPod:
-    """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod."""
+def pod(
+    document: Document,
+    table: ModelTable,
+    claim_terms: ClaimTerms | None = None,
+    before: DecodedPod | None = None,
+) -> DecodedPod:
+    """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
+
+    ``before``: an earlier reading of the same pod; what decides where it fits is taken over where the
+    document says the same (most changes of a pod are changes of its status).
+    """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     managed = labels.get(names.MANAGED_LABEL) == "true" or names.GATE in gates or names.REQUEST in annotations
     uid = PodUid(metadata["uid"])
+    same_spec = before is not None and _same_shape(before.source, document)
     base = Pod(
         uid=uid,
         namespace=metadata["namespace"],
         name=metadata["name"],
-        shape=PodShape(requests=pod_requests(spec)),
+        shape=before.pod.shape if before is not None and same_spec else PodShape(requests=pod_requests(spec)),
         phase=_phase(metadata, status, gates),
         node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         created=instant(metadata.get("creationTimestamp")),
@@ -94,9 +106,12 @@ def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = 
     )
     if not managed:
         ports = _host_ports(spec)
-        shape = replace(base.shape, host_ports=ports) if ports else base.shape
+        shape = base.shape if same_spec or not ports else replace(base.shape, host_ports=ports)
         return DecodedPod(
-            replace(base, shape=shape), metadata["resourceVersion"], bound=base.node is not None
+            replace(base, shape=shape),
+            metadata["resourceVersion"],
+            bound=base.node is not None,
+            source=document,
         )
     problems: list[str] = []
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
@@ -104,11 +119,13 @@ def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = 
     if cards is not None and cards.pod_uid != uid:
         problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
         cards = None
-    terms = _and_terms(_affinity_terms(spec), _volume_terms(metadata["namespace"], spec, claim_terms))
+    terms = () if same_spec else _and_terms(_affinity_terms(spec), _volume_terms(metadata["namespace"], spec, claim_terms))
     index = str(annotations.get(names.TASK_INDEX, ""))
     values = replace(
         base,
-        shape=_shape(
+        shape=base.shape
+        if same_spec
+        else _shape(
             requests=base.shape.requests,
             spec=spec,
             annotations=annotations,
@@ -125,6 +142,7 @@ def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = 
         other_gates=tuple(gate for gate in gates if gate != names.GATE),
     )
     return DecodedPod(
+        source=document,
         pod=values,
         resource_version=metadata["resourceVersion"],
         managed=True,
@@ -150,6 +168,20 @@ def pod(document: Document, table: ModelTable, claim_terms: ClaimTerms | None = 
         ),
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
+    )
+
+
+_SHAPING: Final = ("containers", "initContainers", "tolerations", "affinity", "nodeSelector", "volumes")
+
+
+def _same_shape(before: Document, now: Document) -> bool:
+    """Whether two versions of a pod ask for the same place. A pin is part of the shape, as for the scheduler."""
+    old, new = before["spec"], now["spec"]
+    return (
+        before["metadata"].get("annotations") == now["metadata"].get("annotations")
+        and all(old.get(key) == new.get(key) for key in _SHAPING)
+        and old.get("resources") == new.get("resources")
+        and not any("persistentVolumeClaim" in volume for volume in new.get("volumes") or ())
     )
 
 
