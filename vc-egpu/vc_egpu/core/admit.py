@@ -33,12 +33,13 @@ def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
         seated = place(trial, view, core)  # 3. does all of it fit at once
         if seated is not None:
             trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
+            trial.remember(view, seated)
             return _admit_surplus(trial, record, view, seated)
     room = _make_room(trial, view, allowed)  # 4. whom would it cost
     if isinstance(room, Room):
         return _hold(trial, record, view, room)  # 5. keep what is freed for it
     core = allowed[0]
-    verdict = say.leaving(view, core, room.pods) if room is not None else say.no_room(trial, view, core)
+    verdict = say.leaving(view, core, room.pods) if room is not None else _no_room(trial, view, core)
     record.refuse_alike(view, verdict)
     record.waits(view, verdict)
     return ()
@@ -83,6 +84,8 @@ def _admit_surplus(
     """Members above the minimum, each by itself: as many as caps and room allow."""
     chosen = {entry.member.key for entry in core}
     rest = [member for member in view.waiting if member.key not in chosen]
+    if core and ready.closed(trial, view):
+        rest = []  # it may heal, not grow
     allowed, limit = _within_cap(trial, view, rest)
     seated = (*core, *place_some(trial, view, allowed))
     surplus = {entry.member.key for entry in seated} - chosen
@@ -101,7 +104,7 @@ def _admit_surplus(
     elif limit is not None and not allowed:
         verdict = say.over_cap(limit, left[:1])
     else:
-        verdict = say.no_model(trial, allowed[:1]) or say.no_room(trial, view, allowed[:1])
+        verdict = say.no_model(trial, allowed[:1]) or _no_room(trial, view, tuple(allowed[:1]))
     record.waits(view, say.surplus(view, len(left), verdict))
     return ()
 
@@ -127,6 +130,10 @@ def _within_cap(trial: Trial, view: GangView, members: list[Member]) -> tuple[li
 def _cap(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Limit | None:
     ask = trial.amounts_of(members)
     return caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)
+
+
+def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Verdict:
+    return say.no_room(trial, view, members, preempts=_may_preempt(trial, view))
 
 
 def _may_preempt(trial: Trial, view: GangView) -> bool:

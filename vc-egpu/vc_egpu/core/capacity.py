@@ -5,7 +5,7 @@ shares' memory together never above the card's; high + unset and unset + low eac
 core limit; at most the node's number of sharers; a whole or native card stands alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -181,6 +181,22 @@ def pods_by_node(ledger: Ledger, need: Need, rows: Ints | slice) -> Ints:
             if row in ledger.ports and port_conflict(ledger, row, need.ports):
                 pods[position] = 0
     return np.asarray(pods, np.int64)
+
+
+def parts_of(need: Need) -> list[tuple[Need, str]]:
+    """The need for each of the node's own resources alone, with a word for it."""
+    bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=())
+    words = ("cpu", "memory", "disk")
+    parts = []
+    for dimension, word in enumerate(words):
+        if need.requests[dimension]:
+            alone = [request if at == dimension else 0 for at, request in enumerate(need.requests)]
+            parts.append((replace(bare, requests=(alone[0], alone[1], alone[2], 0)), word))
+    parts.append((bare, "the number of pods"))
+    parts += [(replace(bare, scalars=((name, amount),)), name) for name, amount in need.scalars]
+    parts += [(replace(bare, slots=((name, amount),)), f"slots of {name}") for name, amount in need.slots]
+    parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
+    return parts
 
 
 def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints | slice, count: int) -> Ints:

@@ -4,6 +4,7 @@ Also which members a decision is about: those that the minimum still needs (:fun
 the surplus above it, one by one.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 
 from vc_egpu.core import say
@@ -32,9 +33,15 @@ def _queue(trial: Trial, view: GangView) -> Verdict | None:
     if queue is None:
         return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {name}", {"queue": str(name)})
     # A closed queue lets running gangs heal, and nothing new begin.
-    if queue.open or (view.runs and view.missing):
+    if not closed(trial, view) or (view.runs and view.missing):
         return None
     return Verdict(Reason.QUEUE_CLOSED, f"the queue {name} is closed", {"queue": str(name)})
+
+
+def closed(trial: Trial, view: GangView) -> bool:
+    """Whether the gang's queue takes nothing new."""
+    queue = trial.queues.get(view.gang.queue)
+    return queue is None or not queue.open
 
 
 def _size_limit(trial: Trial, view: GangView) -> Verdict | None:
@@ -57,7 +64,7 @@ def _back_off(trial: Trial, view: GangView) -> Verdict | None:
     left = view.gang.not_before - trial.now
     if left <= 0:
         return None
-    seconds = int(left) + 1
+    seconds = math.ceil(left)
     text = f"was rolled back and is tried again in {seconds} s"
     return Verdict(Reason.WAITING_FOR_CARDS, text, {"seconds": seconds})
 

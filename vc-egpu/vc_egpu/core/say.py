@@ -6,10 +6,11 @@ from typing import Final
 import numpy as np
 
 from vc_egpu.core import fit
-from vc_egpu.core.capacity import copies, pods_by_cards, pods_fitting
+from vc_egpu.core.capacity import MANY, copies, parts_of, pods_by_cards, pods_by_node, pods_fitting
 from vc_egpu.core.caps import Limit
-from vc_egpu.core.cluster import CardAsk, Gang
+from vc_egpu.core.cluster import CardAsk, Gang, NodeName
 from vc_egpu.core.gangs import GangView, Member
+from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of
 from vc_egpu.core.plan import Eviction
 from vc_egpu.core.reasons import Reason, Verdict
@@ -95,8 +96,11 @@ def _resource(name: str) -> tuple[str, str]:
     return name, units.get(name, "")
 
 
-def no_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Verdict:
-    """No place for all of them now: how many would find one, and what stands in the way."""
+def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts: bool = False) -> Verdict:
+    """No place for all of them now: how many would find one, and what stands in the way.
+
+    ``preempts``: making room for them was tried, in vain.
+    """
     groups = groups_of(trial, view, members)
     worst = min(groups, key=lambda group: _places(trial, group) - len(group.members))
     places, wanted = _places(trial, worst), len(worst.members)
@@ -105,19 +109,17 @@ def no_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Verdict:
         "free": min(places, wanted),
         "queue": str(view.gang.queue),
     }
-    if not worst.need.asks:
-        text = (
-            f"{_plural(wanted, 'member')} without cards need {_node_ask(worst)}; "
-            f"nodes take {places} of them now"
-        )
-        return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
-    text = f"asks for {ask(members)}; "
-    if places >= wanted:
-        text += "places are free for each part of it, not for all of it together"
+    if worst.need.asks:
+        text = f"asks for {ask(members)}; "
     else:
-        task = f" of {worst.members[0].task}" if len(groups) > 1 and worst.members[0].task else ""
-        text += f"{places} of {_plural(wanted, 'member')}{task} would find cards now"
+        text = f"asks for {_plural(wanted, 'member')} without cards, {_node_ask(worst)}; "
+    if places >= wanted:
+        text += "each part of it finds room now, all of it together does not"
+    else:
+        text += _how_many(worst, places, wanted, one_of_several=len(groups) > 1)
         text += _what_else(trial, view, worst, places, numbers)
+    if preempts:
+        text += "; evicting low-priority work would not make room"
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
 
 
@@ -125,38 +127,56 @@ def _places(trial: Trial, group: Group) -> int:
     return int(pods_fitting(trial.ledger, group.need, group.mask).sum())
 
 
+def _how_many(group: Group, places: int, wanted: int, *, one_of_several: bool) -> str:
+    task = f" of task {group.members[0].task}" if one_of_several and group.members[0].task else ""
+    if wanted == 1:
+        return f"there is no place for it{task} now"
+    if not places:
+        return f"none of {wanted} members{task} would find a place now"
+    return f"{places} of {wanted} members{task} would find a place now"
+
+
 def _what_else(trial: Trial, view: GangView, group: Group, places: int, numbers: dict[str, int | str]) -> str:
     """Whether cards themselves are short, or something beside them keeps nodes out."""
     ledger, need = trial.ledger, group.need
-    by_cards = np.full(len(ledger.names), np.iinfo(np.int64).max)
+    by_cards = np.full(len(ledger.names), MANY)
+    text = ""
     for entry in need.asks:
         count = copies(ledger, entry, need.cards, slice(None))
         by_cards = np.minimum(by_cards, pods_by_cards(count, entry.cards))
-    total = int(by_cards.sum())
-    numbers["free_cards_only"] = total
-    have = (ledger.kind == need.asks[0].kind).any(axis=1)
-    text = f" on {_plural(int(have.sum()), 'node')} with {need.asks[0].ask.model}"
-    if total <= places:
-        return text
+    if need.asks:
+        have = (ledger.kind == need.asks[0].kind).any(axis=1)
+        text = f" on {_plural(int(have.sum()), 'node')} with {need.asks[0].ask.model}"
+        numbers["free_cards_only"] = int(by_cards.sum())
+    wanted = len(group.members)
+    open_to_it = int(by_cards[group.mask].sum())
+    if open_to_it > places:
+        missing = ", ".join(_short_of(trial, group, by_cards)) or "room on the node"
+        text += f"; cards for {min(open_to_it, wanted)} are free, but {missing} beside them is short"
     shut = [name for name, row in sorted(ledger.rows.items()) if by_cards[row] > 0 and not group.mask[row]]
-    if shut:
-        reasons = []
-        for name in shut[:_MAX_NAMED]:
-            node = trial.index.nodes[name]
-            blocked = (
-                "refused a member lately"
-                if name in view.gang.blocked_nodes
-                else fit.why_not(node, need.shape)
-            )
-            reasons.append(f"{name}: {blocked or 'not ready'}")
-        more = f", {len(shut) - _MAX_NAMED} more" if len(shut) > _MAX_NAMED else ""
-        text += f"; nodes with room that do not take it: {', '.join(reasons)}{more}"
-    closed = int(by_cards[group.mask].sum())
-    if closed > places:
-        text += (
-            f"; cards for {min(closed, len(group.members))} are free, but not {_node_ask(group)} beside them"
-        )
+    if shut and open_to_it < wanted:
+        reasons = [f"{name} ({_shut_by(trial, view, group, name)})" for name in shut[:_MAX_NAMED]]
+        more = f" and {len(shut) - _MAX_NAMED} more" if len(shut) > _MAX_NAMED else ""
+        text += f"; with room but closed to it: {', '.join(reasons)}{more}"
     return text
+
+
+def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
+    if name in view.gang.blocked_nodes:
+        return "refused a member lately"
+    return fit.why_not(trial.index.nodes[name], group.need.shape) or "not ready"
+
+
+def _short_of(trial: Trial, group: Group, by_cards: Ints) -> list[str]:
+    """Which of the node's own resources alone would keep the group out, where cards would not."""
+    ledger, need = trial.ledger, group.need
+    wanted = min(len(group.members), int(by_cards[group.mask].sum()))
+    words = []
+    for part, word in parts_of(need):
+        room = np.minimum(by_cards, pods_by_node(ledger, part, slice(None)))
+        if int(room[group.mask].sum()) < wanted:
+            words.append(word)
+    return words
 
 
 def _node_ask(group: Group) -> str:
@@ -166,7 +186,7 @@ def _node_ask(group: Group) -> str:
     parts += [f"{ephemeral >> 20} MiB of disk"] if ephemeral else []
     parts += [f"{amount} {name}" for name, amount in group.need.scalars]
     parts += [f"host port {port}" for _, _, port in group.need.ports]
-    return ", ".join([*parts, "a free pod slot"]) + " each"
+    return (", ".join(parts) or "nothing") + " each"
 
 
 def no_model(trial: Trial, members: Sequence[Member]) -> Verdict | None:
@@ -238,7 +258,7 @@ def admitted(placed: int, surplus: int) -> Verdict:
     """Placed; ``surplus``: members above the minimum that still wait."""
     text = f"{_plural(placed, 'member')} placed"
     if surplus:
-        text += f"; {surplus} above the minimum wait for room"
+        text += f"; {surplus} above the minimum {'waits' if surplus == 1 else 'wait'} for room"
     return Verdict(Reason.ADMITTED, text, {"placed": placed, "surplus_waiting": surplus})
 
 

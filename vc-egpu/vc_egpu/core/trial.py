@@ -54,6 +54,7 @@ class Trial:
         """By gang: failed members whose cards are booked for the replacement."""
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
+        self._rows_of: dict[str, dict[int, int]] = {}
         self._kinds: dict[int, bool] = {}
         self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
 
@@ -118,7 +119,7 @@ class Trial:
 
     def rows_of(self, view: GangView) -> dict[int, int]:
         """How many of the gang's members each row has already."""
-        counts: dict[int, int] = {}
+        counts = dict(self._rows_of.get(view.gang.key, {}))
         for pod in view.placed:
             row = self.ledger.rows.get(pod.node) if pod.node is not None else None
             if row is not None:
@@ -126,6 +127,12 @@ class Trial:
         return counts
 
     # --- bookings ------------------------------------------------------------------------------------
+
+    def remember(self, view: GangView, seated: Iterable[Seated]) -> None:
+        """These members stay: later ones of the gang spread away from them."""
+        counts = self._rows_of.setdefault(view.gang.key, {})
+        for entry in seated:
+            counts[entry.row] = counts.get(entry.row, 0) + 1
 
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""

@@ -54,6 +54,8 @@ class World:
         self.lowered: set[str] = set()
         """Queues whose cap was lowered: they may stand above it."""
         self._owners: dict[str, _Owner] = {}
+        self._slots: dict[PodUid, tuple[str, int]] = {}
+        """(task, index) that a pod stands for, also where its gang's members have no names of their own."""
         self._revision = 0
         self._plans = 0
         self._births = 0
@@ -89,6 +91,13 @@ class World:
         for task, replicas, shape in tasks:
             for index in range(replicas):
                 self._bear(gang, task, index, shape, other_gates)
+
+    def grow(self, key: str, members: int) -> None:
+        """The controller makes more members like the first."""
+        gang, pods = self.gang(key), self.pods_of(key)
+        task = self._slots[pods[0].uid][0]
+        for index in range(len(pods), len(pods) + members):
+            self._bear(gang, task, index, pods[0].shape)
 
     def put_pod(self, pod: Pod) -> None:
         """Add or change a pod directly."""
@@ -145,16 +154,21 @@ class World:
             if gang.plan is not None:
                 self.state.put_gang(replace(gang, plan=replace(gang.plan, victims=frozenset())))
                 self._ungate(readiness.gang)
+        self.write_plans(plan)
+        for admission in plan.admissions:
+            if not admission.evictions:
+                self._ungate(admission.gang)
+            for eviction in admission.evictions:
+                for uid in sorted(eviction.pods):
+                    self.terminate(self.snapshot().pods[uid])
+
+    def write_plans(self, plan: Plan) -> None:
+        """The first write of every admission: its plan on the gang. An executor may be killed after it."""
         for admission in plan.admissions:
             self._plans += 1
             victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
             written = PlanInForce(f"1-{self._plans}", dict(admission.members), victims, self.now)
             self.state.put_gang(replace(self.gang(admission.gang), plan=written))
-            pods = self.snapshot().pods
-            for uid in sorted(victims):
-                self.terminate(pods[uid])
-            if not victims:
-                self._ungate(admission.gang)
 
     def settle(self, rounds: int = 10) -> Plan:
         """Decide, apply and let victims leave until nothing changes any more; the last plan."""
@@ -188,12 +202,13 @@ class World:
 
     def _bear(self, gang: Gang, task: str, index: int, shape: PodShape, gates: tuple[str, ...] = ()) -> None:
         self._births += 1
-        namespace, _, name = gang.key.partition("/")
+        namespace, _, name = gang.key.rpartition("/")
         uid = PodUid(f"{gang.key}/{task}/{index}#{self._births}")
+        self._slots[uid] = (task, index)
         self.state.put_pod(
             Pod(
                 uid=uid,
-                namespace=namespace,
+                namespace=namespace or "default",
                 name=f"{name}-{task}-{index}",
                 shape=shape,
                 phase=PodPhase.GATED,
@@ -211,8 +226,9 @@ class World:
 
     def _reborn(self, pod: Pod) -> None:
         owner = self._owners.get(pod.gang) if pod.gang is not None else None
-        if owner is not None and owner.recreate and pod.gang in self.snapshot().gangs:
-            self._bear(self.gang(str(pod.gang)), pod.task, pod.index, pod.shape)
+        slot = self._slots.pop(pod.uid, None)
+        if owner is not None and owner.recreate and slot is not None and pod.gang in self.snapshot().gangs:
+            self._bear(self.gang(str(pod.gang)), *slot, pod.shape)
 
     def _ungate(self, key: str) -> None:
         gang = self.gang(key)

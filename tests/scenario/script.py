@@ -1,0 +1,373 @@
+"""The language of the scenario files: commands in, what the core says out.
+
+A file opens with a paragraph that tells its story; then blocks of commands, ``----`` and the output follow.
+After every command the invariants are checked. The commands::
+
+    node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
+                                            taint=key=value:NoSchedule, label=zone=a, slots=12
+    ill n1/0 | well n1/0                    a card takes nothing new, or recovers
+    cordon n1 | uncordon n1 | drop n1       the node
+    queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
+                                            guarantee.vgpu-h20=2, priority=5, closed
+    submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
+                                            a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
+                                            native, task=name:count:h20=1,memory=8Gi,cores=10,cpu=2
+    decide                                  what the core says; changes nothing
+    apply                                   do what the last decide said
+    plan-only                               write its plans on the gangs, and no more
+    leave                                   pods that terminate are gone now
+    settle                                  decide, apply and leave until nothing changes
+    finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
+    grow g 2                                the controller makes two more members like the first
+    protect g                               a PodDisruptionBudget allows no disruption of it
+    tick 30                                 seconds pass
+    cards | pods g                          who is where
+"""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+
+from vc_egpu.core.cluster import (
+    Card,
+    CardAsk,
+    CardId,
+    Gang,
+    Mode,
+    Node,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodShape,
+    Queue,
+    QueueName,
+    Resources,
+    ShareClass,
+    Taint,
+    Toleration,
+)
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.reasons import Reason
+from vc_egpu.sim.world import Tasks, World
+
+MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
+_PREFIX = "volcano.sh/"
+_CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.UNSET}
+
+
+class ScriptError(Exception):
+    """A scenario says something that is not in the language."""
+
+
+def mib(text: str) -> int:
+    """``60Gi`` or a number of MiB."""
+    return int(text[:-2]) * 1024 if text.endswith("Gi") else int(text)
+
+
+class Script:
+    """One scenario's world, and what it printed since the last block."""
+
+    def __init__(self) -> None:
+        self.world = World(models=MODELS)
+        self._submitted = 0
+        self._plan: Plan | None = None
+        self._out: list[str] = []
+
+    def run(self, lines: list[str]) -> str:
+        """Execute a block of commands; the output, one string."""
+        self._out = []
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if not words:
+                continue
+            command: Callable[[list[str]], None] | None = getattr(
+                self, f"_do_{words[0].replace('-', '_')}", None
+            )
+            if command is None:
+                raise ScriptError(f"unknown command: {line}")
+            before = self.world.snapshot()
+            command(words[1:])
+            self.world.check(before)
+        return "\n".join(self._out)
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _do_node(self, words: list[str]) -> None:
+        options = _options(words[1:])
+        cards: list[Card] = []
+        for model, memory in MODELS.items():
+            for _ in range(int(options.get(model, "0"))):
+                uuid = CardId(f"{words[0]}/{len(cards)}")
+                cards.append(Card(uuid, len(cards), model, memory))
+        taints = []
+        if "taint" in options:
+            key, _, rest = options["taint"].partition("=")
+            value, _, effect = rest.partition(":")
+            taints.append(Taint(key, value, effect))
+        key, _, value = options.get("label", "zone=a").partition("=")
+        slots = (
+            {f"{_PREFIX}vgpu-{card.model}": int(options["slots"]) for card in cards}
+            if "slots" in options
+            else {}
+        )
+        self.world.put_node(
+            Node(
+                name=NodeName(words[0]),
+                allocatable=Resources(
+                    cpu_milli=int(float(options.get("cpu", "64")) * 1000),
+                    memory_bytes=mib(options.get("memory", "512Gi")) << 20,
+                    pods=int(options.get("pods", "110")),
+                ),
+                labels={key: value},
+                taints=tuple(taints),
+                mode=Mode(options.get("mode", "shared")),
+                cards=tuple(cards),
+                core_ratio=float(options.get("ratio", "1")),
+                max_sharers=int(options.get("sharers", "100")),
+                slots=slots,
+            )
+        )
+
+    def _node(self, name: str) -> Node:
+        return self.world.snapshot().nodes[NodeName(name)]
+
+    def _do_cordon(self, words: list[str]) -> None:
+        self.world.put_node(replace(self._node(words[0]), unschedulable=True))
+
+    def _do_uncordon(self, words: list[str]) -> None:
+        self.world.put_node(replace(self._node(words[0]), unschedulable=False))
+
+    def _do_drop(self, words: list[str]) -> None:
+        self.world.remove_node(NodeName(words[0]))
+
+    def _do_ill(self, words: list[str], *, usable: bool = False) -> None:
+        node = self._node(words[0].partition("/")[0])
+        cards = tuple(replace(c, usable=usable) if c.uuid == words[0] else c for c in node.cards)
+        self.world.put_node(replace(node, cards=cards))
+
+    def _do_well(self, words: list[str]) -> None:
+        self._do_ill(words, usable=True)
+
+    # --- queues and gangs ------------------------------------------------------------------------
+
+    def _do_queue(self, words: list[str]) -> None:
+        options = _options([word for word in words[1:] if word != "closed"])
+        amounts: dict[str, dict[str, int]] = {}
+        for key, text in options.items():
+            kind, _, name = key.rpartition(".")
+            if key in {"parent", "priority"}:
+                continue
+            resource = _PREFIX + name if "gpu-" in name else name
+            amounts.setdefault(kind or "capability", {})[resource] = mib(text)
+        self.world.put_queue(
+            Queue(
+                name=QueueName(words[0]),
+                parent=QueueName(options["parent"]) if "parent" in options else None,
+                open="closed" not in words,
+                priority=int(options.get("priority", "0")),
+                capability=amounts.get("capability", {}),
+                deserved=amounts.get("deserved", {}),
+                guarantee=amounts.get("guarantee", {}),
+            )
+        )
+
+    def _do_submit(self, words: list[str]) -> None:
+        flags = {word for word in words[1:] if "=" not in word}
+        options = _options(
+            [word for word in words[1:] if "=" in word and not word.startswith(("task=", "min-task="))]
+        )
+        tasks: Tasks
+        specs = [word.removeprefix("task=") for word in words if word.startswith("task=")]
+        if specs:
+            tasks = tuple(self._task(spec) for spec in specs)
+        else:
+            tasks = (
+                ("w", int(options.get("members", "1")), _shape({**options, **dict.fromkeys(flags, "")})),
+            )
+        members = sum(count for _, count, _ in tasks)
+        gang = Gang(
+            key=words[0],
+            uid=f"uid-{words[0]}",
+            queue=QueueName(options["queue"]),
+            share_class=_CLASSES[options.get("class", "unset")],
+            priority_value=int(options.get("value", "0")),
+            min_member=int(options.get("min", "1" if "single" in flags else str(members))),
+            created=self.world.now + self._submitted / 1000,
+            min_task_member=_minimums(words),
+            single="single" in flags,
+            template=tasks if "template" in flags else (),
+        )
+        self._submitted += 1
+        gates = (options["gate"],) if "gate" in options else ()
+        self.world.submit(gang, tasks, other_gates=gates)
+
+    @staticmethod
+    def _task(spec: str) -> tuple[str, int, PodShape]:
+        name, count, rest = spec.split(":", 2)
+        words = rest.split(",")
+        options = _options([word for word in words if "=" in word])
+        return (
+            name,
+            int(count),
+            _shape({**options, **{word: "" for word in words if word and "=" not in word}}),
+        )
+
+    def _do_finish(self, words: list[str]) -> None:
+        self.world.finish(words[0])
+
+    def _do_grow(self, words: list[str]) -> None:
+        self.world.grow(words[0], int(words[1]))
+
+    def _pod(self, text: str) -> Pod:
+        gang, task, index = text.rsplit("/", 2)
+        pods = [p for p in self.world.pods_of(gang) if p.name == f"{gang}-{task}-{index}"]
+        return pods[-1] if pods else self.world.pods_of(gang)[int(index)]
+
+    def _do_fail(self, words: list[str]) -> None:
+        self.world.fail(self._pod(words[0]), recreate="gone" not in words)
+
+    def _do_delete(self, words: list[str]) -> None:
+        self.world.terminate(self._pod(words[0]))
+
+    def _do_protect(self, words: list[str]) -> None:
+        for pod in self.world.pods_of(words[0]):
+            self.world.put_pod(replace(pod, protected=True))
+
+    def _do_ungate(self, words: list[str]) -> None:
+        for pod in self.world.pods_of(words[0]):
+            self.world.put_pod(replace(pod, other_gates=()))
+
+    def _do_back_off(self, words: list[str]) -> None:
+        self.world.state.put_gang(
+            replace(self.world.gang(words[0]), not_before=self.world.now + float(words[1]))
+        )
+
+    def _do_tick(self, words: list[str]) -> None:
+        self.world.tick(float(words[0]))
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def _do_decide(self, words: list[str]) -> None:
+        self._plan = self.world.decide(words or None)
+        self._out += _story(self._plan, self.world) or ["nothing to decide"]
+
+    def _do_apply(self, words: list[str]) -> None:
+        if self._plan is None:
+            raise ScriptError("apply needs a decide before it")
+        self.world.apply(self._plan)
+        self._plan = None
+
+    def _do_plan_only(self, words: list[str]) -> None:
+        """Write the plans of the last decide, and be killed before anything else is done."""
+        if self._plan is None:
+            raise ScriptError("plan-only needs a decide before it")
+        self.world.write_plans(self._plan)
+        self._plan = None
+
+    def _do_leave(self, words: list[str]) -> None:
+        gone = sorted(pod.name for pod in self.world.leave())
+        self._out.append(f"gone: {' '.join(gone) or 'nobody'}")
+
+    def _do_settle(self, words: list[str]) -> None:
+        plan = self.world.settle()
+        self._out += _story(plan, self.world) or ["settled, nobody waits"]
+
+    # --- looks -----------------------------------------------------------------------------------
+
+    def _do_cards(self, words: list[str]) -> None:
+        snapshot = self.world.snapshot()
+        sharers: dict[str, list[str]] = {}
+        for pod in snapshot.pods.values():
+            if pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
+                continue
+            mark = " (terminating)" if pod.phase is PodPhase.TERMINATING else ""
+            share_class = snapshot.gangs[str(pod.gang)].share_class.name.lower()
+            for _, share in pod.shares:
+                what = (
+                    "whole" if share.whole else "native" if share.native else f"{share.memory_mib / 1024:g}Gi"
+                )
+                text = f"{pod.name} {what} {share.cores_percent}c {share_class}{mark}"
+                sharers.setdefault(share.card, []).append(text)
+        for node in snapshot.nodes.values():
+            for card in node.cards:
+                state = "" if card.usable else " ill"
+                who = " | ".join(sorted(sharers.get(card.uuid, []))) or "free"
+                self._out.append(f"{card.uuid} {card.model}{state}: {who}")
+
+    def _do_pods(self, words: list[str]) -> None:
+        for pod in self.world.pods_of(words[0]):
+            where = f" on {pod.node}" if pod.node else ""
+            self._out.append(f"{pod.name}: {pod.phase.value}{where}")
+
+
+def _minimums(words: list[str]) -> dict[str, int]:
+    specs = [word.removeprefix("min-task=").split(":") for word in words if word.startswith("min-task=")]
+    return {task: int(count) for task, count in specs}
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words)
+
+
+def _shape(options: dict[str, str]) -> PodShape:
+    asks = []
+    for model, memory in MODELS.items():
+        if model not in options:
+            continue
+        native, whole = "native" in options, "whole" in options
+        alone = native or whole or "memory" not in options
+        asks.append(
+            CardAsk(
+                container="main",
+                model=model,
+                cards=int(options[model]),
+                memory_mib=memory if alone else mib(options["memory"]),
+                cores_percent=100 if alone else int(options.get("cores", "0")),
+                native=native,
+                whole=alone and not native,
+            )
+        )
+    label, _, value = options.get("node", "").partition(":")
+    return PodShape(
+        asks=tuple(asks),
+        requests=Resources(
+            cpu_milli=int(float(options.get("cpu", "1")) * 1000),
+            memory_bytes=mib(options.get("ram", "1Gi")) << 20,
+        ),
+        node_selector=((label, value),) if label else (),
+        tolerations=(Toleration(options["tolerate"], "Exists"),) if "tolerate" in options else (),
+        host_ports=(("", "TCP", int(options["port"])),) if "port" in options else (),
+        avoid_cards=frozenset(CardId(c) for c in options.get("avoid-cards", "").split(";") if c),
+        use_cards=frozenset(CardId(c) for c in options.get("use-cards", "").split(";") if c),
+        card_policy=options.get("card-policy", ""),
+        node_policy=options.get("node-policy", ""),
+    )
+
+
+def _story(plan: Plan, world: World) -> list[str]:
+    """A plan as lines: who goes, who comes, who waits and why."""
+    lines = [f"withdraw {entry.gang}: {entry.why}" for entry in plan.withdrawals]
+    lines += [f"ready {entry.gang}" for entry in plan.ready]
+    pods = world.snapshot().pods
+    names_by_key = {str(pod.uid): pod.name for pod in pods.values()}
+    # A member that no Job made is planned by its UID.
+    for admission in plan.admissions:
+        for eviction in admission.evictions:
+            names = " ".join(sorted(pods[uid].name for uid in eviction.pods))
+            what = "whole" if eviction.whole else "surplus"
+            lines.append(f"evict {eviction.gang} ({what}) for {admission.gang}: {names}")
+        verb = "hold" if admission.evictions else "admit"
+        lines.append(f"{verb} {admission.gang}")
+        for key, member in admission.members.items():
+            cards = " ".join(str(share.card) for _, share in member.shares)
+            name = names_by_key.get(key, key)
+            lines.append(f"  {name} -> {cards or 'any node'}")
+    admitted = {admission.gang for admission in plan.admissions if not admission.evictions}
+    for key, verdict in plan.verdicts.items():
+        if (
+            key not in admitted
+            or verdict.reason is not Reason.ADMITTED
+            or verdict.numbers.get("surplus_waiting")
+        ):
+            lines.append(f"{verdict.reason.value} {key}: {verdict.message}")
+    return lines
