@@ -15,7 +15,8 @@ from localcluster.net import free_ports
 from stack.hostprocess import HostProcess
 from stack.kit import Kit
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, KubeError
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano.names import PLAN
 from vc_egpu.webhook.manifests import admission_policies, webhook_configurations
 
 Json = dict[str, Any]
@@ -60,15 +61,19 @@ class Rig:
         rig = cls(cluster, kit, HostProcess(cluster, "webhook", argv), port, metrics_port, folder)
         kit.apply(*map(yaml.safe_dump, admission_policies()))
         rig.process.start()
-        kit.apply(*map(yaml.safe_dump, webhook_configurations(url=f"https://127.0.0.1:{port}")))
+        rig.install_webhooks()
         rig.wait_ready()
         return rig
+
+    def install_webhooks(self) -> None:
+        """Both configurations, with the address of this machine; the process fills in its CA."""
+        self.kit.apply(*map(yaml.safe_dump, webhook_configurations(url=f"https://127.0.0.1:{self.port}")))
 
     def wait_ready(self) -> None:
         """Until ``/readyz`` says so and a dry run gets through the configured webhooks."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._ready() and self._reached():
+            if self._ready() and self.webhooks_answer() and self.policies_bite():
                 return
             time.sleep(0.05)
         raise AssertionError(f"the webhook is not ready:\n{self.process.log_tail()}")
@@ -80,8 +85,16 @@ class Rig:
         except (urllib.error.URLError, OSError):
             return False
 
-    def _reached(self) -> bool:
-        """A Command for nothing is refused by us, and by nobody else."""
+    def webhooks_answer(self) -> bool:
+        """True while a Command for nothing is refused by us: by nobody else it is."""
+        return "target.kind" in self._probe()
+
+    def webhooks_stand(self) -> bool:
+        """True while the API server asks the webhook, whether or not that answers."""
+        return self._probe() != ""
+
+    def _probe(self) -> str:
+        """What stands in the way of a Command for nothing."""
         body = {
             "apiVersion": "bus.volcano.sh/v1alpha1",
             "kind": "Command",
@@ -95,30 +108,23 @@ class Rig:
                 body,
                 query={"dryRun": "All"},
             )
-        except Forbidden as error:
-            return "target.kind" in str(error)
-        except KubeError:
-            return False
-        return False
+        except KubeError as error:
+            return str(error)
+        return ""
 
     def policies_bite(self) -> bool:
-        """True once the API server has compiled the policies: a managed pod without a gate is refused."""
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "probe",
-                "namespace": "default",
-                "labels": {"egpu.volcano.sh/managed": "true"},
-            },
-            "spec": {"containers": [{"name": "c", "image": "none"}]},
+        """True once the API server has compiled the policies: a PodGroup with a forged plan is refused."""
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "probe", "annotations": {PLAN: "forged"}},
+            "spec": {"minMember": 1},
         }
+        path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
         try:
-            self.kit.api.request("POST", "/api/v1/namespaces/default/pods", pod, query={"dryRun": "All"})
-        except Forbidden as error:
+            self.kit.api.request("POST", path, body, query={"dryRun": "All"})
+        except KubeError as error:
             return "ValidatingAdmissionPolicy" in str(error)
-        except KubeError:
-            return False
         return False
 
     def tenant(self, user: str, namespace: str) -> ApiConnection:
@@ -129,6 +135,12 @@ class Rig:
             _write_kubeconfig(self.cluster, path, user, namespace)
             self.tenants[key] = ApiConnection.connect(path)
         return self.tenants[key]
+
+    def with_token(self, token: str, name: str) -> ApiConnection:
+        """A connection that shows this token."""
+        path = self.folder / f"token-{name}.kubeconfig"
+        _write_token(self.cluster, path, token)
+        return ApiConnection.connect(path)
 
     @contextmanager
     def webhook_down(self) -> Any:
@@ -149,6 +161,10 @@ def _rbac(path: Path) -> list[str]:
 
 def _write_kubeconfig(cluster: LocalCluster, path: Path, account: str, namespace: str) -> None:
     token = cluster.kubectl("create", "token", account, "-n", namespace, "--duration=24h").stdout.strip()
+    _write_token(cluster, path, token)
+
+
+def _write_token(cluster: LocalCluster, path: Path, token: str) -> None:
     config = {
         "apiVersion": "v1",
         "kind": "Config",
