@@ -46,7 +46,7 @@ def _gone(trial: Trial, uid: PodUid) -> bool:
     pod = trial.index.pods.get(uid)
     if pod is not None:
         return pod.phase in _FINISHED
-    return not trial.index.is_held(uid)
+    return uid not in trial.index.held
 
 
 def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:

@@ -8,9 +8,6 @@ knowledge of its own: an index fed from the same values in any order gives the s
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
-import numpy as np
-
-from vc_egpu.core import fit
 from vc_egpu.core.cluster import (
     Gang,
     MemberPlacement,
@@ -27,11 +24,13 @@ from vc_egpu.core.cluster import (
     plan_key,
 )
 from vc_egpu.core.gangs import GangView, Intern, view_of
+from vc_egpu.core.held import HeldShares
 from vc_egpu.core.ledger import Booking, Flags, Ints, Ledger
-from vc_egpu.core.resources import add_to, amounts
+from vc_egpu.core.nodemasks import NodeMasks
+from vc_egpu.core.resources import amounts
+from vc_egpu.core.use import QueueUse
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
-_MAX_MASKS: Final = 512
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -46,32 +45,28 @@ class Index:
         self.pods: dict[PodUid, Pod] = {}
         self.gangs: dict[str, Gang] = {}
         self.queues: dict[QueueName, Queue] = {}
-        self.use: dict[QueueName, dict[str, int]] = {}
-        """By queue, what it and all queues below it use."""
+        self.uses = QueueUse()
         self.bookings: dict[PodUid, Booking] = {}
         self.plan_bookings: dict[str, dict[str, Booking]] = {}
         """By gang and plan key: members of plans in force that carry no plan id yet."""
+        self.shape_ids: dict[PodUid, int] = {}
+        """By pod; exactly the pods there are."""
+        self.held = HeldShares(self.ledger, self.shape_ids)
         self.pods_of: dict[str, dict[PodUid, None]] = {}
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
         self.terminating: dict[PodUid, None] = {}
         self.failed: dict[PodUid, None] = {}
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
-        self.shape_ids: dict[PodUid, int] = {}
         self.intern = Intern()
         self._frozen: set[str] = set()
-        self._own_use: dict[QueueName, dict[str, int]] = {}
         self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
         self._plan_charges: dict[str, dict[str, tuple[QueueName, Mapping[str, int]]]] = {}
         self._carriers: dict[str, dict[str, dict[PodUid, None]]] = {}
         """By gang and plan key: the pods under that key."""
         self._planned_on: dict[NodeName, dict[tuple[str, str], None]] = {}
-        self._held: dict[NodeName, tuple[tuple[PodUid, Share], ...]] = {}
-        self._held_nodes: dict[PodUid, dict[NodeName, None]] = {}
-        self._held_bookings: dict[NodeName, list[Booking]] = {}
         self._views: dict[str, GangView] = {}
-        self._masks: dict[fit.StaticKey, tuple[PodShape, Flags]] = {}
-        self._ranks: Ints | None = None
+        self._masks = NodeMasks(self.ledger)
         self._amounts: dict[int, Mapping[str, int]] = {}
 
     def freeze(self) -> None:
@@ -103,48 +98,15 @@ class Index:
 
     def mask(self, shape: PodShape) -> Flags:
         """By row: whether the node takes pods of this shape at all. Not to be written to."""
-        key = fit.static_key(shape)
-        known = self._masks.get(key)
-        rows = len(self.ledger.names)
-        if known is not None and len(known[1]) == rows:
-            return known[1]
-        if len(self._masks) >= _MAX_MASKS:
-            self._masks.clear()
-        mask = np.zeros(rows, np.bool_)
-        for name, row in self.ledger.rows.items():
-            mask[row] = fit.accepts(self.nodes[name], shape)
-        self._masks[key] = (shape, mask)
-        return mask
+        return self._masks.mask(self.nodes, shape)
 
     def ranks(self) -> Ints:
         """By row: the node's place in the order of names, which settles ties."""
-        if self._ranks is None or len(self._ranks) != len(self.ledger.names):
-            ranks = np.zeros(len(self.ledger.names), np.int64)
-            for rank, name in enumerate(sorted(self.ledger.rows)):
-                ranks[self.ledger.rows[name]] = rank
-            self._ranks = ranks
-        return self._ranks
+        return self._masks.ranks()
 
     def chain(self, queue: QueueName) -> Iterator[QueueName]:
-        """The queue and its ancestors, nearest first; a loop of parents ends where it closes."""
-        seen: set[QueueName] = set()
-        current: QueueName | None = queue
-        while current is not None and current not in seen:
-            seen.add(current)
-            yield current
-            entry = self.queues.get(current)
-            current = entry.parent if entry is not None else None
-
-    def held_shares(self) -> Iterator[tuple[NodeName, PodUid, Share]]:
-        """Shares that agents report of pods whose object is gone."""
-        for node, entries in self._held.items():
-            for uid, share in entries:
-                if uid not in self.pods:
-                    yield node, uid, share
-
-    def is_held(self, uid: PodUid) -> bool:
-        """Whether an agent still reports shares of this pod."""
-        return uid in self._held_nodes
+        """The queue and its ancestors, nearest first."""
+        return self.uses.chain(queue)
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -158,11 +120,9 @@ class Index:
         self._own("nodes")
         self.nodes[node.name] = node
         row = self.ledger.put_node(node)
-        for shape, mask in self._masks.values():
-            if row < len(mask):
-                mask[row] = fit.accepts(node, shape)
+        self._masks.node_changed(row, node)
         if before is None:
-            self._ranks = None
+            self._masks.names_changed()
         if moved:
             self._fill_row(node.name)
 
@@ -175,33 +135,18 @@ class Index:
         self.ledger.remove_node(name)
         self._own("nodes")
         del self.nodes[name]
-        for _, mask in self._masks.values():
-            if row < len(mask):
-                mask[row] = False
-        self._ranks = None
+        self._masks.node_changed(row, None)
+        self._masks.names_changed()
 
     def set_held(self, node: NodeName, shares: tuple[tuple[PodUid, Share], ...]) -> None:
         """All shares that the agent of this node reports, of living pods as well."""
         self.generation += 1
-        self._unbook_held(node)
-        for uid, _ in self._held.get(node, ()):
-            nodes = self._held_nodes.get(uid)
-            if nodes is not None:
-                nodes.pop(node, None)
-                if not nodes:
-                    del self._held_nodes[uid]
-        if shares:
-            self._held[node] = shares
-            for uid, _ in shares:
-                self._held_nodes.setdefault(uid, {})[node] = None
-        else:
-            self._held.pop(node, None)
-        self._book_held(node)
+        self.held.report(node, shares)
 
     def _clear_row(self, name: NodeName) -> None:
         for uid in self.pods_on.get(name, ()):
             self._unbook_pod(uid)
-        self._unbook_held(name)
+        self.held.unbook(name)
         for gang, key in self._planned_on.get(name, ()):
             booking = self.plan_bookings[gang].pop(key, None)
             if booking is not None:
@@ -210,7 +155,7 @@ class Index:
     def _fill_row(self, name: NodeName) -> None:
         for uid in self.pods_on.get(name, ()):
             self._book_pod(uid)
-        self._book_held(name)
+        self.held.book(name)
         for gang, key in self._planned_on.get(name, ()):
             plan = self.gangs[gang].plan
             if plan is not None:
@@ -238,7 +183,7 @@ class Index:
             self._carriers.setdefault(pod.gang, {}).setdefault(key, {})[pod.uid] = None
             self._charge_pod(pod)
             self._refresh_planned(pod.gang, key)
-        self._rebook_held_of(pod.uid)
+        self.held.pod_changed(pod.uid)
 
     def remove_pod(self, uid: PodUid, *, replaced: bool = False) -> None:
         """Forget a pod; unless an agent still reports its shares, its cards are free."""
@@ -264,7 +209,7 @@ class Index:
             if not replaced:
                 self._refresh_planned(pod.gang, key)
         if not replaced:
-            self._rebook_held_of(uid)
+            self.held.pod_changed(uid)
 
     def _class_of(self, gang: str | None) -> ShareClass:
         # A pod whose gang is not known blocks both sums: nobody may count on its time.
@@ -292,12 +237,12 @@ class Index:
             return
         charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
         self._pod_charges[pod.uid] = (gang.queue, charge)
-        self._add_use(gang.queue, charge, 1)
+        self.uses.add(gang.queue, charge)
 
     def _uncharge_pod(self, uid: PodUid) -> None:
         charge = self._pod_charges.pop(uid, None)
         if charge is not None:
-            self._add_use(*charge, -1)
+            self.uses.add(*charge, -1)
 
     # --- gangs and their plans -------------------------------------------------------------------
 
@@ -351,7 +296,7 @@ class Index:
         for booking in self.plan_bookings.pop(key, {}).values():
             self.ledger.remove(booking)
         for charge in self._plan_charges.pop(key, {}).values():
-            self._add_use(*charge, -1)
+            self.uses.add(*charge, -1)
 
     def _refresh_planned(self, key: str, member_key: str) -> None:
         """Count the planned member, unless a pod under its key carries the plan: then the pod counts."""
@@ -364,7 +309,7 @@ class Index:
             self.ledger.remove(booking)
         charge = self._plan_charges[key].pop(member_key, None)
         if charge is not None:
-            self._add_use(*charge, -1)
+            self.uses.add(*charge, -1)
         placement = plan.members.get(member_key)
         carriers = self._carriers.get(key, {}).get(member_key, ())
         if placement is None or any(self.pods[uid].plan_id == plan.plan_id for uid in carriers):
@@ -373,7 +318,7 @@ class Index:
         if shape is not None:
             charges = self.amounts_of(self.intern(shape), shape)
             self._plan_charges[key][member_key] = (gang.queue, charges)
-            self._add_use(gang.queue, charges, 1)
+            self.uses.add(gang.queue, charges)
         self._book_planned(key, member_key, placement)
 
     def _book_planned(self, key: str, member_key: str, placement: MemberPlacement) -> None:
@@ -402,60 +347,15 @@ class Index:
 
     def put_queue(self, queue: Queue) -> None:
         """Enter or replace a queue."""
-        before = self.queues.get(queue.name)
         self._own("queues")
         self.queues[queue.name] = queue
-        if (before.parent if before is not None else None) != queue.parent:
-            self._recount_use()
+        self.uses.set_parent(queue.name, queue.parent)
 
     def remove_queue(self, name: QueueName) -> None:
         """Forget a queue; what its gangs use is still counted under its name."""
         self._own("queues")
-        before = self.queues.pop(name, None)
-        if before is not None and before.parent is not None:
-            self._recount_use()
-
-    def _add_use(self, queue: QueueName, charge: Mapping[str, int], sign: int) -> None:
-        own = self._own_use.setdefault(queue, {})
-        for resource, amount in charge.items():
-            add_to(own, resource, sign * amount)
-        for name in self.chain(queue):
-            use = self.use.setdefault(name, {})
-            for resource, amount in charge.items():
-                add_to(use, resource, sign * amount)
-
-    def _recount_use(self) -> None:
-        self.use = {}
-        for queue, own in self._own_use.items():
-            for name in self.chain(queue):
-                use = self.use.setdefault(name, {})
-                for resource, amount in own.items():
-                    add_to(use, resource, amount)
-
-    # --- held shares -----------------------------------------------------------------------------
-
-    def _rebook_held_of(self, uid: PodUid) -> None:
-        for node in list(self._held_nodes.get(uid, ())):
-            self._unbook_held(node)
-            self._book_held(node)
-
-    def _book_held(self, node: NodeName) -> None:
-        by_pod: dict[PodUid, list[Share]] = {}
-        for uid, share in self._held.get(node, ()):
-            if uid not in self.pods:
-                by_pod.setdefault(uid, []).append(share)
-        bookings = []
-        for shares in by_pod.values():
-            booking = self.ledger.booking(node, None, shares, ShareClass.UNSET)
-            if booking is not None:
-                self.ledger.add(booking)
-                bookings.append(booking)
-        if bookings:
-            self._held_bookings[node] = bookings
-
-    def _unbook_held(self, node: NodeName) -> None:
-        for booking in self._held_bookings.pop(node, ()):
-            self.ledger.remove(booking)
+        self.queues.pop(name, None)
+        self.uses.set_parent(name, None)
 
 
 def _discard(groups: dict[_K, dict[_V, None]], group: _K, member: _V) -> None:

@@ -116,7 +116,7 @@ class ClusterState:
         index = self._index
         index.freeze()
         held: dict[CardId, list[tuple[PodUid, Share]]] = {}
-        for _, uid, share in index.held_shares():
+        for _, uid, share in index.held.orphans():
             held.setdefault(share.card, []).append((uid, share))
         return Snapshot(
             revision=revision,

@@ -72,14 +72,14 @@ class Trial:
     def use_of(self, queue: QueueName) -> Mapping[str, int]:
         """What the queue and all below it use, this decision's admissions included."""
         tried = self._use.get(queue)
-        return tried if tried is not None else self.index.use.get(queue, {})
+        return tried if tried is not None else self.index.uses.total.get(queue, {})
 
     def charge(self, queue: QueueName, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Count an admission in the queue and its ancestors."""
         for name in self.chain(queue):
             use = self._use.get(name)
             if use is None:
-                use = self._use[name] = dict(self.index.use.get(name, {}))
+                use = self._use[name] = dict(self.index.uses.total.get(name, {}))
             for resource, amount in amounts.items():
                 add_to(use, resource, sign * amount)
 
