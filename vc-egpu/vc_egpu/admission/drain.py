@@ -1,4 +1,4 @@
-"""Before removal: every gate of ours is lifted or reported, so that no pod stays behind waiting for nobody."""
+"""Before removal: every gate of ours is lifted or reported; no pod is left waiting for nobody."""
 
 import logging
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def drain(api: ApiConnection) -> int:
-    """Lift our gate from every pod; 0 when none is left, 1 when some could not be ungated (they are named)."""
+    """Lift our gate from every pod; 0 when none is left, 1 when some are (they are named in the log)."""
     left: list[str] = []
     for document in api.list(PODS).items:
         gates = (document.get("spec") or {}).get("schedulingGates") or ()

@@ -1,20 +1,229 @@
-"""Probes, metrics, and a read-only view for the command line."""
+"""Probes, metrics, and a read-only view for the command line.
 
+``/healthz`` and ``/readyz`` are for everybody who reaches the port. ``/metrics`` and ``/v1/snapshot`` tell
+names of tenants' pods: from the machine itself (a port-forward ends there, and has its own RBAC) they are
+open; from elsewhere they need a bearer token that may ``get`` that non-resource URL, which is asked by
+TokenReview and SubjectAccessReview and remembered for a minute.
+"""
+
+import hashlib
+import ipaddress
+import logging
+import threading
+import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 
-from vc_egpu.admission.loop import Loop
+import orjson
+from prometheus_client import generate_latest
+
+from vc_egpu.admission.loop import Loop, View
+from vc_egpu.admission.metrics import Level1, holders_of
 from vc_egpu.admission.settings import Settings
+from vc_egpu.core.cluster import PodPhase
+from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
+
+TOKEN_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
+)
+_REMEMBER_S: Final = 60.0
+_REMEMBERED: Final = 256
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+logger = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+
+class Access:
+    """Who may read what; answers are remembered for a minute, by a hash of the token."""
+
+    def __init__(self, api: ApiConnection) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+
+    def allows(self, client: str, authorization: str, path: str) -> bool:
+        """Whether this client may GET this path."""
+        if ipaddress.ip_address(client.partition("%")[0]).is_loopback:
+            return True
+        token = authorization.removeprefix("Bearer ").strip()
+        if not token or token == authorization:
+            return False
+        key = (hashlib.sha256(token.encode()).hexdigest(), path)
+        now = time.monotonic()
+        with self._lock:
+            at, allowed = self._known.get(key, (float("-inf"), False))
+        if now - at < _REMEMBER_S:
+            return allowed
+        try:
+            allowed = self._ask(token, path)
+        except KubeError as error:
+            logger.warning("a reader of %s could not be checked: %s", path, error)
+            return False
+        with self._lock:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = (now, allowed)
+        return allowed
+
+    def _ask(self, token: str, path: str) -> bool:
+        review: Json = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token},
+        }
+        status = self._api.create(TOKEN_REVIEWS, review).get("status") or {}
+        if not status.get("authenticated"):
+            return False
+        user = status.get("user") or {}
+        access: Json = {
+            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+            "kind": SUBJECT_ACCESS_REVIEWS.kind,
+            "spec": {
+                "user": user.get("username"),
+                "uid": user.get("uid"),
+                "groups": user.get("groups") or [],
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            },
+        }
+        answer = self._api.create(SUBJECT_ACCESS_REVIEWS, access).get("status") or {}
+        return bool(answer.get("allowed"))
 
 
 class Server:
-    """Not there yet."""
+    """Serves on a thread of its own. ``loop`` gives the leader's loop, or None on a standby."""
 
     def __init__(self, api: ApiConnection, settings: Settings, loop: Callable[[], Loop | None]) -> None:
+        self._access = Access(api)
         self._loop = loop
+        self._registry = Level1(self.view).registry()
+        self._server: ThreadingHTTPServer | None = None
+        if settings.port >= 0:
+            handler = type("Handler", (_Handler,), {"owner": self})
+            self._server = ThreadingHTTPServer((settings.bind_address, settings.port), handler)
+            self._server.daemon_threads = True
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; -1 without a server."""
+        return int(self._server.server_address[1]) if self._server is not None else -1
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to serve."""
+        if self._server is not None:
+            threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
 
     def stop(self) -> None:
-        """End."""
+        """Serve nobody any more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def view(self) -> View | None:
+        """A moment of the cluster, where this process leads."""
+        loop = self._loop()
+        return loop.view() if loop is not None else None
+
+    def answer(self, path: str, client: str, authorization: str) -> tuple[int, str, bytes]:
+        """Status, content type and body of a GET."""
+        plain = "text/plain; charset=utf-8"
+        if path in {"/healthz", "/readyz"}:
+            loop = self._loop()
+            alive = loop is None or loop.alive()
+            return (200, plain, b"ok\n") if alive else (500, plain, b"the loop does not turn\n")
+        if path not in {"/metrics", "/v1/snapshot"}:
+            return 404, plain, b"/healthz /readyz /metrics /v1/snapshot\n"
+        if not self._access.allows(client, authorization, path):
+            return 403, plain, f"needs a bearer token that may get {path}\n".encode()
+        if path == "/metrics":
+            return 200, PROMETHEUS, generate_latest(self._registry)
+        view = self.view()
+        if view is None:
+            return 503, plain, b"this replica does not lead\n"
+        return 200, "application/json", orjson.dumps(document(view))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 10.0
+
+    def do_GET(self) -> None:
+        """Answer."""
+        path = self.path.partition("?")[0]
+        authorization = self.headers.get("Authorization") or ""
+        status, kind, body = self.owner.answer(path, str(self.client_address[0]), authorization)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
+        """Requests are not logged: headers may hold tokens."""
+
+
+def document(view: View) -> Json:
+    """The view for programs: cards and who is on them, gangs with their verdicts, queues."""
+    snapshot = view.snapshot
+    holders = holders_of(snapshot)
+    use = use_by_queue(snapshot)
+    return {
+        "version": 1,
+        "revision": snapshot.revision,
+        "epoch": view.epoch,
+        "admitting": view.admitting,
+        "cards": [
+            {
+                "node": node.name,
+                "uuid": card.uuid,
+                "index": card.index,
+                "model": card.model,
+                "memoryMiB": card.memory_mib,
+                "usable": card.usable and node.ready and not node.problem,
+                "problem": node.problem,
+                "shares": [
+                    {
+                        "namespace": pod.namespace,
+                        "pod": pod.name,
+                        "container": container,
+                        "gang": pod.gang,
+                        "memoryMiB": share.memory_mib,
+                        "cores": share.cores_percent,
+                        "terminating": pod.phase is PodPhase.TERMINATING,
+                    }
+                    for pod, container, share in holders.get(card.uuid, ())
+                ],
+            }
+            for node in snapshot.nodes.values()
+            for card in node.cards
+        ],
+        "gangs": [
+            {
+                "key": gang.key,
+                "queue": gang.queue,
+                "class": gang.share_class.name.lower(),
+                "minMember": gang.min_member,
+                "planId": gang.plan.plan_id if gang.plan is not None else "",
+                "reason": verdict.reason.value if verdict is not None else "",
+                "message": verdict.message if verdict is not None else "",
+                "numbers": dict(verdict.numbers) if verdict is not None else {},
+            }
+            for gang in snapshot.gangs.values()
+            for verdict in (view.verdicts.get(gang.key),)
+        ],
+        "queues": [
+            {
+                "name": queue.name,
+                "open": queue.open,
+                "used": use.get(queue.name, {}),
+                "capability": dict(queue.capability),
+                "deserved": dict(queue.deserved),
+            }
+            for queue in snapshot.queues.values()
+        ],
+    }

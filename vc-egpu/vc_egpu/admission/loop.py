@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from vc_egpu.admission import rollback, steps
+from vc_egpu.admission import enqueue, rollback, steps
 from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
@@ -41,6 +41,7 @@ TICK_S: Final = 1.0
 """How often rules about time are looked at while any is pending."""
 REVIEW_S: Final = 5.0
 """How often waiting gangs are tried again although nothing happened: holds and back-offs run out."""
+ALIVE_S: Final = SYNC_TIMEOUT_S + 30.0
 MOST_PAUSE_S: Final = 0.2
 MAX_BATCH: Final = 4000
 STOP_KEY: Final = "stopAdmitting"
@@ -105,8 +106,10 @@ class Loop:
         )
         self._watchlist = rollback.Watchlist()
         self._orphans = Orphans()
+        self._pending = enqueue.Pending()
         self._verdicts: dict[str, Verdict] = {}
         self._decide_s = 0.0
+        self._turned_at = time.monotonic()
         self._next_decide = 0.0
         self._next_review = 0.0
         self._next_tick = 0.0
@@ -130,6 +133,10 @@ class Loop:
         self._inbox.put(question)
         question.answered.wait(timeout_s)
         return question.view
+
+    def alive(self) -> bool:
+        """Whether the loop turned lately; taking over counts as turning."""
+        return time.monotonic() - self._turned_at < ALIVE_S
 
     def _over(self) -> bool:
         return self._stopping.is_set() or self._leadership.remaining_s() <= 0
@@ -167,6 +174,7 @@ class Loop:
 
     def _turn(self) -> None:
         """Wait for something to happen, take in all that happened, do what it asks for."""
+        self._turned_at = time.monotonic()
         self._take_in(self._wait_s())
         if self._over():
             return
@@ -181,7 +189,13 @@ class Loop:
     def _wait_s(self) -> float:
         clock = self._conductor.clock
         nexts = [self._next_review, self._conductor.due(), self._conductor.reports.next_at()]
-        if self._watchlist or self._orphans or self._conductor.evictions.begun or self._mirror.shielded:
+        if (
+            self._pending.since
+            or self._watchlist
+            or self._orphans
+            or self._conductor.evictions.begun
+            or self._mirror.shielded
+        ):
             nexts.append(self._next_tick)
         if self._mirror.freed or self._mirror.tries:
             nexts.append(self._next_decide)
@@ -230,6 +244,20 @@ class Loop:
         dirty, self._mirror.dirty = self._mirror.dirty, set()
         for key in dirty:
             self._conductor.drive(key)
+            self._pending.look(key, self._mirror, self._conductor.clock)
+        if self._pending.since:
+            self._enqueue()
+
+    def _enqueue(self) -> None:
+        """Gangs whose pods nobody makes: see :mod:`.enqueue`."""
+        if not self._settings.nominates:
+            for key in self._pending.since:
+                self._conductor.enqueue(key, self._mirror.groups[key])
+            return
+        for key in self._pending.due(self._conductor.clock):
+            job = enqueue.job_of(self._mirror.groups[key], self._mirror)
+            if job is not None:
+                self._mirror.set_template(key, enqueue.template(job, self._mirror.table))
 
     def _decide(self) -> None:
         only = None if self._mirror.freed else self._mirror.tries
@@ -237,7 +265,7 @@ class Loop:
         began = time.perf_counter()
         plan = decide(self._mirror.snapshot(), self._settings.policy, time.time(), only)
         self._decide_s = time.perf_counter() - began
-        # On an idle cluster the next event is decided at once; in a storm deciding takes half the time at most.
+        # On an idle cluster the next event is decided at once; in a storm there is time for other things.
         self._next_decide = self._conductor.clock + min(2 * self._decide_s, MOST_PAUSE_S)
         if not self._admitting():
             plan = _without_admissions(plan)
@@ -265,6 +293,7 @@ class Loop:
             return
         self._next_tick = clock + TICK_S
         self._mirror.unshield(now)
+        self._mirror.dirty.update(self._pending.since)
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._conductor.evictions.overdue(clock, self._is_leaving):
             self._conductor.press(uid)

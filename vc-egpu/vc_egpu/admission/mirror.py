@@ -21,6 +21,7 @@ from vc_egpu.core.cluster import (
     NodeName,
     PlanInForce,
     PodPhase,
+    PodShape,
     PodUid,
     QueueName,
     Share,
@@ -85,6 +86,8 @@ class Mirror:
         self.nodes: dict[NodeName, Node] = {}
         self._node_documents: dict[NodeName, Document] = {}
         self.held: dict[NodeName, Mapping[CardId, tuple[PodUid, ...]]] = {}
+        self.templates: dict[str, tuple[tuple[str, int, PodShape], ...]] = {}
+        """Of gangs whose pods nobody makes until they are enqueued."""
         self.jobs: dict[tuple[str, str], Document] = {}
         self.switches: Mapping[str, str] = {}
         self.dirty: set[str] = set()
@@ -141,6 +144,16 @@ class Mirror:
         for key, group in self.groups.items():
             self._refresh(key, group)
             self.dirty.add(key)
+
+    def set_template(self, key: str, template: tuple[tuple[str, int, PodShape], ...]) -> None:
+        """Plan this gang from its template (or, with an empty one, from its pods again)."""
+        if self.templates.get(key, ()) == template:
+            return
+        self.templates[key] = template
+        if not template:
+            del self.templates[key]
+        self._refresh(key, self.groups[key])
+        self.tries.add(key)
 
     # --- own writes ------------------------------------------------------------------------------
 
@@ -346,6 +359,7 @@ class Mirror:
             if known is not None and known.decoded.gang.uid == metadata["uid"]:
                 del self.groups[key]
                 self.waiting.discard(key)
+                self.templates.pop(key, None)
                 self.state.remove_gang(key)
                 self.freed = True
             return
@@ -490,6 +504,7 @@ class Mirror:
             plan=in_force,
             blocked_nodes=retry.nodes,
             not_before=retry.until,
+            template=self.templates.get(group.decoded.gang.key, ()),
         )
 
 

@@ -1,0 +1,108 @@
+"""Gangs whose pods are not made because nobody moved their PodGroup from Pending to Inqueue.
+
+Where no vc-scheduler looks after our gangs, we are the enqueuer: their pods are gated, so making them costs
+nothing. Under vc-scheduler the ``enqueue`` action of its stock configuration holds a PodGroup back while the
+cluster is full, so that the pods that would make room are never seen: such a gang is planned from its Job's
+template, and enqueued once its plan is ready.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vc_egpu.admission.mirror import Group, Mirror
+from vc_egpu.core.cluster import PodPhase, PodShape
+from vc_egpu.volcano import names, pod_codec
+from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.request import AskError, read_pod
+
+GRACE_S: Final = 2.0
+"""vc-scheduler enqueues what it has room for within a session or two."""
+Template = tuple[tuple[str, int, PodShape], ...]
+
+
+@dataclass(slots=True)
+class Pending:
+    """Since when PodGroups of managed Jobs are pending, by gang."""
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def look(self, key: str, mirror: Mirror, clock: float) -> None:
+        """A gang changed."""
+        group = mirror.groups.get(key)
+        if group is None or not is_held_back(group, mirror):
+            self.since.pop(key, None)
+            if group is not None and group.plan is None:
+                mirror.set_template(key, ())
+            return
+        self.since.setdefault(key, clock)
+
+    def due(self, clock: float) -> list[str]:
+        """Those that waited long enough."""
+        return [key for key, since in self.since.items() if clock - since >= GRACE_S]
+
+
+def is_held_back(group: Group, mirror: Mirror) -> bool:
+    """Pending, of a Job that asks for cards, and without a live pod."""
+    if group.decoded.phase not in {"", "Pending"}:
+        return False
+    job = job_of(group, mirror)
+    if job is None or not is_managed(job):
+        return False
+    over = {PodPhase.SUCCEEDED, PodPhase.FAILED}
+    return all(m.pod.phase in over for m in mirror.members.get(group.decoded.gang.key, {}).values())
+
+
+def job_of(group: Group, mirror: Mirror) -> Document | None:
+    """The Volcano Job that owns a PodGroup."""
+    owner = group.decoded.owner
+    if owner is None or not owner.is_volcano_job:
+        return None
+    namespace = group.decoded.gang.key.split("/", 1)[0]
+    job = mirror.jobs.get((namespace, owner.name))
+    return job if job is not None and job["metadata"]["uid"] == owner.uid else None
+
+
+def is_managed(job: Document) -> bool:
+    """Whether the webhook marked the Job's pods as ours."""
+    return any(_labels(task).get(names.MANAGED_LABEL) == "true" for task in _tasks(job))
+
+
+def template(job: Document, table: ModelTable) -> Template:
+    """(task, replicas, shape) of each task, as its pods will be; empty for a Job that cannot be read."""
+    rows = []
+    for task in _tasks(job):
+        pod_template = task.get("template") or {}
+        spec = pod_template.get("spec") or {}
+        metadata = pod_template.get("metadata") or {}
+        try:
+            request = read_pod(spec, table).request()
+            document = _as_pod(job, metadata, spec, request.encode())
+            shape = pod_codec.pod(document, table).pod.shape
+        except (AskError, KeyError, TypeError, ValueError, AttributeError):
+            return ()
+        rows.append((str(task.get("name")), int(task.get("replicas") or 0), shape))
+    return tuple(rows)
+
+
+def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:
+    return {
+        "metadata": {
+            "name": "template",
+            "namespace": job["metadata"]["namespace"],
+            "uid": "template",
+            "resourceVersion": "0",
+            "labels": {names.MANAGED_LABEL: "true"},
+            "annotations": {**(metadata.get("annotations") or {}), names.REQUEST: request},
+        },
+        "spec": spec,
+    }
+
+
+def _tasks(job: Document) -> list[Any]:
+    return list((job.get("spec") or {}).get("tasks") or ())
+
+
+def _labels(task: Mapping[str, Any]) -> Mapping[str, str]:
+    return ((task.get("template") or {}).get("metadata") or {}).get("labels") or {}

@@ -1,0 +1,150 @@
+"""Level-1 metrics: what is allocated, to whom, and who waits why. Made anew at each scrape."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from vc_egpu.admission.loop import View
+from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Pod, PodPhase, Share, Snapshot
+from vc_egpu.core.invariants import use_by_queue
+from vc_egpu.core.reasons import Reason
+
+_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+_CARD: Final = ("node", "card", "index", "model")
+_SHARE: Final = ("namespace", "pod", "container", "node", "card", "class")
+
+
+class Level1(Collector):
+    """``view`` gives the present moment, or None where this process does not lead."""
+
+    def __init__(self, view: Callable[[], View | None]) -> None:
+        self._view = view
+
+    def registry(self) -> CollectorRegistry:
+        """A registry with nothing but this."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return registry
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing: otherwise registering would collect."""
+        return ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """All families."""
+        view = self._view()
+        leads = GaugeMetricFamily("egpu_admission_leader", "1 where this process leads.")
+        leads.add_metric((), 0.0 if view is None else 1.0)
+        yield leads
+        if view is None:
+            return
+        yield from _process(view)
+        holders = holders_of(view.snapshot)
+        yield from _cards(view.snapshot, holders)
+        yield _shares(view.snapshot, holders)
+        yield from _queues(view)
+
+
+def holders_of(snapshot: Snapshot) -> dict[CardId, list[tuple[Pod, str, Share]]]:
+    """(pod, container, share) on each card, of all pods that hold cards now."""
+    holders: dict[CardId, list[tuple[Pod, str, Share]]] = {}
+    for pod in snapshot.pods.values():
+        if pod.phase in _HOLDING:
+            for container, share in pod.shares:
+                holders.setdefault(share.card, []).append((pod, container, share))
+    return holders
+
+
+def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    admitting = GaugeMetricFamily("egpu_admitting", "0 while the operator has stopped admitting.")
+    admitting.add_metric((), float(view.admitting))
+    yield admitting
+    epoch = GaugeMetricFamily("egpu_admission_epoch", "Number of this leadership.")
+    epoch.add_metric((), view.epoch)
+    yield epoch
+    decide = GaugeMetricFamily("egpu_decide_seconds", "How long the last decision took.")
+    decide.add_metric((), view.decide_s)
+    yield decide
+    done = CounterMetricFamily("egpu_operations", "What this leader has done.", labels=("operation",))
+    for name, total in sorted(view.counters.items()):
+        done.add_metric((name,), total)
+    yield done
+
+
+def _cards(
+    snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]
+) -> Iterator[GaugeMetricFamily]:
+    families = {
+        name: GaugeMetricFamily(f"egpu_card_{name}", text, labels=_CARD)
+        for name, text in (
+            ("memory_mib", "Memory that the ledger counts."),
+            ("memory_allocated_mib", "Memory that shares have."),
+            ("memory_free_mib", "Memory that no share has."),
+            ("cores_allocated_percent", "Compute that shares have; above 100 where high shares with low."),
+            ("cores_free_percent", "Compute that a share without a class could still get."),
+            ("sharers", "Shares on the card."),
+            ("usable", "1 where the card takes new shares."),
+        )
+    }
+    for node in snapshot.nodes.values():
+        for card in node.cards:
+            shares = [share for _, _, share in holders.get(card.uuid, ())]
+            memory_mib = sum(share.memory_mib for share in shares)
+            cores = sum(share.cores_percent for share in shares)
+            values = {
+                "memory_mib": card.memory_mib,
+                "memory_allocated_mib": memory_mib,
+                "memory_free_mib": max(0, card.memory_mib - memory_mib),
+                "cores_allocated_percent": cores,
+                "cores_free_percent": max(0, int(FULL_CORES_PERCENT * node.core_ratio) - cores),
+                "sharers": len(shares),
+                "usable": int(card.usable and node.ready and not node.problem and not node.lost),
+            }
+            labels = (str(node.name), str(card.uuid), str(card.index), card.model)
+            for name, value in values.items():
+                families[name].add_metric(labels, value)
+    yield from families.values()
+
+
+def _shares(snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]) -> GaugeMetricFamily:
+    """Who has how much of which card: the pods that stand under one card share it."""
+    family = GaugeMetricFamily("egpu_share_memory_mib", "Memory of one share.", labels=_SHARE)
+    for card, entries in holders.items():
+        for pod, container, share in entries:
+            gang = snapshot.gangs.get(pod.gang or "")
+            share_class = gang.share_class.name.lower() if gang is not None else ""
+            labels = (pod.namespace, pod.name, container, str(pod.node or ""), str(card), share_class)
+            family.add_metric(labels, share.memory_mib)
+    return family
+
+
+def _queues(view: View) -> Iterator[GaugeMetricFamily]:
+    labels = ("queue", "resource")
+    used = GaugeMetricFamily("egpu_queue_used", "What admitted pods and plans count.", labels=labels)
+    capped = GaugeMetricFamily("egpu_queue_capability", "The cap.", labels=labels)
+    deserved = GaugeMetricFamily("egpu_queue_deserved", "What the queue deserves.", labels=labels)
+    use = use_by_queue(view.snapshot)
+    for queue in view.snapshot.queues.values():
+        for family, amounts in (
+            (used, use.get(queue.name, {})),
+            (capped, queue.capability),
+            (deserved, queue.deserved),
+        ):
+            for resource, amount in amounts.items():
+                family.add_metric((str(queue.name), resource), amount)
+    yield from (used, capped, deserved)
+    waiting = GaugeMetricFamily(
+        "egpu_queue_waiting_gangs", "Gangs that wait, by reason.", labels=("queue", "reason")
+    )
+    counts: dict[tuple[str, str], int] = {}
+    for key, verdict in view.verdicts.items():
+        gang = view.snapshot.gangs.get(key)
+        if gang is not None and verdict.reason is not Reason.ADMITTED:
+            where = (str(gang.queue), verdict.reason.value)
+            counts[where] = counts.get(where, 0) + 1
+    for where, count in sorted(counts.items()):
+        waiting.add_metric(where, count)
+    yield waiting
