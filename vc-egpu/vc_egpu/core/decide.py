@@ -29,7 +29,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     record = Recorder(snapshot.revision)
     hold.review(trial, record)  # plans in force: kept, turned ready, or withdrawn
     hold.keep_failed(trial, snapshot)  # cards of failed members wait for the replacements
-    for view in order.turns(_waiting(trial, record, only), *_queues(trial)):  # 1. who asks first
+    for known in order.turns(_waiting(trial, record, only), *_queues(trial)):  # 1. who asks first
+        view = known.without(trial.leaving)  # this decision may have added to them
         unready = ready.check(trial, view)
         if unready is not None:
             record.waits(view, unready)

@@ -1,7 +1,7 @@
 """A gang as a decision looks at it: who waits, who runs, who is planned, how many are missing."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vc_egpu.core.cluster import Gang, MemberPlacement, Pod, PodPhase, PodShape, PodUid, plan_key
@@ -59,6 +59,17 @@ class GangView:
     def runs(self) -> bool:
         """Whether any member is on its node or on its way there."""
         return bool(self.placed)
+
+    def without(self, leaving: Container[PodUid]) -> "GangView":
+        """The same gang with pods that are to be evicted counted as terminating already.
+
+        A gang on its way out must not be healed one member at a time while the others still run.
+        """
+        going = tuple(pod for pod in self.placed if pod.uid in leaving)
+        if not going:
+            return self
+        staying = tuple(pod for pod in self.placed if pod.uid not in leaving)
+        return replace(self, placed=staying, terminating=(*self.terminating, *going))
 
 
 def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], intern: "Intern") -> GangView:
