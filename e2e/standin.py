@@ -24,6 +24,8 @@ class StandIn:
         self.secrets: dict[str, Json] = {}
         self.configurations: dict[str, Json] = {}
         self.access_reviews = 0
+        self.broken = False
+        """True: every request that is not a watch fails with 500."""
         self.lock = threading.Lock()
         self.closing = threading.Event()
         stand_in = self
@@ -93,7 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self._body()
-        if body.get("kind") == "SubjectAccessReview":
+        if self.owner.broken:
+            self._error(500, "InternalError")
+        elif body.get("kind") == "SubjectAccessReview":
             self.owner.access_reviews += 1
             spec = body["spec"]
             what = spec["resourceAttributes"]

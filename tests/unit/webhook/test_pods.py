@@ -177,7 +177,11 @@ def test_high_needs_leave() -> None:
 
 
 def test_a_global_default_class_counts_as_unnamed() -> None:
-    spec: Json = {"priorityClassName": "cluster-default", "priority": 5, "preemptionPolicy": "PreemptLowerPriority"}
+    spec: Json = {
+        "priorityClassName": "cluster-default",
+        "priority": 5,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
     done = complete(pod(container(vgpu_h20=1), **spec))
     assert done["spec"]["priorityClassName"] == "egpu-standard"
     assert "priority" not in done["spec"]

@@ -111,8 +111,10 @@ class Oracle:
     async def answer(self, questions: Iterable[Question], answers: "LayeredAnswers") -> None:
         """Put the answers of these questions into ``answers``; raises :class:`KubeError`."""
         wanted = list(dict.fromkeys(questions))
-        found = await asyncio.gather(*(self._once(question) for question in wanted))
+        found = await asyncio.gather(*(self._once(question) for question in wanted), return_exceptions=True)
         for question, value in zip(wanted, found, strict=True):
+            if isinstance(value, BaseException):
+                raise value
             if isinstance(question, Access):
                 answers.accesses[question] = bool(value)
                 self.memory.put(question, allowed=bool(value))

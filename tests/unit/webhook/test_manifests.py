@@ -1,0 +1,35 @@
+"""The committed manifests are the generated ones, and name nobody but our own."""
+
+from pathlib import Path
+
+import yaml
+from vc_egpu.webhook.manifests import Identities, admission_policies, files, main, webhook_configurations
+from vc_egpu.webhook.reviewer import PATHS
+
+FOLDER = Path(__file__).resolve().parents[3] / "manifests" / "base" / "webhook"
+
+
+def test_the_committed_files_are_generated() -> None:
+    for name, text in files().items():
+        assert (FOLDER / name).read_text() == text, f"run `python -m vc_egpu.webhook.manifests {FOLDER}`"
+
+
+def test_every_webhook_fails_closed_and_has_a_path_that_is_served() -> None:
+    for configuration in webhook_configurations():
+        for webhook in configuration["webhooks"]:
+            assert webhook["failurePolicy"] == "Fail"
+            assert webhook["clientConfig"]["service"]["path"] in PATHS
+
+
+def test_jobs_and_pods_of_others_stay_off_the_path() -> None:
+    for configuration in webhook_configurations():
+        for webhook in configuration["webhooks"]:
+            if webhook["rules"][0]["resources"][0] in {"pods", "jobs"}:
+                assert webhook["matchConditions"]
+
+
+def test_other_identities_stand_in_one_place(tmp_path: Path) -> None:
+    main([str(tmp_path), "--volcano", "system:serviceaccount:elsewhere:vc"])
+    text = (tmp_path / "admission-policies.yaml").read_text()
+    expected = Identities(volcano=(*Identities().volcano, "system:serviceaccount:elsewhere:vc"))
+    assert list(yaml.safe_load_all(text)) == admission_policies(expected)
