@@ -14,6 +14,7 @@ from vc_egpu.core.cluster import CardAsk, Mode, PodShape, ShareClass
 from vc_egpu.core.ledger import Flags, HostPort, Ints, Ledger, cores_of, requests_of, slots_of
 from vc_egpu.core.resources import clamp
 
+_CHUNK: Final = 1024
 MANY: Final = 4096
 """More members than any gang may have: where a bound of this is reached, nothing binds."""
 
@@ -112,30 +113,33 @@ def card_filter(ledger: Ledger, shape: PodShape) -> Flags | None:
     return allowed
 
 
-def copies(
-    ledger: Ledger, ask: AskNeed, allowed: Flags | None, rows: Ints | slice, *, calm: bool = False
-) -> Ints:
-    """By (row, card): how many shares like this the card still takes; zero where none.
+def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, Ints]:
+    """By (row, card): how many shares like this the card still takes; and how many that disturb nobody.
 
-    ``calm``: only as many as take nobody's time, that is all classes together within the core limit.
+    A share that takes nobody's time keeps all classes together within the core limit. The two are the same
+    array where it makes no difference.
     """
     fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
-    if allowed is not None:
-        fits &= allowed[rows]
+    if need.cards is not None:
+        fits &= need.cards[rows]
     count = (ledger.memory_cap[rows] - ledger.memory_used[rows]) // ask.memory_mib
     if ask.alone:
-        count = np.minimum(count, ledger.sharers[rows] == 0)
+        np.minimum(count, ledger.sharers[rows] == 0, out=count)
     else:
-        count = np.minimum(count, ledger.max_sharers[rows][:, None] - ledger.sharers[rows])
-    if ask.cores_percent:
-        cap = ledger.core_cap[rows][:, None]
-        if ask.high:
-            count = np.minimum(count, (cap - ledger.high_cores[rows]) // ask.cores_percent)
-        if ask.low:
-            count = np.minimum(count, (cap - ledger.low_cores[rows]) // ask.cores_percent)
-        if calm:
-            count = np.minimum(count, (cap - ledger.all_cores[rows]) // ask.cores_percent)
-    return np.where(fits, np.clip(count, 0, MANY), 0)
+        np.minimum(count, ledger.max_sharers[rows][:, None] - ledger.sharers[rows], out=count)
+    if not ask.cores_percent:
+        count = np.where(fits, np.clip(count, 0, MANY), 0)
+        return count, count
+    cap = ledger.core_cap[rows][:, None]
+    if ask.high:
+        np.minimum(count, (cap - ledger.high_cores[rows]) // ask.cores_percent, out=count)
+    if ask.low:
+        np.minimum(count, (cap - ledger.low_cores[rows]) // ask.cores_percent, out=count)
+    count = np.where(fits, np.clip(count, 0, MANY), 0)
+    if need.share_class is ShareClass.UNSET:
+        return count, count
+    calm = np.minimum(count, (cap - ledger.all_cores[rows]) // ask.cores_percent)
+    return count, np.maximum(calm, 0)
 
 
 def pods_by_cards(count: Ints, cards: int) -> Ints:
@@ -157,27 +161,23 @@ def pods_by_cards(count: Ints, cards: int) -> Ints:
     return np.asarray(pods, np.int64)
 
 
-def pods_by_node(ledger: Ledger, need: Need, rows: Ints | slice) -> Ints:
+def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     """By row: how many pods of this shape the node's own resources take, cards aside."""
     free = ledger.cap[rows] - ledger.used[rows]
     pods = np.clip(free[:, 3], 0, MANY)
     for dimension in range(3):
         request = need.requests[dimension]
         if request:
-            pods = np.minimum(pods, free[:, dimension] // request)
+            np.minimum(pods, free[:, dimension] // request, out=pods)
     for name, request in need.scalars:
-        pods = np.minimum(
-            pods, _free(ledger.scalar_cap, ledger.scalar_used, name, rows, len(pods)) // request
-        )
+        np.minimum(pods, _free(ledger.scalar_cap, ledger.scalar_used, name, rows) // request, out=pods)
     for name, request in need.slots:
         if name in ledger.slot_cap:
-            pods = np.minimum(
-                pods, _free(ledger.slot_cap, ledger.slot_used, name, rows, len(pods)) // request
-            )
-    pods = np.clip(pods, 0, MANY)
+            np.minimum(pods, _free(ledger.slot_cap, ledger.slot_used, name, rows) // request, out=pods)
+    np.clip(pods, 0, MANY, out=pods)
     if need.ports:
-        pods = np.minimum(pods, 1)
-        for position, row in enumerate(np.arange(len(ledger.names))[rows].tolist()):
+        np.minimum(pods, 1, out=pods)
+        for position, row in enumerate(rows.tolist()):
             if row in ledger.ports and port_conflict(ledger, row, need.ports):
                 pods[position] = 0
     return np.asarray(pods, np.int64)
@@ -199,12 +199,12 @@ def parts_of(need: Need) -> list[tuple[Need, str]]:
     return parts
 
 
-def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints | slice, count: int) -> Ints:
+def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints) -> Ints:
     cap = caps.get(name)
     if cap is None:
-        return np.zeros(count, np.int64)
+        return np.zeros(len(rows), np.int64)
     taken = used.get(name)
-    return cap[rows] - taken[rows] if taken is not None else cap[rows].copy()
+    return cap[rows] - taken[rows] if taken is not None else cap[rows]
 
 
 def port_conflict(ledger: Ledger, row: int, ports: tuple[HostPort, ...]) -> bool:
@@ -222,19 +222,43 @@ def _any_address(address: str) -> bool:
     return address in {"", "0.0.0.0", "::"}  # noqa: S104  compared, never bound
 
 
-def pods_fitting(
-    ledger: Ledger, need: Need, mask: Flags, rows: Ints | None = None, *, calm: bool = False
-) -> Ints:
-    """By row: how many pods of this shape fit, all rules together.
-
-    ``rows`` restricts the work (and the answer) to these rows. Exact where a pod has one ask at most; an
-    upper bound where its containers share a node's cards between several asks.
-    """
-    where: Ints | slice = slice(None) if rows is None else rows
+def candidates(ledger: Ledger, need: Need, mask: Flags) -> Ints:
+    """Rows that may take such pods at all and have usable cards of every kind asked for."""
     if not need.possible:
-        return np.zeros(len(mask[where]), np.int64)
-    pods = np.where(mask[where], pods_by_node(ledger, need, where), 0)
+        return np.zeros(0, np.int64)
+    rows = mask
     for ask in need.asks:
-        count = copies(ledger, ask, need.cards, where, calm=calm)
-        pods = np.minimum(pods, pods_by_cards(count, ask.cards))
+        rows = rows & ledger.rows_with(ask.kind)
+    return np.flatnonzero(rows)
+
+
+def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
+    """For each of ``rows``: how many pods of this shape fit, all rules together; how many disturb nobody.
+
+    Exact where a pod has one ask at most; an upper bound where its containers share a node's cards between
+    several asks. The rows are taken to pass the mask.
+    """
+    if len(rows) > _CHUNK:
+        # Small pieces stay in the processor's cache; temporary arrays over all cards would not.
+        parts = [rooms(ledger, need, rows[at : at + _CHUNK]) for at in range(0, len(rows), _CHUNK)]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    room = pods_by_node(ledger, need, rows)
+    calm = room
+    for ask in need.asks:
+        count, still = copies(ledger, need, ask, rows)
+        room = np.minimum(room, pods_by_cards(count, ask.cards))
+        calm = np.minimum(calm, room if still is count else pods_by_cards(still, ask.cards))
+    return room, np.minimum(calm, room)
+
+
+def pods_fitting(ledger: Ledger, need: Need, mask: Flags) -> Ints:
+    """By row, over all rows: how many pods of this shape fit."""
+    pods = np.zeros(len(mask), np.int64)
+    rows = candidates(ledger, need, mask)
+    pods[rows] = rooms(ledger, need, rows)[0]
     return pods
+
+
+def places(ledger: Ledger, need: Need, mask: Flags) -> int:
+    """How many pods of this shape fit in all."""
+    return int(rooms(ledger, need, candidates(ledger, need, mask))[0].sum())

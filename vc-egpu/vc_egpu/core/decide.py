@@ -38,6 +38,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
         with hold.released(trial, view) as kept:
             outcome = admit(trial, record, view)  # 2. to 5.: caps, place, make room, hold
             kept.replaced_by(outcome)
+    trial.close()
     return record.plan()  # 6. one verdict for every gang
 
 

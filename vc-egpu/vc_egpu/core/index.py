@@ -51,6 +51,8 @@ class Index:
         """By gang and plan key: members of plans in force that carry no plan id yet."""
         self.shape_ids: dict[PodUid, int] = {}
         """By pod; exactly the pods there are."""
+        self.spare: Ledger | None = None
+        """A copy of the ledger that a decision has left over; its memory serves the next one."""
         self.held = HeldShares(self.ledger, self.shape_ids)
         self.pods_of: dict[str, dict[PodUid, None]] = {}
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
@@ -95,6 +97,11 @@ class Index:
         if known is None:
             known = self._amounts[shape_id] = amounts(shape)
         return known
+
+    def take_spare(self) -> Ledger | None:
+        """The left-over copy, once."""
+        spare, self.spare = self.spare, None
+        return spare
 
     def mask(self, shape: PodShape) -> Flags:
         """By row: whether the node takes pods of this shape at all. Not to be written to."""

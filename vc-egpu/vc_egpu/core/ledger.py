@@ -95,6 +95,7 @@ class Ledger:
         self.rows: dict[NodeName, int] = {}
         self.names: list[NodeName | None] = [None] * _FIRST_ROWS
         self.kinds: dict[tuple[str, Mode], int] = {}
+        self._kind_rows: dict[int, Flags] = {}
         self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
         self.columns: list[dict[CardId, int]] = [{} for _ in range(_FIRST_ROWS)]
         """Per row: UUID to column."""
@@ -110,6 +111,11 @@ class Ledger:
         self.all_cores: Ints = np.zeros(cards, np.int64)
         self.sharers: Ints = np.zeros(cards, np.int64)
         self.alone: Ints = np.zeros(cards, np.int64)
+        self.row_memory: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        """Sum of ``memory_used`` over the row, as the next three: to order nodes without looking at cards."""
+        self.row_cores: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.row_memory_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.row_cards: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.core_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
@@ -157,6 +163,7 @@ class Ledger:
 
     def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
         offered = node.ready and not node.lost and not node.problem
+        self._kind_rows.clear()
         self.kind[row] = -1
         self.usable[row] = False
         self.memory_cap[row] = 0
@@ -164,6 +171,8 @@ class Ledger:
             self.kind[row, col] = self.kind_of(card.model, node.mode)
             self.usable[row, col] = card.usable and offered
             self.memory_cap[row, col] = int(clamp(card.memory_mib) * min(max(node.memory_ratio, 0.0), 1.0))
+        self.row_memory_cap[row] = self.memory_cap[row].sum()
+        self.row_cards[row] = len(cards)
         self.core_cap[row] = min(int(FULL_CORES_PERCENT * max(node.core_ratio, 0.0)), AMOUNT_LIMIT)
         self.max_sharers[row] = clamp(node.max_sharers)
 
@@ -199,18 +208,33 @@ class Ledger:
         row = self.rows.pop(name, None)
         if row is None:
             return
+        self._kind_rows.clear()
         self.names[row] = None
         self.columns[row] = {}
         self.uuids[row] = ()
         self.kind[row] = -1
         self.usable[row] = False
-        for cards in (self.memory_cap, self.cap, self.core_cap, self.max_sharers):
+        for cards in (
+            self.memory_cap,
+            self.row_memory_cap,
+            self.row_cards,
+            self.cap,
+            self.core_cap,
+            self.max_sharers,
+        ):
             cards[row] = 0
         for column in self.scalar_cap.values():
             column[row] = 0
         for column in self.slot_cap.values():
             column[row] = AMOUNT_LIMIT
         self._free_rows.append(row)
+
+    def rows_with(self, kind: int) -> Flags:
+        """By row: whether the node has a usable card of this (model, mode). Not to be written to."""
+        known = self._kind_rows.get(kind)
+        if known is None or len(known) != len(self.names):
+            known = self._kind_rows[kind] = ((self.kind == kind) & self.usable).any(axis=1)
+        return known
 
     def kind_of(self, model: str, mode: Mode) -> int:
         """The number of a (model, mode); a new one gets the next."""
@@ -256,6 +280,8 @@ class Ledger:
             self.low_cores[row, col] += sign * seat.low
             self.sharers[row, col] += sign
             self.alone[row, col] += sign * seat.alone
+            self.row_memory[row] += sign * seat.memory_mib
+            self.row_cores[row] += sign * seat.cores_percent
         used = self.used[row]
         for dimension, amount in enumerate(booking.requests):
             if amount:
@@ -289,12 +315,21 @@ class Ledger:
 
     # --- copies and growth -----------------------------------------------------------------------
 
-    def copy(self) -> "Ledger":
-        """A ledger to try things on: facts of nodes are shared, what is booked is copied."""
+    def copy(self, spare: "Ledger | None" = None) -> "Ledger":
+        """A ledger to try things on: facts of nodes are shared, what is booked is copied.
+
+        ``spare``: an earlier copy that nobody needs any more; its memory is used again.
+        """
         other = object.__new__(Ledger)
         other.__dict__.update(self.__dict__)
         for name in _BOOKED:
-            setattr(other, name, getattr(self, name).copy())
+            array = getattr(self, name)
+            room = getattr(spare, name, None)
+            if room is not None and room.shape == array.shape:
+                np.copyto(room, array)
+                setattr(other, name, room)
+            else:
+                setattr(other, name, array.copy())
         other.scalar_used = {name: column.copy() for name, column in self.scalar_used.items()}
         other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
         other.ports = dict(self.ports)
@@ -329,8 +364,27 @@ class Ledger:
                 setattr(self, name, np.concatenate([array, np.full(array.shape, fill, array.dtype)], axis=1))
 
 
-_BOOKED: Final = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used")
-_FACTS: Final = ("kind", "usable", "memory_cap", "core_cap", "max_sharers", "cap")
+_BOOKED: Final = (
+    "memory_used",
+    "high_cores",
+    "low_cores",
+    "all_cores",
+    "sharers",
+    "alone",
+    "used",
+    "row_memory",
+    "row_cores",
+)
+_FACTS: Final = (
+    "kind",
+    "usable",
+    "memory_cap",
+    "core_cap",
+    "max_sharers",
+    "cap",
+    "row_memory_cap",
+    "row_cards",
+)
 _PER_CARD: Final = frozenset(
     {
         "kind",

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.capacity import Need, pods_fitting
+from vc_egpu.core.capacity import Need, candidates, rooms
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Flags, Ints
@@ -25,6 +25,7 @@ THOROUGH: Final = 4000
 """Steps of the bounded search where a refusal makes a gang wait."""
 _MAX_ORDERS: Final = 6
 _PER_MILLE: Final = 1000
+_FIRST_ROWS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +104,21 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     Without ``partly`` a group that does not fit may also come back in part, with what was tried booked.
     """
     need = group.need
-    fitting = pods_fitting(trial.ledger, need, group.mask)
     wanted = len(group.members)
-    if not partly and int(fitting.sum()) < wanted:
-        return []
     policy = card_policy(need)
+    rows = candidates(trial.ledger, need, group.mask)
     seated: list[Seated] = []
     while len(seated) < wanted:
-        before = len(seated)
-        for row, count in _split(trial, view, group, fitting, wanted - len(seated)):
+        counts = _split(trial, view, need, rows, wanted - len(seated))
+        if not counts or (not partly and sum(counts.values()) < wanted - len(seated)):
+            break
+        for row, count in counts.items():
             assignments = _fill_row(trial, need, row, count, policy)
             for assignment in assignments:
                 seated.append(trial.seat(group.members[len(seated)], need, row, assignment))
             if len(assignments) < count:
-                # Containers with several asks: the bound was too high for this node.
-                fitting[row] = 0
-            else:
-                fitting[row] -= count
-        if len(seated) == before:
-            break
+                # Containers with several asks: what looked like room on this node is none.
+                rows = rows[rows != row]
     return seated
 
 
@@ -144,35 +141,47 @@ def node_policy(view: GangView, need: Need) -> str:
     return SPREAD if service and need.uses_cards else BINPACK
 
 
-def _split(trial: Trial, view: GangView, group: Group, fitting: Ints, wanted: int) -> list[tuple[int, int]]:
-    """How many members each row gets: (row, count), by the node policy; calm rows come first."""
-    rows = np.flatnonzero(fitting > 0)
-    if not len(rows):
-        return []
-    need = group.need
-    room = fitting[rows]
-    calm = room
-    if need.share_class is not ShareClass.UNSET and any(ask.cores_percent for ask in need.asks):
-        calm = np.minimum(room, pods_fitting(trial.ledger, need, group.mask, rows, calm=True))
+def _split(trial: Trial, view: GangView, need: Need, rows: Ints, wanted: int) -> dict[int, int]:
+    """How many members each row gets, by the node policy; rows where they disturb nobody come first."""
     fullness = _fullness(trial, need, rows)
     ranks = trial.index.ranks()[rows]
     if node_policy(view, need) == SPREAD:
-        return _spread(trial.rows_of(view), np.stack([rows, room, calm, fullness, ranks], axis=1), wanted)
-    order = np.lexsort((ranks, -fullness))
+        room, calm = rooms(trial.ledger, need, rows)
+        columns = np.stack([rows, room, calm, fullness, ranks], axis=1)[room > 0]
+        return _spread(trial.rows_of(view), columns, wanted)
+    return _pack(trial, need, rows[np.argsort(ranks - fullness * len(trial.ledger.names))], wanted)
+
+
+def _pack(trial: Trial, need: Need, rows: Ints, wanted: int) -> dict[int, int]:
+    """Fill row after row. Looks at no more rows than needed: most decisions end in the first few hundred."""
     counts: dict[int, int] = {}
-    for limit in (calm, room):
-        for position in order.tolist():
-            row = int(rows[position])
-            count = min(int(limit[position]) - counts.get(row, 0), wanted)
-            if count > 0:
-                counts[row] = counts.get(row, 0) + count
+    spare: list[tuple[int, int]] = []
+    start, size = 0, _FIRST_ROWS
+    while start < len(rows) and wanted:
+        piece = rows[start : start + size]
+        start, size = start + size, size * 4
+        room, calm = rooms(trial.ledger, need, piece)
+        some = np.flatnonzero(room)
+        for row, most, still in zip(
+            piece[some].tolist(), room[some].tolist(), calm[some].tolist(), strict=True
+        ):
+            count = min(still, wanted)
+            if count:
+                counts[row] = count
                 wanted -= count
-                if not wanted:
-                    return list(counts.items())
-    return list(counts.items())
+            if most > count:
+                spare.append((row, most - count))
+            if not wanted:
+                return counts
+    for row, most in spare:
+        count = min(most, wanted)
+        if count:
+            counts[row] = counts.get(row, 0) + count
+            wanted -= count
+    return counts
 
 
-def _spread(taken: dict[int, int], columns: Ints, wanted: int) -> list[tuple[int, int]]:
+def _spread(taken: dict[int, int], columns: Ints, wanted: int) -> dict[int, int]:
     """One member at a time to the node with the fewest; ``columns``: row, room, calm room, fullness, rank."""
     counts: dict[int, int] = {}
     heap = [
@@ -186,20 +195,17 @@ def _spread(taken: dict[int, int], columns: Ints, wanted: int) -> list[tuple[int
         wanted -= 1
         if counts[row] < limit:
             heapq.heappush(heap, (still <= counts[row], there + 1, full, rank, row, limit, still))
-    return list(counts.items())
+    return counts
 
 
 def _fullness(trial: Trial, need: Need, rows: Ints) -> Ints:
-    """How full the rows are, per mille: cards of the first ask's model, or cpu for members without cards."""
+    """How full the nodes are, per mille: their cards, or their cpu for members without cards."""
     ledger = trial.ledger
     if not need.asks:
         # Members without cards go where there are no cards to keep free cpu for.
-        has_cards = (ledger.kind[rows] >= 0).any(axis=1)
         cpu = ledger.used[rows, 0] * _PER_MILLE // np.maximum(ledger.cap[rows, 0], 1)
-        return np.asarray(cpu - 2 * _PER_MILLE * has_cards, np.int64)
-    ours = ledger.kind[rows] == need.asks[0].kind
-    memory = np.where(ours, ledger.memory_used[rows], 0).sum(axis=1) * _PER_MILLE
-    memory //= np.maximum(np.where(ours, ledger.memory_cap[rows], 0).sum(axis=1), 1)
-    cores = np.where(ours, ledger.all_cores[rows], 0).sum(axis=1) * _PER_MILLE
-    cores //= np.maximum(ours.sum(axis=1) * ledger.core_cap[rows], 1)
+        return np.asarray(cpu - 2 * _PER_MILLE * (ledger.row_cards[rows] > 0), np.int64)
+    memory = ledger.row_memory[rows] * _PER_MILLE // np.maximum(ledger.row_memory_cap[rows], 1)
+    cores = ledger.row_cores[rows] * _PER_MILLE
+    cores //= np.maximum(ledger.row_cards[rows] * ledger.core_cap[rows], 1)
     return np.asarray(memory + cores, np.int64)

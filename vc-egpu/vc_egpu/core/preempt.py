@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.capacity import pods_fitting
+from vc_egpu.core.capacity import places, rooms
 from vc_egpu.core.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Booking, Ints
@@ -114,8 +114,7 @@ class _Contest:
 
     def _enough_places(self) -> bool:
         return all(
-            int(pods_fitting(self._trial.ledger, group.need, group.mask).sum()) >= len(group.members)
-            for group in self._groups
+            places(self._trial.ledger, group.need, group.mask) >= len(group.members) for group in self._groups
         )
 
     def cheapest(self) -> tuple[Pod, ...] | None:
@@ -183,7 +182,7 @@ class _Contest:
         return sum(self._places_of(group, rows) for group in self._groups)
 
     def _places_of(self, group: Group, rows: Ints) -> int:
-        return int(pods_fitting(self._trial.ledger, group.need, group.mask, rows).sum())
+        return int(rooms(self._trial.ledger, group.need, rows[group.mask[rows]])[0].sum())
 
 
 class _Reduction:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from vc_egpu.core import fit
-from vc_egpu.core.capacity import MANY, copies, parts_of, pods_by_cards, pods_by_node, pods_fitting
+from vc_egpu.core.capacity import MANY, copies, parts_of, places, pods_by_cards, pods_by_node
 from vc_egpu.core.caps import Limit
 from vc_egpu.core.cluster import CardAsk, Gang, NodeName
 from vc_egpu.core.gangs import GangView, Member
@@ -103,46 +103,47 @@ def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts
     """
     groups = groups_of(trial, view, members)
     worst = min(groups, key=lambda group: _places(trial, group) - len(group.members))
-    places, wanted = _places(trial, worst), len(worst.members)
+    free, wanted = _places(trial, worst), len(worst.members)
     numbers: dict[str, int | str] = {
         "asked": wanted,
-        "free": min(places, wanted),
+        "free": min(free, wanted),
         "queue": str(view.gang.queue),
     }
     if worst.need.asks:
         text = f"asks for {ask(members)}; "
     else:
         text = f"asks for {_plural(wanted, 'member')} without cards, {_node_ask(worst)}; "
-    if places >= wanted:
+    if free >= wanted:
         text += "each part of it finds room now, all of it together does not"
     else:
-        text += _how_many(worst, places, wanted, one_of_several=len(groups) > 1)
-        text += _what_else(trial, view, worst, places, numbers)
+        text += _how_many(worst, free, wanted, one_of_several=len(groups) > 1)
+        text += _what_else(trial, view, worst, free, numbers)
     if preempts:
         text += "; evicting low-priority work would not make room"
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
 
 
 def _places(trial: Trial, group: Group) -> int:
-    return int(pods_fitting(trial.ledger, group.need, group.mask).sum())
+    return places(trial.ledger, group.need, group.mask)
 
 
-def _how_many(group: Group, places: int, wanted: int, *, one_of_several: bool) -> str:
+def _how_many(group: Group, free: int, wanted: int, *, one_of_several: bool) -> str:
     task = f" of task {group.members[0].task}" if one_of_several and group.members[0].task else ""
     if wanted == 1:
         return f"there is no place for it{task} now"
-    if not places:
+    if not free:
         return f"none of {wanted} members{task} would find a place now"
-    return f"{places} of {wanted} members{task} would find a place now"
+    return f"{free} of {wanted} members{task} would find a place now"
 
 
-def _what_else(trial: Trial, view: GangView, group: Group, places: int, numbers: dict[str, int | str]) -> str:
+def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: dict[str, int | str]) -> str:
     """Whether cards themselves are short, or something beside them keeps nodes out."""
     ledger, need = trial.ledger, group.need
+    everywhere = np.arange(len(ledger.names))
     by_cards = np.full(len(ledger.names), MANY)
     text = ""
     for entry in need.asks:
-        count = copies(ledger, entry, need.cards, slice(None))
+        count, _ = copies(ledger, need, entry, everywhere)
         by_cards = np.minimum(by_cards, pods_by_cards(count, entry.cards))
     if need.asks:
         have = (ledger.kind == need.asks[0].kind).any(axis=1)
@@ -150,7 +151,7 @@ def _what_else(trial: Trial, view: GangView, group: Group, places: int, numbers:
         numbers["free_cards_only"] = int(by_cards.sum())
     wanted = len(group.members)
     open_to_it = int(by_cards[group.mask].sum())
-    if open_to_it > places:
+    if open_to_it > free:
         missing = ", ".join(_short_of(trial, group, by_cards)) or "room on the node"
         text += f"; cards for {min(open_to_it, wanted)} are free, but {missing} beside them is short"
     shut = [name for name, row in sorted(ledger.rows.items()) if by_cards[row] > 0 and not group.mask[row]]
@@ -173,7 +174,7 @@ def _short_of(trial: Trial, group: Group, by_cards: Ints) -> list[str]:
     wanted = min(len(group.members), int(by_cards[group.mask].sum()))
     words = []
     for part, word in parts_of(need):
-        room = np.minimum(by_cards, pods_by_node(ledger, part, slice(None)))
+        room = np.minimum(by_cards, pods_by_node(ledger, part, np.arange(len(ledger.names))))
         if int(room[group.mask].sum()) < wanted:
             words.append(word)
     return words

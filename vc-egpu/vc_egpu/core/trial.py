@@ -47,7 +47,7 @@ class Trial:
         self.index = index
         self.policy = policy
         self.now = now
-        self.ledger: Ledger = index.ledger.copy()
+        self.ledger: Ledger = index.ledger.copy(index.take_spare())
         self.leaving: dict[PodUid, None] = {}
         """Victims of plans in force and of this decision: they are nobody else's victims."""
         self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
@@ -57,6 +57,10 @@ class Trial:
         self._rows_of: dict[str, dict[int, int]] = {}
         self._kinds: dict[int, bool] = {}
         self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
+
+    def close(self) -> None:
+        """Nothing is tried any more; the trial must not be used after this."""
+        self.index.spare = self.ledger
 
     # --- queues, see caps.QueueTree ----------------------------------------------------------------
 
