@@ -228,7 +228,8 @@ class Player:
         for name, pod in self._pods(of).items():
             if phase(pod) != "Running":
                 continue
-            seen = self.stack.kit.kubectl("exec", "-n", self.namespace, name, "--", "printenv", "EGPU_CARDS")
+            command = ("sh", "-c", 'printf %s "$EGPU_CARDS"')
+            seen = self.stack.kit.kubectl("exec", "-n", self.namespace, name, "--", *command)
             granted = Cards.decode(pod["metadata"]["annotations"][CARDS]).containers["main"]
             wanted = [share.model_dump(by_alias=True) for share in granted]
             if json.loads(seen.stdout) != wanted:
