@@ -22,7 +22,11 @@ def main() -> int:
     arguments = parser.parse_args()
     screen = Screen()
     screen.progress("starting Kubernetes: two real nodes on this machine")
-    cluster = LocalCluster.up(ClusterSpec(name=CLUSTER, real_nodes=2), say=screen.progress)
+    try:
+        cluster = LocalCluster.up(ClusterSpec(name=CLUSTER, real_nodes=2), say=screen.progress)
+    except LocalClusterError as error:
+        screen.failure(str(error))
+        return 1
     told = False
     try:
         stack = Stack.install(cluster, cards_per_node=CARDS_PER_NODE, say=screen.progress)

@@ -14,10 +14,11 @@ from vc_egpu.kube.resources import POD_GROUPS, PODS, Resource
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, GATE
+from vc_egpu.volcano.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, ENV_CARDS, GATE
 
 from stack.kit import Json, Kit, StoryError, condition
 
+SHOW_CARDS = f'printf %s "${ENV_CARDS}"'
 _READ: tuple[Resource, ...] = (
     resources.PERSISTENT_VOLUMES,
     resources.PERSISTENT_VOLUME_CLAIMS,
@@ -80,7 +81,7 @@ def check_containers(cluster: LocalCluster, kit: Kit, namespace: str) -> int:
                 written = specs.get(key)
                 name = pod["metadata"]["name"]
                 seen = cluster.kubectl(
-                    "exec", "-n", namespace, name, "-c", container, "--", "printenv", "EGPU_CARDS"
+                    "exec", "-n", namespace, name, "-c", container, "--", "sh", "-c", SHOW_CARDS
                 ).stdout
                 if not planned == written == json.loads(seen):
                     raise StoryError(
