@@ -55,7 +55,7 @@ class Settings:
     """Takes the place of ``volcano`` in pods; empty: pods keep the name."""
     job_workers: int = 8
     group_workers: int = 4
-    writers: int = 32
+    writers: int = 16
     """Pods written at the same time."""
 
 

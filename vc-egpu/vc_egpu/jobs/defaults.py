@@ -19,9 +19,11 @@ _INTERNAL_ACTIONS: Final = frozenset({JobAction.SYNC_JOB, JobAction.ENQUEUE_JOB}
 
 def complete(job: Job) -> Job:
     """A copy of the Job with Volcano's defaults filled in."""
-    full = job.model_copy(deep=True)
-    spec = full.spec
-    for index, task in enumerate(spec.tasks):
+    # Only what is changed is copied: templates are large, and this runs at every look.
+    tasks = [task.model_copy() for task in job.spec.tasks]
+    spec = job.spec.model_copy(update={"tasks": tasks})
+    full = job.model_copy(update={"spec": spec})
+    for index, task in enumerate(tasks):
         if not task.name:
             task.name = f"default{index}"
         if task.min_available is None:

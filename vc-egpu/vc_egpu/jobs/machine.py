@@ -42,7 +42,7 @@ def decide(world: World, refusals: Iterable[str] = ()) -> Decision:
     job = world.job
     if job.metadata.deletion_timestamp:
         return Decision()
-    draft = Draft(world, job.status.model_copy(deep=True))
+    draft = Draft(world, job.status.model_copy())
     refused = list(refusals)
     if refused and draft.phase is P.PENDING and not world.pods:
         return _refuse(draft, "Refused", "; ".join(refused))
@@ -252,9 +252,11 @@ def _sync(draft: Draft) -> None:
     job, group = world.job, world.group
     if group is None or (group.version < draft.status.version and not group.terminating):
         draft.group = Group.MAKE
-        return
-    if group.terminating or group.phase in {None, PodGroupPhase.PENDING}:
-        return
+    if group is not None:
+        is_old = group.terminating or group.version < draft.status.version
+        if is_old or group.phase in {None, PodGroupPhase.PENDING}:
+            return
+    # Without a PodGroup we make it, in phase Inqueue, and the pods right after it.
     present = {pod.name: pod for pod in world.pods}
     wanted: set[str] = set()
     for task in job.spec.tasks:

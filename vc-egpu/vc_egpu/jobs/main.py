@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         help="takes the place of 'volcano' as schedulerName in pods; empty: pods keep the name",
     )
     flags.add_argument("--workers", type=int, default=8, help="Jobs looked at side by side")
-    flags.add_argument("--writers", type=int, default=32, help="pods written side by side")
+    flags.add_argument("--writers", type=int, default=16, help="pods written side by side")
     flags.add_argument("--metrics-port", type=int, default=METRICS_PORT, help="0: none")
     flags.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return flags

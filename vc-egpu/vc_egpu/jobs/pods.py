@@ -1,8 +1,9 @@
 """The pods of a Job, as Volcano's controllers make them: names, labels, annotations, volumes, plugins."""
 
-import copy
 from collections.abc import Sequence
 from typing import Final
+
+import orjson
 
 from vc_egpu.jobs.plugins import Plugin, pod_name
 from vc_egpu.volcano import names
@@ -49,7 +50,7 @@ def build_pod(job: Job, task: Task, index: int, plugins: Sequence[Plugin], local
             "labels": _labels(job, task, index),
             "annotations": _annotations(job, task, index),
         },
-        "spec": copy.deepcopy(template.spec),
+        "spec": orjson.loads(orjson.dumps(template.spec)),  # by far the quickest deep copy
     }
     if template.metadata.finalizers:
         pod["metadata"]["finalizers"] = list(template.metadata.finalizers)
@@ -80,7 +81,7 @@ def build_claims(job: Job) -> list[Json]:
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": claim_name(job, index), "namespace": job.metadata.namespace},
-            "spec": copy.deepcopy(volume.volume_claim),
+            "spec": volume.volume_claim,
         }
         for index, volume in enumerate(job.spec.volumes)
         if volume.volume_claim is not None
