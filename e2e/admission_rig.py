@@ -17,8 +17,9 @@ from localcluster.kwok import KwokNode, NodeTemplate
 from stack.fakes import H20_MEMORY_MIB, inventory, offered
 from stack.hostprocess import HostProcess
 from stack.kit import Kit
+from stack.verify import check_invariants
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import AlreadyExists, NotFound
+from vc_egpu.kube.errors import AlreadyExists, Conflict, NotFound
 from vc_egpu.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
@@ -28,9 +29,11 @@ from vc_egpu.kube.resources import (
     QUEUES,
     VOLCANO_JOBS,
 )
+from vc_egpu.kube.watch import Change, ChangeKind, Reflector
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import ContainerRequest, Request
 from vc_egpu.volcano.crds import files
+from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.request import totals_of
 
 Json = dict[str, Any]
@@ -128,6 +131,26 @@ class Rig:
             timeout_s=timeout_s,
         )
 
+    def end(self, gang: Gang) -> None:
+        """Remove a gang, its Job first so that nobody makes its pods anew."""
+        for resource in (VOLCANO_JOBS, POD_GROUPS):
+            with suppress(NotFound):
+                self.api.delete(resource, gang.name, gang.namespace, propagation="Background")
+        for found in self.pods_of(gang):
+            with suppress(NotFound):
+                self.api.delete(PODS, found["metadata"]["name"], gang.namespace, grace_period_s=0)
+        self.kit.until(
+            f"{gang.name} is gone",
+            PODS,
+            lambda pods: not pods or None,
+            namespace=gang.namespace,
+            label_selector=f"gang={gang.name}",
+        )
+
+    def check(self) -> None:
+        """The invariants hold, judged from the API objects alone."""
+        check_invariants(self.kit, ModelTable.from_yaml(MODELS))
+
     def until_reason(self, gang: Gang, reason: str, timeout_s: float = 30) -> Json:
         """Wait until the PodGroup's condition has this reason; returns the condition."""
 
@@ -143,10 +166,8 @@ class Rig:
         for resource in (VOLCANO_JOBS, POD_GROUPS, PODS):
             for item in self.api.list(resource).items:
                 meta = item["metadata"]
-                try:
+                with suppress(NotFound):
                     self.api.delete(resource, meta["name"], meta["namespace"], grace_period_s=0)
-                except NotFound:
-                    continue
         for item in self.api.list(QUEUES).items:
             self.api.delete(QUEUES, item["metadata"]["name"])
         self.kit.until("no pods are left", PODS, lambda pods: not pods or None)
@@ -158,6 +179,36 @@ class Rig:
                 process.resume()
                 process.kill()
         self.processes.clear()
+
+
+class StandIn:
+    """Stands in for a Job's controller: pods with Volcano's lever on them are deleted, and pods that go are
+    made anew as long as their Job exists."""
+
+    def __init__(self, rig: Rig, *gangs: Gang, pulls_lever: bool = True) -> None:
+        self._rig = rig
+        self._gangs = {gang.name: gang for gang in gangs}
+        self._pulls_lever = pulls_lever
+        self._watch = Reflector(rig.api, PODS, self._changed)
+
+    def __enter__(self) -> "StandIn":
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.stop()
+
+    def _changed(self, change: Change) -> None:
+        metadata = change.object["metadata"]
+        gang = self._gangs.get((metadata.get("labels") or {}).get("gang", ""))
+        if gang is None:
+            return
+        if change.kind is ChangeKind.DELETED:
+            with suppress(NotFound, AlreadyExists):
+                self._rig.make_anew(gang, int(metadata["annotations"][names.TASK_INDEX]))
+        elif names.OUT_OF_SYNC in metadata["annotations"] and self._pulls_lever:
+            with suppress(NotFound, Conflict):
+                self._rig.api.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
 
 def admitted(obj: Json) -> Json | None:
