@@ -288,7 +288,7 @@ class Script:
                 )
                 text = f"{pod.name} {what} {share.cores_percent}c {share_class}{mark}"
                 sharers.setdefault(share.card, []).append(text)
-        for node in snapshot.nodes.values():
+        for node in sorted(snapshot.nodes.values(), key=lambda node: node.name):
             for card in node.cards:
                 state = "" if card.usable else " ill"
                 who = " | ".join(sorted(sharers.get(card.uuid, []))) or "free"

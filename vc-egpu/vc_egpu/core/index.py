@@ -23,6 +23,7 @@ from vc_egpu.core.cluster import (
     ShareClass,
     plan_key,
 )
+from vc_egpu.core.cow import Shards
 from vc_egpu.core.gangs import GangView, Intern, view_of
 from vc_egpu.core.held import HeldShares
 from vc_egpu.core.ledger import Booking, Flags, Ints, Ledger
@@ -41,10 +42,10 @@ class Index:
     def __init__(self) -> None:
         self.generation = 0
         self.ledger = Ledger()
-        self.nodes: dict[NodeName, Node] = {}
-        self.pods: dict[PodUid, Pod] = {}
-        self.gangs: dict[str, Gang] = {}
-        self.queues: dict[QueueName, Queue] = {}
+        self.nodes: Shards[NodeName, Node] = Shards()
+        self.pods: Shards[PodUid, Pod] = Shards()
+        self.gangs: Shards[str, Gang] = Shards()
+        self.queues: Shards[QueueName, Queue] = Shards()
         self.uses = QueueUse()
         self.bookings: dict[PodUid, Booking] = {}
         self.plan_bookings: dict[str, dict[str, Booking]] = {}
@@ -61,7 +62,6 @@ class Index:
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
         self.intern = Intern()
-        self._frozen: set[str] = set()
         self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
         self._plan_charges: dict[str, dict[str, tuple[QueueName, Mapping[str, int]]]] = {}
         self._carriers: dict[str, dict[str, dict[PodUid, None]]] = {}
@@ -70,16 +70,6 @@ class Index:
         self._views: dict[str, GangView] = {}
         self._masks = NodeMasks(self.ledger)
         self._amounts: dict[int, Mapping[str, int]] = {}
-
-    def freeze(self) -> None:
-        """The mappings of values handed out now never change: the next change copies the one it touches."""
-        self._frozen = {"nodes", "pods", "gangs", "queues"}
-
-    def _own(self, name: str) -> None:
-        self.generation += 1
-        if name in self._frozen:
-            self._frozen.discard(name)
-            setattr(self, name, dict(getattr(self, name)))
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -124,7 +114,7 @@ class Index:
         moved = moved or before is None or [c.index for c in before.cards] != [c.index for c in node.cards]
         if moved:
             self._clear_row(node.name)
-        self._own("nodes")
+        self.generation += 1
         self.nodes[node.name] = node
         row = self.ledger.put_node(node)
         self._masks.node_changed(row, node)
@@ -140,7 +130,7 @@ class Index:
         self._clear_row(name)
         row = self.ledger.rows[name]
         self.ledger.remove_node(name)
-        self._own("nodes")
+        self.generation += 1
         del self.nodes[name]
         self._masks.node_changed(row, None)
         self._masks.names_changed()
@@ -173,7 +163,7 @@ class Index:
     def put_pod(self, pod: Pod) -> None:
         """Enter or replace a pod."""
         self.remove_pod(pod.uid, replaced=True)
-        self._own("pods")
+        self.generation += 1
         self.pods[pod.uid] = pod
         self.shape_ids[pod.uid] = self.intern(pod.shape)
         if pod.phase is PodPhase.TERMINATING:
@@ -196,8 +186,9 @@ class Index:
         """Forget a pod; unless an agent still reports its shares, its cards are free."""
         if uid not in self.pods:
             return
-        self._own("pods")
-        pod = self.pods.pop(uid)
+        self.generation += 1
+        pod = self.pods[uid]
+        del self.pods[uid]
         self._unbook_pod(uid)
         self.terminating.pop(uid, None)
         self.failed.pop(uid, None)
@@ -257,7 +248,7 @@ class Index:
         """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
         before = self.gangs.get(gang.key)
         self._drop_plan(gang.key)
-        self._own("gangs")
+        self.generation += 1
         self.gangs[gang.key] = gang
         self._views.pop(gang.key, None)
         if gang.share_class is ShareClass.LOW:
@@ -279,7 +270,7 @@ class Index:
         if key not in self.gangs:
             return
         self._drop_plan(key)
-        self._own("gangs")
+        self.generation += 1
         del self.gangs[key]
         self.low_gangs.pop(key, None)
         self._views.pop(key, None)
@@ -354,14 +345,15 @@ class Index:
 
     def put_queue(self, queue: Queue) -> None:
         """Enter or replace a queue."""
-        self._own("queues")
+        self.generation += 1
         self.queues[queue.name] = queue
         self.uses.set_parent(queue.name, queue.parent)
 
     def remove_queue(self, name: QueueName) -> None:
         """Forget a queue; what its gangs use is still counted under its name."""
-        self._own("queues")
-        self.queues.pop(name, None)
+        self.generation += 1
+        if name in self.queues:
+            del self.queues[name]
         self.uses.set_parent(name, None)
 
 

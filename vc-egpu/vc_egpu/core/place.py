@@ -26,6 +26,7 @@ THOROUGH: Final = 4000
 _MAX_ORDERS: Final = 6
 _PER_MILLE: Final = 1000
 _FIRST_ROWS: Final = 128
+_SANE: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,9 @@ def _fullness(trial: Trial, need: Need, rows: Ints) -> Ints:
         # Members without cards go where there are no cards to keep free cpu for.
         cpu = ledger.used[rows, 0] * _PER_MILLE // np.maximum(ledger.cap[rows, 0], 1)
         return np.asarray(cpu - 2 * _PER_MILLE * (ledger.row_cards[rows] > 0), np.int64)
-    memory = ledger.row_memory[rows] * _PER_MILLE // np.maximum(ledger.row_memory_cap[rows], 1)
-    cores = ledger.row_cores[rows] * _PER_MILLE
+    memory = (
+        np.minimum(ledger.row_memory[rows], _SANE) * _PER_MILLE // np.maximum(ledger.row_memory_cap[rows], 1)
+    )
+    cores = np.minimum(ledger.row_cores[rows], _SANE) * _PER_MILLE
     cores //= np.maximum(ledger.row_cards[rows] * ledger.core_cap[rows], 1)
     return np.asarray(memory + cores, np.int64)

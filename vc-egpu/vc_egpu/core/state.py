@@ -112,18 +112,17 @@ class ClusterState:
         self._models = dict(models)
 
     def snapshot(self, revision: int) -> Snapshot:
-        """This moment. Costs nothing now; the next change copies the one mapping that it touches."""
+        """This moment, at no cost: later changes copy the little that they touch."""
         index = self._index
-        index.freeze()
         held: dict[CardId, list[tuple[PodUid, Share]]] = {}
         for _, uid, share in index.held.orphans():
             held.setdefault(share.card, []).append((uid, share))
         return Snapshot(
             revision=revision,
-            nodes=index.nodes,
-            pods=index.pods,
-            gangs=index.gangs,
-            queues=index.queues,
+            nodes=index.nodes.freeze(),
+            pods=index.pods.freeze(),
+            gangs=index.gangs.freeze(),
+            queues=index.queues.freeze(),
             models=self._models,
             held={card: tuple(shares) for card, shares in held.items()},
             kept={uid: pod for pods in self._kept.values() for uid, pod in pods.items()},
