@@ -17,12 +17,13 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from volcano.processes import JOB_WORKERS, QPS, NoVolcanoError, Volcano
 
+from bench.our_side import OurSetup
 from bench.sides import RATE, Running, Side
 from bench.volcano_side import volcano_side
+from bench.watching import BindWatch, PodWatch
 from bench.workload import (
     GANG,
     NAMESPACE,
-    BindWatch,
     idle_latencies,
     quantile,
     submit,
@@ -97,6 +98,9 @@ def _sides(options: argparse.Namespace, volcano: Volcano | None) -> list[Side]:
     sides: list[Side] = []
     if volcano is not None:
         sides.append(volcano_side(volcano))
+    sides.append(OurSetup("ours", "default-scheduler", volcano, vc_scheduler=False).side())
+    if volcano is not None:
+        sides.append(OurSetup("ours-vc-scheduler", "volcano", volcano, vc_scheduler=True).side())
     wanted = [name for name in options.sides.split(",") if name]
     unknown = set(wanted) - {side.name for side in sides}
     if unknown:
@@ -121,12 +125,12 @@ def _round(side: Side, options: argparse.Namespace, number: int, result: Result)
 
 def _burst(running: Running, options: argparse.Namespace, label: str, result: Result) -> None:
     api, pods = running.api, options.jobs * GANG
-    with BindWatch(api) as watch:
+    with BindWatch(running.cluster.kubeconfig, NAMESPACE) as watch:
         submit(api, [running.make_job("warm")])
         watch.wait_for(GANG, 120, running.check_alive)
     jobs = [running.make_job(f"j{index}") for index in range(options.jobs)]
     before, began_load = running.cpu(), os.getloadavg()[0]
-    with BindWatch(api) as watch:
+    with BindWatch(running.cluster.kubeconfig, NAMESPACE) as watch:
         began = time.monotonic()
         submit(api, jobs)
         submitted = time.monotonic()
@@ -146,13 +150,17 @@ def _burst(running: Running, options: argparse.Namespace, label: str, result: Re
 
 
 def _idle(running: Running, options: argparse.Namespace, label: str, result: Result) -> None:
-    result.idle_s = idle_latencies(
-        running.api,
-        lambda index: running.make_job(f"idle{index}"),
-        options.idle_gangs,
-        running.check_alive,
-        _IDLE_PAUSE_S,
-    )
+    watch = PodWatch(running.cluster.kubeconfig, NAMESPACE)
+    try:
+        result.idle_s = idle_latencies(
+            running.api,
+            watch,
+            lambda index: running.make_job(f"idle{index}"),
+            options.idle_gangs,
+            _IDLE_PAUSE_S,
+        )
+    finally:
+        watch.close()
     say(
         f"{label}: idle, {options.idle_gangs} gangs one after the other: last bind p50 "
         f"{quantile(result.idle_s, 0.5) * 1000:.0f} ms, p99 {quantile(result.idle_s, 0.99) * 1000:.0f} ms"

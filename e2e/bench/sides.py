@@ -10,7 +10,8 @@ from localcluster.spec import ClientRate, ClusterSpec
 from stack.hostprocess import HostProcess, cpu_seconds
 from vc_egpu.kube.connection import ApiConnection
 
-from bench.workload import BenchError, Json
+from bench.watching import BenchError
+from bench.workload import Json
 
 CARDS_PER_NODE: Final = 8
 RATE: Final = ClientRate(2000, 4000)

@@ -11,7 +11,8 @@ from vc_egpu.kube.resources import NODES
 from volcano.processes import Volcano, VolcanoProcesses
 
 from bench.sides import CARDS_PER_NODE, Running, Side, kwok_node
-from bench.workload import CORES_PERCENT, MEMORY_MIB, BenchError, Json, job
+from bench.watching import BenchError
+from bench.workload import CORES_PERCENT, MEMORY_MIB, Json, job
 
 _CARD_MEMORY_MIB: Final = 98304
 _SPLITS: Final = 10
@@ -51,7 +52,7 @@ def _start(cluster: LocalCluster, api: ApiConnection, volcano: Volcano) -> Runni
 def make_job(name: str) -> Json:
     """One gang that asks in Volcano's own terms."""
     limits = {_NUMBER: "1", _MEMORY: str(MEMORY_MIB), _CORES: str(CORES_PERCENT)}
-    return job(name, limits, None, {})
+    return job(name, limits, "default")
 
 
 def verify(pods: list[Json]) -> None:

@@ -15,12 +15,15 @@ from localcluster.cluster import LocalCluster
 from localcluster.net import free_ports
 from localcluster.pki import Authority
 from stack.hostprocess import HostProcess
+from stack.identity import service_account_kubeconfig
 
 from volcano.conf import ConfName, scheduler_conf
 
 QPS: Final = 2000
 """Client rate of each of Volcano's programs (the chart leaves two of them at 50)."""
 JOB_WORKERS: Final = 10
+NAMESPACE: Final = "volcano-system"
+ACCOUNTS: Final = ("volcano-controllers", "volcano-scheduler", "volcano-admission")
 _HOOK_RULES: Final = {
     "/jobs/mutate": ("batch.volcano.sh", "v1alpha1", "jobs", ["CREATE"]),
     "/jobs/validate": ("batch.volcano.sh", "v1alpha1", "jobs", ["CREATE", "UPDATE"]),
@@ -111,20 +114,14 @@ class VolcanoProcesses:
         # Both make a socket there, by default in one folder for all clusters of the machine.
         env = {"DEBUG_SOCKET_DIR": str(folder / "klog")}
         (folder / "klog").mkdir(exist_ok=True)
-        client = [
-            f"--kubeconfig={cluster.kubeconfig}",
-            f"--kube-api-qps={QPS}",
-            f"--kube-api-burst={QPS}",
-            "--scheduler-name=volcano",
-            "--v=2",
-        ]
+        _accounts(cluster)
         health = f"127.0.0.1:{health_port}"
         scheduler = HostProcess(
             cluster,
             "vc-scheduler",
             [
                 str(volcano.program("vc-scheduler")),
-                *client,
+                *_client(cluster, "volcano-scheduler"),
                 "--leader-elect=false",
                 f"--scheduler-conf={conf_file}",
                 # A configuration that does not load is an error, not a reason to run another.
@@ -142,7 +139,7 @@ class VolcanoProcesses:
             "vc-controller-manager",
             [
                 str(volcano.program("vc-controller-manager")),
-                *client,
+                *_client(cluster, "volcano-controllers"),
                 "--leader-elect=false",
                 f"--worker-threads={JOB_WORKERS}",
                 "--enable-healthz=false",
@@ -151,7 +148,7 @@ class VolcanoProcesses:
             env,
         )
         url = f"https://127.0.0.1:{hook_port}"
-        webhook = _webhook(cluster, volcano, client, url, env)
+        webhook = _webhook(cluster, volcano, url, env)
         return cls(scheduler, controllers, webhook, f"http://{health}/healthz", url, conf_file)
 
     def start(self, *, scheduler: bool = True, webhook: bool = True) -> None:
@@ -220,9 +217,36 @@ class VolcanoProcesses:
         return done.returncode == 0
 
 
-def _webhook(
-    cluster: LocalCluster, volcano: Volcano, client: list[str], url: str, env: dict[str, str]
-) -> HostProcess | None:
+def _accounts(cluster: LocalCluster) -> None:
+    """The service accounts that Volcano's chart makes; what they may do is not ours to test."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    accounts = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
+        for name in ACCOUNTS
+    ]
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": NAMESPACE},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE} for name in ACCOUNTS],
+    }
+    text = yaml.safe_dump_all([namespace, *accounts, binding])
+    cluster.kubectl("apply", "--server-side", "-f", "-", text_in=text)
+
+
+def _client(cluster: LocalCluster, account: str) -> list[str]:
+    return [
+        f"--kubeconfig={service_account_kubeconfig(cluster, NAMESPACE, account)}",
+        f"--kube-api-qps={QPS}",
+        f"--kube-api-burst={QPS}",
+        "--scheduler-name=volcano",
+        "--v=2",
+    ]
+
+
+def _webhook(cluster: LocalCluster, volcano: Volcano, url: str, env: dict[str, str]) -> HostProcess | None:
     program = volcano.program("vc-webhook-manager")
     if not program.is_file():
         return None
@@ -233,7 +257,7 @@ def _webhook(
         "vc-webhook-manager",
         [
             str(program),
-            *client,
+            *_client(cluster, "volcano-admission"),
             f"--webhook-url={url}",
             f"--enabled-admission={','.join(WEBHOOK_PATHS)}",
             "--listen-address=127.0.0.1",
