@@ -22,9 +22,11 @@ from unit.webhook.world import (
 )
 from vc_egpu.webhook.context import Context
 from vc_egpu.webhook.jobs import review_final_job, review_job
+from vc_egpu.webhook.pods import review_pod
 from vc_egpu.webhook.questions import Subject
 
 PRIORITY = "egpu.volcano.sh/priority"
+QUEUE = "scheduling.volcano.sh/queue-name"
 
 
 def complete(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> Json:
@@ -66,6 +68,18 @@ def test_completing_twice_is_completing_once() -> None:
     done = complete(job(task("w", 2, small())))
     assert review_job(create(done), context()).patch == ()
     assert review_final_job(create(done), context()).allowed
+
+
+def test_pods_of_a_completed_template_are_completed_in_their_turn() -> None:
+    template = complete(job(task("w", 2, small("a"), container("log"))))["spec"]["tasks"][0]["template"]
+    resources = template["spec"]["containers"][0]["resources"]
+    # The API server copies limits into requests where a pod names none.
+    resources["requests"] = {**resources["limits"], **resources["requests"]}
+    obj = {"metadata": {**template["metadata"], "annotations": {QUEUE: "a"}}, "spec": template["spec"]}
+    done = patched(obj, review_pod(create(obj), context()))
+    expected = {"volcano.sh/vgpu-h20", "volcano.sh/vgpu-h20-memory", "volcano.sh/vgpu-h20-cores"}
+    completed = done["spec"]["containers"][0]["resources"]
+    assert set(completed["limits"]) == set(completed["requests"]) == expected
 
 
 def test_a_job_without_cards_is_left_alone() -> None:
@@ -216,6 +230,39 @@ def test_the_same_ask_written_otherwise_is_the_same_ask() -> None:
         "resources"
     ]
     assert requests["requests"]["volcano.sh/vgpu-h20-memory"] == "4096"
+
+
+def as_volcano_stores_it(completed: Json) -> Json:
+    """What Volcano's own webhook makes of it at creation: defaults, and quantities written its way."""
+    stored = copy.deepcopy(completed)
+    for index, entry in enumerate(stored["spec"]["tasks"]):
+        entry.setdefault("name", f"default{index}")
+        entry |= {"maxRetry": 3, "minAvailable": entry["replicas"]}
+        for one in entry["template"]["spec"]["containers"]:
+            resources = one.setdefault("resources", {})
+            for kind in resources:
+                resources[kind] = {name: str(raw) for name, raw in resources[kind].items()}
+    return stored
+
+
+def test_volcanos_defaults_come_back_where_the_manifest_leaves_them_out() -> None:
+    manifest = copy.deepcopy(MANIFEST)
+    del manifest["spec"]["tasks"][1]["name"]
+    stored = as_volcano_stores_it(complete(copy.deepcopy(manifest)))
+    assert reapplied(copy.deepcopy(manifest), stored) == stored
+
+
+def test_what_a_user_really_changes_stays_changed() -> None:
+    stored = as_volcano_stores_it(complete(copy.deepcopy(MANIFEST)))
+    stored["spec"]["tasks"][0]["maxRetry"] = 7
+    manifest = copy.deepcopy(MANIFEST)
+    manifest["spec"]["tasks"][0] |= {"replicas": 1}
+    task = reapplied(manifest, stored)["spec"]["tasks"][0]
+    assert "maxRetry" not in task, "7 was no default: leaving it out is a change"
+    assert "minAvailable" not in task, "2 of 1 would be refused"
+    manifest["spec"]["tasks"][0] |= {"replicas": 5, "minAvailable": 4, "maxRetry": 1}
+    task = reapplied(manifest, stored)["spec"]["tasks"][0]
+    assert (task["replicas"], task["minAvailable"], task["maxRetry"]) == (5, 4, 1)
 
 
 def test_tasks_are_found_by_name_not_by_place() -> None:

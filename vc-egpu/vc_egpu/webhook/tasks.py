@@ -13,6 +13,7 @@ from vc_egpu.webhook.context import annotations_of, items, labels_of, mapping, s
 from vc_egpu.webhook.decision import Json
 from vc_egpu.webhook.gangs import Members
 from vc_egpu.webhook.pods import complete_container
+from vc_egpu.webhook.respell import respell_task
 
 _TOTAL_KINDS: Final = frozenset({"memory-total", "cores-total"})
 
@@ -93,6 +94,7 @@ def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
     whose ask changed loses the stored totals instead, so that they are counted anew.
     """
     unchanged = True
+    task = Task(task.name, respell_task(task.raw, stored.raw))
     spec = dict(task.pod_spec)
     before = {str(container.get("name")): container for container in _containers(stored.pod_spec)}
     asked_before = {name for name, container in before.items() if ask_key(container)}
