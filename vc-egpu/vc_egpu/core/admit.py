@@ -21,13 +21,13 @@ _MAX_PREEMPTING: Final = 4
 
 def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
     """Steps 2 to 5 for one gang: what its minimum lacks all at once, then the surplus one by one."""
-    known = record.refused(view)
     cores = list(islice(ready.cores(view), _MAX_CORES))
     if not cores[0]:
         return _admit_surplus(trial, record, view, ())
     allowed, verdict = _allowed(trial, view, cores)  # 2. may the tenant have it
-    if not allowed or known is not None:
-        record.waits(view, verdict or known or say.no_room(trial, view, cores[0]))
+    if verdict is not None:
+        record.refuse_alike(trial, view, verdict, by_cap=True)
+        record.waits(view, verdict)
         return ()
     for core in allowed:
         seated = place(trial, view, core)  # 3. does all of it fit at once
@@ -40,7 +40,7 @@ def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
         return _hold(trial, record, view, room)  # 5. keep what is freed for it
     core = allowed[0]
     verdict = say.leaving(view, core, room.pods) if room is not None else _no_room(trial, view, core)
-    record.refuse_alike(view, verdict)
+    record.refuse_alike(trial, view, verdict)
     record.waits(view, verdict)
     return ()
 

@@ -31,9 +31,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     hold.keep_failed(trial, snapshot)  # cards of failed members wait for the replacements
     for known in order.turns(_waiting(trial, record, only), *_queues(trial)):  # 1. who asks first
         view = known.without(trial.leaving)  # this decision may have added to them
-        unready = ready.check(trial, view)
-        if unready is not None:
-            record.waits(view, unready)
+        verdict = record.known(trial, view) or ready.check(trial, view)
+        if verdict is not None:
+            record.waits(view, verdict)
             continue
         with hold.released(trial, view) as kept:
             outcome = admit(trial, record, view)  # 2. to 5.: caps, place, make room, hold

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from vc_egpu.core.cluster import Gang, MemberPlacement, Pod, PodPhase, PodShape, PodUid, plan_key
 from vc_egpu.core.resources import shape_key
 
+Mark = tuple[object, ...]
+
 
 class Member(NamedTuple):
     """A pod that waits for a place, or one that its controller will make from the gang's template."""
@@ -116,6 +118,26 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
         succeeded=tuple(by_phase[PodPhase.SUCCEEDED]),
         planned=tuple(planned),
         carried=carried,
+    )
+
+
+def mark_of(view: GangView) -> Mark | None:
+    """Equal for gangs that any decision treats alike; None for one that has more to it than its asks."""
+    gang = view.gang
+    if view.placed or view.succeeded or view.planned or view.foreign_gated or not view.waiting:
+        return None
+    shapes: dict[tuple[str, int], int] = {}
+    for member in view.waiting:
+        kind = (member.task, member.shape_id)
+        shapes[kind] = shapes.get(kind, 0) + 1
+    return (
+        gang.queue,
+        gang.share_class,
+        gang.single,
+        gang.min_member,
+        gang.blocked_nodes,
+        tuple(sorted(gang.min_task_member.items())),
+        tuple(sorted(shapes.items())),
     )
 
 

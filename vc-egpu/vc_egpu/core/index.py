@@ -24,7 +24,7 @@ from vc_egpu.core.cluster import (
     plan_key,
 )
 from vc_egpu.core.cow import Shards
-from vc_egpu.core.gangs import GangView, Intern, view_of
+from vc_egpu.core.gangs import GangView, Intern, Mark, mark_of, view_of
 from vc_egpu.core.held import HeldShares
 from vc_egpu.core.ledger import Booking, Flags, Ints, Ledger
 from vc_egpu.core.nodemasks import NodeMasks
@@ -68,6 +68,7 @@ class Index:
         """By gang and plan key: the pods under that key."""
         self._planned_on: dict[NodeName, dict[tuple[str, str], None]] = {}
         self._views: dict[str, GangView] = {}
+        self._marks: dict[str, Mark | None] = {}
         self._masks = NodeMasks(self.ledger)
         self._amounts: dict[int, Mapping[str, int]] = {}
 
@@ -80,6 +81,17 @@ class Index:
             pods = [self.pods[uid] for uid in self.pods_of.get(key, ())]
             view = self._views[key] = view_of(self.gangs[key], pods, self.shape_ids, self.intern)
         return view
+
+    def mark(self, view: GangView) -> Mark | None:
+        """See :func:`.gangs.mark_of`; kept as long as the view."""
+        key = view.gang.key
+        if key not in self._marks:
+            self._marks[key] = mark_of(view)
+        return self._marks[key]
+
+    def _forget_view(self, key: str) -> None:
+        self._views.pop(key, None)
+        self._marks.pop(key, None)
 
     def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
         """What one pod of this shape counts in its queue."""
@@ -174,7 +186,7 @@ class Index:
             self.pods_on.setdefault(pod.node, {})[pod.uid] = None
             self._book_pod(pod.uid)
         if pod.gang is not None:
-            self._views.pop(pod.gang, None)
+            self._forget_view(pod.gang)
             self.pods_of.setdefault(pod.gang, {})[pod.uid] = None
             key = plan_key(pod)
             self._carriers.setdefault(pod.gang, {}).setdefault(key, {})[pod.uid] = None
@@ -197,7 +209,7 @@ class Index:
             _discard(self.pods_on, pod.node, uid)
         self._uncharge_pod(uid)
         if pod.gang is not None:
-            self._views.pop(pod.gang, None)
+            self._forget_view(pod.gang)
             _discard(self.pods_of, pod.gang, uid)
             key = plan_key(pod)
             keys = self._carriers.get(pod.gang, {})
@@ -250,7 +262,7 @@ class Index:
         self._drop_plan(gang.key)
         self.generation += 1
         self.gangs[gang.key] = gang
-        self._views.pop(gang.key, None)
+        self._forget_view(gang.key)
         if gang.share_class is ShareClass.LOW:
             self.low_gangs[gang.key] = None
         else:
@@ -273,7 +285,7 @@ class Index:
         self.generation += 1
         del self.gangs[key]
         self.low_gangs.pop(key, None)
-        self._views.pop(key, None)
+        self._forget_view(key)
         self._recount_pods(key)
 
     def _recount_pods(self, key: str) -> None:

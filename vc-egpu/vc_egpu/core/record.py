@@ -1,11 +1,9 @@
 """What a decision has found so far; becomes the plan."""
 
-from vc_egpu.core.gangs import GangView
+from vc_egpu.core.gangs import GangView, Mark
 from vc_egpu.core.plan import Admission, Plan, Readiness, Withdrawal
-from vc_egpu.core.ready import task_minimums
 from vc_egpu.core.reasons import Verdict
-
-_Mark = tuple[object, ...]
+from vc_egpu.core.trial import Trial
 
 
 class Recorder:
@@ -17,7 +15,7 @@ class Recorder:
         self._withdrawals: list[Withdrawal] = []
         self._ready: list[Readiness] = []
         self._verdicts: dict[str, Verdict] = {}
-        self._refused: dict[_Mark, Verdict] = {}
+        self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
 
     def decided(self, key: str) -> bool:
         """Whether this gang has its verdict."""
@@ -42,14 +40,19 @@ class Recorder:
         self._ready.append(readiness)
         self._verdicts[readiness.gang] = verdict
 
-    def refused(self, view: GangView) -> Verdict | None:
-        """The verdict on an equal gang that found no room: rooms only shrink within one decision."""
-        return self._refused.get(_mark(view)) if not view.runs else None
+    def known(self, trial: Trial, view: GangView) -> Verdict | None:
+        """The verdict on an equal gang that waits: within one decision room only shrinks, use only grows."""
+        found = self._refused.get(trial.index.mark(view))
+        if found is None or view.gang.not_before > trial.now:
+            return None
+        verdict, version = found
+        return verdict if version is None or version == trial.version(view.gang.queue) else None
 
-    def refuse_alike(self, view: GangView, verdict: Verdict) -> None:
-        """Equal gangs need not be tried again in this decision."""
-        if not view.runs:
-            self._refused[_mark(view)] = verdict
+    def refuse_alike(self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False) -> None:
+        """Equal gangs need not be tried again; where a cap is the cause, as long as its queue's use stands."""
+        mark = trial.index.mark(view)
+        if mark is not None:
+            self._refused[mark] = (verdict, trial.version(view.gang.queue) if by_cap else None)
 
     def plan(self) -> Plan:
         """Everything, as one value."""
@@ -60,20 +63,3 @@ class Recorder:
             ready=tuple(self._ready),
             verdicts=dict(sorted(self._verdicts.items())),
         )
-
-
-def _mark(view: GangView) -> _Mark:
-    gang = view.gang
-    shapes: dict[tuple[str, int], int] = {}
-    for member in view.waiting:
-        key = (member.task, member.shape_id)
-        shapes[key] = shapes.get(key, 0) + 1
-    return (
-        gang.queue,
-        gang.share_class,
-        gang.single,
-        gang.blocked_nodes,
-        view.missing,
-        tuple(sorted(task_minimums(gang).items())),
-        tuple(sorted(shapes.items())),
-    )

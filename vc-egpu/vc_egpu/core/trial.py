@@ -54,6 +54,7 @@ class Trial:
         """By gang: failed members whose cards are booked for the replacement."""
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
+        self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}
         self._kinds: dict[int, bool] = {}
         self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
@@ -84,15 +85,25 @@ class Trial:
             use = self._use.get(name)
             if use is None:
                 use = self._use[name] = dict(self.index.uses.total.get(name, {}))
+            self._versions[name] = self._versions.get(name, 0) + 1
             for resource, amount in amounts.items():
                 add_to(use, resource, sign * amount)
+
+    def version(self, queue: QueueName) -> int:
+        """Changes when the use of the queue or of one above it does."""
+        return sum(self._versions.get(name, 0) for name in self.chain(queue))
 
     def amounts_of(self, members: Iterable[Member]) -> dict[str, int]:
         """What these members count in their queue together."""
         total: dict[str, int] = {}
+        counts: dict[int, int] = {}
+        shapes: dict[int, PodShape] = {}
         for member in members:
-            for resource, amount in self.index.amounts_of(member.shape_id, member.shape).items():
-                add_to(total, resource, amount)
+            counts[member.shape_id] = counts.get(member.shape_id, 0) + 1
+            shapes[member.shape_id] = member.shape
+        for shape_id, count in counts.items():
+            for resource, amount in self.index.amounts_of(shape_id, shapes[shape_id]).items():
+                add_to(total, resource, amount * count)
         return total
 
     # --- shapes --------------------------------------------------------------------------------------

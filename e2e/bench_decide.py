@@ -1,0 +1,194 @@
+"""How long a decision takes on a big cluster, without any cluster: prints one JSON object as its last line.
+
+    python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
+
+The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
+placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
+count of everything from the values (``rebuild_s``), and the memory of the process.
+"""
+
+import argparse
+import gc
+import json
+import random
+import resource
+import time
+from dataclasses import replace
+
+from vc_egpu.core.cluster import (
+    Card,
+    CardAsk,
+    CardId,
+    Gang,
+    Node,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Queue,
+    QueueName,
+    Resources,
+    Share,
+    ShareClass,
+    plan_key,
+)
+from vc_egpu.core.decide import decide
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.state import ClusterState, fresh_index
+
+GIB = 1 << 30
+H20_MIB = 98304
+GANG = 8
+
+
+def shape(memory_mib: int, cores: int, cards: int = 1) -> PodShape:
+    asks = (CardAsk("main", "h20", cards, memory_mib, cores),)
+    return PodShape(asks=asks, requests=Resources(cpu_milli=2000, memory_bytes=4 * GIB))
+
+
+def fill(state: ClusterState, nodes: int, cards: int, rng: random.Random) -> None:
+    """Nodes, and pods that hold half of the cards' memory."""
+    state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": 10**9}))
+    for number in range(nodes):
+        name = NodeName(f"node-{number:05d}")
+        state.put_node(
+            Node(
+                name,
+                Resources(128_000, 1024 * GIB, 0, 250),
+                labels={"kubernetes.io/hostname": name},
+                cards=tuple(Card(CardId(f"{name}-{i}"), i, "h20", H20_MIB) for i in range(cards)),
+            )
+        )
+    taken = [[0] * cards for _ in range(nodes)]
+    target = nodes * cards * H20_MIB // 2
+    used, serial = 0, 0
+    while used < target:
+        key = f"fill/{serial}"
+        share_class = rng.choice([ShareClass.LOW, ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH])
+        state.put_gang(Gang(key, key, QueueName("all"), share_class, 0, GANG, float(serial)))
+        memory = rng.choice([8192, 16384, 24576, 49152])
+        for index in range(GANG):
+            node = rng.randrange(nodes)
+            card = rng.randrange(cards)
+            if taken[node][card] + memory > H20_MIB:
+                continue
+            taken[node][card] += memory
+            used += memory
+            cores = memory * 100 // H20_MIB
+            name = NodeName(f"node-{node:05d}")
+            pod = Pod(
+                PodUid(f"{key}-{index}"), "fill", f"p{serial}-{index}", shape(memory, cores), PodPhase.PLACED,
+                name, key, "w", index, (("main", Share(CardId(f"{name}-{card}"), memory, cores)),), "1-0",
+            )  # fmt: skip
+            state.put_pod(pod)
+        serial += 1
+
+
+def submit(
+    state: ClusterState, key: str, memory: int, cores: int, share_class: ShareClass, created: float
+) -> None:
+    state.put_gang(Gang(key, key, QueueName("all"), share_class, 0, GANG, created))
+    for index in range(GANG):
+        uid = PodUid(f"{key}-{index}")
+        state.put_pod(
+            Pod(uid, "ask", uid, shape(memory, cores), PodPhase.GATED, None, key, "w", index, created=created)
+        )
+
+
+def carry_out(state: ClusterState, key: str, revision: int) -> float:
+    """Time one decision for one gang, then do what it says."""
+    started = time.perf_counter()
+    plan = decide(state.snapshot(revision), Policy(), 1e6, only=[key])
+    took = time.perf_counter() - started
+    snapshot = state.snapshot(revision)
+    for admission in plan.admissions:
+        gang = snapshot.gangs[key]
+        written = PlanInForce(f"1-{revision}", dict(admission.members), frozenset(), 1e6)
+        state.put_gang(replace(gang, plan=written))
+        for index in range(GANG):
+            pod = snapshot.pods[PodUid(f"{key}-{index}")]
+            member = admission.members[plan_key(pod)]
+            state.put_pod(
+                replace(
+                    pod,
+                    phase=PodPhase.PLACED,
+                    node=member.node,
+                    shares=member.shares,
+                    plan_id=written.plan_id,
+                )
+            )
+        state.put_gang(gang)
+    return took
+
+
+def percentile(values: list[float], percent: float) -> float:
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--cards", type=int, default=8)
+    parser.add_argument("--waiting", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=300)
+    arguments = parser.parse_args()
+    rng = random.Random(1)
+    state = ClusterState({"h20": H20_MIB})
+    fill(state, arguments.nodes, arguments.cards, rng)
+    carry_out(state, "fill/0", 0)
+    # What a long-lived controller does after its first load: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+
+    singles = []
+    for number in range(arguments.rounds):
+        memory, cores = rng.choice([(8192, 10), (16384, 25), (49152, 50), (73728, 100)])
+        share_class = rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH])
+        submit(state, f"ask/{number}", memory, cores, share_class, float(number))
+        singles.append(carry_out(state, f"ask/{number}", number + 1))
+
+    for number in range(arguments.waiting):
+        # More than a card has cores for beside others, on every card of the cluster: they wait.
+        submit(state, f"wait/{number}", H20_MIB - rng.randrange(8), 100, ShareClass.LOW, 1e5 + number)
+    state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": 1}))
+    backlog = {}
+    for name, cap in (("cap", 1), ("cards", 10**9)):
+        state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": cap}))
+        times = []
+        for turn in range(5):
+            node = state.snapshot(0).nodes[NodeName("node-00000")]
+            state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
+            started = time.perf_counter()
+            plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+            times.append(time.perf_counter() - started)
+        backlog[name] = max(times)
+        backlog[f"{name}_admitted"] = len(plan.admissions)
+
+    started = time.perf_counter()
+    fresh_index(state.snapshot(0))
+    rebuild = time.perf_counter() - started
+    print(
+        json.dumps(
+            {
+                "nodes": arguments.nodes,
+                "cards": arguments.nodes * arguments.cards,
+                "pods": len(state.snapshot(0).pods),
+                "decide_p50_ms": round(1000 * percentile(singles, 50), 3),
+                "decide_p99_ms": round(1000 * percentile(singles, 99), 3),
+                "decide_max_ms": round(1000 * max(singles), 3),
+                "waiting": arguments.waiting,
+                "backlog_by_cap_ms": round(1000 * backlog["cap"], 1),
+                "backlog_by_cards_ms": round(1000 * backlog["cards"], 1),
+                "backlog_by_cards_admitted": backlog["cards_admitted"],
+                "rebuild_s": round(rebuild, 2),
+                "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
