@@ -139,7 +139,7 @@ class Story:
         limits = self.kit.kubectl("exec", "-n", NAMESPACE, pod, "--", "cat", LIMITS_FILE).stdout
         if json.loads(limits)["class"] != "high":
             raise StoryError(f"{LIMITS_FILE} of {pod} says {limits}")
-        self.screen.plain(f"{pod}   {LIMITS_FILE}: {limits.strip()}")
+        self.screen.plain(f"{pod}   {LIMITS_FILE}: {json.dumps(json.loads(limits))}")
         self.screen.fact("its limits lie in a read-only file; nothing enforces them yet")
 
     # --- what the steps are made of ------------------------------------------------------------------
