@@ -186,7 +186,7 @@ def _volcano(facts: Facts) -> Iterable[Finding]:
 
 
 def _scheduler_config(text: str) -> Iterable[Finding]:
-    hint = "manifests/overlays/volcano/scheduler.conf is one that works"
+    hint = "manifests/overlays/volcano/scheduler is one that works"
     try:
         config = yaml.safe_load(text)
         actions = {action.strip() for action in str(config["actions"]).split(",")}

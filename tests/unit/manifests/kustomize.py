@@ -1,0 +1,48 @@
+"""Reads kustomize's output, so that patches and components count in tests.
+
+It needs kubectl (`make toolchain` builds one); tests are skipped where there is none.
+"""
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Json = dict[str, Any]
+REPOSITORY = Path(__file__).resolve().parents[3]
+MANIFESTS = REPOSITORY / "manifests"
+
+
+def _kubectl() -> str | None:
+    cached = sorted((Path.home() / ".cache" / "vc-egpu" / "bin").glob("kubernetes-*/kubectl"))
+    return shutil.which("kubectl") or (str(cached[-1]) if cached else None)
+
+
+@functools.cache
+def rendered(folder: str) -> tuple[Json, ...]:
+    """The objects of one kustomization."""
+    kubectl = _kubectl()
+    if kubectl is None:
+        pytest.skip("no kubectl here; `make toolchain` builds one")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(REPOSITORY / folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return tuple(document for document in yaml.safe_load_all(done.stdout) if document)
+
+
+def overlay(name: str) -> tuple[Json, ...]:
+    return rendered(f"manifests/overlays/{name}")
+
+
+def of_kind(objects: tuple[Json, ...], *kinds: str) -> list[Json]:
+    return [document for document in objects if document["kind"] in kinds]
+
+
+def pod_specs(objects: tuple[Json, ...]) -> dict[str, Json]:
+    found = of_kind(objects, "Deployment", "DaemonSet")
+    return {document["metadata"]["name"]: document["spec"]["template"]["spec"] for document in found}

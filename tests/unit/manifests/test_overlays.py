@@ -1,0 +1,183 @@
+"""What `kubectl apply -k` would send: least privilege, hardening, one image, references that hold."""
+
+import pytest
+import yaml
+from unit.manifests.kustomize import MANIFESTS, of_kind, overlay, pod_specs
+from vc_egpu.volcano.model_table import ModelTable
+
+OVERLAYS = ("standalone", "volcano", "local")
+NAMESPACE = "vc-egpu-system"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_process_runs_the_one_image_and_never_pulls_it_anew(name: str) -> None:
+    release = yaml.safe_load((MANIFESTS / "components/release/kustomization.yaml").read_text())["images"][0]
+    wanted = f"{release['newName']}:{release['newTag']}"
+    for spec in pod_specs(overlay(name)).values():
+        assert [container["image"] for container in spec["containers"]] == [wanted]
+        assert [container["imagePullPolicy"] for container in spec["containers"]] == ["IfNotPresent"]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_containers_are_hardened(name: str) -> None:
+    for process, spec in pod_specs(overlay(name)).items():
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["enableServiceLinks"] is False
+        assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"], process
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+            assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+            assert "memory" in container["resources"]["limits"]
+        host_paths = [volume for volume in spec["volumes"] if "hostPath" in volume]
+        if process == "vc-egpu-node-agent":
+            assert spec["priorityClassName"] == "system-node-critical"
+        else:
+            assert spec["securityContext"]["runAsNonRoot"] is True
+            assert spec["priorityClassName"] == "system-cluster-critical"
+            assert not host_paths, process
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_accounts_exist_and_every_role_is_bound_to_one(name: str) -> None:
+    objects = overlay(name)
+    accounts = {document["metadata"]["name"] for document in of_kind(objects, "ServiceAccount")}
+    roles = {(d["kind"], d["metadata"]["name"]) for d in of_kind(objects, "Role", "ClusterRole")}
+    bound = set()
+    for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
+        bound.add((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+        for subject in binding["subjects"]:
+            assert subject == {"kind": "ServiceAccount", "name": subject["name"], "namespace": NAMESPACE}
+            assert subject["name"] in accounts
+    assert bound == roles
+    assert {spec["serviceAccountName"] for spec in pod_specs(objects).values()} == accounts
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_roles_name_what_they_need(name: str) -> None:
+    for role in of_kind(overlay(name), "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            where = f"{role['metadata']['name']}: {rule}"
+            assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], where
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), where
+            assert not {"roles", "clusterroles", "serviceaccounts/token", "nodes/proxy"} & set(
+                rule["resources"]
+            )
+            reads = {"get", "list", "watch", "update", "patch", "delete"} & set(rule["verbs"])
+            if "secrets" in rule["resources"] and reads:
+                assert role["kind"] == "Role", where
+                assert rule["resourceNames"], where
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_only_jobs_creates_pods_and_only_admission_evicts(name: str) -> None:
+    verbs: dict[tuple[str, str], set[str]] = {}
+    for role in of_kind(overlay(name), "ClusterRole"):
+        for rule in role["rules"]:
+            if "" in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    verbs.setdefault((resource, role["metadata"]["name"]), set()).update(rule["verbs"])
+    creators = {
+        role for (resource, role), granted in verbs.items() if resource == "pods" and "create" in granted
+    }
+    assert creators == (set() if name == "volcano" else {"vc-egpu-jobs"})
+    assert [role for resource, role in verbs if resource == "pods/eviction"] == ["vc-egpu-admission"]
+    assert [
+        role for (resource, role), granted in verbs.items() if resource == "nodes" and "patch" in granted
+    ] == ["vc-egpu-node-agent"]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_selectors_find_the_pods(name: str) -> None:
+    objects = overlay(name)
+    labels = [
+        document["spec"]["template"]["metadata"]["labels"]
+        for document in of_kind(objects, "Deployment", "DaemonSet")
+    ]
+    selectors = [d["spec"]["selector"]["matchLabels"] for d in of_kind(objects, "PodDisruptionBudget")]
+    selectors += [d["spec"]["selector"] for d in of_kind(objects, "Service")]
+    selectors += [d["spec"]["podSelector"].get("matchLabels", {}) for d in of_kind(objects, "NetworkPolicy")]
+    for selector in selectors:
+        assert any(selector.items() <= have.items() for have in labels), selector
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_two_replicas_keep_working_through_a_drain(name: str) -> None:
+    objects = overlay(name)
+    budgets = {
+        d["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]
+        for d in of_kind(objects, "PodDisruptionBudget")
+    }
+    for deployment in of_kind(objects, "Deployment"):
+        assert deployment["spec"]["replicas"] == 2
+        assert deployment["metadata"]["name"] in budgets
+
+
+def test_crds_come_with_standalone_only() -> None:
+    names = {d["metadata"]["name"] for d in of_kind(overlay("standalone"), "CustomResourceDefinition")}
+    assert names == {
+        "jobs.batch.volcano.sh",
+        "commands.bus.volcano.sh",
+        "podgroups.scheduling.volcano.sh",
+        "queues.scheduling.volcano.sh",
+    }
+    assert not of_kind(overlay("volcano"), "CustomResourceDefinition")
+
+
+def test_webhook_and_admission_name_the_same_scheduler() -> None:
+    for name, scheduler in (("standalone", None), ("volcano", "volcano")):
+        specs = pod_specs(overlay(name))
+        said = [
+            argument.partition("=")[2]
+            for process in ("vc-egpu-webhook", "vc-egpu-admission")
+            for argument in specs[process]["containers"][0]["args"]
+            if argument.startswith(("--scheduler=", "--scheduler-name="))
+        ]
+        assert said == ([] if scheduler is None else [scheduler, scheduler])
+
+
+def test_fake_gpus_are_in_no_product_overlay() -> None:
+    for name in ("standalone", "volcano"):
+        text = yaml.safe_dump_all(overlay(name))
+        assert "FAKE" not in text
+        assert "fake" not in text
+
+
+@pytest.mark.parametrize("component", ["components/fake-gpus/models.yaml", "base/config/models.yaml"])
+def test_model_tables_can_be_read(component: str) -> None:
+    table = ModelTable.from_yaml((MANIFESTS / component).read_text())
+    assert {"h20", "a100-80g", "t4"} <= {model.name for model in table.models}
+    assert all(model.products for model in table.models)
+
+
+def test_the_agent_s_policy_can_be_read() -> None:
+    config = pytest.importorskip("vc_egpu_node.config")
+    assert (
+        config.parse_policy((MANIFESTS / "base/config/node-policy.yaml").read_text(), "any")
+        == config.Policy()
+    )
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_flags_are_those_of_the_processes(name: str) -> None:
+    """A flag that a process does not know would keep it from starting."""
+    from vc_egpu.admission import settings as admission
+    from vc_egpu.webhook.options import parse_options
+    from vc_egpu_node.config import parse_flags
+
+    readers = {
+        "admission": admission.parse,
+        "webhook": lambda argv: parse_options(argv, {}),
+        "node-agent": parse_flags,
+    }
+    for spec in pod_specs(overlay(name)).values():
+        process, *flags = spec["containers"][0]["args"]
+        if process in readers:
+            readers[process](flags)
+        else:
+            from vc_egpu.jobs.main import parser
+
+            parser().parse_args(flags)
