@@ -17,7 +17,8 @@ from localcluster.kwok import KwokNode, NodeTemplate
 from stack.fakes import H20_MEMORY_MIB, inventory, offered
 from stack.hostprocess import HostProcess
 from stack.kit import Kit
-from stack.verify import check_invariants
+from stack.verify import check_invariants, snapshot_of
+from vc_egpu.core import invariants
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import AlreadyExists, Conflict, NotFound
 from vc_egpu.kube.resources import (
@@ -147,9 +148,18 @@ class Rig:
             label_selector=f"gang={gang.name}",
         )
 
-    def check(self) -> None:
-        """The invariants hold, judged from the API objects alone."""
-        check_invariants(self.kit, ModelTable.from_yaml(MODELS))
+    def check(self, *, settled: bool = True) -> None:
+        """The invariants hold, judged from the API objects alone.
+
+        ``settled``: waiting gangs say why by now (conditions trail the decision by a moment); otherwise the
+        rule about reasons is left out, since nobody may be there to write them.
+        """
+        snapshot = snapshot_of(self.kit, ModelTable.from_yaml(MODELS))
+        found = invariants.check(snapshot)
+        assert not found, "\n".join(map(str, found))
+        if settled:
+            self.kit.until("every gated pod says why", PODS, _all_say_why)
+            check_invariants(self.kit, ModelTable.from_yaml(MODELS))
 
     def until_reason(self, gang: Gang, reason: str, timeout_s: float = 30) -> Json:
         """Wait until the PodGroup's condition has this reason; returns the condition."""
@@ -209,6 +219,11 @@ class StandIn:
         elif names.OUT_OF_SYNC in metadata["annotations"] and self._pulls_lever:
             with suppress(NotFound, Conflict):
                 self._rig.api.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+
+
+def _all_say_why(pods: dict[str, Json]) -> bool | None:
+    gated = [found for found in pods.values() if found["spec"].get("schedulingGates")]
+    return all(admitted(found) for found in gated) or None
 
 
 def admitted(obj: Json) -> Json | None:

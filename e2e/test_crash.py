@@ -1,0 +1,231 @@
+"""The controller is killed before and after every write of an admission and of a preemption.
+
+After a restart the invariants hold, and each gang is in or out as a whole. By default a sample of the writes
+is struck; with VC_EGPU_LONG=1 all of them are.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from admission_rig import Gang, Rig, StandIn, rig
+from stack.hostprocess import HostProcess
+from vc_egpu.kube.resources import PODS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import Cards
+from write_tap import Moment, Strike, WriteTap
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
+LONG = bool(os.environ.get("VC_EGPU_LONG"))
+SAMPLE = 3
+"""So many writes of each story, spread evenly, where not all are struck."""
+Json = dict[str, Any]
+_MUTATING = {"create", "update", "patch", "delete"}
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is submitted in which order, and how it has to end."""
+
+    name: str
+    prepare: Callable[[Rig], None]
+    begin: Callable[[Rig], None]
+    end: Callable[[Rig], None]
+    gangs: tuple[Gang, ...]
+
+
+ALONE = Gang("alone", 4, memory_mib=60000, cores=60)
+LOW = Gang("low", 4, memory_mib=60000, cores=100, priority="low")
+HIGH = Gang("high", 2, memory_mib=60000, cores=50, priority="high")
+
+
+def _submit_low(world: Rig) -> None:
+    world.submit(LOW)
+    world.until_bound(LOW)
+
+
+def _high_is_in_and_low_is_out(world: Rig) -> None:
+    world.until_bound(HIGH, timeout_s=60)
+
+    def all_wait(pods: dict[str, Json]) -> bool | None:
+        return len(pods) == 4 and all(found["spec"].get("schedulingGates") for found in pods.values())
+
+    world.kit.until(
+        "the low gang waits as a whole",
+        PODS,
+        all_wait,
+        namespace="default",
+        label_selector="gang=low",
+        timeout_s=60,
+    )
+    world.until_reason(LOW, "WaitingForCards")
+
+
+ADMISSION = Story(
+    "admission",
+    lambda _: None,
+    lambda world: _none(world.submit(ALONE)),
+    lambda world: _none(world.until_bound(ALONE, timeout_s=60)),
+    (ALONE,),
+)
+PREEMPTION = Story(
+    "preemption",
+    _submit_low,
+    lambda world: _none(world.submit(HIGH)),
+    _high_is_in_and_low_is_out,
+    (LOW, HIGH),
+)
+
+
+def _none(_: object) -> None:
+    return
+
+
+@dataclass
+class Stage:
+    """One cluster, one controller behind a tap."""
+
+    world: Rig
+    tap: WriteTap
+
+    def controller(self, name: str = "admission") -> HostProcess:
+        return self.world.controller(name, "--kubeconfig", str(self.tap.kubeconfig))
+
+    def kill(self) -> None:
+        """End the controller without warning."""
+        self.world.processes["admission"].kill()
+
+    def play(self, story: Story, strike: Strike | None) -> int:
+        """Run a story, struck or not; returns the number of writes of its first run."""
+        self.world.queue()
+        with StandIn(self.world, *story.gangs):
+            process = self.controller()
+            self.tap.begin()
+            process.start()
+            story.prepare(self.world)
+            self._settle()
+            self.tap.begin(strike)
+            story.begin(self.world)
+            if strike is not None and strike.done.wait(30):
+                self.world.check(settled=False)
+                self.tap.begin()
+                strike.let_go.set()
+                process.start()
+            story.end(self.world)
+            count = len(self.tap.writes)
+            self.world.check()
+            for gang in story.gangs:
+                _whole(self.world, gang)
+            self.world.stop_all()
+            for gang in reversed(story.gangs):
+                self.world.end(gang)
+        self.world.clean()
+        return count
+
+    def _settle(self) -> None:
+        """Wait until the controller has nothing left to write (conditions trail behind)."""
+        seen, quiet_since = -1, time.monotonic()
+        while time.monotonic() - quiet_since < 1.2:
+            if len(self.tap.writes) != seen:
+                seen, quiet_since = len(self.tap.writes), time.monotonic()
+            time.sleep(0.05)
+
+
+def _whole(world: Rig, gang: Gang) -> None:
+    """In or out, never in part; who is in has cards, and nobody twice."""
+    pods = world.pods_of(gang)
+    gated = [found for found in pods if found["spec"].get("schedulingGates")]
+    assert len(pods) == gang.members
+    assert len(gated) in {0, gang.members}, f"{gang.name} is in only in part"
+    for found in pods:
+        has_cards = names.CARDS in found["metadata"]["annotations"]
+        assert has_cards is (found not in gated)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One node of four cards, with an audit log."""
+    folder = tmp_path_factory.mktemp("crash")
+    with (
+        rig("crash", 1, 4, models=folder / "models.yaml", audit=True) as world,
+        WriteTap(world.cluster.kubeconfig, folder / "kubeconfig") as tap,
+    ):
+        yield Stage(world, tap)
+
+
+def _audited(world: Rig, since: int) -> list[tuple[str, str]]:
+    """(verb, URI) of the controller's writes in the audit log from a byte on, leases and events aside."""
+    found = []
+    for line in world.cluster.audit_log.read_bytes()[since:].splitlines():
+        entry = orjson.loads(line)
+        if entry.get("stage") != "ResponseComplete" or entry["verb"] not in _MUTATING:
+            continue
+        if "vc-egpu-admission" not in entry.get("userAgent", ""):
+            continue
+        if (entry.get("objectRef") or {}).get("resource") in {"leases", "events"}:
+            continue
+        found.append((entry["verb"], entry["requestURI"]))
+    return found
+
+
+@pytest.mark.parametrize("story", [ADMISSION, PREEMPTION], ids=lambda story: str(story.name))
+def test_killed_at_any_write_the_next_one_finishes_or_undoes(stage: Stage, story: Story) -> None:
+    before = stage.world.cluster.audit_log.stat().st_size
+    count = stage.play(story, None)
+    audited = _audited(stage.world, before)
+    assert count >= 5, "a story without writes proves nothing"
+    tapped = sum(1 for write in stage.tap.writes)
+    assert len(audited) >= tapped, "the audit log has every write that the tap saw"
+    chosen = range(count) if LONG else sorted({i * (count - 1) // (SAMPLE - 1) for i in range(SAMPLE)})
+    moments: tuple[Moment, ...] = ("before", "after")
+    print(f"{story.name}: {count} writes, striking {list(chosen)}")
+    for number in chosen:
+        for moment in moments:
+            strike = Strike(number, moment, stage.kill)
+            stage.play(story, strike)
+
+
+def test_frozen_in_mid_plan_with_a_standby_no_card_is_booked_twice(stage: Stage) -> None:
+    world, tap = stage.world, stage.tap
+    world.queue()
+    first = Gang("frozen", 4, memory_mib=60000, cores=60)
+    second = Gang("eager", 4, memory_mib=30000, cores=30)
+    third = Gang("greedy", 4, memory_mib=60000, cores=60)
+    leader, standby = stage.controller("leader"), stage.controller("standby")
+    leader.start()
+    warm = Gang("warm", 1, memory_mib=1000)
+    world.submit(warm)
+    world.until_bound(warm)
+    standby.start()
+    # The third write of the admission: the plan stands, one gate fell, this one is on its way.
+    strike = Strike(2, "before", leader.pause)
+    tap.begin(strike)
+    for gang in (first, second):
+        world.submit(gang)
+    assert strike.done.wait(30)
+    frozen_at = time.monotonic()
+    world.submit(third)
+    world.until_bound(first, timeout_s=60)
+    world.until_bound(second, timeout_s=60)
+    world.until_reason(third, "WaitingForCards")
+    world.check()
+    threading.Event().wait(max(0.0, 30 - (time.monotonic() - frozen_at)))
+    leader.resume()
+    strike.let_go.set()  # the write that was held for 30 s arrives now
+    world.end(first)
+    world.until_bound(third)
+    world.check()
+    epochs = {
+        Cards.decode(found["metadata"]["annotations"][names.CARDS]).plan_id.split("-")[0]
+        for found in world.pods_of(third)
+    }
+    assert len(epochs) == 1
+    for gang in (warm, second, third):
+        world.end(gang)
+    world.stop_all()
+    world.clean()
