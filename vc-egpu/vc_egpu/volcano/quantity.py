@@ -121,11 +121,6 @@ def parse_scaled(raw: object, scale: int, rounding: Rounding = "up") -> int:
     )
 
 
-def render(value: int) -> str:
-    """A whole number as the plain digits that the API server and Volcano read back unchanged."""
-    return str(value)
-
-
 def _short(raw: object) -> str:
     text = repr(raw)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

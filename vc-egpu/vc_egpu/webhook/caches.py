@@ -1,7 +1,7 @@
 """Live copies of what reviews look at: queues, namespaces, PodGroups, Jobs' metadata, priority classes."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from vc_egpu.kube.connection import ApiConnection
@@ -70,10 +70,6 @@ class Caches:
     def unsynced(self) -> list[str]:
         """Which kinds have not been listed yet; empty once reviews can be answered."""
         return [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
-
-    def sizes(self) -> Mapping[str, int]:
-        """Objects by kind."""
-        return {reflector.resource.plural: len(reflector.objects()) for reflector in self._reflectors}
 
     def _queues_changed(self) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ finds those answers (SubjectAccessReview, GET) and starts the review again.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 from vc_egpu.webhook.decision import Json
 
@@ -142,8 +142,3 @@ def allowed_of(answers: Answers, questions: Iterable[Access]) -> list[Access]:
     if unknown := [question for question, answer in known if answer is None]:
         raise Unanswered(unknown)
     return [question for question, answer in known if answer]
-
-
-def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """True for a JSON object."""
-    return isinstance(value, dict)

@@ -9,7 +9,7 @@ from vc_egpu.volcano.annotations import AnnotationError, Request
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
 from vc_egpu.volcano.request import PodAsk
-from vc_egpu.webhook.context import Context, items, mapping, spec_of
+from vc_egpu.webhook.context import Context, items, mapping
 from vc_egpu.webhook.decision import Json, Refusal
 
 WRITTEN_BY_US: Final = (names.CARDS, names.PLAN)
@@ -136,12 +136,6 @@ def priority_class_for(
 def service_account_of(spec: Json) -> str:
     """The service account that a pod with this spec runs as."""
     return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
-
-
-def template_of(task: Json) -> tuple[Json, Json]:
-    """(template, its spec) of a task."""
-    template = mapping(task.get("template"))
-    return template, spec_of(template)
 
 
 def _one_of(annotations: Mapping[str, Any], name: str, allowed: tuple[str, ...], path: str) -> str | None:
