@@ -1,0 +1,124 @@
+"""Lifecycle policies: which happening is answered by what, and when."""
+
+from typing import Any
+
+import pytest
+from unit.jobs.worlds import NOW, evicted, group, job, pod, task, world
+from vc_egpu.jobs.policies import Verdict, judge
+from vc_egpu.jobs.views import PodPhase, PodView
+from vc_egpu.volcano.job import Job, JobAction
+from vc_egpu.volcano.podgroup import PodGroupPhase
+
+FAILED, PENDING, DONE = PodPhase.FAILED, PodPhase.PENDING, PodPhase.SUCCEEDED
+
+
+def action(verdict: Verdict) -> JobAction | None:
+    return verdict.answer.action if verdict.answer is not None else None
+
+
+def with_policies(*policies: dict[str, Any], own: list[dict[str, Any]] | None = None) -> Job:
+    return job(task(policies=own or []), policies=list(policies))
+
+
+@pytest.mark.parametrize(
+    ("policy", "happens"),
+    [
+        ({"event": "PodFailed"}, [pod(phase=FAILED)]),
+        ({"events": ["PodEvicted", "PodFailed"]}, [pod(phase=FAILED)]),
+        ({"event": "*"}, [pod(phase=FAILED)]),
+        ({"exitCode": 137}, [pod(phase=FAILED, exit_code=137)]),
+        ({"event": "TaskCompleted"}, [pod("w-0", DONE), pod("w-1", DONE)]),
+        ({"event": "TaskFailed"}, [pod("w-0", restarts=2), pod("w-1", restarts=1)]),
+        ({"event": "PodPending", "timeout": "30s"}, [pod(phase=PENDING, created_at=NOW - 31)]),
+    ],
+)
+def test_what_answers(policy: dict[str, Any], happens: list[PodView]) -> None:
+    subject = with_policies({**policy, "action": "AbortJob"})
+    assert action(judge(world(subject, *happens))) is JobAction.ABORT_JOB
+
+
+@pytest.mark.parametrize(
+    ("policy", "happens"),
+    [
+        ({"event": "PodEvicted"}, [pod(phase=FAILED)]),
+        ({"exitCode": 1}, [pod(phase=FAILED, exit_code=137)]),
+        ({"exitCode": 1}, [pod(phase=FAILED)]),
+        ({"event": "TaskCompleted"}, [pod("w-0", DONE), pod("w-1")]),
+        ({"event": "TaskFailed"}, [pod("w-0", restarts=2)]),
+        ({"event": "PodPending", "timeout": "30s"}, [pod(phase=PENDING, created_at=NOW - 29)]),
+        ({"event": "*"}, [pod(phase=PENDING, created_at=NOW - 1000)]),
+        ({"event": "*"}, [pod(phase=FAILED, terminating=True)]),
+        ({"event": "*"}, [pod(phase=FAILED, out_of_sync=True)]),
+    ],
+)
+def test_what_does_not(policy: dict[str, Any], happens: list[PodView]) -> None:
+    subject = with_policies({**policy, "action": "AbortJob"})
+    assert action(judge(world(subject, *happens))) is None
+
+
+def test_the_tasks_own_policies_come_first() -> None:
+    subject = with_policies(
+        {"event": "PodFailed", "action": "AbortJob"}, own=[{"event": "PodFailed", "action": "RestartTask"}]
+    )
+    assert action(judge(world(subject, pod(phase=FAILED)))) is JobAction.RESTART_TASK
+
+
+def test_the_whole_job_comes_before_its_parts() -> None:
+    subject = with_policies(
+        {"event": "PodEvicted", "action": "TerminateJob"}, {"event": "PodFailed", "action": "RestartPod"}
+    )
+    verdict = judge(world(subject, pod("w-1", FAILED), evictions=(evicted("w-0"),)))
+    assert action(verdict) is JobAction.TERMINATE_JOB
+
+
+def test_what_happened_first_counts_first() -> None:
+    """A master that completes takes its workers down; their failures came later and mean nothing."""
+    subject = job(
+        task("master", 1, policies=[{"event": "TaskCompleted", "action": "CompleteJob"}]),
+        task("worker", 1),
+        policies=[{"event": "PodFailed", "action": "RestartJob"}],
+    )
+    master, worker = pod("master-0", DONE, ended_at=NOW - 5), pod("worker-0", FAILED, ended_at=NOW - 5)
+    assert action(judge(world(subject, master, worker))) is JobAction.COMPLETE_JOB
+    earlier = pod("worker-0", FAILED, ended_at=NOW - 6)
+    assert action(judge(world(subject, master, earlier))) is JobAction.RESTART_JOB
+
+
+def test_a_timeout_delays_the_action() -> None:
+    subject = with_policies({"event": "PodFailed", "action": "RestartJob", "timeout": "1m"})
+    early = judge(world(subject, pod(phase=FAILED, ended_at=NOW - 59)))
+    assert (action(early), early.wake_at) == (None, NOW + 1)
+    late = judge(world(subject, pod(phase=FAILED, ended_at=NOW - 60)))
+    assert action(late) is JobAction.RESTART_JOB
+
+
+def test_a_delayed_eviction_is_remembered_until_the_pod_is_back() -> None:
+    subject = with_policies({"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"})
+    eviction = evicted("w-0", at=NOW - 10)
+    waiting = judge(world(subject, pod("w-1"), evictions=(eviction,)))
+    assert (action(waiting), waiting.evictions) == (None, (eviction,))
+    still = judge(world(subject, pod("w-0", PENDING), evictions=(eviction,), now=NOW + 51))
+    assert action(still) is JobAction.RESTART_JOB
+    back = judge(world(subject, pod("w-0"), evictions=(eviction,), now=NOW + 51))
+    assert (action(back), back.evictions) == (None, ())
+
+
+def test_restarting_an_evicted_pod_does_not_kill_its_replacement() -> None:
+    subject = with_policies({"event": "PodEvicted", "action": "RestartPod"})
+    verdict = judge(world(subject, pod("w-0", PENDING), evictions=(evicted("w-0"),)))
+    assert verdict.answer is not None
+    assert verdict.answer.targets == frozenset()
+
+
+def test_a_task_without_max_retry_has_three() -> None:
+    subject = job(task(maxRetry=0), policies=[{"event": "TaskFailed", "action": "AbortJob"}])
+    assert action(judge(world(subject, pod("w-0", restarts=2)))) is None
+    assert action(judge(world(subject, pod("w-0", restarts=3)))) is JobAction.ABORT_JOB
+
+
+def test_a_broken_gang_is_an_event_of_its_own_until_its_group_is_replaced() -> None:
+    subject = with_policies({"event": "Unknown", "action": "RestartJob"})
+    broken = group(PodGroupPhase.UNKNOWN)
+    assert action(judge(world(subject, pod("w-0"), group=broken))) is JobAction.RESTART_JOB
+    subject.status.version = 1
+    assert action(judge(world(subject, pod("w-0", version=1), group=broken))) is None
