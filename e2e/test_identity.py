@@ -4,118 +4,32 @@
 other containers had a moment ago, with other cards; in some rounds the agent is killed in the middle.
 """
 
-import json
 import os
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from agent_on_node import AgentOnNode
-from localcluster import ClusterSpec, LocalCluster
+from agent_world import World, agent_world, all_started
 from localcluster.api import wait_until
-from planned_pods import NAMESPACE, PlannedPod, Planner, random_round, said
-from stack.kit import Kit
-from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.resources import PODS
+from planned_pods import PlannedPod, random_round
 
 PODS_AT_ONCE = 16
 CONTAINERS = 2
 CARDS = 4
+SLOTS_PER_CARD = 18
+"""Few, so that every round gets slots that others had just before."""
+RESOURCE = "volcano.sh/vgpu-h20"
 LONG = bool(os.environ.get("VC_EGPU_LONG"))
 pytestmark = pytest.mark.cluster
 
 
-@dataclass
-class World:
-    """A cluster with one real node, its agent, and hands to plan pods with."""
-
-    cluster: LocalCluster
-    agent: AgentOnNode
-    kit: Kit
-    planner: Planner
-
-    @property
-    def uuids(self) -> list[str]:
-        return [card.uuid for card in self.agent.fake.cards]
-
-    def running(self, count: int, timeout_s: float = 120) -> dict[str, Any]:
-        """All pods, once ``count`` of them run."""
-
-        def check(pods: dict[str, Any]) -> dict[str, Any] | None:
-            up = {name: pod for name, pod in pods.items() if _all_started(pod)}
-            return dict(pods) if len(up) == count else None
-
-        return self.kit.until(f"{count} pods running", PODS, check, namespace=NAMESPACE, timeout_s=timeout_s)
-
-    def none_left(self) -> None:
-        """Every pod is gone and the agent has let go of everything."""
-        gone = "all pods gone"
-        self.kit.until(gone, PODS, lambda pods: not pods or None, namespace=NAMESPACE, timeout_s=60)
-        wait_until("CDI files collected", lambda: not self.cdi_files(), 30)
-
-    def cdi_files(self) -> list[Any]:
-        return list(self.agent.node.cdi_dir.glob("egpu.volcano.sh-*.json"))
-
-    def cdi_cards(self) -> dict[tuple[str, str], list[Any]]:
-        """(pod UID, container) to the cards in its CDI file."""
-        found = {}
-        for path in self.cdi_files():
-            device = json.loads(path.read_text())["devices"][0]
-            grant = json.loads(device["annotations"]["egpu.volcano.sh/grant"])
-            env = dict(entry.split("=", 1) for entry in device["containerEdits"]["env"])
-            found[(grant["pod_uid"], grant["container"])] = json.loads(env["EGPU_CARDS"])
-        return found
-
-
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    spec = ClusterSpec(name="identity", real_nodes=1, services=False, dns=False)
-    with LocalCluster.up(spec) as cluster:
-        agent = AgentOnNode.with_h20(cluster, cluster.nodes[0], CARDS)
-        # Few slots, so that every round gets slots that others had just before.
-        (agent.folder / "policy.yaml").write_text("defaults: {slotsPerCard: 18, recoveryS: 1}\n")
-        agent.start()
-        agent.wait_ready()
-        api = ApiConnection.connect(cluster.kubeconfig)
-        world = World(cluster, agent, Kit(api, cluster.kubectl), Planner(api, agent.node.name))
-        wait_until("slots offered", lambda: _allocatable(cluster, agent) == CARDS * 18, 60)
+    policy = f"defaults: {{slotsPerCard: {SLOTS_PER_CARD}, recoveryS: 1}}\n"
+    with agent_world("identity", CARDS, policy) as world:
+        world.offers(RESOURCE, CARDS * SLOTS_PER_CARD)
         yield world
-        print(agent.process.log_tail())
-
-
-def _allocatable(cluster: LocalCluster, agent: AgentOnNode) -> int:
-    node = json.loads(cluster.kubectl("get", "node", agent.node.name, "-o", "json").stdout)
-    return int(node["status"]["allocatable"].get("volcano.sh/vgpu-h20", 0))
-
-
-def _all_started(pod: Any) -> bool:
-    states = (pod.get("status") or {}).get("containerStatuses") or []
-    return bool(states) and all("running" in one["state"] for one in states)
-
-
-def wrong_containers(world: World, pods: list[PlannedPod]) -> list[str]:
-    """Containers whose plan, CDI file and own words are not the same."""
-    by_name = {item["metadata"]["name"]: item for item in world.planner.api.list(PODS, NAMESPACE).items}
-    in_files = world.cdi_cards()
-
-    def look(pod: PlannedPod) -> list[str]:
-        faults = []
-        uid = by_name[pod.name]["metadata"]["uid"]
-        for container, shares in pod.containers.items():
-            planned = [share.model_dump(by_alias=True) for share in shares]
-            heard, limits = said(world.planner.api.pod_log(pod.name, NAMESPACE, container=container))
-            filed = in_files.get((uid, container))
-            sizes = [{key: card[key] for key in ("uuid", "memoryMiB", "cores")} for card in limits["cards"]]
-            if not planned == heard == filed == sizes or limits["podUid"] != uid:
-                faults.append(f"{pod.name}/{container}: plan {planned}, container {heard}, file {filed}")
-        return faults
-
-    with ThreadPoolExecutor(8) as pool:
-        return [fault for faults in pool.map(look, pods) for fault in faults]
 
 
 def play(world: World, number: int, *, kill: bool) -> None:
@@ -129,7 +43,7 @@ def play(world: World, number: int, *, kill: bool) -> None:
         world.agent.wait_ready()
         revive(world, pods)
     world.running(PODS_AT_ONCE)
-    wrong = wrong_containers(world, pods)
+    wrong = world.wrong_containers(pods)
     assert not wrong, "\n".join(wrong)
     world.planner.delete(pods, grace_period_s=0 if number % 2 else None)
     world.none_left()
@@ -139,13 +53,13 @@ def revive(world: World, pods: list[PlannedPod]) -> None:
     """The kubelet fails pods that come while no plugin is there; as a controller would, make them anew."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        listed = {item["metadata"]["name"]: item for item in world.planner.api.list(PODS, NAMESPACE).items}
+        listed = world.pods()
         failed = [pod for pod in pods if (listed[pod.name].get("status") or {}).get("phase") == "Failed"]
-        if not failed and all(_all_started(item) for item in listed.values()):
+        if not failed and all(all_started(item) for item in listed.values()):
             return
         if failed:
             world.planner.delete(failed, grace_period_s=0)
-            wait_until("slots are back", lambda: _allocatable(world.cluster, world.agent) == CARDS * 18, 60)
+            world.offers(RESOURCE, CARDS * SLOTS_PER_CARD)
             world.planner.start(failed)
         time.sleep(0.5)
 
