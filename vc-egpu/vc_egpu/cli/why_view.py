@@ -4,6 +4,7 @@ Pure: documents in, story out.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,10 +62,12 @@ def stories(
     pods: Sequence[Json],
     jobs: Sequence[Json],
     queues: Mapping[str, Json],
+    events: Sequence[Json] = (),
 ) -> tuple[GangStory, ...]:
     """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
 
-    Raises :class:`UnknownJobError`.
+    ``events`` are looked at where there is no such gang: pods that are refused at the door leave one on
+    their ReplicaSet or Job. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
     chosen = [group for group in groups if _means(name, group, pods)]
@@ -76,7 +79,8 @@ def stories(
     for pod in pods:
         if pod["metadata"]["name"] == name:
             raise UnknownJobError(_unmanaged(name, pod))
-    raise UnknownJobError(_nothing(name, namespace, groups, pods, jobs))
+    refused = _refusal(name, events)
+    raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs))
 
 
 def _means(name: str, group: Json, pods: Sequence[Json]) -> bool:
@@ -190,6 +194,22 @@ def _unmanaged(name: str, pod: Json) -> str:
     if world.labels(pod).get(names.MANAGED_LABEL) == "true":
         return f"pod {name} has no PodGroup yet: the Job controller (or Volcano) makes it"
     return f"pod {name} asks for no managed cards: the admission layer has nothing to do with it"
+
+
+def _refusal(name: str, events: Iterable[Json]) -> str:
+    """The last refusal of a pod that this object, or a ReplicaSet of this Deployment, wanted to make."""
+    told = [
+        event
+        for event in events
+        if event.get("reason") in {"FailedCreate", "FailedCreatePod"}
+        and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", event["involvedObject"].get("name", ""))
+    ]
+    if not told:
+        return ""
+    last = max(told, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+    return (
+        f"{last['involvedObject']['kind']} {last['involvedObject']['name']} gets no pods: {last['message']}"
+    )
 
 
 def _nothing(

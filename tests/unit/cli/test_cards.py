@@ -1,0 +1,103 @@
+"""`kubectl egpu cards`: every card and who is on it."""
+
+import orjson
+import pytest
+from unit.cli import documents as docs
+from vc_egpu.cli import cards_view, kubectl, render
+from vc_egpu.volcano.names import CORDONED_CARDS
+
+
+def shown(report: cards_view.CardsReport) -> str:
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.cards(report))
+    return captured.get()
+
+
+def test_training_and_inference_on_one_card() -> None:
+    pods = [
+        docs.pod("train-0", cards={"GPU-a": (61440, 100)}, share_class="low"),
+        docs.pod("infer-0", cards={"GPU-a": (30720, 50)}, share_class="high"),
+    ]
+    report = cards_view.report([docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))], pods)
+    shared, free = report.cards
+    assert [sharer.pod for sharer in shared.sharers] == ["ml/infer-0", "ml/train-0"]
+    assert (shared.used_mib, shared.memory_mib) == (92160, docs.MEMORY_MIB)
+    assert (shared.cores_high_percent, shared.cores_low_percent) == (50, 100)
+    assert (free.used_mib, free.sharers, free.state) == (0, (), "ok")
+    text = shown(report)
+    assert "92160 of 98304" in text
+    assert "50|100" in text
+    assert "ml/train-0" in text
+
+
+def test_unset_counts_on_both_sides() -> None:
+    pods = [docs.pod("job-0", cards={"GPU-a": (1024, 30)})]
+    (row,) = cards_view.report([docs.node("n1", docs.card("GPU-a"))], pods).cards
+    assert (row.cores_high_percent, row.cores_low_percent) == (30, 30)
+
+
+def test_what_is_over_holds_no_card() -> None:
+    pods = [
+        docs.pod("done-0", cards={"GPU-a": (1024, 10)}, phase="Succeeded"),
+        docs.pod("bad-0", cards={"GPU-a": (1024, 10)}, phase="Failed"),
+    ]
+    (row,) = cards_view.report([docs.node("n1", docs.card("GPU-a"))], pods).cards
+    assert row.used_mib == 0
+
+
+def test_the_table_s_memory_counts_not_the_driver_s() -> None:
+    (row,) = cards_view.report([docs.node("n1", docs.card("GPU-a"))], [], {"h20": 97871}).cards
+    assert row.memory_mib == 97871
+
+
+@pytest.mark.parametrize(
+    ("node", "state"),
+    [
+        (docs.node("n1", docs.card("GPU-a", healthy=False, reason="XID 79")), "ill: XID 79"),
+        (docs.node("n1", docs.card("GPU-a", offered=False, reason="too small")), "not offered: too small"),
+        (docs.node("n1", docs.card("GPU-a"), annotations={CORDONED_CARDS: "GPU-x, GPU-a"}), "cordoned"),
+        (docs.node("n1", docs.card("GPU-a"), unschedulable=True), "node cordoned"),
+        (docs.node("n1", docs.card("GPU-a"), ready="False"), "node not ready"),
+        (docs.node("n1", docs.card("GPU-a"), problem="garbage"), "node takes nothing"),
+        (docs.node("n1", docs.card("GPU-a")), "ok"),
+    ],
+)
+def test_why_a_card_takes_nothing_new(node: docs.Json, state: str) -> None:
+    assert cards_view.report([node], []).cards[0].state == state
+
+
+def test_garbage_on_a_node_is_said_and_harms_no_other() -> None:
+    bad = docs.node("n1")
+    bad["metadata"]["annotations"]["egpu.volcano.sh/node-cards"] = "{nonsense"
+    report = cards_view.report([bad, docs.node("n2", docs.card("GPU-b"))], [])
+    assert [row.node for row in report.cards] == ["n2"]
+    assert any("n1 takes nothing" in note and "malformed" in note for note in report.notes)
+
+
+def test_an_annotation_of_another_pod_is_not_believed() -> None:
+    forged = docs.pod("a", cards={"GPU-a": (1024, 10)})
+    forged["metadata"]["uid"] = "another"
+    assert cards_view.report([docs.node("n1", docs.card("GPU-a"))], [forged]).cards[0].sharers == ()
+
+
+def test_shares_of_pods_out_of_sight_are_counted() -> None:
+    held = docs.card("GPU-a", held=("uid-seen", "uid-unseen"))
+    seen = docs.pod("seen", cards={"GPU-a": (1024, 10)})
+    report = cards_view.report([docs.node("n1", held)], [seen], partial="you may list pods in ml only")
+    assert report.cards[0].unseen == 1
+    assert "you may list pods in ml only" in report.notes
+    assert "1 pods that are not seen" in shown(report)
+
+
+def test_no_cards_at_all_points_to_the_doctor() -> None:
+    plain = {"metadata": {"name": "n1"}, "status": {}}
+    report = cards_view.report([plain], [])
+    assert "doctor" in shown(report)
+
+
+def test_json_has_units_in_its_names() -> None:
+    report = cards_view.report([docs.node("n1", docs.card("GPU-a"))], [])
+    (row,) = orjson.loads(kubectl.as_json(report))["cards"]
+    assert row["memory_mib"] == docs.MEMORY_MIB
+    assert {"used_mib", "cores_high_percent", "cores_low_percent"} <= set(row)

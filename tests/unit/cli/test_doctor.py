@@ -1,0 +1,177 @@
+"""`kubectl egpu doctor`: what it finds before and after installing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from unit.cli import documents as docs
+from vc_egpu.cli import doctor, render
+from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE, Facts
+from vc_egpu.cli.doctor_stack import CLASSES, CRDS, removal_findings
+from vc_egpu.cli.findings import Finding
+from vc_egpu.cli.world import Listing
+
+NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+
+
+def named(name: str, **fields: object) -> docs.Json:
+    return {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}, **fields}
+
+
+def healthy() -> Facts:
+    """A cluster on which the stack is well."""
+    hook = {
+        "name": "pods.egpu.volcano.sh",
+        "failurePolicy": "Fail",
+        "clientConfig": {"caBundle": "x", "service": {"namespace": SYSTEM_NAMESPACE}},
+    }
+    established = {"conditions": [{"type": "Established", "status": "True"}]}
+    lease = {"holderIdentity": "a", "renewTime": "2026-01-01T00:09:58Z", "leaseDurationSeconds": 15}
+    return Facts(
+        version="v1.36.3",
+        installed=True,
+        nodes=Listing([docs.node("n1", docs.card("GPU-a"))]),
+        kubelet_configs={"n1": {}},
+        runtime_classes=Listing([named("nvidia")]),
+        daemon_sets=Listing(
+            [named("vc-egpu-node-agent", status={"desiredNumberScheduled": 1, "numberReady": 1})]
+        ),
+        deployments=Listing(
+            [
+                named(name, spec={"replicas": 2}, status={"readyReplicas": 2})
+                for name in ("vc-egpu-admission", "vc-egpu-webhook")
+            ]
+        ),
+        crds=Listing([named(name, status=established) for name in CRDS]),
+        priority_classes=Listing([named(name, preemptionPolicy="Never") for name in CLASSES]),
+        webhooks=Listing([named("vc-egpu", webhooks=[hook])]),
+        policy_bindings=Listing([named("vc-egpu-pods-create")]),
+        leases=Listing([named("vc-egpu-admission", spec=lease)]),
+    )
+
+
+def bad(facts: Facts) -> list[Finding]:
+    return [finding for finding in doctor.examine(facts, NOW) if finding.level != "ok"]
+
+
+def said(found: Sequence[Finding]) -> str:
+    return "\n".join(f"{f.level} {f.topic}: {f.text} {f.hint}" for f in found)
+
+
+def test_a_healthy_cluster_has_nothing_to_say() -> None:
+    assert bad(healthy()) == []
+    assert doctor.verdict(doctor.examine(healthy(), NOW)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": "v1.29.4"}, "API server v1.29.4: 1.30 is the oldest"),
+        (
+            {"kubelet_configs": {"n1": {"featureGates": {"DevicePluginCDIDevices": False}}}},
+            "DevicePluginCDIDevices",
+        ),
+        ({"crds": Listing([])}, "jobs.batch.volcano.sh is missing"),
+        ({"deployments": Listing([])}, "Deployment vc-egpu-admission is missing"),
+        ({"daemon_sets": Listing([])}, "DaemonSet vc-egpu-node-agent is missing"),
+        ({"webhooks": Listing([])}, "no webhook configuration"),
+        ({"policy_bindings": Listing([])}, "admission policies are not bound"),
+        ({"leases": Listing([])}, "no admission controller has ever led"),
+        ({"priority_classes": Listing([])}, "PriorityClass egpu-high is missing"),
+        ({"nodes": Listing([docs.node("n1", problem="NVML: driver not loaded")])}, "driver not loaded"),
+        ({"nodes": Listing([docs.node("n1", docs.card("GPU-a", healthy=False, reason="XID 79"))])}, "XID 79"),
+        ({"crds": Listing((), "you may not list customresourcedefinitions")}, "you may not list"),
+    ],
+)
+def test_each_fault_is_found(change: dict[str, object], words: str) -> None:
+    assert words in said(bad(replace(healthy(), **change)))  # type: ignore[arg-type]
+
+
+def test_a_lease_that_nobody_renews() -> None:
+    lease = {"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00Z", "leaseDurationSeconds": 15}
+    facts = replace(healthy(), leases=Listing([named("vc-egpu-admission", spec=lease)]))
+    assert "has not renewed it for 600 s" in said(bad(facts))
+
+
+def test_half_of_the_replicas_is_a_warning_none_a_failure() -> None:
+    def ready(count: int) -> str:
+        deployments = [
+            named(name, spec={"replicas": 2}, status={"readyReplicas": count})
+            for name in ("vc-egpu-admission", "vc-egpu-webhook")
+        ]
+        return doctor.verdict(doctor.examine(replace(healthy(), deployments=Listing(deployments)), NOW))
+
+    assert (ready(1), ready(0)) == ("warn", "fail")
+
+
+def test_another_plugin_on_the_same_cards() -> None:
+    node = docs.node("n1", docs.card("GPU-a"))
+    node["status"]["allocatable"]["nvidia.com/gpu"] = "8"
+    found = said(bad(replace(healthy(), nodes=Listing([node]))))
+    assert "n1 offers 8 nvidia.com/gpu by another plugin" in found
+
+
+def test_the_agent_s_runtime_class_must_exist() -> None:
+    agent = named(
+        "vc-egpu-node-agent",
+        spec={"template": {"spec": {"runtimeClassName": "nvidia"}}},
+        status={"desiredNumberScheduled": 1, "numberReady": 1},
+    )
+    facts = replace(healthy(), daemon_sets=Listing([agent]), runtime_classes=Listing([]))
+    assert "RuntimeClass nvidia, which does not exist" in said(bad(facts))
+
+
+def test_two_job_controllers() -> None:
+    container = {"image": "volcanosh/vc-controller-manager:v1.15.0"}
+    both = [
+        *healthy().deployments.items,
+        named("vc-egpu-jobs", spec={"replicas": 2}, status={"readyReplicas": 2}),
+        named("volcano-controllers", spec={"replicas": 1, "template": {"spec": {"containers": [container]}}},
+              status={"readyReplicas": 1}),
+    ]  # fmt: skip
+    assert "fight over the same Jobs" in said(bad(replace(healthy(), deployments=Listing(both))))
+
+
+STOCK = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: overcommit}, {name: proportion}, {name: deviceshare}]
+"""
+
+
+def test_volcano_s_scheduler_configuration() -> None:
+    found = said(bad(replace(healthy(), scheduler_configs=(STOCK,))))
+    for word in ("deviceshare", "lacks plugin capacity", "predicateErrorCacheEnable"):
+        assert word in found
+    shipped = (docs.MANIFESTS / "overlays/volcano/scheduler/volcano-scheduler.conf").read_text()
+    assert bad(replace(healthy(), scheduler_configs=(shipped,))) == []
+    assert "cannot be read" in said(bad(replace(healthy(), scheduler_configs=("actions: [",))))
+
+
+def test_before_installing_the_stack_is_not_missed() -> None:
+    facts = replace(
+        healthy(), installed=False, deployments=Listing([]), daemon_sets=Listing([]), leases=Listing([])
+    )
+    assert bad(facts) == []
+
+
+def test_a_gated_pod_without_a_reason_is_reported() -> None:
+    pod = docs.pod("lost", gated=True, phase="Pending")
+    assert "ml/lost" in said(bad(replace(healthy(), pods=Listing([pod]))))
+
+
+def test_removal_names_who_would_be_stuck() -> None:
+    gated = docs.pod("waits", gated=True, phase="Pending")
+    running = docs.pod("runs", cards={"GPU-a": (1, 1)})
+    found = removal_findings([gated, running, docs.pod("done", cards={"GPU-a": (1, 1)}, phase="Succeeded")])
+    assert [finding.level for finding in found] == ["fail", "warn"]
+    assert removal_findings([])[0].level == "ok"
+
+
+def test_hints_are_shown_below_their_finding() -> None:
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.findings([Finding("fail", "CRDs", "one is missing", "apply it")]))
+    assert "→ apply it" in captured.get()

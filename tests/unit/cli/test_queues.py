@@ -1,0 +1,71 @@
+"""`kubectl egpu queues`: caps, use, who waits and why."""
+
+from unit.cli import documents as docs
+from vc_egpu.cli import queues_view, render
+
+
+def amounts(report: queues_view.QueuesReport, queue: str) -> dict[str, tuple[int, int | None]]:
+    (row,) = (row for row in report.queues if row.name == queue)
+    return {amount.resource: (amount.used, amount.cap) for amount in row.amounts}
+
+
+def test_use_against_caps() -> None:
+    pods = [docs.pod(f"train-{i}", cards={f"GPU-{i}": (1000, 25)}, group="g") for i in range(3)]
+    report = queues_view.report(
+        [docs.queue("research", h20=6, h20_memory=9000)], [docs.group("g", "research")], pods
+    )
+    assert amounts(report, "research") == {
+        "volcano.sh/vgpu-h20": (3, 6),
+        "volcano.sh/vgpu-h20-memory": (3000, 9000),
+        "volcano.sh/vgpu-h20-cores": (75, None),
+    }
+
+
+def test_native_cards_are_counted_by_themselves() -> None:
+    pods = [docs.pod("whole", cards={"GPU-a": (98304, 100), "GPU-b": (98304, 100)}, group="g", native=True)]
+    report = queues_view.report([docs.queue("research", h20=6)], [docs.group("g", "research")], pods)
+    assert amounts(report, "research") == {"volcano.sh/vgpu-h20": (0, 6), "volcano.sh/gpu-h20": (2, None)}
+
+
+def test_children_count_in_their_parents() -> None:
+    queues = [docs.queue("org", h20=8), docs.queue("team", parent="org", h20=4)]
+    pods = [docs.pod("a", cards={"GPU-a": (1, 1)}, group="g")]
+    report = queues_view.report(queues, [docs.group("g", "team")], pods)
+    assert amounts(report, "org")["volcano.sh/vgpu-h20"] == (1, 8)
+
+
+def test_a_circle_of_parents_ends() -> None:
+    queues = [docs.queue("a", parent="b", h20=1), docs.queue("b", parent="a", h20=1)]
+    queues_view.report(queues, [docs.group("g", "a")], [docs.pod("p", cards={"GPU-a": (1, 1)}, group="g")])
+
+
+def test_waiting_by_reason() -> None:
+    groups = [
+        docs.group("a", "research", said=docs.verdict("WaitingForQuota", "")),
+        docs.group("b", "research", said=docs.verdict("WaitingForQuota", "")),
+        docs.group("c", "research", said=docs.verdict("WaitingForCards", "")),
+        docs.group("d", "research", said=docs.verdict("Admitted", "")),
+        docs.group("e", "gone", said=docs.verdict("QueueClosed", "")),
+    ]
+    report = queues_view.report([docs.queue("research", h20=6)], groups, [])
+    (row,) = report.queues
+    assert row.waiting == {"WaitingForCards": 1, "WaitingForQuota": 2}
+    assert row.admitted == 1
+    assert report.notes == ("1 gangs name queue gone, which does not exist",)
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.queues(report))
+    assert "1 WaitingForCards, 2 WaitingForQuota" in captured.get()
+
+
+def test_finished_pods_use_nothing() -> None:
+    pods = [docs.pod("a", cards={"GPU-a": (1, 1)}, group="g", phase="Succeeded")]
+    report = queues_view.report([docs.queue("research", h20=6)], [docs.group("g", "research")], pods)
+    assert amounts(report, "research")["volcano.sh/vgpu-h20"] == (0, 6)
+
+
+def test_a_queue_that_cannot_be_read_is_shown_as_such() -> None:
+    bad = docs.queue("bad")
+    bad["spec"]["capability"] = {"volcano.sh/vgpu-h20": "lots"}
+    (row,) = queues_view.report([bad], [], []).queues
+    assert "cannot be read" in row.problem

@@ -1,0 +1,117 @@
+"""`kubectl egpu why JOB`: the verdict in the words of the condition."""
+
+import pytest
+from unit.cli import documents as docs
+from vc_egpu.cli import render, why_view
+
+SENTENCE = "asks for 4 shares of h20; the queue research has 2 of 6 left"
+
+
+def tell(name: str, **lists: list[docs.Json]) -> tuple[why_view.GangStory, ...]:
+    queues = {q["metadata"]["name"]: q for q in lists.pop("queues", [docs.queue("research", h20=6)])}
+    empty: dict[str, list[docs.Json]] = {"groups": [], "pods": [], "jobs": []}
+    return why_view.stories(name, "ml", queues=queues, **{**empty, **lists})
+
+
+def waiting_gang() -> dict[str, list[docs.Json]]:
+    said = docs.verdict("WaitingForQuota", SENTENCE)
+    pods = [
+        docs.pod(f"train-w-{i}", group="train-1", gated=True, phase="Pending", verdict=said) for i in range(2)
+    ]
+    return {"groups": [docs.group("train-1", "research", job="train", said=said, members=2)], "pods": pods}
+
+
+@pytest.mark.parametrize("name", ["train", "train-1", "train-w-0", "vcjob/train", "podgroup/train-1"])
+def test_any_of_its_names_will_do(name: str) -> None:
+    (story,) = tell(name, **waiting_gang())
+    assert story.job == "train"
+    assert story.message == SENTENCE
+    assert [member.phase for member in story.members] == ["Gated", "Gated"]
+
+
+def test_the_sentence_is_shown_whole() -> None:
+    (story,) = tell("train", **waiting_gang())
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.why(story))
+    text = captured.get()
+    assert "WaitingForQuota" in text
+    assert SENTENCE in text
+    assert text.count(SENTENCE) == 1, "members that say the same need not repeat it"
+
+
+def test_replicas_of_a_deployment_by_its_name() -> None:
+    pods = [
+        docs.pod(
+            "web-6bd9-x",
+            group="podgroup-1",
+            labels={"pod-template-hash": "6bd9"},
+            owner=("ReplicaSet", "web-6bd9"),
+        )
+    ]
+    (story,) = tell("web", groups=[docs.group("podgroup-1", "research")], pods=pods)
+    assert story.group == "ml/podgroup-1"
+
+
+def test_cards_and_class_of_an_admitted_gang() -> None:
+    said = docs.verdict("Admitted", "1 member placed")
+    pods = [docs.pod("a", group="g", cards={"GPU-a": (1024, 25)}, share_class="high")]
+    (story,) = tell("a", groups=[docs.group("g", "research", said=said)], pods=pods)
+    assert story.admitted
+    assert story.share_class == "high"
+    assert story.members[0].cards == ("GPU-a 1024 MiB 25 cores",)
+
+
+def test_near_names_are_offered() -> None:
+    with pytest.raises(why_view.UnknownJobError, match=r"did you mean train"):
+        tell("trian", **waiting_gang())
+
+
+def test_a_name_like_nothing_says_how_many_there_are() -> None:
+    with pytest.raises(why_view.UnknownJobError, match="there are"):
+        tell("zzzzzz", **waiting_gang())
+    with pytest.raises(why_view.UnknownJobError, match="no gangs at all"):
+        tell("train")
+
+
+def test_a_pod_that_is_not_ours_is_said_to_be_so() -> None:
+    plain = docs.pod("web")
+    plain["metadata"]["labels"] = {}
+    with pytest.raises(why_view.UnknownJobError, match="nothing to do with it"):
+        tell("web", pods=[plain])
+
+
+def test_a_refusal_by_the_webhook_is_told() -> None:
+    """A ReplicaSet whose pods are refused has no pods to look at: its event has the sentence."""
+    event = {
+        "involvedObject": {"kind": "ReplicaSet", "name": "web-6bd9", "namespace": "ml"},
+        "reason": "FailedCreate",
+        "message": "Error creating: admission webhook denied the request: may not use queue 'a'",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    with pytest.raises(why_view.UnknownJobError, match="may not use queue 'a'"):
+        tell("web", events=[event])
+
+
+def test_a_job_without_a_podgroup() -> None:
+    job = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"queue": "research", "minAvailable": 3}}
+    (story,) = tell("train", jobs=[job])
+    assert not story.admitted
+    assert "no PodGroup" in story.message
+
+
+def test_notes_on_what_else_stands_in_the_way() -> None:
+    gang = waiting_gang()
+    gang["pods"][0]["spec"]["schedulingGates"].append({"name": "other.example/gate"})
+    (story,) = tell("train", **gang, queues=[docs.queue("resaerch")])
+    assert any("other.example/gate" in note for note in story.notes)
+    assert any("did you mean resaerch?" in note for note in story.notes)
+
+
+def test_no_verdict_points_to_the_doctor() -> None:
+    gang = waiting_gang()
+    for document in (*gang["groups"], *gang["pods"]):
+        document["status"]["conditions"] = []
+    (story,) = tell("train", **gang)
+    assert story.reason == why_view.NO_VERDICT
+    assert any("doctor" in note for note in story.notes)
