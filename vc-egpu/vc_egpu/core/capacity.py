@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from vc_egpu.core.booking import HostPort, cores_of, requests_of, slots_of
 from vc_egpu.core.cluster import CardAsk, Mode, PodShape, ShareClass
-from vc_egpu.core.ledger import Flags, HostPort, Ints, Ledger, cores_of, requests_of, slots_of
+from vc_egpu.core.ledger import Flags, Ints, Ledger
 from vc_egpu.core.resources import clamp
 
 _CHUNK: Final = 1024

@@ -2,8 +2,9 @@
 
 from collections.abc import Container, Iterator
 
+from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import NodeName, PodUid, Share, ShareClass
-from vc_egpu.core.ledger import Booking, Ledger
+from vc_egpu.core.ledger import Ledger
 
 Report = tuple[tuple[PodUid, Share], ...]
 
@@ -16,7 +17,7 @@ class HeldShares:
         self._living = living
         self._reports: dict[NodeName, Report] = {}
         self._nodes_of: dict[PodUid, dict[NodeName, None]] = {}
-        self._bookings: dict[NodeName, list[Booking]] = {}
+        self._bookings: dict[NodeName, dict[PodUid, Booking]] = {}
 
     def __contains__(self, uid: object) -> bool:
         """Whether an agent reports shares of this pod, living or not."""
@@ -56,17 +57,22 @@ class HeldShares:
         for uid, share in self._reports.get(node, ()):
             if uid not in self._living:
                 by_pod.setdefault(uid, []).append(share)
-        bookings = []
-        for shares in by_pod.values():
+        bookings = {}
+        for uid, shares in by_pod.items():
             # Nobody knows their class any more: they block both sums of cores.
             booking = self._ledger.booking(node, None, shares, ShareClass.UNSET)
             if booking is not None:
                 self._ledger.add(booking)
-                bookings.append(booking)
+                bookings[uid] = booking
         if bookings:
             self._bookings[node] = bookings
 
     def unbook(self, node: NodeName) -> None:
         """Take the node's orphans off the ledger."""
-        for booking in self._bookings.pop(node, ()):
+        for booking in self._bookings.pop(node, {}).values():
             self._ledger.remove(booking)
+
+    def bookings_of(self, uid: PodUid) -> list[Booking]:
+        """What is booked for this pod, whose object is gone."""
+        nodes = self._nodes_of.get(uid, ())
+        return [self._bookings[node][uid] for node in nodes if uid in self._bookings.get(node, {})]

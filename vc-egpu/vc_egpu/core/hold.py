@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.core import caps, place, recheck, say, victims
+from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, plan_key
 from vc_egpu.core.gangs import GangView
-from vc_egpu.core.ledger import Booking
 from vc_egpu.core.plan import Readiness, Withdrawal
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.record import Recorder

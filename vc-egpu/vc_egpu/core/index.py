@@ -8,6 +8,7 @@ knowledge of its own: an index fed from the same values in any order gives the s
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import (
     Gang,
     MemberPlacement,
@@ -26,7 +27,7 @@ from vc_egpu.core.cluster import (
 from vc_egpu.core.cow import Shards
 from vc_egpu.core.gangs import GangView, Intern, Mark, mark_of, view_of
 from vc_egpu.core.held import HeldShares
-from vc_egpu.core.ledger import Booking, Flags, Ints, Ledger
+from vc_egpu.core.ledger import Flags, Ints, Ledger
 from vc_egpu.core.nodemasks import NodeMasks
 from vc_egpu.core.resources import amounts
 from vc_egpu.core.use import QueueUse

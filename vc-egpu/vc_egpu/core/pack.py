@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from vc_egpu.core.booking import Seat
 from vc_egpu.core.capacity import AskNeed, Need
-from vc_egpu.core.ledger import Flags, Ledger, Seat
+from vc_egpu.core.ledger import Flags, Ledger
 
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"

@@ -13,10 +13,11 @@ from typing import Final
 
 import numpy as np
 
+from vc_egpu.core.booking import Booking
 from vc_egpu.core.capacity import places, rooms
 from vc_egpu.core.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.gangs import GangView, Member
-from vc_egpu.core.ledger import Booking, Ints
+from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of, place
 from vc_egpu.core.plan import Eviction
 from vc_egpu.core.trial import Seated, Trial

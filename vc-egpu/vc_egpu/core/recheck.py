@@ -1,8 +1,8 @@
 """Whether a planned member still finds its place as planned, before anything irreversible is done for it."""
 
+from vc_egpu.core.booking import Booking
 from vc_egpu.core.capacity import port_conflict
 from vc_egpu.core.gangs import GangView, PlannedMember
-from vc_egpu.core.ledger import Booking
 from vc_egpu.core.trial import Trial
 
 

@@ -49,7 +49,7 @@ class Recorder:
         return verdict if version is None or version == trial.version(view.gang.queue) else None
 
     def refuse_alike(self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False) -> None:
-        """Equal gangs need not be tried again; where a cap is the cause, as long as its queue's use stands."""
+        """Equal gangs need not be tried again; where a cap is the cause, while its queue's use stands."""
         mark = trial.index.mark(view)
         if mark is not None:
             self._refused[mark] = (verdict, trial.version(view.gang.queue) if by_cap else None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vc_egpu.core import capacity, fit
+from vc_egpu.core.booking import Booking
 from vc_egpu.core.capacity import Need
 from vc_egpu.core.cluster import (
     Gang,
@@ -23,7 +24,7 @@ from vc_egpu.core.cluster import (
 )
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.index import Index
-from vc_egpu.core.ledger import Booking, Flags, Ledger
+from vc_egpu.core.ledger import Flags, Ledger
 from vc_egpu.core.pack import Assignment, seats_of
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.resources import add_to
@@ -169,7 +170,10 @@ class Trial:
 
     def lift(self, uids: Iterable[PodUid]) -> list[Booking]:
         """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
-        bookings = [self.index.bookings[uid] for uid in uids if uid in self.index.bookings]
+        bookings = []
+        for uid in uids:
+            booking = self.index.bookings.get(uid)
+            bookings += [booking] if booking is not None else self.index.held.bookings_of(uid)
         for booking in bookings:
             self.ledger.remove(booking)
         return bookings

@@ -1,0 +1,144 @@
+"""Caps, node fit and order: one sentence each."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from unit.core import make
+from vc_egpu.core import caps, fit
+from vc_egpu.core.cluster import (
+    PodShape,
+    Queue,
+    QueueName,
+    Requirement,
+    ShareClass,
+    Taint,
+    Toleration,
+)
+from vc_egpu.core.gangs import GangView
+from vc_egpu.core.order import turns
+
+SHARES = "volcano.sh/vgpu-h20"
+
+
+@dataclass
+class Tree:
+    queues: dict[QueueName, Queue]
+    use: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def chain(self, queue: QueueName) -> Iterator[QueueName]:
+        current: QueueName | None = queue
+        while current is not None:
+            yield current
+            current = self.queues[current].parent
+
+    def use_of(self, queue: QueueName) -> Mapping[str, int]:
+        return self.use.get(queue, {})
+
+
+def tree(*queues: Queue, **use: dict[str, int]) -> Tree:
+    return Tree({queue.name: queue for queue in queues}, use)
+
+
+def q(name: str, parent: str | None = None, **caps_by_name: int) -> Queue:
+    capability = {key.replace("_", "-"): value for key, value in caps_by_name.items()}
+    capability = {f"volcano.sh/{k}" if "gpu" in k else k: v for k, v in capability.items()}
+    return Queue(QueueName(name), QueueName(parent) if parent else None, capability=capability)
+
+
+@pytest.mark.parametrize(
+    ("queues", "ask", "blocked_by"),
+    [
+        (tree(q("a", vgpu_h20=4)), {SHARES: 4}, None),
+        (tree(q("a", vgpu_h20=4), a={SHARES: 1}), {SHARES: 4}, ("a", SHARES, False)),
+        (tree(q("a", vgpu_h20=3)), {SHARES: 4}, ("a", SHARES, True)),
+        (tree(q("a")), {SHARES: 1}, ("a", SHARES, True)),
+        (tree(q("a", vgpu_h20=4)), {SHARES + "-memory": 10**9, "cpu": 5}, None),
+        (tree(q("a", vgpu_h20=4, cpu=4)), {"cpu": 5}, ("a", "cpu", True)),
+        (tree(q("p", vgpu_h20=2), q("a", "p", vgpu_h20=4), p={SHARES: 2}), {SHARES: 1}, ("p", SHARES, False)),
+        (tree(q("p"), q("a", "p", vgpu_h20=4)), {SHARES: 4}, None),
+        (tree(q("p", vgpu_t4=1), q("a", "p", vgpu_h20=4)), {SHARES: 1}, ("p", SHARES, True)),
+        (tree(q("a", vgpu_h20=4)), {"volcano.sh/gpu-h20": 1}, ("a", "volcano.sh/gpu-h20", True)),
+    ],
+    ids=[
+        "up to the cap", "above what is left", "above the cap itself", "an unnamed model is not allowed",
+        "keys that are absent are unlimited", "cpu is capped like the rest", "a parent's cap counts",
+        "a parent that names no model has no say", "a parent that names another model",
+        "shares do not allow native cards",
+    ],
+)  # fmt: skip
+def test_caps(queues: Tree, ask: dict[str, int], blocked_by: tuple[str, str, bool] | None) -> None:
+    limit = caps.check(queues, QueueName("a"), ask, unnamed_unlimited=False)
+    assert (limit and (limit.queue, limit.resource, limit.never)) == blocked_by
+
+
+def test_unnamed_models_may_be_unlimited_as_in_volcano() -> None:
+    assert caps.check(tree(q("a")), QueueName("a"), {SHARES: 9}, unnamed_unlimited=True) is None
+
+
+TAINT = Taint("dedicated", "gpu", "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "takes"),
+    [
+        ({}, {}, True),
+        ({"ready": False}, {}, False),
+        ({"lost": True}, {}, False),
+        ({"unschedulable": True}, {}, False),
+        ({"unschedulable": True}, {"tolerations": (Toleration("", "Exists"),)}, True),
+        ({"taints": (TAINT,)}, {}, False),
+        ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Equal", "gpu"),)}, True),
+        ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Equal", "cpu"),)}, False),
+        ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Exists", "", "NoExecute"),)}, False),
+        ({"taints": (Taint("x", "", "PreferNoSchedule"),)}, {}, True),
+        ({"labels": {"zone": "a"}}, {"node_selector": (("zone", "a"),)}, True),
+        ({"labels": {"zone": "a"}}, {"node_selector": (("zone", "b"),)}, False),
+        ({"labels": {"zone": "a"}}, {"affinity_terms": ((Requirement("zone", "NotIn", ("a",)),),)}, False),
+        ({}, {"affinity_terms": ((Requirement("zone", "NotIn", ("a",)),),)}, True),
+        (
+            {},
+            {"affinity_terms": ((Requirement("zone", "Exists"),), (Requirement("rack", "DoesNotExist"),))},
+            True,
+        ),
+        ({"labels": {"gen": "7"}}, {"affinity_terms": ((Requirement("gen", "Gt", ("6",)),),)}, True),
+        ({"labels": {"gen": "x"}}, {"affinity_terms": ((Requirement("gen", "Gt", ("6",)),),)}, False),
+        ({}, {"affinity_terms": ((Requirement("metadata.name", "In", ("n1",), on_field=True),),)}, True),
+        ({}, {"affinity_terms": ((Requirement("metadata.name", "In", ("n2",), on_field=True),),)}, False),
+        ({}, {"affinity_terms": ((),)}, False),
+    ],
+)
+def test_node_fit(node: dict[str, Any], shape: dict[str, Any], takes: bool) -> None:
+    assert fit.accepts(make.node("n1", **node), PodShape(**shape)) is takes
+
+
+def test_who_asks_first() -> None:
+    def view(key: str, queue: str, **more: Any) -> GangView:
+        placed = more.pop("placed", ())
+        return GangView(make.gang(key, queue=queue, **more), placed=placed)
+
+    runs = tuple(make.pods("heals", 1, make.shape(1024, 0)))
+    views = [
+        view("old-low", "idle", share_class=ShareClass.LOW, created=0.0),
+        view("young", "busy", created=9.0),
+        view("old", "busy", created=1.0),
+        view("late-of-idle", "idle", created=10.0),
+        view("heals", "busy", share_class=ShareClass.LOW, created=20.0, least=2, placed=runs),
+        view("high", "busy", share_class=ShareClass.HIGH, created=30.0),
+    ]
+    share = {"idle": 0.1, "busy": 0.9}
+    order = [v.gang.key for v in turns(views, lambda _: 0, lambda queue: share[queue])]
+    assert order == ["heals", "high", "late-of-idle", "old", "young", "old-low"]
+
+
+def test_queues_take_turns_as_their_shares_grow() -> None:
+    use = {"a": 0.0, "b": 0.0}
+    views = [
+        GangView(make.gang(f"{queue}-{i}", queue=queue, created=float(i))) for queue in "ab" for i in range(3)
+    ]
+    order = []
+    for view in turns(views, lambda _: 0, lambda queue: use[queue]):
+        order.append(view.gang.key)
+        use[view.gang.queue] += 1.0
+    assert order == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]

@@ -1,0 +1,337 @@
+"""Decisions about one thing each; whole stories are in tests/scenario."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from unit.core import make
+from vc_egpu.core.cluster import (
+    CardAsk,
+    CardId,
+    Gang,
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Resources,
+    Share,
+    ShareClass,
+    Snapshot,
+)
+from vc_egpu.core.decide import decide
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.reasons import Reason
+
+HALF = make.H20_MIB // 2
+LOW, HIGH = ShareClass.LOW, ShareClass.HIGH
+
+
+def ask(snapshot: Snapshot, now: float = 100.0, **policy: Any) -> Plan:
+    return decide(snapshot, replace(Policy(), **policy), now)
+
+
+def only_reason(plan: Plan) -> Reason:
+    (verdict,) = plan.verdicts.values()
+    return verdict.reason
+
+
+def one_gang(count: int = 2, what: PodShape | None = None, cards: int = 2, **more: Any) -> Snapshot:
+    gang = make.gang("g", **{"least": count, **more})
+    return make.snapshot(
+        [make.node("n1", cards)], [gang], make.pods("g", count, what or make.shape(HALF, 10))
+    )
+
+
+def test_only_the_gangs_named_are_tried() -> None:
+    gangs = [make.gang("a"), make.gang("b")]
+    pods = [*make.pods("a", 1, make.shape(1024, 0)), *make.pods("b", 1, make.shape(1024, 0))]
+    plan = decide(make.snapshot([make.node()], gangs, pods), Policy(), 0.0, only={"b", "no-such-gang"})
+    assert [entry.gang for entry in plan.admissions] == ["b"]
+    assert set(plan.verdicts) == {"b"}
+
+
+def test_a_gang_too_large_to_plan_is_told_the_limit() -> None:
+    plan = ask(one_gang(5), max_gang_members=4)
+    assert plan.verdicts["g"].reason is Reason.EXCEEDS_CAP
+    assert plan.verdicts["g"].message == "has 5 members; a gang may have 4 at most"
+
+
+def test_members_that_succeeded_count_towards_the_minimum() -> None:
+    snapshot = one_gang(2)
+    pods = list(snapshot.pods.values())
+    done = replace(pods[0], phase=PodPhase.SUCCEEDED)
+    plan = ask(replace(snapshot, pods={done.uid: done, pods[1].uid: pods[1]}))
+    assert set(plan.admissions[0].members) == {"w/1"}
+
+
+def test_finished_gangs_get_no_verdict() -> None:
+    snapshot = one_gang(1)
+    pods = {uid: replace(pod, phase=PodPhase.FAILED) for uid, pod in snapshot.pods.items()}
+    assert ask(replace(snapshot, pods=pods)).verdicts == {}
+
+
+def test_blocked_nodes_are_left_out_and_named() -> None:
+    plan = ask(one_gang(1, blocked_nodes=frozenset({NodeName("n1")})))
+    assert plan.verdicts["g"].reason is Reason.WAITING_FOR_CARDS
+    assert "n1 (refused a member lately)" in plan.verdicts["g"].message
+
+
+def test_a_node_with_a_problem_takes_no_shares_but_plain_pods() -> None:
+    node = make.node("n1", problem="its inventory is garbage")
+    gang = make.gang("g", least=1)
+    with_card = make.snapshot([node], [gang], make.pods("g", 1, make.shape(1024, 0)))
+    without = make.snapshot([node], [gang], make.pods("g", 1, make.shape()))
+    assert only_reason(ask(with_card)) is Reason.WAITING_FOR_CARDS
+    assert only_reason(ask(without)) is Reason.ADMITTED
+
+
+def test_cards_by_uuid_and_by_model() -> None:
+    chosen = make.shape(1024, 0, use_cards=frozenset({CardId("n1/1")}))
+    avoided = make.shape(1024, 0, avoid_cards=frozenset({CardId("n1/0"), CardId("n1/1")}))
+    other_model = make.shape(1024, 0, avoid_models=frozenset({"h20"}))
+    plan = ask(one_gang(1, chosen))
+    assert plan.admissions[0].members["w/0"].shares[0][1].card == "n1/1"
+    assert only_reason(ask(one_gang(1, avoided))) is Reason.WAITING_FOR_CARDS
+    assert not ask(one_gang(1, other_model)).admissions
+
+
+def test_a_pod_with_two_containers_gets_cards_for_both() -> None:
+    asks = (CardAsk("a", "h20", 1, HALF, 50), CardAsk("b", "h20", 1, make.H20_MIB, 0))
+    plan = ask(one_gang(1, make.shape(asks=asks)))
+    shares = dict(plan.admissions[0].members["w/0"].shares)
+    assert shares["a"].card != shares["b"].card, "beside a full card's memory nothing fits"
+
+
+def test_host_ports_are_taken_once_per_node() -> None:
+    what = make.shape(1024, 0, host_ports=(("", "TCP", 8080),))
+    assert only_reason(ask(one_gang(2, what))) is Reason.WAITING_FOR_CARDS
+    assert only_reason(ask(one_gang(1, what))) is Reason.ADMITTED
+
+
+def test_pods_of_others_take_their_room_on_the_node() -> None:
+    snapshot = one_gang(1, make.shape(1024, 0, cpu_milli=2000), cards=1)
+    node = make.node("n1", 1, cpu_milli=4000)
+    other = Pod(
+        PodUid("x"), "kube-system", "x", PodShape(requests=Resources(3000)), PodPhase.PLACED, node.name
+    )
+    full = replace(snapshot, nodes={node.name: node}, pods={**snapshot.pods, other.uid: other})
+    verdict = ask(full).verdicts["g"]
+    assert verdict.reason is Reason.WAITING_FOR_CARDS
+    assert "but cpu beside them is short" in verdict.message
+    assert verdict.numbers["free_cards_only"] == 96
+
+
+def test_a_share_that_an_agent_still_holds_is_taken() -> None:
+    snapshot = one_gang(1, make.shape(HALF, 0), cards=1)
+    held = {CardId("n1/0"): ((PodUid("gone"), Share(CardId("n1/0"), HALF + 1024, 10)),)}
+    assert only_reason(ask(replace(snapshot, held=held))) is Reason.WAITING_FOR_CARDS
+    living = {CardId("n1/0"): ((next(iter(snapshot.pods)), Share(CardId("n1/0"), HALF + 1024, 10)),)}
+    assert only_reason(ask(replace(snapshot, held=living))) is Reason.ADMITTED, (
+        "a living pod counts by itself"
+    )
+
+
+# --- plans in force ------------------------------------------------------------------------------
+
+
+def planned(snapshot: Snapshot, *victims: str, created: float = 90.0) -> Snapshot:
+    """The snapshot after the plan for ``g`` was written, and nothing else was done."""
+    plan = decide(snapshot, Policy(), 0.0, only={"g"})
+    (admission,) = [entry for entry in plan.admissions if entry.gang == "g"]
+    named = frozenset(PodUid(uid) for uid in victims)
+    named |= {uid for eviction in admission.evictions for uid in eviction.pods}
+    written = PlanInForce("1-1", dict(admission.members), named, created)
+    gang = replace(snapshot.gangs["g"], plan=written)
+    return replace(snapshot, gangs={**snapshot.gangs, "g": gang})
+
+
+def plan_of(snapshot: Snapshot) -> PlanInForce:
+    plan = snapshot.gangs["g"].plan
+    assert plan is not None
+    return plan
+
+
+def test_a_plan_in_force_is_booked_once() -> None:
+    snapshot = planned(one_gang(2, make.shape(HALF, 50), cards=1))
+    rival = make.gang("rival", created=1.0)
+    both = replace(
+        snapshot,
+        gangs={**snapshot.gangs, "rival": rival},
+        pods={**snapshot.pods, **{p.uid: p for p in make.pods("rival", 1, make.shape(1024, 0))}},
+    )
+    plan = ask(both)
+    assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
+    assert plan.verdicts["g"].reason is Reason.ADMITTED
+    assert not plan.admissions
+    carried = dict(both.pods)
+    for uid in ("g-w-0", "g-w-1"):
+        pod = carried[PodUid(uid)]
+        member = plan_of(both).members[f"w/{pod.index}"]
+        carried[pod.uid] = replace(
+            pod, phase=PodPhase.PLACED, node=member.node, shares=member.shares, plan_id="1-1"
+        )
+    after = ask(replace(both, pods=carried))
+    assert after.verdicts["rival"].numbers["free"] == 0
+    assert "g" not in after.verdicts, "all its members carry the plan"
+
+
+def test_a_ready_plan_is_withdrawn_when_its_card_falls_ill_before_any_gate_fell() -> None:
+    snapshot = planned(one_gang(1, cards=1))
+    node = make.node("n1", 1)
+    ill = replace(node, cards=(replace(node.cards[0], usable=False),))
+    plan = ask(replace(snapshot, nodes={ill.name: ill}))
+    assert [(entry.gang, entry.plan_id) for entry in plan.withdrawals] == [("g", "1-1")]
+    assert "n1/0" in plan.withdrawals[0].why
+
+
+def test_a_plan_whose_members_are_gone_is_withdrawn_unless_they_may_come_back() -> None:
+    snapshot = planned(one_gang(2, cards=2), created=90.0)
+    members = plan_of(snapshot).members
+    first, second = snapshot.pods.values()
+    carried = replace(
+        first, phase=PodPhase.PLACED, node=NodeName("n1"), shares=members["w/0"].shares, plan_id="1-1"
+    )
+    nobody_yet = replace(snapshot, pods={first.uid: first})
+    assert ask(nobody_yet, 100.0).withdrawals
+    one_carries = replace(snapshot, pods={carried.uid: carried})
+    assert not ask(one_carries, 100.0).withdrawals, "its replacement is on the way"
+    assert ask(one_carries, 200.0).withdrawals, "not for ever"
+    assert second.uid not in ask(one_carries, 200.0).verdicts
+
+
+def waiting_plan() -> Snapshot:
+    train = make.gang("train", share_class=LOW, least=1)
+    infer = make.gang("g", share_class=HIGH, least=1)
+    low = make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
+    pods = [low, *make.pods("g", 1, make.shape(HALF, 50))]
+    return planned(make.snapshot([make.node("n1", 1)], [train, infer], pods))
+
+
+def test_a_waiting_plan_turns_ready_when_its_victims_are_gone_and_not_before() -> None:
+    snapshot = waiting_plan()
+    victim = snapshot.pods[PodUid("train-w-0")]
+    assert plan_of(snapshot).victims == {victim.uid}
+    for phase, ready in ((PodPhase.PLACED, False), (PodPhase.TERMINATING, False), (PodPhase.FAILED, True)):
+        pods = {**snapshot.pods, victim.uid: replace(victim, phase=phase)}
+        plan = ask(replace(snapshot, pods=pods))
+        assert [entry.gang for entry in plan.ready] == (["g"] if ready else []), phase
+    gone = {uid: pod for uid, pod in snapshot.pods.items() if uid != victim.uid}
+    assert ask(replace(snapshot, pods=gone)).ready
+    held = {CardId("n1/0"): ((victim.uid, Share(CardId("n1/0"), make.H20_MIB, 100)),)}
+    plan = ask(replace(snapshot, pods=gone, held=held))
+    assert not plan.ready, "the agent has not released it yet"
+    assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
+
+
+def test_a_plan_made_from_a_template_waits_for_its_pods() -> None:
+    what = make.shape(HALF, 50)
+    gang = make.gang("g", least=2, template=(("w", 2, what),))
+    snapshot = make.snapshot([make.node("n1", 1)], [gang])
+    written = planned(snapshot, created=90.0)
+    assert set(plan_of(written).members) == {"w/0", "w/1"}
+    assert not ask(written).withdrawals
+    first = make.pods("g", 1, what)
+    assert not ask(replace(written, pods={p.uid: p for p in first})).withdrawals, "the second is on its way"
+
+
+def test_members_in_a_plan_without_a_node_need_none() -> None:
+    gang = make.gang("g", least=1, plan=PlanInForce("1-1", {"w/0": MemberPlacement(None)}))
+    plan = ask(make.snapshot([make.node()], [gang], make.pods("g", 1, make.shape())))
+    assert not plan.withdrawals
+    assert plan.verdicts["g"].reason is Reason.ADMITTED
+
+
+# --- making room ---------------------------------------------------------------------------------
+
+
+def test_no_preemption_where_it_is_switched_off_or_not_for_high() -> None:
+    train = make.gang("train", share_class=LOW)
+    low = make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
+    for share_class, policy, evicts in (
+        (HIGH, True, True),
+        (HIGH, False, False),
+        (ShareClass.UNSET, True, False),
+    ):
+        infer = make.gang("g", share_class=share_class)
+        snapshot = make.snapshot(
+            [make.node("n1", 1)], [train, infer], [low, *make.pods("g", 1, make.shape(HALF, 50))]
+        )
+        plan = ask(snapshot, preemption=policy)
+        assert bool(plan.admissions) is evicts
+
+
+def test_victims_of_one_gang_are_not_counted_on_by_the_next() -> None:
+    train = make.gang("train", share_class=LOW)
+    low = make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
+    gangs = [train, make.gang("a", share_class=HIGH), make.gang("b", share_class=HIGH, created=1.0)]
+    pods = [low, *make.pods("a", 1, make.shape(HALF + 1, 50)), *make.pods("b", 1, make.shape(HALF + 1, 50))]
+    plan = ask(make.snapshot([make.node("n1", 1)], gangs, pods))
+    assert [entry.gang for entry in plan.admissions] == ["a"]
+    assert plan.verdicts["b"].reason is Reason.WAITING_FOR_CARDS
+    small = [low, pods[1], *make.pods("b", 1, make.shape(1024, 10))]
+    plan = ask(make.snapshot([make.node("n1", 1)], gangs, small))
+    assert "already leaving" in plan.verdicts["b"].message
+
+
+def test_ties_cost_fewer_gangs_then_least_run_time() -> None:
+    def cluster(*running: tuple[str, tuple[str, ...], float]) -> Snapshot:
+        gangs = [make.gang(key, share_class=LOW, least=len(cards)) for key, cards, _ in running]
+        pods: list[Pod] = []
+        for key, cards, started in running:
+            gated = make.pods(key, len(cards), make.shape(make.H20_MIB, 100))
+            pods += [make.placed(pod, card, started=started) for pod, card in zip(gated, cards, strict=True)]
+        gangs.append(make.gang("g", share_class=HIGH, least=2))
+        pods += make.pods("g", 2, make.shape(HALF + 1, 50))
+        return make.snapshot([make.node("n1", 4)], gangs, pods)
+
+    plan = ask(cluster(("a", ("n1/0",), 50.0), ("b", ("n1/1",), 50.0), ("c", ("n1/2", "n1/3"), 0.0)))
+    assert [entry.gang for entry in plan.admissions[0].evictions] == ["c"], "one gang rather than two"
+    plan = ask(cluster(("a", ("n1/0", "n1/1"), 10.0), ("c", ("n1/2", "n1/3"), 20.0)))
+    assert [entry.gang for entry in plan.admissions[0].evictions] == ["c"], "the younger one has less to lose"
+
+
+def test_many_candidates_leave_nobody_evicted_in_vain() -> None:
+    gangs: list[Gang] = []
+    pods: list[Pod] = []
+    for number in range(60):
+        key = f"low-{number:02d}"
+        size = 1 + number % 3
+        gangs.append(make.gang(key, share_class=LOW, least=size))
+        for pod in make.pods(key, size, make.shape(make.H20_MIB // 3, 30)):
+            spot = (len(pods)) // 3
+            pods.append(make.placed(pod, f"n{spot // 4}/{spot % 4}", started=float(number)))
+    nodes = [make.node(f"n{i}", 4) for i in range(len(pods) // 12 + 1)]
+    infer = make.gang("g", share_class=HIGH, least=6)
+    asking = make.pods("g", 6, make.shape(make.H20_MIB * 2 // 3, 50))
+    full = nodes[: len(pods) // 12]
+    on_full = [pod for pod in pods if pod.node in {node.name for node in full}]
+    snapshot = make.snapshot(full, [*gangs, infer], [*on_full, *asking])
+    (admission,) = [entry for entry in ask(snapshot).admissions if entry.gang == "g"]
+    assert admission.evictions
+    for left_out in admission.evictions:
+        gone = {uid for entry in admission.evictions if entry is not left_out for uid in entry.pods}
+        rest = {uid: pod for uid, pod in snapshot.pods.items() if uid not in gone}
+        plan = ask(replace(snapshot, pods=rest), preemption=False)
+        assert all(entry.gang != "g" for entry in plan.admissions), f"{left_out.gang} went in vain"
+
+
+@pytest.mark.parametrize("created", [95.0, 30.0])
+def test_cards_of_a_failed_member_are_kept_for_a_while(created: float) -> None:
+    runs = make.gang("runs", least=2)
+    pods = make.pods("runs", 2, make.shape(make.H20_MIB, 100))
+    alive = make.placed(pods[0], "n1/0")
+    failed = make.placed(pods[1], "n1/1", phase=PodPhase.FAILED, finished=created)
+    rival = make.gang("g", share_class=HIGH)
+    snapshot = make.snapshot(
+        [make.node("n1", 2)], [runs, rival], [alive, failed, *make.pods("g", 1, make.shape(HALF, 50))]
+    )
+    plan = ask(snapshot, 100.0)
+    kept = created > 40.0
+    assert bool(plan.admissions) is not kept
+    without_object = replace(snapshot, pods={u: p for u, p in snapshot.pods.items() if u != failed.uid})
+    plan = ask(replace(without_object, kept={failed.uid: failed}), 100.0)
+    assert bool(plan.admissions) is not kept

@@ -1,0 +1,173 @@
+"""The ledger: exact inverses, growth, amounts that would wrap; and the arithmetic of how many fit."""
+
+import random
+from itertools import combinations
+
+import numpy as np
+import pytest
+from unit.core import make
+from vc_egpu.core.capacity import candidates, need_of, places, pods_by_cards, rooms
+from vc_egpu.core.cluster import (
+    CardAsk,
+    CardId,
+    Mode,
+    NodeName,
+    PodShape,
+    Resources,
+    Share,
+    ShareClass,
+)
+from vc_egpu.core.ledger import Ledger
+from vc_egpu.core.resources import AMOUNT_LIMIT, amounts, clamp
+
+NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
+
+
+def totals(ledger: Ledger) -> dict[str, int]:
+    return {name: int(getattr(ledger, name).sum()) for name in NAMES}
+
+
+def fits(ledger: Ledger, shape: PodShape, share_class: ShareClass = ShareClass.UNSET) -> int:
+    return places(ledger, need_of(ledger, shape, share_class), np.ones(len(ledger.names), np.bool_))
+
+
+def book(ledger: Ledger, node: str, shape: PodShape, share_class: ShareClass, *cards: str) -> None:
+    ask = shape.asks[0]
+    shares = [Share(CardId(card), ask.memory_mib, ask.cores_percent, ask.whole, ask.native) for card in cards]
+    booking = ledger.booking(NodeName(node), shape, shares, share_class)
+    assert booking is not None
+    ledger.add(booking)
+
+
+def test_remove_undoes_add() -> None:
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 4))
+    empty = totals(ledger)
+    rng = random.Random(1)
+    bookings = []
+    for _ in range(50):
+        shares = [Share(CardId(f"n1/{rng.randrange(4)}"), rng.randrange(9000), rng.randrange(100))]
+        booking = ledger.booking(NodeName("n1"), make.shape(1000, 10), shares, rng.choice(list(ShareClass)))
+        assert booking is not None
+        ledger.add(booking)
+        bookings.append(booking)
+    assert totals(ledger) != empty
+    rng.shuffle(bookings)
+    for booking in bookings:
+        ledger.remove(booking)
+    assert totals(ledger) == empty
+
+
+def test_it_grows_in_nodes_and_in_cards_and_reuses_rows() -> None:
+    ledger = Ledger()
+    for number in range(40):
+        ledger.put_node(make.node(f"n{number}", 2))
+    book(ledger, "n7", make.shape(1024, 10), ShareClass.LOW, "n7/1")
+    ledger.put_node(make.node("wide", 16))
+    assert fits(ledger, make.shape(make.H20_MIB, 100, asks=(CardAsk("m", "h20", 16, make.H20_MIB, 0),))) == 1
+    row = ledger.rows[NodeName("n7")]
+    assert ledger.memory_used[row].tolist()[:2] == [0, 1024]
+    gone = ledger.rows[NodeName("n3")]
+    ledger.remove_node(NodeName("n3"))
+    assert fits(ledger, make.shape(make.H20_MIB, 100)) == 39 * 2 + 16 - 1
+    assert ledger.put_node(make.node("new", 1)) == gone
+
+
+def test_an_ask_that_no_sum_could_hold_fits_nowhere_and_wraps_nothing() -> None:
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 2))
+    huge = 10**30
+    assert clamp(huge) == AMOUNT_LIMIT
+    assert clamp(-5) == 0
+    assert fits(ledger, PodShape(asks=(CardAsk("m", "h20", 1, huge, 0),))) == 0
+    assert fits(ledger, PodShape(requests=Resources(cpu_milli=huge))) == 0
+    assert fits(ledger, PodShape(requests=Resources(memory_bytes=-1))) == 0, (
+        "a negative request is no request"
+    )
+    for _ in range(1000):
+        book(ledger, "n1", PodShape((CardAsk("m", "h20", 1, huge, 0),), Resources(huge, huge, huge)),
+             ShareClass.LOW, "n1/0")  # fmt: skip
+    assert int(ledger.memory_used.min()) >= 0
+    assert int(ledger.used.min()) >= 0
+    assert fits(ledger, make.shape(1024, 10)) == 0, "the node's cpu is more than taken"
+    assert amounts(PodShape(requests=Resources(cpu_milli=-7))) == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("there", "asks", "count"),
+    [
+        ([], (50, 0), 2 * 2),
+        ([(ShareClass.LOW, 60, 100)], (30, 0), 1 + 3),
+        ([(ShareClass.HIGH, 10, 80)], (1, 20), 1 + 5),
+        ([(ShareClass.UNSET, 10, 60)], (1, 50), 0 + 2),
+    ],
+    ids=["memory", "memory beside low", "cores beside high", "cores beside unset"],
+)
+def test_room_on_two_cards_for_unset(
+    there: list[tuple[ShareClass, int, int]], asks: tuple[int, int], count: int
+) -> None:
+    """Memory in hundredths of a card of 96 GiB, rounded down so that two halves fit."""
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 2))
+    for share_class, percent, cores in there:
+        book(ledger, "n1", make.shape(make.H20_MIB * percent // 100, cores), share_class, "n1/0")
+    assert fits(ledger, make.shape(make.H20_MIB * asks[0] // 100, asks[1])) == count
+
+
+def test_high_takes_the_time_of_low_and_not_of_unset() -> None:
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 1))
+    book(ledger, "n1", make.shape(1024, 100), ShareClass.LOW, "n1/0")
+    need = need_of(ledger, make.shape(1024, 50), ShareClass.HIGH)
+    room, calm = rooms(ledger, need, candidates(ledger, need, np.ones(len(ledger.names), np.bool_)))
+    assert (room.tolist(), calm.tolist()) == ([2], [0])
+    assert fits(ledger, make.shape(1024, 1), ShareClass.UNSET) == 0
+    assert fits(ledger, make.shape(1024, 0), ShareClass.UNSET) > 0, "no cores: it uses what is idle"
+    assert fits(ledger, make.shape(1024, 1), ShareClass.LOW) == 0
+
+
+def test_core_ratio_of_a_node() -> None:
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 1, core_ratio=1.5))
+    assert fits(ledger, make.shape(1024, 50)) == 3
+
+
+def test_whole_and_native_cards_stand_alone() -> None:
+    whole = make.shape(asks=(CardAsk("m", "h20", 1, make.H20_MIB, 100, whole=True),))
+    native = make.shape(asks=(CardAsk("m", "h20", 1, make.H20_MIB, 100, native=True),))
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 2))
+    ledger.put_node(make.node("n2", 2, mode=Mode.NATIVE))
+    assert (fits(ledger, whole), fits(ledger, native)) == (2, 2)
+    book(ledger, "n1", make.shape(1, 0), ShareClass.LOW, "n1/0")
+    assert fits(ledger, whole) == 1
+    book(ledger, "n1", whole, ShareClass.LOW, "n1/1")
+    assert fits(ledger, make.shape(40960, 0), ShareClass.HIGH) == 2, "only beside the small share"
+
+
+def test_slots_bound_where_the_kubelet_reports_any() -> None:
+    name = "volcano.sh/vgpu-h20"
+    ledger = Ledger()
+    ledger.put_node(make.node("bounded", 2, slots={name: 3}))
+    assert fits(ledger, make.shape(1024, 0)) == 3
+    ledger.put_node(make.node("not-yet", 1))
+    assert fits(ledger, make.shape(1024, 0)) == 3 + min(96, 64)
+    ledger.put_node(make.node("other", 1, slots={"volcano.sh/vgpu-t4": 9}))
+    assert fits(ledger, make.shape(1024, 0)) == 3 + 64, "slots of another model are none of this"
+
+
+def test_pods_by_cards_agrees_with_trying() -> None:
+    rng = random.Random(5)
+
+    def tried(copies: tuple[int, ...], cards: int) -> int:
+        best = 0
+        for chosen in combinations(range(len(copies)), cards):
+            if all(copies[i] for i in chosen):
+                rest = tuple(n - (i in chosen) for i, n in enumerate(copies))
+                best = max(best, 1 + tried(rest, cards))
+        return best
+
+    for _ in range(150):
+        copies = tuple(rng.randint(0, 3) for _ in range(4))
+        cards = rng.randint(1, 4)
+        assert int(pods_by_cards(np.array([copies]), cards)[0]) == tried(copies, cards), (copies, cards)
