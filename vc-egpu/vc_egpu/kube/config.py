@@ -75,7 +75,8 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
         if in_cluster:
             load_incluster_config(client_configuration=configuration)
         else:
-            path = str(kubeconfig) if kubeconfig is not None else None
+            # The package reads the variable once, at import: a process that sets it later is not heard.
+            path = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
     except (ConfigException, OSError, ValueError) as error:
         source = "the service account" if in_cluster else (kubeconfig or "$KUBECONFIG and ~/.kube/config")

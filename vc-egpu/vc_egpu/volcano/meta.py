@@ -200,6 +200,10 @@ class ApiObject(ApiModel):
     PLURAL: ClassVar[str]
     NAMESPACED: ClassVar[bool] = True
 
+    def document(self) -> Json:
+        """As of every model; says what it is even where nobody did."""
+        return {"apiVersion": self.api_version, "kind": self.kind, **super().document()}
+
     @property
     def key(self) -> str:
         """``namespace/name``, or the name of a cluster-wide object."""

@@ -1,0 +1,235 @@
+"""Requests and their errors: what is sent, what an answer becomes, what is never repeated."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.kube.tiny_api import TinyApi, status
+from vc_egpu.kube import ApiConnection, ConfigError
+from vc_egpu.kube.errors import (
+    AlreadyExists,
+    BudgetExhausted,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    LeaseLost,
+    NotFound,
+    Refused,
+    RequestTimeout,
+    Stale,
+    Temporary,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    error_of,
+)
+from vc_egpu.kube.resources import CONFIG_MAPS, NODES, PODS, QUEUES, Resource
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "expected", "root"),
+    [
+        (400, "BadRequest", Invalid, Refused),
+        (401, "Unauthorized", Unauthorized, Refused),
+        (403, "Forbidden", Forbidden, Refused),
+        (404, "NotFound", NotFound, Stale),
+        (409, "Conflict", Conflict, Stale),
+        (409, "AlreadyExists", AlreadyExists, Stale),
+        (410, "Expired", Gone, Stale),
+        (422, "Invalid", Invalid, Refused),
+        (418, "Teapot", Refused, Refused),
+        (429, "TooManyRequests", TooManyRequests, Temporary),
+        (500, "InternalError", Unavailable, Temporary),
+        (503, "ServiceUnavailable", Unavailable, Temporary),
+        (504, "Timeout", RequestTimeout, Temporary),
+    ],
+)
+def test_status_becomes_type(
+    code: int, reason: str, expected: type[KubeError], root: type[KubeError]
+) -> None:
+    error = error_of(code, status(code, reason, "because"), context="GET /x")
+    assert type(error) is expected
+    assert isinstance(error, root)
+    assert error.status == code
+    assert "because" in str(error) and "GET /x" in str(error)
+
+
+def test_an_answer_without_a_body_still_says_something() -> None:
+    assert "502" in str(error_of(502, None))
+
+
+def test_a_budget_is_told_from_an_overload() -> None:
+    body = status(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}])
+    assert type(error_of(429, body)) is BudgetExhausted
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "name", "sub", "expected"),
+    [
+        (PODS, "team", "p", None, "/api/v1/namespaces/team/pods/p"),
+        (PODS, None, None, None, "/api/v1/pods"),
+        (PODS, "team", "p", "eviction", "/api/v1/namespaces/team/pods/p/eviction"),
+        (NODES, None, "n", "status", "/api/v1/nodes/n/status"),
+        (QUEUES, None, "q", None, "/apis/scheduling.volcano.sh/v1beta1/queues/q"),
+        (PODS, "a/b", "../../x", None, "/api/v1/namespaces/a%2Fb/pods/..%2F..%2Fx"),
+    ],
+)
+def test_paths(
+    resource: Resource, namespace: str | None, name: str | None, sub: str | None, expected: str
+) -> None:
+    assert resource.path(namespace, name, sub) == expected
+
+
+def test_paths_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match="namespace is needed"):
+        PODS.path(None, "p")
+    with pytest.raises(ValueError, match="have no namespace"):
+        NODES.path("team")
+
+
+def _config_map(name: str = "a", **data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "n"},
+        "data": data,
+    }
+
+
+def test_create_read_change_delete(api: ApiConnection) -> None:
+    made = api.create(CONFIG_MAPS, _config_map(a="1"))
+    with pytest.raises(AlreadyExists):
+        api.create(CONFIG_MAPS, _config_map())
+    read = api.get(CONFIG_MAPS, "a", "n")
+    assert read == made
+    api.update(CONFIG_MAPS, {**read, "data": {"a": "2"}})
+    with pytest.raises(Conflict):
+        api.update(CONFIG_MAPS, {**read, "data": {"a": "3"}})
+    with pytest.raises(Conflict):
+        api.delete(CONFIG_MAPS, "a", "n", uid="another")
+    api.delete(CONFIG_MAPS, "a", "n", uid=read["metadata"]["uid"])
+    with pytest.raises(NotFound):
+        api.get(CONFIG_MAPS, "a", "n")
+
+
+def test_what_is_sent(api: ApiConnection, server: TinyApi) -> None:
+    server.put("/api/v1/namespaces/n/pods/p", {"metadata": {"name": "p"}})
+    api.patch(PODS, "p", {"x": 1}, "n", kind="apply", field_manager="me", force=True)
+    method, path, _ = server.requests[-1]
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/n/pods/p?fieldManager=me&force=true")
+    server.script.append((201, {"kind": "Status"}, {}))
+    api.evict("p", "n", uid="u", dry_run=True)
+    method, path, body = server.requests[-1]
+    assert (method, path) == ("POST", "/api/v1/namespaces/n/pods/p/eviction")
+    assert body["deleteOptions"]["preconditions"] == {"uid": "u"}
+    assert body["deleteOptions"]["dryRun"] == ["All"]
+
+
+def test_apply_needs_a_manager(api: ApiConnection) -> None:
+    with pytest.raises(ValueError, match="field_manager"):
+        api.patch(PODS, "p", {}, "n", kind="apply")
+
+
+def test_lists_are_read_page_by_page(api: ApiConnection, server: TinyApi) -> None:
+    page = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"metadata": {"name": "a"}}]}
+    last = {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]}
+    server.script += [(200, page, {}), (200, last, {})]
+    found = api.list(PODS, "n", label_selector="a=b", page_size=1)
+    assert ([item["metadata"]["name"] for item in found.items], found.resource_version) == (["a", "b"], "7")
+    assert "continue=more" in server.requests[-1][1] and "labelSelector=a%3Db" in server.requests[-1][1]
+
+
+def test_a_list_whose_pages_were_compacted_away_is_read_in_one(api: ApiConnection, server: TinyApi) -> None:
+    page = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"metadata": {"name": "a"}}]}
+    whole = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "a"}}]}
+    server.script += [(200, page, {}), (410, status(410, "Expired"), {}), (200, whole, {})]
+    found = api.list(PODS, "n", page_size=1)
+    assert ([item["metadata"]["name"] for item in found.items], found.resource_version) == (["a"], "9")
+    assert "limit" not in server.requests[-1][1]
+
+
+def test_retry_after_is_passed_on(api: ApiConnection, server: TinyApi) -> None:
+    server.script.append((429, status(429, "TooManyRequests"), {"Retry-After": "7"}))
+    with pytest.raises(TooManyRequests) as caught:
+        api.get(PODS, "p", "n")
+    assert caught.value.retry_after_s == 7
+
+
+def test_no_answer_in_time(api: ApiConnection, server: TinyApi) -> None:
+    server.delay_s = 1.0
+    began = time.monotonic()
+    with pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
+        api.get(PODS, "p", "n", timeout_s=0.2)
+    assert time.monotonic() - began < 0.9
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    dead = TinyApi()
+    dead.url = "http://127.0.0.1:9"
+    with pytest.raises(Unavailable, match="was not reached"):
+        ApiConnection.connect(dead.kubeconfig(tmp_path)).get(PODS, "p", "n")
+
+
+def test_a_refused_token_is_read_anew_once(api: ApiConnection, server: TinyApi) -> None:
+    server.script += [(401, status(401, "Unauthorized"), {})] * 2
+    with pytest.raises(Unauthorized):
+        api.get(PODS, "p", "n")
+    assert len(server.requests) == 2
+
+
+def test_a_failed_write_is_not_repeated(api: ApiConnection, server: TinyApi) -> None:
+    server.script.append((500, status(500, "InternalError"), {}))
+    with pytest.raises(Unavailable):
+        api.create(CONFIG_MAPS, _config_map())
+    assert len(server.requests) == 1
+
+
+class _Fence:
+    def __init__(self, remaining_s: float) -> None:
+        self.value_s = remaining_s
+
+    def remaining_s(self) -> float:
+        return self.value_s
+
+
+def test_a_fence_holds_writes_back_and_lets_reads_pass(api: ApiConnection, server: TinyApi) -> None:
+    fence = _Fence(0.0)
+    fenced = api.fenced(fence)
+    server.put("/api/v1/namespaces/n/configmaps/a", _config_map())
+    fenced.get(CONFIG_MAPS, "a", "n")
+    before = len(server.requests)
+    with pytest.raises(LeaseLost):
+        fenced.delete(CONFIG_MAPS, "a", "n")
+    assert len(server.requests) == before, "it was not even sent"
+    fence.value_s = 10.0
+    fenced.delete(CONFIG_MAPS, "a", "n")
+
+
+def test_a_fenced_write_ends_before_the_lease_does(api: ApiConnection, server: TinyApi) -> None:
+    server.delay_s = 2.0
+    began = time.monotonic()
+    with pytest.raises(RequestTimeout):
+        api.fenced(_Fence(0.3)).create(CONFIG_MAPS, _config_map())
+    assert time.monotonic() - began < 1.5
+    assert "timeout=" in server.requests[-1][1], "the server gives up as well"
+
+
+def test_no_secret_in_errors(api: ApiConnection, server: TinyApi) -> None:
+    server.script += [(401, status(401, "Unauthorized"), {})] * 2
+    with pytest.raises(Unauthorized) as caught:
+        api.get(PODS, "p", "n")
+    assert "secret-token" not in str(caught.value)
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        ApiConnection.connect(tmp_path / "nowhere")
+
+
+def test_an_answer_that_is_no_json(api: ApiConnection, server: TinyApi) -> None:
+    server.script.append((200, [], {}))  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(Unavailable, match="no JSON object"):
+        api.get(PODS, "p", "n")

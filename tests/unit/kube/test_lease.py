@@ -1,0 +1,115 @@
+"""One leads; it may write only as long as nobody else can; its number never falls."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from unit.kube.tiny_api import TinyApi
+from vc_egpu.kube import ApiConnection, LeaderLease, LeaseTimes
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"
+TIMES = LeaseTimes(duration_s=0.9, renew_deadline_s=0.6, retry_s=0.1)
+
+
+class Candidate:
+    def __init__(self, api: ApiConnection, name: str) -> None:
+        self.epochs: list[int] = []
+        self.started, self.stopped = threading.Event(), threading.Event()
+        self.lease = LeaderLease(
+            api, "n", "l", name, times=TIMES, on_started=self._start, on_stopped=self.stopped.set
+        )
+
+    def _start(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+        self.started.set()
+
+
+Make = Callable[[str], Candidate]
+
+
+@pytest.fixture
+def make(api: ApiConnection) -> Iterator[Make]:
+    made: list[Candidate] = []
+
+    def one(name: str) -> Candidate:
+        made.append(Candidate(api, name))
+        made[-1].lease.start()
+        return made[-1]
+
+    yield one
+    for candidate in made:
+        candidate.lease.stop()
+
+
+def test_the_first_leads_and_the_second_waits(make: Make) -> None:
+    first = make("a")
+    assert first.started.wait(5)
+    second = make("b")
+    assert not second.started.wait(1.5), "renewed in between"
+    assert (first.lease.is_leader(), second.lease.is_leader()) == (True, False)
+    assert second.lease.holder == "a"
+
+
+def test_a_lease_that_is_given_back_is_taken_at_once(make: Make) -> None:
+    first = make("a")
+    assert first.started.wait(5)
+    second = make("b")
+    first.lease.stop()
+    assert first.stopped.is_set()
+    assert second.started.wait(0.8)
+    assert second.epochs == [first.epochs[0] + 1]
+
+
+def test_a_leader_that_cannot_renew_stops_before_another_may_start(make: Make, server: TinyApi) -> None:
+    first = make("a")
+    assert first.started.wait(5)
+    until = first.lease.may_write_until()
+    server.script += [(503, {}, {})] * 1000
+    assert first.stopped.wait(5)
+    assert time.monotonic() >= until
+    assert first.lease.remaining_s() < 0
+    server.script.clear()
+
+
+def test_the_fence_counts_from_the_sending_of_the_renewal(make: Make, server: TinyApi) -> None:
+    """An answer that comes late must not lengthen the leadership."""
+    first = make("a")
+    assert first.started.wait(5)
+    server.delay_s = 0.25
+    sent = time.monotonic()
+    deadline = sent + 3
+    while first.lease.may_write_until() < sent + TIMES.renew_deadline_s and time.monotonic() < deadline:
+        time.sleep(0.01)
+    answered = time.monotonic()
+    assert first.lease.may_write_until() <= answered - server.delay_s + TIMES.renew_deadline_s + 0.02
+
+
+def test_another_one_in_the_lease_ends_the_leadership(make: Make, server: TinyApi) -> None:
+    first = make("a")
+    assert first.started.wait(5)
+    with server.lock:
+        lease = server.objects[PATH]
+        lease["spec"] = {**lease["spec"], "holderIdentity": "thief", "leaseTransitions": 9_000_000}
+        server.put(PATH, lease)
+    assert first.stopped.wait(5)
+    assert not first.lease.is_leader()
+    # The thief does not renew: the lease is free again after its time, and the number goes on from there.
+    first.started.clear()
+    assert first.started.wait(5)
+    assert first.epochs[-1] == 9_000_001
+
+
+def test_the_number_rises_even_if_somebody_deletes_the_lease(make: Make, server: TinyApi) -> None:
+    first = make("a")
+    assert first.started.wait(5)
+    server.remove(PATH)
+    first.started.clear()
+    assert first.started.wait(5)
+    assert first.epochs[1] > first.epochs[0]
+
+
+@pytest.mark.parametrize("times", [(15, 15, 2), (15, 10, 10), (15, 10, 0), (10, 15, 2)])
+def test_times_that_cannot_work(times: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="needed"):
+        LeaseTimes(*times)

@@ -1,0 +1,194 @@
+"""A live copy stays true whatever the server and the network do."""
+
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from unit.kube.tiny_api import TinyApi, status
+from vc_egpu.kube import ApiConnection, Backoff, Change, Reflector
+from vc_egpu.kube.resources import CONFIG_MAPS
+
+PATH = "/api/v1/namespaces/n/configmaps"
+
+
+def config_map(name: str, value: str = "1", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "n", **metadata}, "data": {"v": value}}
+
+
+class Seen:
+    """Changes as they arrive: ``next()`` is ("ADDED", "a")."""
+
+    def __init__(self) -> None:
+        self.changes: queue.Queue[Change] = queue.Queue()
+
+    def next(self, timeout_s: float = 5.0) -> tuple[str, str]:
+        change = self.changes.get(timeout=timeout_s)
+        return change.kind.value, change.object["metadata"]["name"]
+
+    def nothing(self) -> bool:
+        return self.changes.empty()
+
+
+Start = Callable[..., tuple[Reflector, Seen]]
+
+
+@pytest.fixture
+def start(api: ApiConnection, server: TinyApi) -> Iterator[Start]:
+    running: list[Reflector] = []
+
+    def begin(**more: Any) -> tuple[Reflector, Seen]:
+        seen = Seen()
+        reflector = Reflector(
+            api, CONFIG_MAPS, seen.changes.put, namespace="n", backoff=Backoff(0.01, 0.05), **more
+        ).start()
+        running.append(reflector)
+        assert reflector.wait_synced(5)
+        server.wait_for_watch()
+        return reflector, seen
+
+    yield begin
+    for reflector in running:
+        reflector.stop()
+
+
+def test_list_then_changes(start: Start, server: TinyApi) -> None:
+    server.put(f"{PATH}/a", config_map("a"))
+    reflector, seen = start()
+    assert seen.next() == ("ADDED", "a")
+    server.put(f"{PATH}/a", config_map("a", "2"))
+    assert seen.next() == ("MODIFIED", "a")
+    server.put(f"{PATH}/b", config_map("b"))
+    assert seen.next() == ("ADDED", "b")
+    server.remove(f"{PATH}/a")
+    assert seen.next() == ("DELETED", "a")
+    assert [item["metadata"]["name"] for item in reflector.objects()] == ["b"]
+    assert reflector.get("b", "n") is not None
+
+
+def test_listed_objects_say_what_they_are(start: Start, server: TinyApi) -> None:
+    server.put(f"{PATH}/a", config_map("a"))
+    reflector, _ = start()
+    (item,) = reflector.objects()
+    assert (item["apiVersion"], item["kind"]) == ("v1", "ConfigMap")
+
+
+def test_it_goes_on_where_the_watch_ended(start: Start, server: TinyApi) -> None:
+    reflector, seen = start()
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    version = server.version
+    server.end_watches()
+    server.wait_for_watch()
+    assert reflector.relists == 1, "no second list"
+    assert f"resourceVersion={version}" in server.requests[-1][1]
+
+
+def test_bookmarks_move_the_place_to_go_on_from(start: Start, server: TinyApi) -> None:
+    _, seen = start()
+    server.tell("BOOKMARK", {"metadata": {"resourceVersion": "777"}})
+    server.put(f"{PATH}/a", config_map("a"))
+    seen.next()
+    server.tell("BOOKMARK", {"metadata": {"resourceVersion": "999"}})
+    server.end_watches()
+    server.wait_for_watch()
+    assert "resourceVersion=999" in server.requests[-1][1]
+    assert seen.nothing(), "a bookmark is no change"
+
+
+@pytest.mark.parametrize("how", ["at the start", "in the stream"])
+def test_a_gap_is_bridged_by_a_list_that_reports_what_vanished(
+    start: Start, server: TinyApi, how: str
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        server.put(f"{PATH}/{name}", config_map(name))
+    reflector, seen = start()
+    assert [seen.next()[0] for _ in range(4)] == ["ADDED"] * 4
+    # While nobody watches: a goes, b is replaced by another b, c changes, d stays, e comes.
+    with server.lock:
+        watches, server.watches = server.watches, []
+        server.remove(f"{PATH}/a")
+        server.remove(f"{PATH}/b")
+        server.put(f"{PATH}/b", config_map("b"))
+        server.put(f"{PATH}/c", config_map("c", "2"))
+        server.put(f"{PATH}/e", config_map("e"))
+        server.compacted = server.version
+        server.watches = watches
+    if how == "in the stream":
+        server.tell("ERROR", status(410, "Expired"))
+    else:
+        server.end_watches()
+    found = {seen.next() for _ in range(5)}
+    assert found == {("DELETED", "a"), ("DELETED", "b"), ("ADDED", "b"), ("MODIFIED", "c"), ("ADDED", "e")}
+    assert reflector.relists == 2
+    assert sorted(item["metadata"]["name"] for item in reflector.objects()) == ["b", "c", "d", "e"]
+
+
+def test_garbage_in_the_stream_does_no_harm(start: Start, server: TinyApi) -> None:
+    _, seen = start()
+    server.tell_raw(b"{]\n")
+    server.wait_for_watch()
+    server.end_watches()
+    server.wait_for_watch()
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+
+
+def test_events_may_arrive_in_pieces_and_in_bunches(start: Start, server: TinyApi) -> None:
+    _, seen = start()
+    lines = b"".join(
+        b'{"type":"ADDED","object":{"metadata":{"name":"%s","namespace":"n","uid":"u","resourceVersion":"9"}}}\n'
+        % name
+        for name in (b"a", b"b")
+    )
+    server.tell_raw(lines[:30])
+    server.tell_raw(lines[30:150])
+    server.tell_raw(lines[150:])
+    assert [seen.next(), seen.next()] == [("ADDED", "a"), ("ADDED", "b")]
+
+
+def test_a_server_that_is_away_for_a_while(start: Start, server: TinyApi) -> None:
+    reflector, seen = start()
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    server.compacted = server.version + 10  # the next watch is refused, and so are three lists
+    server.script += [(503, status(503, "ServiceUnavailable"), {})] * 3
+    server.end_watches()
+    server.compacted = server.version
+    server.wait_for_watch()
+    server.put(f"{PATH}/b", config_map("b"))
+    assert seen.next() == ("ADDED", "b")
+    assert reflector.synced.is_set()
+
+
+def test_silence_is_asked_about(start: Start, server: TinyApi) -> None:
+    reflector, seen = start(idle_timeout_s=0.2)
+    server.wait_for_watch(count=2)  # the first one is taken for dead
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    assert reflector.relists == 1
+
+
+def test_a_callback_that_fails_loses_nothing_but_its_own_change(api: ApiConnection, server: TinyApi) -> None:
+    seen = Seen()
+
+    def callback(change: Change) -> None:
+        if change.object["metadata"]["name"] == "bad":
+            raise ValueError("no")
+        seen.changes.put(change)
+
+    reflector = Reflector(api, CONFIG_MAPS, callback, namespace="n").start()
+    assert reflector.wait_synced(5)
+    server.wait_for_watch()
+    server.put(f"{PATH}/bad", config_map("bad"))
+    server.put(f"{PATH}/good", config_map("good"))
+    assert seen.next() == ("ADDED", "good")
+    assert reflector.callback_failures == 1
+    assert reflector.get("bad", "n") is not None
+    reflector.stop()
+
+
+def test_stop_wakes_a_waiting_watch_at_once(start: Start) -> None:
+    reflector, _ = start()
+    reflector.stop(timeout_s=2)
+    assert not reflector._thread.is_alive()

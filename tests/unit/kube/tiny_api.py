@@ -1,0 +1,220 @@
+"""A tiny API server on a real socket: enough of the protocol to misbehave on purpose.
+
+It keeps objects of any resource by path, gives resourceVersions, checks preconditions, serves watches, and
+plays what a test scripts: answers to the next requests, watches that end or break, compaction.
+"""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+Json = dict[str, Any]
+
+
+class TinyApi:
+    """State and script. ``requests`` has (method, path with query, body) of all that arrived."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.objects: dict[str, Json] = {}
+        self.version = 100
+        self.compacted = 0
+        self.requests: list[tuple[str, str, Any]] = []
+        self.script: list[tuple[int, Json, dict[str, str]]] = []
+        """Answers (status, body, headers) for the next requests that are no watches."""
+        self.skip = 0
+        """Requests that are served as usual before the script begins."""
+        self.watches: list[queue.Queue[bytes | None]] = []
+        self.delay_s = 0.0
+        self.url = ""
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """A kubeconfig that leads here."""
+        path = folder / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": self.url}}
+        user = {"name": "u", "user": {"token": "secret-token"}}
+        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+        document = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "x"}
+        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **document}))
+        return path
+
+    def put(self, path: str, document: Json) -> Json:
+        """Store an object behind everybody's back and tell the watches."""
+        with self.lock:
+            kind = "MODIFIED" if path in self.objects else "ADDED"
+            self.version += 1
+            metadata = document.setdefault("metadata", {})
+            present = self.objects.get(path)
+            metadata.setdefault("uid", present["metadata"]["uid"] if present else f"uid-{self.version}")
+            metadata["resourceVersion"] = str(self.version)
+            self.objects[path] = document
+            self.tell(kind, document)
+            return document
+
+    def remove(self, path: str, *, silently: bool = False) -> Json:
+        """Delete an object; silently: no watch hears of it."""
+        with self.lock:
+            document = self.objects.pop(path)
+            self.version += 1
+            document["metadata"]["resourceVersion"] = str(self.version)
+            if not silently:
+                self.tell("DELETED", document)
+            return document
+
+    def tell(self, kind: str, document: Json) -> None:
+        """Send an event on all watches."""
+        self.tell_raw(json.dumps({"type": kind, "object": document}).encode() + b"\n")
+
+    def tell_raw(self, data: bytes) -> None:
+        with self.lock:
+            for watch in self.watches:
+                watch.put(data)
+
+    def end_watches(self) -> None:
+        """End them as a server does whose time-out is over."""
+        with self.lock:
+            for watch in self.watches:
+                watch.put(None)
+            self.watches.clear()
+
+    def wait_for_watch(self, count: int = 1, timeout_s: float = 5.0) -> None:
+        """Until somebody watches."""
+        end = time.monotonic() + timeout_s
+        while len(self.watches) < count:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{len(self.watches)} watches, {count} wanted")
+            time.sleep(0.005)
+
+
+def status(code: int, reason: str, message: str = "no", **details: Any) -> Json:
+    """A Status object."""
+    return {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
+
+
+@contextmanager
+def tiny_api() -> Iterator[TinyApi]:
+    """Run one."""
+    api = TinyApi()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(api))
+    server.daemon_threads = True
+    api.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield api
+    finally:
+        api.end_watches()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def handle_any(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            parts = urlsplit(self.path)
+            query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+            with api.lock:
+                api.requests.append((self.command, self.path, body))
+            if api.delay_s:
+                time.sleep(api.delay_s)
+            if query.get("watch") == "true":
+                self._watch(query)
+                return
+            with api.lock:
+                if api.script and api.skip == 0:
+                    code, document, headers = api.script.pop(0)
+                else:
+                    api.skip = max(0, api.skip - 1)
+                    code, document = _serve(api, self.command, parts.path, body)
+                    headers = {}
+            self._answer(code, document, headers)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - names of the base class
+
+        def _answer(self, code: int, document: Json, headers: dict[str, str]) -> None:
+            data = json.dumps(document).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            for key, value in headers.items():
+                self.send_header(key, value)
+            try:
+                self.end_headers()
+                self.wfile.write(data)
+            except OSError:  # a client that did not wait for us
+                self.close_connection = True
+
+        def _watch(self, query: dict[str, str]) -> None:
+            with api.lock:
+                if int(query["resourceVersion"]) < api.compacted:
+                    self._answer(410, status(410, "Expired"), {})
+                    return
+                events: queue.Queue[bytes | None] = queue.Queue()
+                api.watches.append(events)
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            try:
+                while (data := events.get()) is not None:
+                    self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+                self.wfile.write(b"0\r\n\r\n")
+            except OSError:
+                self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Silent."""
+
+    return Handler
+
+
+def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
+    present = api.objects.get(path)
+    answer: tuple[int, Json] = (404, status(404, "NotFound"))
+    if method == "POST":
+        path = f"{path}/{body['metadata']['name']}"
+        answer = (409, status(409, "AlreadyExists")) if path in api.objects else (201, api.put(path, body))
+    elif present is not None and not _holds(method, present, body):
+        answer = 409, status(409, "Conflict")
+    elif present is not None:
+        match method:
+            case "PUT":
+                answer = 200, api.put(path, body)
+            case "DELETE":
+                answer = 200, api.remove(path)
+            case _:
+                answer = 200, present
+    elif method == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
+        answer = 200, _list(api, path)
+    return answer
+
+
+def _holds(method: str, present: Json, body: Any) -> bool:
+    """Whether the preconditions of a write hold."""
+    metadata = present["metadata"]
+    if method == "PUT":
+        return body["metadata"].get("resourceVersion") in {None, metadata["resourceVersion"]}
+    if method == "DELETE":
+        return ((body or {}).get("preconditions") or {}).get("uid") in {None, metadata["uid"]}
+    return True
+
+
+def _list(api: TinyApi, path: str) -> Json:
+    items = [
+        json.loads(json.dumps(value)) for key, value in api.objects.items() if key.startswith(f"{path}/")
+    ]
+    return {"metadata": {"resourceVersion": str(api.version)}, "items": items}

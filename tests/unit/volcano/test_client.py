@@ -1,0 +1,117 @@
+"""The typed client over both connections, and the page that describes it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+import pytest
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.volcano.client import VolcanoClient
+from vc_egpu.volcano.job import Job
+from vc_egpu.volcano.meta import ModelError, ObjectMeta
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/volcano-client.md"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"
+
+
+@pytest.fixture
+def server() -> Iterator[TinyApi]:
+    with tiny_api() as api:
+        yield api
+
+
+@pytest.fixture(params=["official", "ours"])
+def volcano(server: TinyApi, tmp_path: Path, request: pytest.FixtureRequest) -> VolcanoClient:
+    path = server.kubeconfig(tmp_path)
+    if request.param == "ours":
+        return VolcanoClient(ApiConnection.connect(path))
+    return VolcanoClient.of(kubernetes.config.new_client_from_config(str(path)))
+
+
+def job(name: str = "train") -> Job:
+    return Job.parse({"metadata": {"name": name, "namespace": "team"}, "spec": {"tasks": [{"replicas": 1}]}})
+
+
+def test_create_read_replace_delete(volcano: VolcanoClient, server: TinyApi) -> None:
+    made = volcano.jobs.create(job())
+    assert made.metadata.uid
+    read = volcano.jobs.get("train", "team")
+    read.spec.min_available = 1
+    assert volcano.jobs.replace(read).spec.min_available == 1
+    assert [found.key for found in volcano.jobs.list("team")] == ["team/train"]
+    volcano.jobs.delete("train", "team", uid=read.metadata.uid)
+    assert JOBS + "/train" not in server.objects
+
+
+def test_patch_and_commands_send_what_volcano_expects(volcano: VolcanoClient, server: TinyApi) -> None:
+    server.put(
+        "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/g",
+        {"metadata": {"name": "g", "namespace": "team"}},
+    )
+    volcano.enqueue("g", "team", resource_version="7")
+    method, _, body = server.requests[-1]
+    assert (method, body) == ("PATCH", {"status": {"phase": "Inqueue"}, "metadata": {"resourceVersion": "7"}})
+    made = volcano.jobs.create(job())
+    answer = {"metadata": {"name": "train-abortjob-x", "namespace": "team"}, "action": "AbortJob"}
+    server.script.append((201, answer, {}))
+    assert volcano.suspend(made).action == "AbortJob"
+    _, path, body = server.requests[-1]
+    assert path == "/apis/bus.volcano.sh/v1alpha1/namespaces/team/commands"
+    assert body["target"]["uid"] == made.metadata.uid
+
+
+def test_errors_are_the_connections(server: TinyApi, tmp_path: Path) -> None:
+    path = server.kubeconfig(tmp_path)
+    with pytest.raises(NotFound):
+        VolcanoClient(ApiConnection.connect(path)).jobs.get("none", "team")
+    official = VolcanoClient.of(kubernetes.config.new_client_from_config(str(path)))
+    with pytest.raises(kubernetes.client.ApiException) as caught:
+        official.jobs.get("none", "team")
+    assert caught.value.status == 404
+
+
+def test_an_answer_that_is_no_job_is_refused(volcano: VolcanoClient, server: TinyApi) -> None:
+    server.script.append((200, {"metadata": {"name": "x"}, "spec": {"tasks": "many"}}, {}))
+    with pytest.raises(ModelError, match=r"spec\.tasks"):
+        volcano.jobs.get("x", "team")
+
+
+def test_a_job_without_namespace_is_not_sent(volcano: VolcanoClient, server: TinyApi) -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        volcano.jobs.create(Job(metadata=ObjectMeta(name="x")))
+    assert server.requests == []
+
+
+def test_the_page_runs(server: TinyApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its examples, one after the other, against a server."""
+    # What the package found in the environment when it was imported.
+    location = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
+    monkeypatch.setattr(location, str(server.kubeconfig(tmp_path)))
+    server.put(
+        "/apis/scheduling.volcano.sh/v1beta1/queues/team-a",
+        {"metadata": {"name": "team-a"}, "spec": {"capability": {"volcano.sh/vgpu-h20": 6}}},
+    )
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        # Commands have generated names, which the tiny server does not make.
+        if "volcano.suspend" in block:
+            command = {"metadata": {"name": "c", "namespace": "team-a"}, "action": "AbortJob"}
+            _script_after(server, 2, [(201, command, {})] * 2)
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert names["job"].spec.min_available == 2
+    assert (
+        server.objects["/apis/batch.volcano.sh/v1alpha1/namespaces/team-a/jobs/train"]["spec"]["minAvailable"]
+        == 2
+    )
+
+
+def _script_after(
+    server: TinyApi, count: int, answers: list[tuple[int, dict[str, Any], dict[str, str]]]
+) -> None:
+    server.skip, server.script = count, list(answers)
