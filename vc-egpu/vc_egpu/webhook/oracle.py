@@ -22,8 +22,10 @@ DENIED_FOR_S: Final = 2.0
 """Short, so that whoever was just given leave is not refused for long."""
 _REQUEST_TIMEOUT_S: Final = 4.0
 _MAX_REMEMBERED: Final = 20_000
-_THREADS: Final = 8
-_REFRESHERS: Final = 2
+_THREADS: Final = 4
+"""They share the interpreter with the reviews: more of them make every review wait."""
+_REFRESH_PAUSE_S: Final = 0.005
+"""Between two answers asked for again: up to some 100/s, never a burst."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,10 +104,12 @@ class Oracle:
         self._api = api
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
         self._asking: dict[Question, asyncio.Future[Any]] = {}
-        self._refreshers: set[asyncio.Task[None]] = set()
+        self._refresher: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """Give up the threads."""
+        if self._refresher is not None:
+            self._refresher.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, questions: Iterable[Question], answers: "LayeredAnswers") -> None:
@@ -125,10 +129,8 @@ class Oracle:
 
     def refresh(self) -> None:
         """Ask again, beside the reviews, for answers that are in use and no longer fresh."""
-        for _ in range(min(_REFRESHERS, len(self.memory.due)) - len(self._refreshers)):
-            task = asyncio.get_running_loop().create_task(self._refresh())
-            self._refreshers.add(task)
-            task.add_done_callback(self._refreshers.discard)
+        if self.memory.due and (self._refresher is None or self._refresher.done()):
+            self._refresher = asyncio.get_running_loop().create_task(self._refresh())
 
     async def _refresh(self) -> None:
         while self.memory.due:
@@ -139,6 +141,7 @@ class Oracle:
             except KubeError as error:
                 # The old answer holds until it expires; then the review that needs it will say so.
                 logger.debug("an access review could not be asked for again: %s", error)
+            await asyncio.sleep(_REFRESH_PAUSE_S)
 
     async def _once(self, question: Question) -> Any:
         running = self._asking.get(question)

@@ -49,8 +49,10 @@ class TlsKeeper:
         settings: TlsSettings,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context = _context()
+        """The listener's. Each handshake is moved to the newest certificate's own context: a live context
+        that is given a new certificate and then its key fails the handshakes in between."""
+        self.context.sni_callback = self._choose
         self.ready = threading.Event()
         self.not_after: datetime | None = None
         self.failures = 0
@@ -60,6 +62,7 @@ class TlsKeeper:
         self._now = now
         self._stopping = threading.Event()
         self._served: bytes | None = None
+        self._newest: ssl.SSLContext | None = None
         self._settled: tuple[bytes, float] | None = None
         """(next issuer's certificate, monotonic instant since which it is in both configurations)."""
         self._thread = threading.Thread(target=self._run, name="tls", daemon=True)
@@ -148,7 +151,7 @@ class TlsKeeper:
     # --- serving -------------------------------------------------------------------------------------
 
     def _serve(self, material: Material) -> None:
-        """Load the serving certificate into the live context: new connections get it, old ones live on."""
+        """Take the serving certificate into use: new connections get it, old ones live on."""
         chain = material.serving.certificate_pem
         if chain != self._served:
             with tempfile.TemporaryDirectory(prefix="vc-egpu-tls-") as folder:
@@ -156,12 +159,20 @@ class TlsKeeper:
                 certificate.write_bytes(chain)
                 key.touch(mode=0o600)
                 key.write_bytes(material.serving.key_pem)
-                self.context.load_cert_chain(certificate, key)
-            self._served = chain
+                newest = _context()
+                newest.load_cert_chain(certificate, key)
+            self._newest, self._served = newest, chain
             self.reloads += 1
             self.not_after = material.serving.certificate.not_valid_after_utc
             logger.info("certificates: serving one that is valid until %s", _until(material))
         self.ready.set()
+
+    def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> int | None:
+        """Called in each handshake, with or without a server name."""
+        if self._newest is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._newest
+        return None
 
     # --- the webhook configurations ------------------------------------------------------------------
 
@@ -192,6 +203,12 @@ class TlsKeeper:
         waited_s = time.monotonic() - since
         enough = waited_s >= self._settings.lifetimes.settle.total_seconds()
         return certificate == material.next_issuer.certificate_pem and enough
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def bundle_operations(configuration: Json, bundle: str) -> Sequence[Json]:
