@@ -37,6 +37,8 @@ class Grant:
     name: str
     """CDI device name."""
     resource: str
+    ids: tuple[str, ...]
+    """Slots of that resource."""
     pod_uid: str
     namespace: str
     pod: str
@@ -190,6 +192,7 @@ def read_grant(path: Path) -> Grant | None:
         if record.pop("version") != GRANT_VERSION:
             raise ValueError("written by another version")
         record["shares"] = tuple(CardShare.model_validate(share) for share in record["shares"])
+        record["ids"] = tuple(str(one) for one in record["ids"])
         grant = Grant(**record)
         if path.name != f"{FILE_PREFIX}{grant.name}.json":
             raise ValueError(f"names device {grant.name}")

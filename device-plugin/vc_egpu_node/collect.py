@@ -96,8 +96,14 @@ class Collector:
                 self._allocations.forget(allocation.name)
 
     def recover(self) -> int:
-        """After a restart: containers that run but whose record is missing (somebody cleared the CDI folder)
-        are counted again, from kubelet and API server. How many."""
+        """After a restart: promises whose record is lost are taken from the containers' CDI specs, and
+        containers that run but have no spec (somebody cleared the CDI folder) are counted again, from kubelet
+        and API server. How many of the latter."""
+        for grant in sorted(self._grants.all(), key=lambda one: one.granted_at_s):
+            try:
+                self._allocations.adopt(grant.name, grant.resource, grant.ids, grant.granted_at_s)
+            except OSError as error:
+                log.warning("the promise %s could not be kept on disk: %s", grant.name, error)
         try:
             holders = self._pod_resources.holders()
         except PodResourcesError as error:

@@ -31,6 +31,7 @@ FOREIGN_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.
 TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 """Where `nvidia-ctk cdi generate` and the toolkit's service leave their specs."""
 
+Action = Literal["run", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
 
 
@@ -133,6 +134,7 @@ class Settings:
     rescan_interval_s: float = 60.0
     """How often cards are counted anew (they are at once when one is lost)."""
     log_level: str = "INFO"
+    action: Action = "run"
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
@@ -160,6 +162,13 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--probe-interval-s", type=float, default=defaults.probe_interval_s)
     parser.add_argument("--rescan-interval-s", type=float, default=defaults.rescan_interval_s)
     parser.add_argument("--log-level", default=defaults.log_level)
+    parser.add_argument(
+        "--action",
+        choices=("run", "remove", "remove-by-force"),
+        default=defaults.action,
+        help="remove: take back all that the agent wrote on this node (no agent may run), refused while pods "
+        "hold cards, which remove-by-force ignores",
+    )
     given = vars(parser.parse_args(arguments))
     given["node_name"] = given["node_name"] or socket.gethostname().lower()
     for name in ("toolkit_specs", "runtime_configs"):

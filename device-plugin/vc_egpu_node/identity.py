@@ -170,6 +170,7 @@ class Identity:
         return Grant(
             name=allocation.name,
             resource=allocation.resource,
+            ids=tuple(sorted(allocation.ids)),
             pod_uid=pod.uid,
             namespace=ref.namespace,
             pod=ref.pod,

@@ -8,9 +8,11 @@ from types import FrameType
 
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.config import ConfigError as KubeConfigError
+from vc_egpu.kube.errors import KubeError
 
 from vc_egpu_node.agent import Agent
 from vc_egpu_node.config import ConfigError, parse_flags
+from vc_egpu_node.remove import StillUsedError, remove
 from vc_egpu_node.state import StateError, lock_folder
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
@@ -37,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         api = ApiConnection.connect(
             settings.kubeconfig, pool_size=16, timeout_s=10.0, user_agent="vc-egpu-node"
         )
+        if settings.action != "run":
+            remove(settings, api, force=settings.action == "remove-by-force")
+            return 0
         agent = Agent(settings, api, NvidiaVendor())
-    except (ConfigError, KubeConfigError, StateError, OSError) as error:
+    except (ConfigError, KubeConfigError, KubeError, StateError, StillUsedError, OSError) as error:
         log.critical("%s", error)
         return 1
 

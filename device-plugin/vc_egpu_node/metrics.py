@@ -112,7 +112,7 @@ def _cards(view: View) -> Iterator[Metric]:
     for name, attribute, is_counter, text in _DCGM:
         family = GaugeMetricFamily(name, text, labels=_CARD_LABELS)
         if is_counter:
-            family.type = "counter"  # dcgm-exporter's counters have no _total, which the client would add
+            family.type = "unknown"  # dcgm-exporter's counters have no _total, which the client would add
         for card in view.observation.reading.cards:
             sample = view.observation.samples.get(card.uuid)
             value = getattr(sample, attribute) if sample is not None else None

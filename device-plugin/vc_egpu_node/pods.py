@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
-from vc_egpu.kube.errors import KubeError, NotFound
+from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.quantity import QuantityError, parse_whole
@@ -165,19 +165,11 @@ class NodePods:
         return view(document) if document is not None else None
 
     def fetch(self, namespace: str, name: str, timeout_s: float) -> PodView | None:
-        """The pod as the API server has it now; None if there is none. Raises :class:`KubeError`."""
+        """The pod as the API server has it now; None if there is none. Raises ``KubeError``."""
         try:
             return view(slim(self._api.get(PODS, name, namespace, timeout_s=timeout_s)))
         except NotFound:
             return None
-
-    def gone(self, namespace: str, name: str, uid: str, timeout_s: float = 5.0) -> bool:
-        """Whether that very pod is gone for certain: asked of the API server before its files are removed."""
-        try:
-            pod = self.fetch(namespace, name, timeout_s)
-        except KubeError:
-            return False
-        return pod is None or pod.uid != uid
 
     def views(self) -> list[PodView]:
         """All pods of the node as last seen."""

@@ -88,18 +88,30 @@ class AllocationStore:
             number = self._next
             self._next += 1
         allocation = Allocation(new_name(resource, ids), resource, frozenset(ids), number, time.time())
+        self._write(allocation)
+        return allocation
+
+    def adopt(self, name: str, resource: str, ids: Collection[str], made_at_s: float) -> None:
+        """A promise known from a container's own files, its record here being lost. Raises ``OSError``."""
+        with self._lock:
+            if name in self._by_name:
+                return
+            number = self._next
+            self._next += 1
+        self._write(Allocation(name, resource, frozenset(ids), number, made_at_s))
+
+    def _write(self, allocation: Allocation) -> None:
         document = {
             "version": VERSION,
             "name": allocation.name,
-            "resource": resource,
-            "ids": sorted(ids),
-            "number": number,
+            "resource": allocation.resource,
+            "ids": sorted(allocation.ids),
+            "number": allocation.number,
             "madeAt": allocation.made_at_s,
         }
         write_atomically(self._folder / f"{allocation.name}.json", json.dumps(document), flush=True)
         with self._lock:
             self._keep(allocation)
-        return allocation
 
     def in_force(self, resource: str, ids: Collection[str]) -> Allocation | None:
         """The latest promise for exactly these slots."""

@@ -128,6 +128,21 @@ def test_promises_that_nobody_claims_are_dropped_late(world: Any, cgroups: Cgrou
     assert world.allocations.all() == []
 
 
+def test_promises_are_taken_from_the_specs_when_their_records_are_lost(
+    world: Any, planned: Planned, cgroups: Cgroups
+) -> None:
+    world.serve()
+    started(world, planned)
+    world.close()
+    for path in (world.root / "allocations").iterdir():
+        path.unlink()
+    world.assemble()
+    world.serve()
+    assert collector(world, cgroups).recover() == 0
+    assert world.allocations.ids_in_use(RES) == {"s1"}
+    world.kubelet.pre_start(RES, ("s1",))
+
+
 def test_containers_that_run_without_a_record_are_counted_again(
     world: Any, planned: Planned, cgroups: Cgroups
 ) -> None:

@@ -18,6 +18,7 @@ def grant(name: str = "abc-def", **changes: object) -> Grant:
     values = {
         "name": name,
         "resource": "volcano.sh/vgpu-h20",
+        "ids": ("s1",),
         "pod_uid": "uid-1",
         "namespace": "ns",
         "pod": "p",

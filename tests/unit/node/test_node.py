@@ -2,6 +2,7 @@
 
 from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu_node.node import FIELD_MANAGER, facts, metadata_patch, previous_cards, slim, status_patch
+from vc_egpu_node.remove import removal_patches
 
 
 def node(**metadata: object) -> dict[str, object]:
@@ -66,3 +67,30 @@ def test_counters_are_compared_as_numbers_and_old_ones_removed() -> None:
     assert patch == {
         "status": {"allocatable": {"volcano.sh/vgpu-h20-cores": "40000", "volcano.sh/vgpu-old-cores": None}}
     }
+
+
+def test_removal_takes_back_what_is_ours_and_nothing_else() -> None:
+    document = node(
+        labels={
+            "nvidia.com/gpu.count": "3",
+            "nvidia.com/gpu.present": "true",
+            "model.egpu.volcano.sh/t4": "1",
+        },
+        annotations={"egpu.volcano.sh/node-cards": "{}", "egpu.volcano.sh/cordoned-cards": "GPU-1"},
+        managedFields=managed("nvidia.com/gpu.present"),
+    )
+    patch, status = removal_patches(document)
+    assert patch == {
+        "metadata": {
+            "annotations": {"egpu.volcano.sh/node-cards": None},
+            "labels": {"nvidia.com/gpu.present": None, "model.egpu.volcano.sh/t4": None},
+        }
+    }
+    assert status == {
+        "status": {
+            "capacity": {"volcano.sh/vgpu-h20-cores": None},
+            "allocatable": {"volcano.sh/vgpu-old-cores": None},
+        }
+    }
+    bare = {"metadata": {"ownedByUs": [], "labels": {}}, "status": {"capacity": {}, "allocatable": {}}}
+    assert removal_patches(bare) == ({}, {})
