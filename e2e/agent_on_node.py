@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -65,8 +66,26 @@ class AgentOnNode:
         """Start it; see :meth:`wait_ready`."""
         machine = self.node.machine.identity()
         assert machine is not None, f"{self.node.name} is switched off"
-        argv = [
-            sys.executable, "-m", "vc_egpu_node",
+        self.process.launch(self._argv(), self._environment(), Entered(machine.pid))
+
+    def run_once(self, *flags: str) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end with other flags."""
+        machine = self.node.machine.identity()
+        assert machine is not None, f"{self.node.name} is switched off"
+        return subprocess.run(
+            Entered(machine.pid).argv([*self._argv(), *flags]),
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def _argv(self) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "vc_egpu_node",
             f"--node-name={self.node.name}",
             f"--kubeconfig={self.cluster.kubeconfig}",
             f"--models={self.folder}/models.yaml",
@@ -74,14 +93,15 @@ class AgentOnNode:
             f"--state-dir={self.state_dir}",
             f"--listen=0.0.0.0:{METRICS_PORT}",
             *self.flags,
-        ]  # fmt: skip
-        environment = {
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             "LD_LIBRARY_PATH": str(FAKE_LIBRARIES),
             "FAKE_NVML_STATE": str(self.fake.path),
             "PYTHONPATH": f"{REPOSITORY}/vc-egpu:{REPOSITORY}/device-plugin",
         }
-        self.process.launch(argv, environment, Entered(machine.pid))
 
     def wait_ready(self, timeout_s: float = 30) -> None:
         """Wait until containers can start."""

@@ -94,14 +94,22 @@ def test_the_kubelet_restarts(world: World) -> None:
     assert world.pods()["before"]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+def end_container(world: World, name: str) -> None:
+    # The program that kills its container dies with it: kubectl cannot be content.
+    world.cluster.kubectl("exec", name, "--", "kill", "-TERM", "1", check=False)
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+
 def test_a_container_restarts_while_the_agent_is_dead(world: World) -> None:
     """With its own cards or not at all; with them at the latest once the agent is back."""
     planned = pod("restarting", world.uuids[2], 1234)
     world.planner.start([planned])
     world.running(1)
     world.agent.kill()
-    # The program that kills its container dies with it.
-    world.cluster.kubectl("exec", "restarting", "--", "kill", "-TERM", "1", check=False)
+    end_container(world, "restarting")
 
     def restarted(pods: dict[str, Any]) -> bool | None:
         status = pods["restarting"]["status"]["containerStatuses"][0]
@@ -141,17 +149,21 @@ def test_the_node_reboots(world: World) -> None:
 
 
 def test_the_state_folder_is_lost(world: World) -> None:
-    """Running containers go on; new ones start."""
-    world.planner.start([pod("old", world.uuids[0])])
+    """Running containers go on and restart with their own cards; new ones start."""
+    old, new = pod("old", world.uuids[0], 111), pod("new", world.uuids[0], 222)
+    world.planner.start([old])
     world.running(1)
     world.agent.kill()
     world.agent.forget_state()
     world.agent.start()
     world.agent.wait_ready()
     world.offers(SHARED, CARDS * SLOTS)
-    world.planner.start([pod("new", world.uuids[0])])
+    world.planner.start([new])
     world.running(2)
-    assert not world.wrong_containers([pod("new", world.uuids[0])])
+    end_container(world, "old")
+    world.kit.until("restarted", PODS, lambda pods: restarts(pods["old"]) or None, namespace=NAMESPACE)
+    world.running(2)
+    assert not world.wrong_containers([old, new])
     held = world.inventory().cards[0].held
     assert sorted(held) == sorted(item["metadata"]["uid"] for item in world.pods().values())
 
@@ -308,3 +320,31 @@ def pid_of(world: World, container: str) -> int:
     """A process of the container, as seen in the node."""
     script = f"grep -l {container} /proc/[0-9]*/cgroup | head -1 | cut -d/ -f3"
     return int(world.agent.node.run(["/bin/sh", "-c", script]).stdout)
+
+
+# --- removal -------------------------------------------------------------------------------------
+
+
+def test_removal_leaves_nothing_and_is_refused_while_cards_are_held(cluster_world: World) -> None:
+    world = cluster_world
+    world.planner.start([pod("holder", world.uuids[0])])
+    world.running(1)
+    world.agent.stop()
+    refused = world.agent.run_once("--action=remove")
+    assert refused.returncode == 1
+    assert "1 pods hold cards of nodeagent-node-0: default/holder" in refused.stderr
+    world.api.delete(PODS, "holder", NAMESPACE)
+    world.kit.until("gone", PODS, lambda pods: not pods or None, namespace=NAMESPACE)
+    assert world.agent.run_once("--action=remove").returncode == 0
+    node = world.node()
+    assert names.NODE_CARDS not in node["metadata"]["annotations"]
+    ours = ("egpu.volcano.sh", "nvidia.com/")
+    assert not [key for key in node["metadata"]["labels"] if any(part in key for part in ours)]
+    counters = [key for key in node["status"]["capacity"] if key.endswith(("-memory", "-cores"))]
+    assert not counters
+    assert not world.cdi_files()
+    assert not list(world.agent.node.device_plugins_dir.glob("vc-egpu-*"))
+    assert not list(world.agent.state_dir.iterdir())
+    world.agent.start()
+    world.agent.wait_ready()
+    world.offers(SHARED, CARDS * SLOTS)
