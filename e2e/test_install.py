@@ -1,0 +1,167 @@
+"""Install, change a setting, remove: by the commands of docs/operator.md, on a cluster of its own."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from localcluster import ClusterSpec, LocalCluster
+from stack.install import NAMESPACE, OVERLAY, Stack
+from stack.kit import Json, phase
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS
+from vc_egpu.volcano import names
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+OURS = ("egpu", "vgpu")
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Stack]:
+    """A stack that this module may remove; not the shared one."""
+    with LocalCluster.up(ClusterSpec(name="install"), print) as cluster:
+        yield Stack.install(cluster, say=print)
+
+
+def listed(stack: Stack, kinds: str) -> set[str]:
+    """``kind/name`` of everything of these kinds, cluster-wide."""
+    done = stack.kit.kubectl("get", kinds, "--all-namespaces", "-o", "json")
+    return {f"{d['kind']}/{d['metadata']['name']}" for d in json.loads(done.stdout)["items"]}
+
+
+def of_ours(found: set[str]) -> set[str]:
+    return {name for name in found if any(word in name for word in OURS)}
+
+
+CLUSTER_WIDE = (
+    "clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations,"
+    "validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
+)
+
+
+def test_doctor_finds_the_installed_stack_well(installed: Stack) -> None:
+    told = json.loads(installed.egpu("doctor", "-o", "json"))
+    assert told["verdict"] == "ok", told["findings"]
+
+
+def test_applying_again_changes_nothing(installed: Stack) -> None:
+    def versions() -> dict[str, str]:
+        done = installed.kit.kubectl("get", f"{CLUSTER_WIDE},crd", "-o", "json")
+        whole = json.loads(done.stdout)["items"]
+        return {
+            f"{d['kind']}/{d['metadata']['name']}": d["metadata"]["resourceVersion"]
+            for d in whole
+            if any(word in d["metadata"]["name"] for word in (*OURS, "volcano.sh"))
+        }
+
+    before = versions()
+    assert len(before) > 10
+    installed.kit.kubectl("apply", "--server-side", "-k", str(OVERLAY))
+    assert versions() == before
+
+
+def test_the_agent_s_rights_end_at_its_own_node(installed: Stack) -> None:
+    """Also from inside: the namespace takes no pod that is not as tight as ours."""
+    refused = installed.kit.refused(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "intruder", "namespace": NAMESPACE},
+            "spec": {
+                "serviceAccountName": "vc-egpu-node-agent",
+                "containers": [{"name": "c", "image": "vc-egpu.local/busybox:1"}],
+                "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+            },
+        }
+    )
+    assert "vc-egpu-system-pods" in refused
+
+
+def test_queues_apply_and_default_lets_nobody_in(installed: Stack) -> None:
+    installed.kit.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "queues"))
+
+    def may(user: str, group: str, verb: str, what: str) -> bool:
+        done = installed.kit.kubectl(
+            "auth", "can-i", verb, what, f"--as={user}", f"--as-group={group}", check=False
+        )
+        return str(done.stdout).strip() == "yes"
+
+    queue = "queues.scheduling.volcano.sh"
+    assert may("ada", "research:ml-team", "use", f"{queue}/research")
+    assert not may("ada", "research:ml-team", "use", f"{queue}/serving")
+    assert not may("ada", "research:ml-team", "use", f"{queue}/default")
+    assert not may("ada", "research:ml-team", "update", f"{queue}/research")
+    assert may("bob", "research:admin", "update", f"{queue}/research")
+    assert not may("bob", "research:admin", "set-cap", f"{queue}/research")
+    assert not may("ada", "research:ml-team", "use", "priorityclasses.scheduling.k8s.io/egpu-high")
+    assert may("eve", "serving:ml-team", "use", "priorityclasses.scheduling.k8s.io/egpu-high")
+
+
+def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
+    """One gang runs and one waits at the gate when the operator removes everything."""
+    folder = str(REPOSITORY / "manifests/examples/cap-waits")
+    for step in (0, 1, 2):
+        installed.kit.kubectl("apply", "-k", folder, "-l", f"egpu-example/step={step}")
+    installed.kit.pods_until(
+        "one gang runs, one waits",
+        "ex-cap-waits",
+        lambda pods: sorted(map(phase, pods.values())) == ["Pending"] * 4 + ["Running"] * 4,
+    )
+    bare = _deployment(installed)
+
+    env = {
+        "KUBECTL": f"{installed.cluster.bin('kubectl')} --kubeconfig {installed.cluster.kubeconfig}",
+        "PATH": os.environ["PATH"],
+    }
+    for attempt in (1, 2):  # a second run finds nothing to do
+        done = subprocess.run(
+            [REPOSITORY / "manifests/remove", "local"], env=env, capture_output=True, text=True, timeout=400, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, f"attempt {attempt}: {done.stdout}\n{done.stderr}"
+
+    assert of_ours(listed(installed, CLUSTER_WIDE)) <= {
+        # the operator's own tenants, from queues/
+        "ClusterRole/vc-egpu-ml-team", "ClusterRole/vc-egpu-tenant-admin", "ClusterRole/vc-egpu-viewer",
+        "ClusterRole/vc-egpu-priority-high", "ClusterRoleBinding/vc-egpu-viewer-research",
+        "ClusterRoleBinding/vc-egpu-viewer-serving", "ClusterRoleBinding/vc-egpu-priority-high-serving",
+    }  # fmt: skip
+    assert not [name for name in listed(installed, "crd") if "volcano.sh" in name]
+    assert f"Namespace/{NAMESPACE}" not in listed(installed, "namespaces")
+    for node in installed.kit.api.list(NODES).items:
+        assert names.NODE_CARDS not in (node["metadata"].get("annotations") or {})
+        assert not [label for label in node["metadata"]["labels"] if "egpu.volcano.sh" in label]
+        offered = node["status"]["allocatable"]
+        assert {k: v for k, v in offered.items() if "volcano.sh" in k and str(v) != "0"} == {}
+    for real in installed.cluster.nodes:
+        left = real.run(
+            ["sh", "-c", "ls /var/run/cdi /var/lib/vc-egpu /var/lib/kubelet/device-plugins"]
+        ).stdout
+        assert not [word for word in left.split() if any(ours in word for ours in OURS)], left
+
+    gated = [
+        pod["metadata"]["name"]
+        for pod in installed.kit.api.list(PODS).items
+        if any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
+    ]
+    assert gated == []
+    assert bare["metadata"]["uid"] == _running_pod(installed)["metadata"]["uid"], "what ran goes on"
+    with pytest.raises(NotFound):
+        installed.kit.api.get(VOLCANO_JOBS, "train-a", "ex-cap-waits")
+
+
+def _deployment(stack: Stack) -> Json:
+    folder = str(REPOSITORY / "manifests/examples/deployment")
+    for step in (0, 1):
+        stack.kit.kubectl("apply", "-k", folder, "-l", f"egpu-example/step={step}")
+    stack.kit.pods_until(
+        "the replicas run", "ex-deployment", lambda pods: [phase(p) for p in pods.values()] == ["Running"] * 3
+    )
+    return _running_pod(stack)
+
+
+def _running_pod(stack: Stack) -> Json:
+    pods = stack.kit.api.list(PODS, "ex-deployment").items
+    return min(pods, key=lambda pod: str(pod["metadata"]["name"]))
