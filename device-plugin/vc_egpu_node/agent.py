@@ -1,5 +1,6 @@
 """The agent: all parts put together, and the loop that keeps Node, slots and files in step."""
 
+import dataclasses
 import logging
 import threading
 import time
@@ -216,12 +217,14 @@ class Agent:
         if document is None:
             raise ConfigError(f"there is no Node {self._settings.node_name}")
         observation = self._monitor.observation
+        known_as = [CardNames(card.uuid, card.index) for card in observation.reading.cards]
+        seen = facts(document, self._policy.policy.foreign_resources)
         previous = self._stock.node_cards if self._stock.ready else previous_cards(document)
         stock = inventory.take_stock(
             observation.reading,
             table=self._table,
             policy=self._policy.policy,
-            facts=facts(document, self._policy.policy.foreign_resources),
+            facts=dataclasses.replace(seen, unusable=self._toolkit.unusable(known_as)),
             ill=observation.ill,
             holdings=holdings(self._grants.all()),
             previous=previous,
@@ -254,8 +257,6 @@ class Agent:
             self._event(card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered")
         for number, sentence in enumerate(self._bypasses):
             self._event(f"bypass{number}", sentence, "RuntimeBypass")
-        known_as = [CardNames(uuid, index) for uuid, index in self._stock.driver_index.items()]
-        self._event("toolkit", self._toolkit.problem(known_as), "ToolkitSpec")
 
     def _event(self, key: str, trouble: str, reason: str, recovered: str = "") -> None:
         before = self._told.get(key, "")

@@ -29,13 +29,15 @@ _CAPABILITY: Final = re.compile(r"^[0-9]{1,3}\.[0-9]{1,3}$")
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the Node object says that matters here."""
+    """What the Node object, and the host, say that matters here."""
 
     mode_label: str = ""
     cordoned: frozenset[str] = frozenset()
     """UUIDs that an operator took out."""
     foreign: tuple[str, ...] = ()
     """Resources of other plugins for the same cards, ``name=amount``."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """UUID to why no container could be started on that card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class _Standards:
     table: ModelTable
     mode: Mode
     problem: str
-    cordoned: frozenset[str]
+    facts: NodeFacts
     ill: Mapping[str, str]
     holdings: Mapping[str, Holding]
 
@@ -105,7 +107,7 @@ def take_stock(
     problem = problem or doubts
     known = {card.uuid: card for card in previous.cards} if previous is not None else {}
     indices = _indices([card.uuid for card in readings], known, holdings)
-    standards = _Standards(table, mode or "shared", problem, facts.cordoned, ill, holdings)
+    standards = _Standards(table, mode or "shared", problem, facts, ill, holdings)
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
     judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
@@ -189,9 +191,10 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         refusal = f"NVML reports a memory of {card.memory_mib} MiB"
     if not refusal and card.partitioned:
         refusal = "MIG mode is on"
+    refusal = refusal or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
         refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
-    cordoned = card.uuid in by.cordoned
+    cordoned = card.uuid in by.facts.cordoned
     sickness = by.ill.get(card.uuid, "")
     reason = refusal or sickness or (CORDONED if cordoned else "")
     entry = NodeCard(

@@ -96,13 +96,15 @@ class Toolkit:
             parts += [part for part in (spec.common, device) if part not in parts]
         return Edits(version, tuple(parts))
 
-    def problem(self, cards: Sequence[CardNames]) -> str:
-        """What stands in the way of starting containers on these cards, for the log and the node."""
-        try:
-            self.edits(cards)
-        except ToolkitError as error:
-            return str(error)
-        return ""
+    def unusable(self, cards: Iterable[CardNames]) -> dict[str, str]:
+        """UUID to why no container can be started on the card, for those where that is so."""
+        reasons: dict[str, str] = {}
+        for card in cards:
+            try:
+                self.edits([card])
+            except ToolkitError as error:
+                reasons[card.uuid] = str(error)
+        return reasons
 
     def _specs(self) -> list[_Spec]:
         found = (self._load(path) for place in self._places for path in _files(place))

@@ -134,8 +134,8 @@ def test_a_spec_that_changes_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "nvidia.yaml"
     path.write_text("kind: nvidia.com/gpu\ndevices: [{name: x}]\n")
     toolkit = Toolkit([tmp_path], "auto")
-    assert toolkit.problem([CardNames(CARD_1, 0)])
+    assert list(toolkit.unusable([CardNames(CARD_1, 0)])) == [CARD_1]
     fresh = tmp_path / "new"
     fresh.write_text(FIXTURE.read_text())
     fresh.replace(path)
-    assert toolkit.problem([CardNames(CARD_1, 0)]) == ""
+    assert toolkit.unusable([CardNames(CARD_1, 0)]) == {}

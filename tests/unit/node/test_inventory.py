@@ -78,6 +78,12 @@ def test_cards_that_are_not_offered_say_why(changes: dict[str, object], reason: 
     assert not result.node_cards.problem
 
 
+def test_a_card_on_which_nothing_could_start_is_not_offered() -> None:
+    result = stock(card(0), card(1), facts=NodeFacts(unusable={"GPU-0": "not in NVIDIA's CDI spec"}))
+    assert result.node_cards.cards[0].reason == "not in NVIDIA's CDI spec"
+    assert result.offers == {"volcano.sh/vgpu-h20": Offer(1, 0)}
+
+
 def test_ill_and_cordoned_cards_count_but_are_out() -> None:
     facts = NodeFacts(cordoned=frozenset({"GPU-1"}))
     result = stock(card(0), card(1), card(2), facts=facts, ill={"GPU-2": "XID 79"})
