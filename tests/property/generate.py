@@ -62,15 +62,15 @@ def case(seed: int) -> Case:
 
 
 def _filled(rng: random.Random) -> Snapshot:
-    nodes = _nodes(rng)
-    snapshot = Snapshot(1, {n.name: n for n in nodes}, {}, {}, _queues(rng), MEMORY)
+    nodes = random_nodes(rng)
+    snapshot = Snapshot(1, {n.name: n for n in nodes}, {}, {}, random_queues(rng), MEMORY)
     target = rng.uniform(LEAST_FILL, MOST_FILL - 0.05)
     for number in range(4):
         snapshot = _run(rng, snapshot, f"ns/run{number}", target * (number + 1) / 4)
     return snapshot
 
 
-def _nodes(rng: random.Random) -> list[Node]:
+def random_nodes(rng: random.Random) -> list[Node]:
     nodes = []
     for number in range(rng.randint(1, 4)):
         native = rng.random() < 0.12
@@ -99,7 +99,7 @@ def _nodes(rng: random.Random) -> list[Node]:
     return nodes
 
 
-def _queues(rng: random.Random) -> dict[QueueName, Queue]:
+def random_queues(rng: random.Random) -> dict[QueueName, Queue]:
     queues = {}
     parent = QueueName("org")
     queues[parent] = Queue(parent, capability=_caps(rng, 8, 20) if rng.random() < 0.3 else {})
@@ -118,7 +118,7 @@ def _caps(rng: random.Random, low: int, high: int) -> dict[str, int]:
     return {form.format(model): rng.randint(low, high) for form in _SHARES for model in MEMORY}
 
 
-def _shape(
+def random_shape(
     rng: random.Random, snapshot: Snapshot, *, cards: bool = True, native: bool = False, load: bool = False
 ) -> PodShape:
     """A random shape. ``load``: of a running one, which is to fill cards before it fills nodes."""
@@ -169,16 +169,16 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
-    shape = _shape(rng, snapshot, native=rng.random() < 0.1, load=True)
+    shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
     for index in range(_MAX_RUNNING):
         for _ in range(_TRIES):
             pod = _placed(rng, replace(snapshot, pods=pods, gangs=gangs), key, index, shape)
             if pod is not None:
                 pods[pod.uid] = replace(pod, protected=protected)
                 break
-            shape = _shape(rng, snapshot, native=rng.random() < 0.1, load=True)
+            shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
         if not alike:
-            shape = _shape(rng, snapshot, native=rng.random() < 0.1, load=True)
+            shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
         if fill(replace(snapshot, pods=pods)) >= target:
             break
     count = len(pods) - len(snapshot.pods)
@@ -238,11 +238,11 @@ def _ask(rng: random.Random, snapshot: Snapshot, key: str, number: int) -> tuple
     native = rng.random() < 0.06
     members: list[tuple[str, PodShape]] = []
     if same:
-        shape = _shape(rng, snapshot, native=native)
+        shape = random_shape(rng, snapshot, native=native)
         members = [("w", shape)] * rng.randint(1, 4)
     else:
         for task in ("a", "b", "c")[: rng.randint(2, 3)]:
-            shape = _shape(rng, snapshot, cards=rng.random() < 0.75, native=native)
+            shape = random_shape(rng, snapshot, cards=rng.random() < 0.75, native=native)
             members += [(task, shape)] * rng.randint(1, 2)
     least = len(members) if rng.random() < 0.75 else rng.randint(1, len(members))
     minimums = {"a": 1} if not same and rng.random() < 0.3 and least > 1 else {}

@@ -35,16 +35,16 @@ def seen(index: Index) -> dict[str, Any]:
     ledger = index.ledger
     cards: dict[tuple[str, str], tuple[int, ...]] = {}
     nodes: dict[str, tuple[Any, ...]] = {}
-    for name, row in ledger.rows.items():
+    for node, row in ledger.rows.items():
         for uuid, col in ledger.columns[row].items():
-            cards[name, uuid] = tuple(
+            cards[node, uuid] = tuple(
                 int(array[row, col])
                 for array in (
                     ledger.usable, ledger.memory_cap, ledger.memory_used, ledger.high_cores, ledger.low_cores,
                     ledger.all_cores, ledger.sharers, ledger.alone,
                 )
             )  # fmt: skip
-        nodes[name] = (
+        nodes[node] = (
             ledger.cap[row].tolist(),
             ledger.used[row].tolist(),
             {slot: int(column[row]) for slot, column in ledger.slot_used.items() if column[row]},
@@ -81,8 +81,8 @@ class Churn:
 
     def step(self) -> None:
         move = self.rng.choice(
-            [self.node, self.no_node, self.pod, self.pod, self.pod, self.no_pod, self.gang, self.gang, self.plan,
-             self.plan, self.no_gang, self.queue, self.held]
+            [self.node, self.no_node, self.pod, self.pod, self.pod, self.no_pod, self.gang, self.gang,
+             self.plan, self.plan, self.no_gang, self.queue, self.held]
         )  # fmt: skip
         move()
 

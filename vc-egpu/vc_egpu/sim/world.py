@@ -153,14 +153,21 @@ class World:
             gang = self.gang(readiness.gang)
             if gang.plan is not None:
                 self.state.put_gang(replace(gang, plan=replace(gang.plan, victims=frozenset())))
-                self._ungate(readiness.gang)
         self.write_plans(plan)
-        for admission in plan.admissions:
-            if not admission.evictions:
-                self._ungate(admission.gang)
-            for eviction in admission.evictions:
-                for uid in sorted(eviction.pods):
-                    self.terminate(self.snapshot().pods[uid])
+        self.carry_on()
+
+    def carry_on(self) -> None:
+        """What stands on gangs is done: gates of ready plans fall, victims of waiting ones are deleted."""
+        snapshot = self.snapshot()
+        for gang in sorted(snapshot.gangs.values(), key=lambda gang: gang.key):
+            if gang.plan is None:
+                continue
+            if not gang.plan.victims:
+                self._ungate(gang.key)
+            for uid in sorted(gang.plan.victims):
+                victim = snapshot.pods.get(uid)
+                if victim is not None and victim.phase is PodPhase.PLACED:
+                    self.terminate(victim)
 
     def write_plans(self, plan: Plan) -> None:
         """The first write of every admission: its plan on the gang. An executor may be killed after it."""
@@ -174,7 +181,8 @@ class World:
         """Decide, apply and let victims leave until nothing changes any more; the last plan."""
         plan = self.decide()
         for _ in range(rounds):
-            if not (plan.admissions or plan.withdrawals or plan.ready):
+            standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
+            if not (plan.admissions or plan.withdrawals or plan.ready or standing):
                 break
             self.apply(plan)
             self.leave()

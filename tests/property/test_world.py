@@ -1,0 +1,182 @@
+"""Long random lives of a small cluster; the invariants are judged after every step.
+
+Executor, controllers and kubelets are those of :mod:`vc_egpu.sim.world`. In between, what happens to real
+clusters: gangs come and end, pods fail, nodes go and come, cards fall ill, caps are lowered, queues close,
+and the controller dies between writing a plan and doing anything for it.
+"""
+
+import random
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from property import generate
+from vc_egpu.core.cluster import (
+    Gang,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    QueueName,
+    ShareClass,
+)
+from vc_egpu.core.reasons import Reason
+from vc_egpu.sim.world import World
+
+LIVES = 40
+STEPS = 60
+
+
+class Life:
+    """One cluster's random life."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World(models=generate.MEMORY)
+        self.nodes = [replace(node, ready=True) for node in generate.random_nodes(self.rng)]
+        for node in self.nodes:
+            self.world.put_node(node)
+        self.queues = generate.random_queues(self.rng)
+        for queue in self.queues.values():
+            self.world.put_queue(queue)
+        self.serial = 0
+
+    def step(self) -> None:
+        moves = {
+            self.submit: 6,
+            self.decide_and_apply: 8,
+            self.decide_and_die: 1,
+            self.leave: 5,
+            self.finish: 3,
+            self.fail: 2,
+            self.delete: 1,
+            self.grow: 1,
+            self.node: 1,
+            self.card: 1,
+            self.cap: 1,
+            self.close: 1,
+        }
+        move = self.rng.choices(list(moves), list(moves.values()))[0]
+        self.world.tick(self.rng.choice([1, 5, 30]))
+        move()
+
+    def _gang(self) -> Gang | None:
+        gangs = sorted(self.world.snapshot().gangs.values(), key=lambda gang: gang.key)
+        return self.rng.choice(gangs) if gangs else None
+
+    def submit(self) -> None:
+        self.serial += 1
+        single = self.rng.random() < 0.2
+        snapshot = self.world.snapshot()
+        tasks = tuple(
+            (
+                task,
+                self.rng.randint(1, 3),
+                generate.random_shape(self.rng, snapshot, cards=self.rng.random() < 0.85),
+            )
+            for task in ("a", "b")[: self.rng.choice([1, 1, 2])]
+        )
+        members = sum(count for _, count, _ in tasks)
+        least = 1 if single else self.rng.randint(max(1, members - 2), members)
+        self.world.submit(
+            Gang(
+                f"ns/g{self.serial}", f"uid{self.serial}", QueueName(self.rng.choice(["red", "blue"])),
+                self.rng.choice(list(ShareClass)), 0, least, self.world.now, single=single,
+                template=tasks if self.rng.random() < 0.1 and not single else (),
+            ),
+            tasks,
+        )  # fmt: skip
+
+    def decide_and_apply(self) -> None:
+        plan = self.world.decide()
+        again = self.world.decide()
+        assert (plan.admissions, plan.verdicts) == (again.admissions, again.verdicts)
+        self.every_waiting_gang_knows_why(plan.verdicts.keys())
+        self.world.apply(plan)
+
+    def every_waiting_gang_knows_why(self, told: Collection[str]) -> None:
+        snapshot = self.world.snapshot()
+        waiting = {pod.gang for pod in snapshot.pods.values() if pod.phase is PodPhase.GATED}
+        assert waiting <= set(told), "a gang waits without a reason"
+
+    def decide_and_die(self) -> None:
+        """The plan is written, nothing else is done; the next leader sees it."""
+        self.world.write_plans(self.world.decide())
+
+    def leave(self) -> None:
+        self.world.leave()
+
+    def finish(self) -> None:
+        gang = self._gang()
+        if gang is not None:
+            self.world.finish(gang.key)
+
+    def _pod(self) -> Pod | None:
+        placed = [p for p in self.world.snapshot().pods.values() if p.phase is PodPhase.PLACED]
+        return self.rng.choice(sorted(placed, key=lambda pod: pod.uid)) if placed else None
+
+    def fail(self) -> None:
+        pod = self._pod()
+        if pod is not None:
+            self.world.fail(pod, recreate=self.rng.random() < 0.8)
+
+    def delete(self) -> None:
+        pod = self._pod()
+        if pod is not None:
+            self.world.terminate(pod)
+
+    def grow(self) -> None:
+        gang = self._gang()
+        if gang is not None and self.world.pods_of(gang.key):
+            self.world.grow(gang.key, 1)
+
+    def node(self) -> None:
+        node = self.rng.choice(self.nodes)
+        if node.name in self.world.snapshot().nodes and len(self.world.snapshot().nodes) > 1:
+            self.world.remove_node(node.name)
+        else:
+            self.world.put_node(node)
+
+    def card(self) -> None:
+        present = sorted(self.world.snapshot().nodes.values(), key=lambda node: node.name)
+        node = self.rng.choice(present)
+        cards = tuple(replace(card, usable=self.rng.random() < 0.8) for card in node.cards)
+        self.world.put_node(replace(node, cards=cards, unschedulable=self.rng.random() < 0.1))
+
+    def cap(self) -> None:
+        queue = self.queues[QueueName(self.rng.choice(["red", "blue"]))]
+        factor = self.rng.choice([0.3, 1.0, 1.0])
+        caps = {key: int(cap * factor) for key, cap in queue.capability.items()}
+        self.world.put_queue(replace(queue, capability=caps))
+
+    def close(self) -> None:
+        queue = self.queues[QueueName(self.rng.choice(["red", "blue"]))]
+        current = self.world.snapshot().queues[queue.name]
+        self.world.put_queue(replace(current, open=not current.open))
+
+
+@pytest.mark.parametrize("seed", range(LIVES))
+def test_nothing_breaks_in_a_long_life(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(STEPS):
+        before = life.world.snapshot()
+        life.step()
+        life.world.check(before)
+
+
+@pytest.mark.parametrize("seed", range(LIVES, LIVES + 20))
+def test_it_comes_to_rest_and_stays_there(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(STEPS // 2):
+        life.step()
+    for queue in life.queues.values():
+        life.world.put_queue(queue)
+    life.world.tick(120)
+    life.world.settle(rounds=60)
+    plan = life.world.decide()
+    assert not plan.admissions, "after settling nobody else is admitted"
+    assert not plan.withdrawals
+    assert not plan.ready
+    life.world.check()
+    assert all(verdict.reason is not Reason.WAITING_FOR_EVICTION for verdict in plan.verdicts.values())
+    plans: list[PlanInForce] = [gang.plan for gang in life.world.snapshot().gangs.values() if gang.plan]
+    assert not plans, "every plan was carried out or withdrawn"
