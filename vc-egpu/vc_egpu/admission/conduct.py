@@ -11,14 +11,15 @@ from typing import Any, Final
 from vc_egpu.admission import backoffs, steps, writes
 from vc_egpu.admission.evictions import EvictionOrder, Evictions
 from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
-from vc_egpu.admission.mirror import Group, Mirror
+from vc_egpu.admission.gangs import Group
+from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, group_reference
 from vc_egpu.core.cluster import Instant, PodPhase, PodUid, plan_key
 from vc_egpu.core.plan import Admission, Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.backoff import Backoff
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import BudgetExhausted, Stale, Temporary
+from vc_egpu.kube.errors import BudgetExhausted, Refused, Stale, Temporary
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import names, plans
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord, PlanTooLargeError
@@ -52,6 +53,7 @@ class Conductor:
     _later: dict[str, float] = field(default_factory=dict)
     _backoffs: dict[str, Backoff] = field(default_factory=dict)
     _too_large: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _unknown: dict[str, Done] = field(default_factory=dict)
     _rolling: dict[str, EvictionOrder] = field(default_factory=dict)
 
     # --- what a decision says --------------------------------------------------------------------
@@ -67,19 +69,21 @@ class Conductor:
             self._turn_ready(readiness.gang, readiness.plan_id, now)
         for admission in plan.admissions:
             refusal = self._admit(admission, verdicts[admission.gang], now)
-            if refusal:
+            if refusal is None:
+                del verdicts[admission.gang]  # something is under way for it: decided again afterwards
+            elif refusal:
                 verdicts[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
         settled = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
         for key in self.mirror.waiting - settled:
             self._evict_for(key)
         self.reports.note(verdicts, self.clock)
 
-    def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str:
-        """Write a gang's plan; returns why that cannot be done, if it cannot."""
+    def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
+        """Write a gang's plan; returns why that cannot be done, None where it cannot be done now."""
         key = admission.gang
         group = self.mirror.groups.get(key)
-        if group is None or key in self._busy or group.outstanding:
-            return ""
+        if group is None or group.outstanding or not self._is_free(key):
+            return None
         uids = {
             plan_key(m.pod): uid
             for uid, m in self.mirror.members.get(key, {}).items()
@@ -134,12 +138,16 @@ class Conductor:
         self._busy.add(key)
         self.executor.write_group(kind, key, group.decoded, body, plan_id)
 
+    def _is_free(self, key: str) -> bool:
+        """Whether nothing is under way for a gang, and nothing failed a moment ago."""
+        return key not in self._busy and self._later.get(key, 0.0) <= self.clock
+
     # --- what the objects ask for ----------------------------------------------------------------
 
     def drive(self, key: str) -> None:
         """Do the next step for a gang, if there is one and nothing is under way."""
         group = self.mirror.groups.get(key)
-        if key in self._busy or self._later.get(key, 0.0) > self.clock:
+        if not self._is_free(key):
             return
         if group is None:
             self.reports.forget(key)
@@ -181,13 +189,13 @@ class Conductor:
 
     def enqueue(self, key: str, group: Group) -> None:
         """Let the Job's controller make the pods."""
-        if key not in self._busy:
+        if self._is_free(key):
             self._count("enqueued")
             self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=steps.ENQUEUED))
 
     def _evict_for(self, key: str) -> None:
         group = self.mirror.groups[key]
-        if key in self._busy or group.plan is None or self._later.get(key, 0.0) > self.clock:
+        if group.plan is None or not self._is_free(key):
             return
         pods = tuple(
             self.mirror.pods[uid]
@@ -240,11 +248,8 @@ class Conductor:
                 self._group_done(done)
             case "read":
                 # Nobody knows whether the write happened: what was booked stays booked until somebody does.
-                group = self.mirror.groups.get(done.key)
-                if group is None:
-                    self._busy.discard(done.key)
-                else:
-                    self.executor.read_group(done.key, group.decoded, done.plan_id, done.error)
+                self._failed(done)
+                self._unknown[done.key] = done
             case "carry":
                 self._carry_done(done)
             case "evict":
@@ -276,6 +281,8 @@ class Conductor:
         if order is not None and done.error is None and order.pods:
             self.evictions.start(self.executor, self.api, order, self.clock)
         self.mirror.dirty.add(done.key)
+        if done.kind != "plan":
+            self.mirror.tries.add(done.key)
 
     def _carry_done(self, done: Done) -> None:
         assert done.uid is not None  # noqa: S101 - executor.carry names the pod
@@ -329,6 +336,12 @@ class Conductor:
         """Try those again whose time has come."""
         for key in [key for key, at in self._later.items() if at <= self.clock]:
             del self._later[key]
+            unknown = self._unknown.pop(key, None)
+            group = self.mirror.groups.get(key)
+            if unknown is not None and group is not None:
+                self.executor.read_group(key, group.decoded, unknown.plan_id, unknown.error)
+            elif unknown is not None:
+                self._busy.discard(key)
             self.mirror.dirty.add(key)
             self.mirror.tries.add(key)
 
@@ -343,11 +356,16 @@ class Conductor:
 
     def _failed(self, done: Done) -> None:
         backoff = self._backoffs.setdefault(done.key, Backoff(0.02, 30.0))
-        delay_s = 0.0 if isinstance(done.error, Stale) and backoff.failures < 3 else backoff.next_s()
+        at_once = isinstance(done.error, Stale) and backoff.failures < 3 and done.kind != "read"
+        delay_s = 0.0 if at_once else backoff.next_s()
         if isinstance(done.error, Stale):
             backoff.failures += 1
         logger.info("gang %s: %s failed, again in %.2f s: %s", done.key, done.kind, delay_s, done.error)
         self._count("write_failures")
+        group = self.mirror.groups.get(done.key)
+        if isinstance(done.error, Refused) and group is not None:
+            about = group_reference(done.key, group.decoded)
+            self.reports.events.event(about, "Warning", "WriteRefused", f"{done.kind}: {done.error}")
         if delay_s > 0:
             self._later[done.key] = self.clock + delay_s
 

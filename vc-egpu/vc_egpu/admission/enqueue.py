@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vc_egpu.admission.mirror import Group, Mirror
-from vc_egpu.core.cluster import PodPhase, PodShape
+from vc_egpu.admission.gangs import Group, Template
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import PodPhase
 from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
@@ -19,7 +20,6 @@ from vc_egpu.volcano.request import AskError, read_pod
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
-Template = tuple[tuple[str, int, PodShape], ...]
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ def job_of(group: Group, mirror: Mirror) -> Document | None:
     if owner is None or not owner.is_volcano_job:
         return None
     namespace = group.decoded.gang.key.split("/", 1)[0]
-    job = mirror.jobs.get((namespace, owner.name))
+    job = mirror.around.jobs.get((namespace, owner.name))
     return job if job is not None and job["metadata"]["uid"] == owner.uid else None
 
 

@@ -278,7 +278,7 @@ class Loop:
         self._conductor.carry_out(plan, time.time())
 
     def _admitting(self) -> bool:
-        return self._mirror.switches.get(STOP_KEY) != "true"
+        return self._mirror.around.switches.get(STOP_KEY) != "true"
 
     # --- rules about time ------------------------------------------------------------------------
 

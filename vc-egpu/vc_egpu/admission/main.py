@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    # Connections of watches that end are given up: nothing that anybody has to know.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         table = ModelTable.from_yaml(settings.models.read_text())
         api = ApiConnection.connect(

@@ -6,33 +6,27 @@ the watch. An older version of an object never replaces a newer one, whichever w
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
-from vc_egpu.admission import backoffs, owners
-from vc_egpu.admission.budgets import Budget, budget, forbids
+from vc_egpu.admission import owners
+from vc_egpu.admission.gangs import Group, Template, frees, gang_of, may_help
+from vc_egpu.admission.holdings import Holdings
+from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.core.cluster import (
-    FULL_CORES_PERCENT,
-    Card,
-    CardId,
-    Gang,
     Node,
     NodeName,
-    PlanInForce,
     PodPhase,
-    PodShape,
     PodUid,
     QueueName,
-    Share,
     ShareClass,
     Snapshot,
 )
 from vc_egpu.core.state import ClusterState
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import codec, plans, pod_codec
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.codec import DecodedGroup, Document, Terms
+from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.plans import PlanRecord
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -53,23 +47,6 @@ LOAD_ORDER: Final = (
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Group:
-    """A PodGroup, the plan that stands on it, and the plan that is being written."""
-
-    decoded: DecodedGroup
-    plan: PlanRecord | None = None
-    plan_problem: str = ""
-    booked: PlanRecord | None = None
-    outstanding: set[str] = field(default_factory=set)
-    """Keys of planned members that have not been carried out."""
-
-    @property
-    def effective(self) -> PlanRecord | None:
-        """The plan that counts."""
-        return self.booked or self.plan
-
-
 class Mirror:
     """See the module.
 
@@ -85,11 +62,10 @@ class Mirror:
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
         self.nodes: dict[NodeName, Node] = {}
         self._node_documents: dict[NodeName, Document] = {}
-        self.held: dict[NodeName, Mapping[CardId, tuple[PodUid, ...]]] = {}
-        self.templates: dict[str, tuple[tuple[str, int, PodShape], ...]] = {}
+        self.around = Surroundings()
+        self.holdings = Holdings()
+        self.templates: dict[str, Template] = {}
         """Of gangs whose pods nobody makes until they are enqueued."""
-        self.jobs: dict[tuple[str, str], Document] = {}
-        self.switches: Mapping[str, str] = {}
         self.dirty: set[str] = set()
         self.tries: set[str] = set()
         self.waiting: set[str] = set()
@@ -99,11 +75,7 @@ class Mirror:
         self.freed = False
         self.revision = 0
         self._versions: dict[tuple[str, str], int] = {}
-        self._budgets: dict[str, dict[str, Budget]] = {}
-        self._claims: dict[tuple[str, str], str] = {}
-        self._volumes: dict[str, Terms] = {}
         self._claimants: dict[PodUid, Document] = {}
-        self._shares: dict[PodUid, dict[CardId, Share]] = {}
         self._appliers = {
             "nodes": self._node,
             "pods": self._pod,
@@ -144,8 +116,10 @@ class Mirror:
         for key, group in self.groups.items():
             self._refresh(key, group)
             self.dirty.add(key)
+        for name in self.nodes:
+            self._set_held(name)
 
-    def set_template(self, key: str, template: tuple[tuple[str, int, PodShape], ...]) -> None:
+    def set_template(self, key: str, template: Template) -> None:
         """Plan this gang from its template (or, with an empty one, from its pods again)."""
         if self.templates.get(key, ()) == template:
             return
@@ -178,14 +152,10 @@ class Mirror:
 
     # --- questions -------------------------------------------------------------------------------
 
-    def held_uids(self) -> frozenset[PodUid]:
-        """Pods whose shares some agent still holds."""
-        return frozenset(uid for cards in self.held.values() for uids in cards.values() for uid in uids)
-
     def share_class(self, key: str) -> ShareClass:
         """The class of a gang as the decision knows it."""
         group = self.groups[key]
-        return self._gang(group, self.members.get(key, {}).values()).share_class
+        return gang_of(group, self.members.get(key, {}).values(), ()).share_class
 
     # --- one applier per kind --------------------------------------------------------------------
 
@@ -196,7 +166,7 @@ class Mirror:
         if deleted:
             self._node_documents.pop(name, None)
             self.nodes.pop(name, None)
-            self.held.pop(name, None)
+            self.holdings.remove(name)
             self.state.remove_node(name)
             self.freed = True
             self._reread_plans(name)
@@ -212,23 +182,13 @@ class Mirror:
             self.freed = True
             if before is None or before.cards != node.cards:
                 self._reread_plans(name)
-        if held != self.held.get(name, {}):
-            self.held[name] = held
-            self.state.set_held(name, tuple(self._held_shares(node, held)))
-            self.freed = True
+        if self.holdings.put(name, held):
+            self._set_held(name)
 
-    def _held_shares(
-        self, node: Node, held: Mapping[CardId, tuple[PodUid, ...]]
-    ) -> Iterable[tuple[PodUid, Share]]:
-        cards: dict[CardId, Card] = {card.uuid: card for card in node.cards}
-        for card, uids in held.items():
-            for uid in uids:
-                known = self._shares.get(uid, {}).get(card)
-                if known is not None:
-                    yield uid, known
-                elif card in cards:
-                    # Nobody knows any more how much it was: the whole card is the safe answer.
-                    yield uid, Share(card, cards[card].memory_mib, FULL_CORES_PERCENT, whole=True)
+    def _set_held(self, name: NodeName) -> None:
+        if name in self.nodes:
+            self.state.set_held(name, tuple(self.holdings.on(self.nodes[name], self.pods)))
+            self.freed = True
 
     def _pod(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
         uid = PodUid(document["metadata"]["uid"])
@@ -239,18 +199,19 @@ class Mirror:
                 return
             del self.pods[uid]
             self.state.remove_pod(uid)
+            if self.holdings.gone(before) and before.pod.node is not None:
+                self._set_held(before.pod.node)
             self._settle(before, None)
             return
         if any("persistentVolumeClaim" in volume for volume in document["spec"].get("volumes") or ()):
             self._claimants[uid] = document
-        decoded = pod_codec.pod(document, self.table, self._claim_terms, before)
+        decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before)
         if not decoded.managed:
             self._foreign(decoded, before)
             return
         decoded = self._protect(self._with_plan(decoded))
         self.pods[uid] = decoded
-        if decoded.pod.shares:
-            self._shares[uid] = {share.card: share for _, share in decoded.pod.shares}
+        self.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
             # It is no member of anything until this is put right; its condition will say so.
             self.state.remove_pod(uid)
@@ -303,11 +264,10 @@ class Mirror:
             self._settle(decoded, fresh)
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
-        budgets = self._budgets.get(decoded.pod.namespace)
         protected = (
             not owners.may_be_victim(decoded.owner)
             or decoded.pod.uid in self.shielded
-            or (bool(budgets) and forbids(budgets or {}, decoded.labels))
+            or self.around.forbids(decoded.pod.namespace, decoded.labels)
         )
         if protected is decoded.pod.protected:
             return decoded
@@ -328,9 +288,9 @@ class Mirror:
         else:
             members[some.pod.uid] = now
         self.dirty.add(key)
-        if before is None or now is None or _may_help(before, now):
+        if before is None or now is None or may_help(before, now):
             self.tries.add(key)
-        self.freed = self.freed or _frees(before, now)
+        self.freed = self.freed or frees(before, now)
         group = self.groups.get(key)
         if group is None:
             return
@@ -372,7 +332,7 @@ class Mirror:
             self.tries.add(key)
         self.groups[key] = known
         if known.plan is None or before.plan_text != decoded.plan_text:
-            self._read_plan(known)
+            known.read_plan(self.nodes)
             if before.plan_text and before.plan_text != decoded.plan_text:
                 self.freed = True
                 self.tries.add(key)
@@ -386,54 +346,28 @@ class Mirror:
             self.state.put_queue(codec.queue(document))
 
     def _budget(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
-        metadata = document["metadata"]
-        budgets = self._budgets.setdefault(metadata["namespace"], {})
-        if deleted:
-            budgets.pop(metadata["name"], None)
-        else:
-            budgets[metadata["name"]] = budget(document)
-        for uid, decoded in list(self.pods.items()):
-            if decoded.managed and decoded.pod.namespace == metadata["namespace"]:
-                self._protect_again(uid)
+        if self.around.put_budget(document, deleted=deleted):
+            namespace = document["metadata"]["namespace"]
+            for uid, decoded in list(self.pods.items()):
+                if decoded.managed and decoded.pod.namespace == namespace:
+                    self._protect_again(uid)
 
     def _claim(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
-        metadata = document["metadata"]
-        key = (metadata["namespace"], metadata["name"])
-        volume = (document.get("spec") or {}).get("volumeName") or ""
-        if deleted:
-            self._claims.pop(key, None)
-        elif volume != self._claims.get(key, ""):
-            self._claims[key] = volume
+        if self.around.put_claim(document, deleted=deleted):
             self._reread_claimants()
 
     def _volume(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
-        name = document["metadata"]["name"]
-        if deleted:
-            self._volumes.pop(name, None)
-            return
-        affinity = (document.get("spec") or {}).get("nodeAffinity") or {}
-        terms = codec.node_terms(affinity.get("required"))
-        if terms != self._volumes.get(name, ()):
-            self._volumes[name] = terms
+        if self.around.put_volume(document, deleted=deleted):
             self._reread_claimants()
 
     def _switch(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
-        self.switches = {} if deleted else dict(document.get("data") or {})
+        self.around.put_switches(document, deleted=deleted)
         self.freed = True
 
     def _job(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
-        metadata = document["metadata"]
-        key = (metadata["namespace"], metadata["name"])
-        if deleted:
-            self.jobs.pop(key, None)
-        else:
-            self.jobs[key] = document
-        self.dirty.add(f"{key[0]}/{key[1]}-{metadata['uid']}")
+        self.dirty.add(self.around.put_job(document, deleted=deleted))
 
     # --- reading again ---------------------------------------------------------------------------
-
-    def _claim_terms(self, namespace: str, claim: str) -> Terms:
-        return self._volumes.get(self._claims.get((namespace, claim), ""), ())
 
     def _reread_claimants(self) -> None:
         for document in list(self._claimants.values()):
@@ -446,24 +380,9 @@ class Mirror:
             if plan is None or not (group.outstanding or plan.lost):
                 continue
             if plan.lost or any(member.placement.node == node for member in plan.members.values()):
-                self._read_plan(group)
+                group.read_plan(self.nodes)
                 self._refresh(key, group)
                 self.dirty.add(key)
-
-    def _read_plan(self, group: Group) -> None:
-        group.plan, group.plan_problem = None, ""
-        text = group.decoded.plan_text
-        if not text:
-            return
-        try:
-            plan = plans.decode(text, self.nodes)
-        except AnnotationError as error:
-            group.plan_problem = f"malformed: {error}"
-            return
-        if plan.group_uid != group.decoded.gang.uid:
-            group.plan_problem = f"made for another PodGroup ({plan.group_uid})"
-            return
-        group.plan = plan
 
     def _refresh(self, key: str, group: Group) -> None:
         """Enter the gang with what its members and its plan say now."""
@@ -472,63 +391,11 @@ class Mirror:
         group.outstanding = set()
         if plan is not None:
             group.outstanding = {k for k, member in plan.members.items() if self._is_outstanding(member.uid)}
-        waits = group.booked is None and group.plan is not None and group.plan.state == "waiting"
-        (self.waiting.add if waits and group.outstanding else self.waiting.discard)(key)
-        self.state.put_gang(self._gang(group, members))
+        (self.waiting.add if group.waits else self.waiting.discard)(key)
+        self.state.put_gang(gang_of(group, members, self.templates.get(key, ())))
 
     def _is_outstanding(self, uid: PodUid) -> bool:
         if uid == plans.NO_UID:
             return True
         pod = self.pods.get(uid)
         return pod is not None and pod.pod.phase is PodPhase.GATED
-
-    def _gang(self, group: Group, members: Iterable[DecodedPod]) -> Gang:
-        live = [m for m in members if m.pod.phase not in {PodPhase.SUCCEEDED, PodPhase.FAILED}]
-        classes = {m.share_class for m in live if m.share_class is not None}
-        # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
-        share_class = min(classes) if classes else group.decoded.gang.share_class
-        retry = backoffs.decode(group.decoded.rolled_back)
-        plan = group.effective
-        in_force = None
-        if plan is not None and group.outstanding:
-            in_force = PlanInForce(
-                plan_id=plan.plan_id,
-                members={k: plan.members[k].placement for k in group.outstanding},
-                victims=plan.victims,
-                created=plan.created,
-            )
-        return replace(
-            group.decoded.gang,
-            share_class=ShareClass(share_class),
-            priority_value=max((m.priority_value for m in live), default=0),
-            plan=in_force,
-            blocked_nodes=retry.nodes,
-            not_before=retry.until,
-            template=self.templates.get(group.decoded.gang.key, ()),
-        )
-
-
-def _may_help(before: DecodedPod, now: DecodedPod) -> bool:
-    """Whether a decision may come out differently; a pod that goes where its plan says helps nobody."""
-    if (before.pod.phase, now.pod.phase) == (PodPhase.GATED, PodPhase.PLACED):
-        return False
-    return (
-        before.pod.phase is not now.pod.phase
-        or before.problem != now.problem
-        or before.share_class != now.share_class
-        or before.pod.other_gates != now.pod.other_gates
-        or before.pod.shape != now.pod.shape
-        or before.pod.protected != now.pod.protected
-    )
-
-
-def _frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
-    """Whether room came back: the pod is gone, over, or may be evicted now."""
-    if before is None:
-        return False
-    if now is None:
-        return True
-    over = {PodPhase.SUCCEEDED, PodPhase.FAILED}
-    return (now.pod.phase in over and before.pod.phase not in over) or (
-        before.pod.protected and not now.pod.protected
-    )

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from vc_egpu.admission.mirror import Group
+from vc_egpu.admission.gangs import Group
 from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.plans import PlannedMember

@@ -1,0 +1,110 @@
+"""A PodGroup, its members and its plan, as one gang of the decision. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from vc_egpu.admission import backoffs
+from vc_egpu.core.cluster import Gang, Node, NodeName, PlanInForce, PodPhase, PodShape, ShareClass
+from vc_egpu.volcano import plans
+from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.codec import DecodedGroup
+from vc_egpu.volcano.plans import PlanRecord
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+Template = tuple[tuple[str, int, PodShape], ...]
+_OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+@dataclass(slots=True)
+class Group:
+    """A PodGroup, the plan that stands on it, and the plan that is being written."""
+
+    decoded: DecodedGroup
+    plan: PlanRecord | None = None
+    plan_problem: str = ""
+    booked: PlanRecord | None = None
+    outstanding: set[str] = field(default_factory=set)
+    """Keys of planned members that have not been carried out."""
+
+    @property
+    def effective(self) -> PlanRecord | None:
+        """The plan that counts."""
+        return self.booked or self.plan
+
+    @property
+    def waits(self) -> bool:
+        """Whether its plan stands and waits for victims."""
+        return (
+            self.booked is None
+            and self.plan is not None
+            and self.plan.state == "waiting"
+            and bool(self.outstanding)
+        )
+
+    def read_plan(self, nodes: Mapping[NodeName, Node]) -> None:
+        """Read the plan annotation against the present inventory."""
+        self.plan, self.plan_problem = None, ""
+        text = self.decoded.plan_text
+        if not text:
+            return
+        try:
+            plan = plans.decode(text, nodes)
+        except AnnotationError as error:
+            self.plan_problem = f"malformed: {error}"
+            return
+        if plan.group_uid != self.decoded.gang.uid:
+            self.plan_problem = f"made for another PodGroup ({plan.group_uid})"
+            return
+        self.plan = plan
+
+
+def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> Gang:
+    """The gang with what its members and its plan say now."""
+    live = [m for m in members if m.pod.phase not in _OVER]
+    classes = {m.share_class for m in live if m.share_class is not None}
+    # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
+    share_class = min(classes) if classes else group.decoded.gang.share_class
+    retry = backoffs.decode(group.decoded.rolled_back)
+    plan = group.effective
+    in_force = None
+    if plan is not None and group.outstanding:
+        in_force = PlanInForce(
+            plan_id=plan.plan_id,
+            members={k: plan.members[k].placement for k in group.outstanding},
+            victims=plan.victims,
+            created=plan.created,
+        )
+    return replace(
+        group.decoded.gang,
+        share_class=ShareClass(share_class),
+        priority_value=max((m.priority_value for m in live), default=0),
+        plan=in_force,
+        blocked_nodes=retry.nodes,
+        not_before=retry.until,
+        template=template,
+    )
+
+
+def may_help(before: DecodedPod, now: DecodedPod) -> bool:
+    """Whether a decision may come out differently; a pod that goes where it was planned helps nobody."""
+    if (before.pod.phase, now.pod.phase) == (PodPhase.GATED, PodPhase.PLACED):
+        return False
+    return (
+        before.pod.phase is not now.pod.phase
+        or before.problem != now.problem
+        or before.share_class != now.share_class
+        or before.pod.other_gates != now.pod.other_gates
+        or before.pod.shape != now.pod.shape
+        or before.pod.protected != now.pod.protected
+    )
+
+
+def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
+    """Whether room came back: the pod is gone, over, or may be evicted now."""
+    if before is None:
+        return False
+    if now is None:
+        return True
+    return (now.pod.phase in _OVER and before.pod.phase not in _OVER) or (
+        before.pod.protected and not now.pod.protected
+    )

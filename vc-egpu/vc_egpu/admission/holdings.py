@@ -1,0 +1,73 @@
+"""Shares that node agents still hold, although the pod may be gone already."""
+
+from collections.abc import Iterable, Mapping
+
+from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, NodeName, PodUid, Share
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+Held = Mapping[CardId, tuple[PodUid, ...]]
+
+
+class Holdings:
+    """Agents name pods, not amounts: the amounts are remembered from the pods."""
+
+    def __init__(self) -> None:
+        self._held: dict[NodeName, Held] = {}
+        self._shares: dict[PodUid, dict[CardId, Share]] = {}
+
+    def put(self, node: NodeName, held: Held) -> bool:
+        """What a node's agent reports; returns whether it is news."""
+        before = self._held.get(node, {})
+        if held == before:
+            return False
+        self._held[node] = held
+        left = {uid for uids in held.values() for uid in uids}
+        for uid in {uid for uids in before.values() for uid in uids} - left:
+            self._shares.pop(uid, None)
+        return True
+
+    def remove(self, node: NodeName) -> None:
+        """The node is gone, and what was held on it."""
+        self._held.pop(node, None)
+
+    def remember(self, pod: DecodedPod) -> None:
+        """A pod with cards was seen."""
+        if pod.pod.shares:
+            self._shares[pod.pod.uid] = {share.card: share for _, share in pod.pod.shares}
+
+    def gone(self, pod: DecodedPod) -> bool:
+        """A pod's object is gone; returns whether its node's agent still holds its shares."""
+        uid = pod.pod.uid
+        held = self._held.get(pod.pod.node, {}) if pod.pod.node is not None else {}
+        if any(uid in uids for uids in held.values()):
+            return True
+        self._shares.pop(uid, None)
+        return False
+
+    def on(self, node: Node, pods: Mapping[PodUid, DecodedPod]) -> Iterable[tuple[PodUid, Share]]:
+        """(pod, share) of everything held on a node.
+
+        Where nobody remembers how much it was (the pod went before this process came), it is all that the
+        card's other shares leave: it cannot have been more.
+        """
+        for card_id, uids in self._held.get(node.name, {}).items():
+            card = next((card for card in node.cards if card.uuid == card_id), None)
+            for uid in uids:
+                known = self._shares.get(uid, {}).get(card_id)
+                if known is not None:
+                    yield uid, known
+                elif card is not None:
+                    others = [
+                        share
+                        for pod in pods.values()
+                        if pod.pod.node == node.name
+                        for _, share in pod.pod.shares
+                        if share.card == card_id
+                    ]
+                    memory_mib = card.memory_mib - sum(share.memory_mib for share in others)
+                    cores = FULL_CORES_PERCENT - sum(share.cores_percent for share in others)
+                    yield uid, Share(card_id, max(1, memory_mib), max(0, cores))
+
+    def uids(self) -> frozenset[PodUid]:
+        """All pods that some agent holds shares of."""
+        return frozenset(uid for held in self._held.values() for uids in held.values() for uid in uids)

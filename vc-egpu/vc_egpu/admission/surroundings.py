@@ -1,0 +1,74 @@
+"""What is watched beside nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
+
+from collections.abc import Mapping
+
+from vc_egpu.admission.budgets import Budget, budget, forbids
+from vc_egpu.volcano import codec
+from vc_egpu.volcano.codec import Document, Terms
+
+
+class Surroundings:
+    """Each ``put_`` returns whether pods have to be looked at again because of it."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], Document] = {}
+        """Volcano Jobs by (namespace, name)."""
+        self.switches: Mapping[str, str] = {}
+        self._budgets: dict[str, dict[str, Budget]] = {}
+        self._claims: dict[tuple[str, str], str] = {}
+        self._volumes: dict[str, Terms] = {}
+
+    def put_budget(self, document: Document, *, deleted: bool) -> bool:
+        """A PodDisruptionBudget changed."""
+        metadata = document["metadata"]
+        budgets = self._budgets.setdefault(metadata["namespace"], {})
+        before = budgets.pop(metadata["name"], None)
+        if deleted:
+            return before is not None
+        budgets[metadata["name"]] = now = budget(document)
+        return now != before
+
+    def put_claim(self, document: Document, *, deleted: bool) -> bool:
+        """A PersistentVolumeClaim changed."""
+        metadata = document["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        volume = "" if deleted else (document.get("spec") or {}).get("volumeName") or ""
+        before = self._claims.get(key, "")
+        if deleted:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = volume
+        return bool(volume != before)
+
+    def put_volume(self, document: Document, *, deleted: bool) -> bool:
+        """A PersistentVolume changed."""
+        name = document["metadata"]["name"]
+        affinity = (document.get("spec") or {}).get("nodeAffinity") or {}
+        terms = () if deleted else codec.node_terms(affinity.get("required"))
+        before = self._volumes.pop(name, ())
+        if not deleted:
+            self._volumes[name] = terms
+        return terms != before
+
+    def put_switches(self, document: Document, *, deleted: bool) -> None:
+        """The operator's ConfigMap changed."""
+        self.switches = {} if deleted else dict(document.get("data") or {})
+
+    def put_job(self, document: Document, *, deleted: bool) -> str:
+        """A Volcano Job changed; returns the key of its gang."""
+        metadata = document["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        if deleted:
+            self.jobs.pop(key, None)
+        else:
+            self.jobs[key] = document
+        return f"{key[0]}/{key[1]}-{metadata['uid']}"
+
+    def claim_terms(self, namespace: str, claim: str) -> Terms:
+        """Where the volume of a claim can be used; empty: anywhere, or not known."""
+        return self._volumes.get(self._claims.get((namespace, claim), ""), ())
+
+    def forbids(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a budget lets no pod with these labels go now."""
+        budgets = self._budgets.get(namespace)
+        return bool(budgets) and forbids(budgets or {}, labels)
