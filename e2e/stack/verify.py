@@ -93,7 +93,9 @@ def check_containers(cluster: LocalCluster, kit: Kit, namespace: str) -> int:
 
 def _running(kit: Kit, namespace: str, node: str) -> Iterator[Json]:
     for pod in kit.api.list(PODS, namespace, field_selector=f"spec.nodeName={node}").items:
-        if pod["status"].get("phase") == "Running" and CARDS in (pod["metadata"].get("annotations") or {}):
+        leaving = pod["metadata"].get("deletionTimestamp")
+        running = pod["status"].get("phase") == "Running" and not leaving
+        if running and CARDS in (pod["metadata"].get("annotations") or {}):
             yield pod
 
 
