@@ -52,7 +52,10 @@ def test_applying_again_changes_nothing(installed: Stack) -> None:
         done = installed.kit.kubectl("get", f"{CLUSTER_WIDE},crd", "-o", "json")
         whole = json.loads(done.stdout)["items"]
         return {
-            f"{d['kind']}/{d['metadata']['name']}": d["metadata"]["resourceVersion"]
+            # A generation counts changes of the spec; a status may be written by others meanwhile.
+            f"{d['kind']}/{d['metadata']['name']}": str(
+                d["metadata"].get("generation") or d["metadata"]["resourceVersion"]
+            )
             for d in whole
             if any(word in d["metadata"]["name"] for word in (*OURS, "volcano.sh"))
         }
@@ -118,7 +121,8 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
     }
     for attempt in (1, 2):  # a second run finds nothing to do
         done = subprocess.run(
-            [REPOSITORY / "manifests/remove", "local"], env=env, capture_output=True, text=True, timeout=400, check=False
+            [REPOSITORY / "manifests/remove", "local"],
+            env=env, capture_output=True, text=True, timeout=400, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"attempt {attempt}: {done.stdout}\n{done.stderr}"
 

@@ -196,7 +196,8 @@ def group_name(metadata: Document, annotations: Document) -> str:
 
 def _phase(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodPhase:
     if status.get("phase") == "Succeeded":
-        return PodPhase.SUCCEEDED
+        # A pod that was told to go and ended well for it has not done its work: it is no member that succeeded.
+        return PodPhase.FAILED if metadata.get("deletionTimestamp") else PodPhase.SUCCEEDED
     if status.get("phase") == "Failed":
         return PodPhase.FAILED
     if metadata.get("deletionTimestamp"):
