@@ -54,8 +54,8 @@ class HostProcess:
 
     @property
     def log_file(self) -> Path:
-        """Its output."""
-        return self._process.log_file
+        """Its output, there once it was started."""
+        return self.cluster.context.process(f"extra-{self.name}").log_file
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of its output."""

@@ -35,6 +35,9 @@ _HOOK_RULES: Final = {
 WEBHOOK_PATHS: Final = tuple(_HOOK_RULES)
 
 
+_LOADED: Final = "Finished loading scheduler config"
+
+
 class NoVolcanoError(RuntimeError):
     """The environment names no Volcano, or not all of it; the text says what is missing."""
 
@@ -164,20 +167,28 @@ class VolcanoProcesses:
 
     def start_scheduler(self) -> None:
         """Start vc-scheduler, which makes the queues ``root`` and ``default``."""
+        log = self.scheduler.log_file
+        loaded = log.read_text(errors="replace").count(_LOADED) if log.is_file() else 0
         self.scheduler.start()
         wait_until("vc-scheduler healthy", self._healthy, 60, lambda: _check(self.scheduler))
         wait_until("queue default", self._default_queue, 60, lambda: _check(self.scheduler))
-        log = self.scheduler.log_file
         wait_until(
             "vc-scheduler's configuration",
-            lambda: "Finished loading scheduler config" in log.read_text(errors="replace"),
+            lambda: log.read_text(errors="replace").count(_LOADED) > loaded,
             30,
             lambda: _check(self.scheduler),
         )
 
-    def reload(self, conf: ConfName) -> None:
-        """Give the scheduler another configuration, which it reads at once."""
+    def use(self, conf: ConfName) -> None:
+        """Start the scheduler anew with this configuration."""
+        self.scheduler.stop()
         self._conf_file.write_text(scheduler_conf(conf))
+        self.start_scheduler()
+
+    def check_alive(self) -> None:
+        """Raise with the log's end when one of them has died."""
+        for process in (self.controllers, self.scheduler, self.webhook):
+            _check(process)
 
     def _healthy(self) -> bool:
         try:

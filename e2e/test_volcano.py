@@ -1,0 +1,204 @@
+"""The stories on unmodified Volcano, as production runs: its controllers, its scheduler, its webhook.
+
+Two real nodes with fake cards, our stack in the cluster, and Volcano's programs beside it; once with the
+scheduler configuration that we ship, once with the stock one, under which a full cluster keeps a PodGroup
+pending and its pods are never made.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from demo.screen import Screen
+from demo.story import NAMESPACE as DEMO
+from demo.story import Story
+from localcluster import ClusterSpec, LocalCluster
+from stack import verify
+from stack.install import Stack
+from stack.kit import Json, condition, running
+from test_examples import EXAMPLES, STORIES, TIMEOUT_S, Player
+from vc_egpu.kube.resources import NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS
+from vc_egpu.volcano.names import CONDITION_ADMITTED, LIMIT_CORES, LIMIT_MEMORY, PRIORITY, shared_resource
+from volcano.conf import ConfName
+from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
+
+OVERLAY = Path(__file__).resolve().parent / "volcano" / "overlay"
+FULL = "full"
+
+pytestmark = [pytest.mark.volcano, pytest.mark.timeout(600)]
+
+
+@dataclass(frozen=True)
+class Production:
+    """Our stack on Volcano."""
+
+    stack: Stack
+    volcano: VolcanoProcesses
+    conf: ConfName
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster.up(ClusterSpec(name="e2e-volcano"), print) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: LocalCluster) -> tuple[Stack, VolcanoProcesses]:
+    """Volcano first, as on a cluster to which our stack comes later."""
+    try:
+        volcano = Volcano.from_environment()
+    except NoVolcanoError as error:
+        pytest.skip(str(error))
+    volcano.install_crds(cluster)
+    processes = VolcanoProcesses.of(cluster, volcano, "own")
+    processes.start()
+    print(f"Volcano {volcano.version()}, webhook {'runs' if processes.webhook else 'is not there'}")
+    return Stack.install(cluster, overlay=OVERLAY, say=print), processes
+
+
+@pytest.fixture(scope="module", params=["own", "stock"])
+def production(
+    request: pytest.FixtureRequest, installed: tuple[Stack, VolcanoProcesses]
+) -> Iterator[Production]:
+    """Both configurations, one after the other, on one cluster."""
+    stack, processes = installed
+    processes.use(request.param)
+    yield Production(stack, processes, request.param)
+    processes.check_alive()
+
+
+class VolcanoPlayer(Player):
+    """A story in which the pods of a gang that waits need not be there: under the stock configuration its
+    PodGroup may stay pending, and is judged by its Job's template."""
+
+    def check_unbound(self, of: Json) -> None:
+        def waiting(pods: dict[str, Json]) -> bool:
+            return not any(pod["spec"].get("nodeName") for pod in pods.values())
+
+        self._until(f"none of {of} has a node", of, waiting)
+
+    def check_waits(self, of: Json) -> None:
+        if "job" not in of:
+            super().check_waits(of)
+            return
+
+        def check(groups: dict[str, Json]) -> str | None:
+            for group in groups.values():
+                owners = group["metadata"].get("ownerReferences") or ()
+                verdict = condition(group, CONDITION_ADMITTED)
+                ours = any(owner["name"] == of["job"] for owner in owners)
+                if ours and verdict and (verdict["status"], verdict["reason"]) == ("False", of["reason"]):
+                    return str(verdict["message"])
+            return None
+
+        self.stack.kit.until(
+            f"{self.story}: {of['job']} waits with {of['reason']}",
+            POD_GROUPS,
+            check,
+            namespace=self.namespace,
+            timeout_s=TIMEOUT_S,
+        )
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_story(production: Production, story: str) -> None:
+    expect = yaml.safe_load((EXAMPLES / story / "expect.yaml").read_text())
+    kind = Player if production.conf == "own" else VolcanoPlayer
+    player = kind(production.stack, story, expect)
+    try:
+        player.play()
+        production.stack.check_invariants()
+        verify.check_containers(production.stack.cluster, production.stack.kit, player.namespace)
+    finally:
+        player.clean()
+
+
+def test_demo(production: Production) -> None:
+    """The demo's eight steps: retry-neutral eviction through Volcano's own controllers among them."""
+    stack = production.stack
+    try:
+        Story(stack.kit, Screen(), stack.cards_table).tell()
+        stack.check_invariants()
+    finally:
+        stack.cluster.kubectl("delete", "namespace", DEMO, "--wait=true", "--timeout=90s", check=False)
+        stack.cluster.kubectl("delete", "queue", "demo-research", "demo-serving", check=False)
+
+
+def test_full_cluster(production: Production) -> None:
+    """CPUs are full of low training, so the stock configuration holds the PodGroup of inference back and its
+    pods are never made: it is planned from its Job's template, training goes whole, inference is enqueued and
+    runs, and training comes back without a used try."""
+    stack, kit = production.stack, production.stack.kit
+    kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FULL}}, queue(FULL, 8))
+    try:
+        cpus = sum(_cpus(kit.api.get(NODES, node.name)) for node in stack.cluster.nodes)
+        member_cpus = 0.85 * cpus / 6
+        kit.apply(job("train", 6, member_cpus, 61440, "low"))
+        kit.pods_until("training runs", FULL, lambda pods: len(running(pods, "train-")) == 6, TIMEOUT_S)
+        # With it the stock configuration would promise more than 1.2 times what there is.
+        kit.apply(job("infer", 2, 1.6 * member_cpus, 81920, "high"))
+        held_back = kit.pods_until("training is evicted", FULL, _held_back, TIMEOUT_S) == "held back"
+        assert held_back == (production.conf == "stock")
+        kit.pods_until("inference runs", FULL, lambda pods: len(running(pods, "infer-")) == 2, TIMEOUT_S)
+        stack.check_invariants()
+        kit.kubectl("delete", "vcjob", "infer", "-n", FULL, "--wait=true")
+        kit.pods_until("training is back", FULL, lambda pods: len(running(pods, "train-")) == 6, TIMEOUT_S)
+        assert not (kit.api.get(VOLCANO_JOBS, "train", FULL).get("status") or {}).get("retryCount")
+        stack.check_invariants()
+    finally:
+        kit.kubectl("delete", "namespace", FULL, "--wait=true", "--timeout=90s", check=False)
+        kit.kubectl("delete", "queue", FULL, check=False)
+
+
+def _held_back(pods: dict[str, Json]) -> str:
+    """Once a member of training goes: whether inference had pods by then."""
+    if not any(pod["metadata"].get("deletionTimestamp") for pod in pods.values()):
+        return ""
+    return "has pods" if any(name.startswith("infer-") for name in pods) else "held back"
+
+
+def _cpus(node: Json) -> float:
+    text = str(node["status"]["allocatable"]["cpu"])
+    return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+def queue(name: str, shares: int) -> Json:
+    """A queue that may hold so many shares of h20."""
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": {"name": name},
+        "spec": {"weight": 1, "capability": {shared_resource("h20"): shares}},
+    }
+
+
+def job(name: str, members: int, cpus: float, memory_mib: int, priority: str) -> Json:
+    """A gang that asks for CPUs and one slice per member; a single failed try would be its last."""
+    container = {
+        "name": "main",
+        "image": "vc-egpu.local/busybox:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
+        "resources": {
+            "requests": {"cpu": f"{cpus * 1000:.0f}m", "memory": "16Mi"},
+            "limits": {shared_resource("h20"): 1, LIMIT_MEMORY: memory_mib, LIMIT_CORES: 50},
+        },
+    }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    template = {"metadata": {"annotations": {PRIORITY: priority}}, "spec": pod}
+    return {
+        "apiVersion": VOLCANO_JOBS.api_version,
+        "kind": VOLCANO_JOBS.kind,
+        "metadata": {"name": name, "namespace": FULL},
+        "spec": {
+            "schedulerName": "volcano",
+            "queue": FULL,
+            "minAvailable": members,
+            "maxRetry": 1,
+            "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
+            "tasks": [{"name": "worker", "replicas": members, "minAvailable": members, "template": template}],
+        },
+    }
