@@ -335,3 +335,15 @@ def test_cards_of_a_failed_member_are_kept_for_a_while(created: float) -> None:
     without_object = replace(snapshot, pods={u: p for u, p in snapshot.pods.items() if u != failed.uid})
     plan = ask(replace(without_object, kept={failed.uid: failed}), 100.0)
     assert bool(plan.admissions) is not kept
+
+
+def test_a_replacement_is_not_carried_out_once_another_member_has_gone() -> None:
+    plan = PlanInForce(
+        "1-2", {"w/0": MemberPlacement(NodeName("n1"), (("main", Share(CardId("n1/0"), HALF, 10)),))}
+    )
+    gang = make.gang("g", least=2, plan=plan)
+    pods = make.pods("g", 2, make.shape(HALF, 10))
+    both_gated = make.snapshot([make.node()], [gang], pods)
+    assert ask(both_gated).withdrawals[0].why == "1 of 2 members are there"
+    running = make.placed(pods[1], "n1/1", plan_id="1-1")
+    assert not ask(make.snapshot([make.node()], [gang], [pods[0], running])).withdrawals

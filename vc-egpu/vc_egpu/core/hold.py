@@ -105,8 +105,12 @@ def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:
 def _members_gone(trial: Trial, view: GangView) -> str:
     absent = [entry for entry in view.planned if entry.member is None]
     plan = view.gang.plan
-    if not absent or plan is None:
+    if plan is None:
         return ""
+    if not absent:
+        # A replacement's plan names only itself; another member may have gone before it was carried out.
+        short = not view.carried and view.present < view.gang.min_member
+        return f"{view.present} of {view.gang.min_member} members are there" if short else ""
     recent = trial.now - plan.created <= trial.policy.replacement_hold_s
     if recent and (view.carried or view.gang.template):
         return ""  # its replacement, or its first pod, is on its way
