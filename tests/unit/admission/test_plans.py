@@ -3,7 +3,6 @@
 import uuid
 
 import pytest
-
 from vc_egpu.core.cluster import Card, CardId, MemberPlacement, Node, NodeName, PodUid, Resources, Share
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.annotations import AnnotationError

@@ -1,0 +1,140 @@
+"""When a gang comes back, what comes back with it, and how long it waits then."""
+
+import pytest
+from unit.admission.build import TABLE, group, let_go, pod
+from vc_egpu.admission import backoffs
+from vc_egpu.admission.backoffs import RolledBack
+from vc_egpu.admission.leader import HealthyClock
+from vc_egpu.admission.rollback import PATIENCE_S, Watchlist, judge
+from vc_egpu.core.cluster import NodeName, PodUid
+from vc_egpu.volcano import codec, pod_codec
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+GANG = codec.group(group(members=2)).gang
+WAITING = {
+    "waiting": {"reason": "CreateContainerConfigError", "message": "PreStartContainer: no plan for it"}
+}
+PULLING = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+
+
+def member(index: int, *, bound: bool, state: object = None, **status: object) -> DecodedPod:
+    raw = pod(f"g-w-{index}", index=index, uid=f"pod-{index}")
+    if state is not None:
+        status["containerStatuses"] = [{"name": "main", "state": state}]
+    return pod_codec.pod(let_go(raw, "5-1", card=f"GPU-n{index}-0", bound=bound, **status), TABLE)
+
+
+def watch(*pods: DecodedPod, at: float = 0.0) -> tuple[dict[PodUid, DecodedPod], Watchlist]:
+    watchlist = Watchlist()
+    for found in pods:
+        watchlist.note(found, at)
+    return {found.pod.uid: found for found in pods}, watchlist
+
+
+def test_a_gang_that_is_not_bound_in_time_comes_back_whole() -> None:
+    members, watchlist = watch(member(0, bound=True), member(1, bound=False))
+    assert judge(GANG, members, watchlist, PATIENCE_S - 1) is None
+    back = judge(GANG, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-w-0", "g-w-1"]
+    assert back.nodes == {NodeName("n1")}
+    assert "g-w-1: not bound 30 s" in back.why
+
+
+def test_the_clock_runs_from_the_last_gate_that_fell() -> None:
+    members, watchlist = watch(member(0, bound=False))
+    late = member(1, bound=False)
+    watchlist.note(late, 20.0)
+    members[late.pod.uid] = late
+    assert judge(GANG, members, watchlist, PATIENCE_S + 1) is None
+    assert judge(GANG, members, watchlist, PATIENCE_S + 20) is not None
+
+
+def test_image_pulls_never_count() -> None:
+    members, watchlist = watch(member(0, bound=True, state=PULLING), member(1, bound=True, state=PULLING))
+    assert judge(GANG, members, watchlist, 10_000) is None
+
+
+def test_a_container_that_the_agent_keeps_from_starting_counts_after_thirty_seconds() -> None:
+    members, watchlist = watch(member(0, bound=True, state=WAITING), member(1, bound=True))
+    assert judge(GANG, members, watchlist, PATIENCE_S - 1) is None
+    back = judge(GANG, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert "no plan for it" in back.why
+    assert back.nodes == {NodeName("n0")}
+
+
+def test_what_the_kubelet_refused_comes_back_at_once() -> None:
+    refused = member(0, bound=True, phase="Failed", reason="UnexpectedAdmissionError", message="no slots")
+    members, watchlist = watch(refused, member(1, bound=True))
+    back = judge(GANG, members, watchlist, 0.0)
+    assert back is not None
+    assert "no slots" in back.why
+    assert len(back.pods) == 2
+
+
+def test_a_program_that_failed_is_no_refusal() -> None:
+    failed = member(0, bound=True, phase="Failed", state={"terminated": {"exitCode": 1}})
+    members, watchlist = watch(failed, member(1, bound=True))
+    assert judge(GANG, members, watchlist, 10_000) is None
+
+
+def test_surplus_comes_back_alone() -> None:
+    members, watchlist = watch(member(0, bound=True), member(1, bound=True), member(2, bound=False))
+    back = judge(GANG, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-w-2"]
+
+
+def test_a_bare_pod_is_reported_and_left_alone() -> None:
+    raw = let_go(pod("bare", uid="bare", owners=[]), "5-1")
+    members, watchlist = watch(pod_codec.pod(raw, TABLE))
+    back = judge(GANG, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert back.pods == ()
+    assert [found.pod.name for found in back.left_alone] == ["bare"]
+    watchlist.handled([PodUid("bare")])
+    watchlist.note(pod_codec.pod(raw, TABLE), 100.0)
+    assert judge(GANG, members, watchlist, 10_000) is None, "it is reported once"
+
+
+def test_the_wait_doubles_and_the_nodes_add_up() -> None:
+    once = RolledBack().again(1000.0, frozenset({NodeName("a")}), "why")
+    twice = once.again(1100.0, frozenset({NodeName("b")}), "again")
+    assert once.until - 1000.0 == backoffs.FIRST_S
+    assert twice.until - 1100.0 == 2 * backoffs.FIRST_S
+    assert twice.nodes == {NodeName("a"), NodeName("b")}
+    assert backoffs.decode(backoffs.encode(twice)) == twice
+    much_later = twice.again(1100.0 + backoffs.FORGET_S + 1, frozenset(), "")
+    assert (much_later.count, much_later.nodes) == (1, frozenset())
+
+
+def test_the_wait_has_a_limit() -> None:
+    value = RolledBack()
+    for i in range(100):
+        value = value.again(float(i), frozenset(), "")
+    assert value.until - 99.0 == backoffs.MOST_S
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"count":-1}', '{"nodes":[1]}', '{"until":1e300}'])
+def test_a_garbled_back_off_means_none(text: str) -> None:
+    assert backoffs.decode(text) == RolledBack()
+
+
+def test_the_clock_stands_still_while_the_lease_is_not_renewed() -> None:
+    class Lease:
+        epoch = 1
+        left = 10.0
+
+        def remaining_s(self) -> float:
+            return self.left
+
+    lease, now = Lease(), [0.0]
+    clock = HealthyClock(lease, fresh_s=5.0, monotonic=lambda: now[0])
+    clock.now()
+    now[0] = 3.0
+    assert clock.now() == 3.0
+    lease.left, now[0] = 2.0, 33.0
+    assert clock.now() == 3.0
+    lease.left, now[0] = 9.0, 34.0
+    assert clock.now() == 4.0

@@ -1,0 +1,185 @@
+"""Budgets, volumes, templates, shares that agents still hold, and what a pod requests."""
+
+from typing import Any
+
+import pytest
+from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
+from vc_egpu.admission import enqueue
+from vc_egpu.admission.budgets import Selector
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import CardId, NodeName, PodUid, Requirement, Resources
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.codec_resources import pod_requests
+
+
+def world() -> Mirror:
+    mirror = Mirror(TABLE)
+    mirror.apply("nodes", added(node()))
+    mirror.apply("queues", added(queue()))
+    mirror.apply("podgroups", added(group()))
+    return mirror
+
+
+def budget(allowed: int, selector: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "b", "namespace": "default", "uid": "b", "resourceVersion": version(), "generation": 1
+        },
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": allowed, "observedGeneration": 1},
+    }  # fmt: skip
+
+
+def test_a_budget_protects_until_it_allows_a_disruption() -> None:
+    mirror = world()
+    mirror.apply("pods", added(pod(uid="p")))
+    selector = {"matchLabels": {names.MANAGED_LABEL: "true"}}
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
+    mirror.apply("poddisruptionbudgets", added(budget(0, selector)))
+    assert mirror.snapshot().pods[PodUid("p")].protected is True
+    mirror.apply("poddisruptionbudgets", added(budget(1, selector)))
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
+
+
+def test_a_bare_pod_is_never_a_victim() -> None:
+    mirror = world()
+    mirror.apply("pods", added(pod(uid="p", owners=[])))
+    assert mirror.snapshot().pods[PodUid("p")].protected is True
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "matches"),
+    [
+        ({}, {"a": "1"}, True),
+        ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}, {"a": "1"}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, {}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {}, True),
+    ],
+)
+def test_selectors(selector: dict[str, Any], labels: dict[str, str], matches: bool) -> None:
+    found = Selector.of(selector)
+    assert found is not None
+    assert found.matches(labels) is matches
+
+
+def test_the_volume_that_a_claim_is_bound_to_says_where_a_pod_may_go() -> None:
+    mirror = world()
+    claim = {"persistentVolumeClaim": {"claimName": "data"}}
+    mirror.apply("pods", added(pod(uid="p", spec={"volumes": [claim]})))
+    assert mirror.snapshot().pods[PodUid("p")].shape.affinity_terms == ()
+    where = {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    }
+    mirror.apply(
+        "persistentvolumes",
+        added(
+            {
+                "metadata": {"name": "pv", "uid": "pv", "resourceVersion": version()},
+                "spec": {"nodeAffinity": {"required": where}},
+            }
+        ),
+    )
+    mirror.apply(
+        "persistentvolumeclaims",
+        added(
+            {
+                "metadata": {
+                    "name": "data",
+                    "namespace": "default",
+                    "uid": "c",
+                    "resourceVersion": version(),
+                },
+                "spec": {"volumeName": "pv"},
+            }
+        ),
+    )
+    shape = mirror.snapshot().pods[PodUid("p")].shape
+    assert shape.affinity_terms == ((Requirement("zone", "In", ("a",)),),)
+
+
+def held(*uids: str) -> str:
+    card = NodeCard(uuid="GPU-n1-0", index=0, model="h20", memory_mib=98304, held=uids)
+    return NodeCards(cards=(card,)).encode()
+
+
+def test_a_share_ends_when_the_object_is_gone_and_the_agent_let_go() -> None:
+    mirror = world()
+    raw = let_go(pod(uid="p"), "5-1", bound=True)
+    mirror.apply("pods", added(raw))
+    mirror.apply("nodes", added(node(inventory=held("p"))))
+    mirror.apply("pods", deleted(raw))
+    [(uid, share)] = mirror.snapshot().held[CardId("GPU-n1-0")]
+    assert (uid, share.memory_mib, share.cores_percent) == ("p", 30000, 30)
+    mirror.apply("nodes", added(node(inventory=held())))
+    assert not mirror.snapshot().held.get(CardId("GPU-n1-0"))
+
+
+def test_what_nobody_remembers_is_all_that_the_others_leave() -> None:
+    mirror = world()
+    mirror.apply("pods", added(let_go(pod(uid="p"), "5-1", bound=True)))
+    mirror.apply("nodes", added(node(inventory=held("p", "unknown"))))
+    shares = dict(mirror.snapshot().held[CardId("GPU-n1-0")])
+    assert shares[PodUid("unknown")].memory_mib == 98304 - 30000
+    assert shares[PodUid("unknown")].cores_percent == 70
+
+
+def job(memory: str = "30000") -> dict[str, Any]:
+    limits = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": memory, "volcano.sh/vgpu-cores": "30"}
+    container = {"name": "main", "resources": {"limits": limits, "requests": {"cpu": "2"}}}
+    template = {"metadata": {"labels": {names.MANAGED_LABEL: "true"}}, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": "g", "namespace": "default", "uid": "job-g", "resourceVersion": version()},
+        "spec": {"tasks": [{"name": "w", "replicas": 2, "template": template}]},
+    }
+
+
+def test_a_gang_whose_pods_nobody_makes_is_planned_from_its_template() -> None:
+    mirror = world()
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    assert pending.due(10.0) == [], "without its Job nobody knows that it is ours"
+    mirror.apply("jobs", added(job()))
+    pending.look("default/g", mirror, 0.0)
+    assert pending.due(1.0) == []
+    assert pending.due(enqueue.GRACE_S) == ["default/g"]
+    [(task, replicas, shape)] = enqueue.template(job(), TABLE)
+    assert (task, replicas) == ("w", 2)
+    assert [(ask.model, ask.memory_mib, ask.cores_percent) for ask in shape.asks] == [("h20", 30000, 30)]
+    assert shape.requests.cpu_milli == 2000
+    mirror.apply("pods", added(pod(uid="p")))
+    pending.look("default/g", mirror, 5.0)
+    assert pending.due(10.0) == []
+
+
+def test_a_template_that_cannot_be_read_plans_nothing() -> None:
+    assert enqueue.template(job(memory="lots"), TABLE) == ()
+
+
+def requests(cpu: str, **more: Any) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+
+def test_pods_request_what_the_scheduler_counts() -> None:
+    spec = {
+        "containers": [requests("500m"), requests("1")],
+        "initContainers": [requests("300m", restartPolicy="Always"), requests("3"), requests("1")],
+        "overhead": {"cpu": "50m", "memory": "1Mi"},
+    }
+    assert pod_requests(spec) == Resources(3350, 1 << 20, 0, 1, {})
+    shared = {"requests": {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-h20-memory": "9", "x.io/nic": "2"}}
+    assert pod_requests({"containers": [{"resources": shared}]}).scalars == {"x.io/nic": 2}
+    level = {"containers": [requests("1")], "resources": {"requests": {"cpu": "4"}}}
+    assert pod_requests(level).cpu_milli == 4000
+
+
+def test_heartbeats_of_nodes_change_nothing() -> None:
+    mirror = world()
+    before = mirror.snapshot().nodes[NodeName("n1")]
+    mirror.freed = False
+    mirror.apply("nodes", added(node(images=[{"names": ["x"]}])))
+    assert mirror.snapshot().nodes[NodeName("n1")] is before
+    assert mirror.freed is False

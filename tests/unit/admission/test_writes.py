@@ -1,0 +1,74 @@
+"""The bodies of the writes: one patch per pod, narrowed terms, conditions beside those of others."""
+
+from unit.admission.build import TABLE, group, pod
+from vc_egpu.admission import writes
+from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
+from vc_egpu.volcano import codec, names, pod_codec
+from vc_egpu.volcano.annotations import Cards
+
+PLACE = MemberPlacement(NodeName("n1"), (("main", Share(CardId("GPU-n1-2"), 30000, 30)),))
+TERM_A = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+TERM_B = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]}
+
+
+def body(**spec: object) -> writes.Json:
+    decoded = pod_codec.pod(pod(spec=spec), TABLE)
+    return writes.carry_patch(decoded, PLACE, plan_id="5-1", share_class=ShareClass.LOW)
+
+
+def terms(patch: writes.Json) -> object:
+    required = patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return required["nodeSelectorTerms"]
+
+
+def test_cards_pin_and_gate_go_in_one_conditional_patch() -> None:
+    patch = body()
+    decoded = pod_codec.pod(pod(), TABLE)
+    assert patch["metadata"]["uid"] == decoded.pod.uid
+    assert patch["metadata"]["resourceVersion"]
+    assert patch["spec"]["schedulingGates"] is None
+    cards = Cards.decode(patch["metadata"]["annotations"][names.CARDS])
+    assert (cards.node, cards.plan_id, cards.share_class) == ("n1", "5-1", "low")
+    assert [(s.uuid, s.memory_mib, s.cores) for s in cards.containers["main"]] == [("GPU-n1-2", 30000, 30)]
+    assert terms(patch) == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+
+
+def test_the_pin_is_appended_to_every_term_and_gates_of_others_stay() -> None:
+    pin = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    patch = body(
+        schedulingGates=[{"name": "someone/else"}, {"name": names.GATE}],
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM_A, {}, TERM_B]}
+            }
+        },
+    )
+    assert patch["spec"]["schedulingGates"] == [{"name": "someone/else"}]
+    # The empty term matches nothing; the API server refuses to drop it, and narrowing it would widen it.
+    assert terms(patch) == [
+        {**TERM_A, "matchFields": [pin]},
+        {},
+        {"matchFields": [*TERM_B["matchFields"], pin]},
+    ]
+
+
+def test_a_member_without_cards_is_only_ungated() -> None:
+    decoded = pod_codec.pod(pod(), TABLE)
+    patch = writes.carry_patch(
+        decoded, MemberPlacement(None), plan_id="5-1", share_class=ShareClass.UNSET, resource_version="77"
+    )
+    assert patch == {
+        "metadata": {"uid": decoded.pod.uid, "resourceVersion": "77"},
+        "spec": {"schedulingGates": None},
+    }
+
+
+def test_conditions_of_others_on_a_podgroup_are_kept() -> None:
+    other = {"type": "Unschedulable", "status": "True"}
+    old = writes.condition(admitted=False, reason="WaitingForCards", message="0 of 2", now=0)
+    decoded = codec.group(group(conditions=[other, old]))
+    new = writes.condition(admitted=True, reason="Admitted", message="2 members placed", now=1)
+    patch = writes.group_patch(decoded, annotations={names.PLAN: "x"}, condition=new)
+    assert patch["status"]["conditions"] == [other, new]
+    assert patch["metadata"]["uid"] == "group-g"
+    assert patch["metadata"]["annotations"] == {names.PLAN: "x"}
