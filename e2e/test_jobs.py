@@ -243,7 +243,9 @@ def test_a_queue_counts_closes_and_opens(rig: JobsRig) -> None:
     rig.kit.apply({**queue, "spec": {"weight": 1, "reclaimable": True}})
     rig.submit("queued", simulated(replicas=2), queue="story")
     rig.until_running("queued", 2)
-    _until_queue(rig, lambda s: s.get("state") == "Open" and s.get("running") == 1 and _cpu(s) == "20m")
+    _until_queue(rig, lambda s: s.get("state") == "Open" and _cpu(s) == "20m")
+    if rig.ours:  # Volcano counts gangs in its metrics only
+        _until_queue(rig, lambda s: s.get("running") == 1)
     typed = rig.client.queues.get("story")
     rig.client.close_queue(typed)
     _until_queue(rig, lambda s: s.get("state") == "Closing")
