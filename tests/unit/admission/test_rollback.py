@@ -5,7 +5,7 @@ from unit.admission.build import TABLE, group, let_go, pod
 from vc_egpu.admission import backoffs
 from vc_egpu.admission.backoffs import RolledBack
 from vc_egpu.admission.leader import HealthyClock
-from vc_egpu.admission.rollback import PATIENCE_S, Watchlist, judge
+from vc_egpu.admission.rollback import PATIENCE_S, STARVED_S, Watchlist, judge
 from vc_egpu.core.cluster import NodeName, PodUid
 from vc_egpu.volcano import codec, pod_codec
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -96,6 +96,22 @@ def test_a_bare_pod_is_reported_and_left_alone() -> None:
     watchlist.handled([PodUid("bare")])
     watchlist.note(pod_codec.pod(raw, TABLE), 100.0)
     assert judge(GANG, members, watchlist, 10_000) is None, "it is reported once"
+
+
+def test_a_running_gang_is_given_up_when_its_replacement_found_no_room_for_ten_minutes() -> None:
+    members, watchlist = watch(member(0, bound=True))
+    watchlist.note_gang(GANG, members, 0.0)
+    assert not watchlist, "without a replacement pod nothing is killed"
+    replacement = pod_codec.pod(pod("g-w-1", index=1, uid="pod-1"), TABLE)
+    members[replacement.pod.uid] = replacement
+    watchlist.note_gang(GANG, members, 0.0)
+    assert judge(GANG, members, watchlist, STARVED_S - 1) is None
+    back = judge(GANG, members, watchlist, STARVED_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-w-0"]
+    assert back.nodes == frozenset()
+    watchlist.note_gang(GANG, {}, STARVED_S)
+    assert not watchlist
 
 
 def test_the_wait_doubles_and_the_nodes_add_up() -> None:

@@ -23,10 +23,10 @@ from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.orphans import Orphans
-from vc_egpu.admission.reports import Reports, pod_reference
+from vc_egpu.admission.reports import Reports, group_reference, pod_reference
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Sources
-from vc_egpu.core.cluster import PodUid, Snapshot
+from vc_egpu.core.cluster import PodPhase, PodUid, Snapshot
 from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason, Verdict
@@ -181,6 +181,7 @@ class Loop:
         self._conductor.clock = self._clock.now()
         self._conductor.wake_due()
         self._drive()
+        self._flag_ill_cards()
         if (self._mirror.freed or self._mirror.tries) and self._conductor.clock >= self._next_decide:
             self._decide()
             self._drive()
@@ -245,6 +246,10 @@ class Loop:
         for key in dirty:
             self._conductor.drive(key)
             self._pending.look(key, self._mirror, self._conductor.clock)
+            group = self._mirror.groups.get(key)
+            if group is not None:
+                members = self._mirror.members.get(key, {})
+                self._watchlist.note_gang(group.decoded.gang, members, self._conductor.clock)
         if self._pending.since:
             self._enqueue()
 
@@ -305,9 +310,22 @@ class Loop:
                 self._executor.delete_orphan(pod.pod.gang or "", pod)
         self._roll_back(clock, now)
 
+    def _flag_ill_cards(self) -> None:
+        """Nothing new goes on a card that fell ill; who is on it hears of it, and stays."""
+        ill, self._mirror.ill = self._mirror.ill, set()
+        for pod in list(self._mirror.pods.values()) if ill else ():
+            sick = [share.card for _, share in pod.pod.shares if share.card in ill]
+            if sick and pod.pod.phase is PodPhase.PLACED:
+                note = f"card {sick[0]} of node {pod.pod.node} takes nothing new: it is ill, cordoned or gone"
+                self._events.event(pod_reference(pod), "Warning", "CardIll", note)
+                group = self._mirror.groups.get(pod.pod.gang or "")
+                if group is not None:
+                    about = group_reference(group.decoded.gang.key, group.decoded)
+                    self._events.event(about, "Warning", "CardIll", f"pod {pod.pod.name}: {note}")
+
     def _is_leaving(self, uid: PodUid) -> bool:
         pod = self._mirror.pods.get(uid)
-        return pod is None or pod.pod.phase.value != "placed"
+        return pod is None or pod.pod.phase is not PodPhase.PLACED
 
     def _roll_back(self, clock: float, now: float) -> None:
         if not self._watchlist:
@@ -317,14 +335,17 @@ class Loop:
             for uid in self._watchlist.uids()
             if (pod := self._mirror.pods.get(uid)) is not None and pod.pod.gang is not None
         }
-        for key in gangs:
+        for key in gangs | set(self._watchlist.starved):
             group = self._mirror.groups.get(key)
+            if group is None:
+                self._watchlist.starved.pop(key, None)
             if group is None or self._conductor.is_busy(key):
                 continue
             members = self._mirror.members.get(key, {})
             back = rollback.judge(group.decoded.gang, members, self._watchlist, clock)
             if back is not None:
                 self._conductor.roll_back(key, group, back, now)
+                self._watchlist.starved.pop(key, None)
                 self._watchlist.handled(pod.pod.uid for pod in (*back.pods, *back.left_alone))
 
     # --- asked by others -------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The cluster as this leader sees it: watch events and its own writes in, the decision's state out.
 
-One thread owns a mirror. Own writes are entered at once: a plan when its write is sent (:meth:`Mirror.book`),
-and what the API server answered as soon as it did (:meth:`Mirror.apply`), so that a decision never waits for
-the watch. An older version of an object never replaces a newer one, whichever way it comes.
+One thread owns a mirror. Own writes are entered at once: a plan when it is sent (:meth:`Mirror.book`), and
+what the API server answers (:meth:`Mirror.apply`), so that a decision never waits for the watch. An older
+version of an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
@@ -15,6 +15,7 @@ from vc_egpu.admission.gangs import Group, Template, frees, gang_of, may_help
 from vc_egpu.admission.holdings import Holdings
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.core.cluster import (
+    CardId,
     Node,
     NodeName,
     PodPhase,
@@ -73,6 +74,8 @@ class Mirror:
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until the (wall clock) instant."""
         self.freed = False
+        self.ill: set[CardId] = set()
+        """Cards that stopped taking shares; the loop reads and resets it."""
         self.revision = 0
         self._versions: dict[tuple[str, str], int] = {}
         self._claimants: dict[PodUid, Document] = {}
@@ -121,13 +124,10 @@ class Mirror:
 
     def set_template(self, key: str, template: Template) -> None:
         """Plan this gang from its template (or, with an empty one, from its pods again)."""
-        if self.templates.get(key, ()) == template:
-            return
-        self.templates[key] = template
-        if not template:
-            del self.templates[key]
-        self._refresh(key, self.groups[key])
-        self.tries.add(key)
+        if self.templates.get(key, ()) != template:
+            self.templates[key] = template
+            self._refresh(key, self.groups[key])
+            self.tries.add(key)
 
     # --- own writes ------------------------------------------------------------------------------
 
@@ -181,6 +181,8 @@ class Mirror:
             self.state.put_node(node)
             self.freed = True
             if before is None or before.cards != node.cards:
+                was = {card.uuid for card in (before.cards if before else ()) if card.usable}
+                self.ill |= was - {card.uuid for card in node.cards if card.usable}
                 self._reread_plans(name)
         if self.holdings.put(name, held):
             self._set_held(name)

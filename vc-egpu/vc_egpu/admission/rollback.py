@@ -14,6 +14,8 @@ from vc_egpu.core.cluster import Gang, NodeName, PodPhase, PodUid
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 PATIENCE_S: Final = 30.0
+STARVED_S: Final = 600.0
+"""A running gang that lacks members whose replacements find no room is given up after this long."""
 
 
 @dataclass(slots=True)
@@ -23,6 +25,8 @@ class Watchlist:
     unbound: dict[PodUid, float] = field(default_factory=dict)
     failing: dict[PodUid, float] = field(default_factory=dict)
     refused: set[PodUid] = field(default_factory=set)
+    starved: dict[str, float] = field(default_factory=dict)
+    """Since when gangs run below their minimum although the replacements are there, by gang."""
     done: set[PodUid] = field(default_factory=set)
     """Pods that are being rolled back already."""
 
@@ -35,6 +39,17 @@ class Watchlist:
         _keep(self.failing, uid, clock, present=placed and bool(pod.start_error))
         if pod.refusal and pod.pod.plan_id:
             self.refused.add(uid)
+
+    def note_gang(self, gang: Gang, members: Mapping[PodUid, DecodedPod], clock: float) -> None:
+        """A gang changed: see whether it waits for a replacement to find room."""
+        counted = {PodPhase.PLACED, PodPhase.SUCCEEDED}
+        there = sum(1 for m in members.values() if m.pod.phase in counted)
+        runs = any(m.bound and m.pod.phase is PodPhase.PLACED for m in members.values())
+        replaced = any(m.pod.phase is PodPhase.GATED for m in members.values())
+        if runs and replaced and there < gang.min_member and not gang.single:
+            self.starved.setdefault(gang.key, clock)
+        else:
+            self.starved.pop(gang.key, None)
 
     def forget(self, uid: PodUid) -> None:
         """The pod is gone."""
@@ -54,7 +69,7 @@ class Watchlist:
         return frozenset((*self.unbound, *self.failing, *self.refused))
 
     def __bool__(self) -> bool:
-        return bool(self.unbound or self.failing or self.refused)
+        return bool(self.unbound or self.failing or self.refused or self.starved)
 
 
 def _keep(since: dict[PodUid, float], uid: PodUid, clock: float, *, present: bool) -> None:
@@ -80,6 +95,22 @@ def judge(
 ) -> RollBack | None:
     """Whether this gang has to be rolled back now."""
     trouble = dict(_troubles(members, watchlist, clock))
+    if not trouble and clock - watchlist.starved.get(gang.key, clock) >= STARVED_S:
+        why = f"a replacement found no room for {STARVED_S / 60:.0f} minutes"
+        trouble = {uid: why for uid, m in members.items() if m.pod.phase is PodPhase.PLACED}
+        return _roll_back(gang, members, trouble, frozenset())
+    if not trouble:
+        return None
+    refused = (members[uid].pod.node for uid in trouble)
+    return _roll_back(gang, members, trouble, frozenset(node for node in refused if node is not None))
+
+
+def _roll_back(
+    gang: Gang,
+    members: Mapping[PodUid, DecodedPod],
+    trouble: Mapping[PodUid, str],
+    nodes: frozenset[NodeName],
+) -> RollBack | None:
     if not trouble:
         return None
     well = [
@@ -98,7 +129,7 @@ def judge(
     return RollBack(
         pods=tuple(m for m in back if owners.may_be_removed(m.owner)),
         why=f"pod {members[first].pod.name}{more}: {trouble[first]}",
-        nodes=frozenset(members[uid].pod.node for uid in trouble if members[uid].pod.node is not None),  # type: ignore[misc]
+        nodes=nodes,
         left_alone=tuple(m for m in back if not owners.may_be_removed(m.owner)),
     )
 
