@@ -254,7 +254,7 @@ def _memory(limits: Mapping[str, Any], model: GpuModel, where: str) -> int | Non
     if quantity.suffix in _BYTE_SUFFIXES:
         raise AskError(path, f"{quantity.text}: the unit is MiB, did you mean {_mib_of(quantity)}?")
     what = f"MiB on a card of model {model.name}"
-    if quantity.value > max(model.memory_mib, MIB):
+    if quantity.value > max(model.memory_mib, MIB) and _mib_of(quantity) <= model.memory_mib:
         what += f"; the unit is MiB, did you mean {_mib_of(quantity)}?"
     return _within(limits[names.LIMIT_MEMORY], 1, model.memory_mib, path, what)
 
