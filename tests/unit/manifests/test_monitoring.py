@@ -1,0 +1,55 @@
+"""Alert rules and dashboard ask for metrics that exist."""
+
+import json
+import re
+
+import yaml
+from unit.manifests.kustomize import MANIFESTS, REPOSITORY
+
+NAME = re.compile(r"\b(?:vc_egpu|egpu|DCGM)_[A-Za-z_]+")
+SUFFIXES = ("_total", "_bucket", "_sum", "_count")
+
+
+def defined() -> str:
+    """All our source, where each name stands as text or is put together by a family's prefix."""
+    folders = (REPOSITORY / "vc-egpu", REPOSITORY / "device-plugin" / "vc_egpu_node")
+    return "\n".join(path.read_text() for folder in folders for path in sorted(folder.rglob("*.py")))
+
+
+def exists(name: str, source: str) -> bool:
+    stem = next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+    if f'"{name}"' in source or f'"{stem}"' in source:
+        return True
+    for prefix in ("egpu_card_", "egpu_node_container_"):
+        if name.startswith(prefix) and f'f"{prefix}{{name}}"' in source:
+            return f'"{name.removeprefix(prefix)}"' in source
+    return False
+
+
+def test_rules_ask_for_metrics_that_exist() -> None:
+    groups = yaml.safe_load((MANIFESTS / "monitoring/rules.yaml").read_text())["groups"]
+    source = defined()
+    for rule in (rule for group in groups for rule in group["rules"]):
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        names = NAME.findall(rule["expr"])
+        assert names, rule["alert"]
+        for name in names:
+            assert exists(name, source), f"{rule['alert']}: {name}"
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    dashboard = json.loads((MANIFESTS / "monitoring/dashboard.json").read_text())
+    source = defined()
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            names = NAME.findall(target["expr"])
+            assert names, panel["title"]
+            for name in names:
+                assert exists(name, source), f"{panel['title']}: {name}"
+
+
+def test_a_name_that_does_not_exist_is_noticed() -> None:
+    assert not exists("egpu_nonsense", defined())
