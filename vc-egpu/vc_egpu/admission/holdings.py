@@ -47,26 +47,28 @@ class Holdings:
     def on(self, node: Node, pods: Mapping[PodUid, DecodedPod]) -> Iterable[tuple[PodUid, Share]]:
         """(pod, share) of everything held on a node.
 
-        Where nobody remembers how much it was (the pod went before this process came), it is all that the
-        card's other shares leave: it cannot have been more.
+        Where nobody remembers how much it was (the pods went before this process came), they have together
+        all that the card's other shares leave: it cannot have been more.
         """
         for card_id, uids in self._held.get(node.name, {}).items():
+            known = {uid: share for uid in uids if (share := self._shares.get(uid, {}).get(card_id))}
+            yield from known.items()
+            unknown = [uid for uid in uids if uid not in known and uid not in pods]
             card = next((card for card in node.cards if card.uuid == card_id), None)
-            for uid in uids:
-                known = self._shares.get(uid, {}).get(card_id)
-                if known is not None:
-                    yield uid, known
-                elif card is not None:
-                    others = [
-                        share
-                        for pod in pods.values()
-                        if pod.pod.node == node.name
-                        for _, share in pod.pod.shares
-                        if share.card == card_id
-                    ]
-                    memory_mib = card.memory_mib - sum(share.memory_mib for share in others)
-                    cores = FULL_CORES_PERCENT - sum(share.cores_percent for share in others)
-                    yield uid, Share(card_id, max(1, memory_mib), max(0, cores))
+            if not unknown or card is None:
+                continue
+            others = [share for uid, share in known.items() if uid not in pods]
+            others += [
+                share
+                for pod in pods.values()
+                if pod.pod.node == node.name
+                for _, share in pod.pod.shares
+                if share.card == card_id
+            ]
+            memory_mib = (card.memory_mib - sum(share.memory_mib for share in others)) // len(unknown)
+            cores = (FULL_CORES_PERCENT - sum(share.cores_percent for share in others)) // len(unknown)
+            for uid in unknown:
+                yield uid, Share(card_id, max(1, memory_mib), max(0, cores))
 
     def uids(self) -> frozenset[PodUid]:
         """All pods that some agent holds shares of."""
