@@ -170,3 +170,8 @@ def task_counts(tasks: Iterable[str]) -> dict[str, int]:
     for task in tasks:
         counts[task] = counts.get(task, 0) + 1
     return counts
+
+
+def shares_of(pods: Iterable[Pod]) -> int:
+    """Cards held by these pods, a card counted once for each pod that sits on it."""
+    return sum(len({share.card for _, share in pod.shares}) for pod in pods)

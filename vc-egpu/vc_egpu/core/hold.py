@@ -7,7 +7,8 @@ it is turned ready once they are gone, and withdrawn if it cannot hold any more 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+
+import numpy as np
 
 from vc_egpu.core import caps, place, recheck, say, victims
 from vc_egpu.core.booking import Booking
@@ -18,8 +19,6 @@ from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Seated, Trial
 
-FRESH_S: Final = 30.0
-"""A ready plan is being carried out for so long before its room is looked at again."""
 _FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
@@ -32,8 +31,47 @@ def review(trial: Trial, record: Recorder) -> None:
     views = [view for view in views if view.planned]
     for view in views:
         trial.leaving.update(dict.fromkeys(victims_left(trial, view)))
+    calm = _calm_rows(trial, views)
     for view in views:
-        _review_one(trial, record, view)
+        plan = view.gang.plan
+        carried_out = plan is not None and not plan.victims
+        if carried_out and not _members_gone(trial, view) and _still(trial, view, calm):
+            record.waits(view, say.admitted(len(view.planned) + view.carried, len(view.waiting)))
+        else:
+            _review_one(trial, record, view)
+
+
+def _calm_rows(trial: Trial, views: list[GangView]) -> set[int]:
+    """Rows that plans in force use and on which nothing is beyond its limits, those plans included."""
+    bookings = trial.index.plan_bookings
+    rows = sorted({booking.row for view in views for booking in bookings[view.gang.key].values()})
+    if not rows:
+        return set()
+    used = np.array(rows, np.int64)
+    return set(used[trial.ledger.within_limits(used)].tolist())
+
+
+def _still(trial: Trial, view: GangView, calm: set[int]) -> bool:
+    """Whether a ready plan certainly holds: its nodes are open to it, and nothing is over its limits.
+
+    The quick way for the many plans that are being carried out; the careful one is :func:`_void`.
+    """
+    index, key = trial.index, view.gang.key
+    plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
+    bookings = index.plan_bookings[key]
+    known, generation = index.reviewed.get(key, ("", -1))
+    for entry in view.planned:
+        node = entry.placement.node
+        if node is None:
+            continue
+        booking = bookings.get(entry.key)
+        if booking is None or booking.row not in calm:
+            return False
+        fresh = known == plan_id and index.node_changes.get(node, 0) <= generation
+        if not fresh and recheck.why_closed(trial, view, entry):
+            return False
+    index.reviewed[key] = (plan_id, index.generation)
+    return True
 
 
 def victims_left(trial: Trial, view: GangView) -> list[PodUid]:
@@ -74,9 +112,6 @@ def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:
     plan = view.gang.plan
     if why or plan is None:
         return why
-    if not plan.victims and trial.now - plan.created < FRESH_S:
-        # Its room was found a moment ago and is booked since: in a burst there are hundreds like it.
-        return next(filter(None, (recheck.why_not_node(trial, view, entry) for entry in view.planned)), "")
     if plan.victims and left:
         why = _not_allowed(trial, view)
         if why:

@@ -5,7 +5,7 @@ without looking at every pod. :class:`vc_egpu.core.state.ClusterState` feeds it;
 knowledge of its own: an index fed from the same values in any order gives the same answers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 from vc_egpu.core.booking import Booking
@@ -33,6 +33,7 @@ from vc_egpu.core.resources import amounts
 from vc_egpu.core.use import QueueUse
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+_SPARE_SHAPES: Final = 10_000
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -53,6 +54,10 @@ class Index:
         """By gang and plan key: members of plans in force that carry no plan id yet."""
         self.shape_ids: dict[PodUid, int] = {}
         """By pod; exactly the pods there are."""
+        self.node_changes: dict[NodeName, int] = {}
+        """By node: the generation in which the node object changed last."""
+        self.reviewed: dict[str, tuple[str, int]] = {}
+        """By gang: its plan, and the generation in which that was last found to hold."""
         self.spare: Ledger | None = None
         """A copy of the ledger that a decision has left over; its memory serves the next one."""
         self.held = HeldShares(self.ledger, self.shape_ids)
@@ -94,6 +99,15 @@ class Index:
         self._views.pop(key, None)
         self._marks.pop(key, None)
 
+    def _forget_shapes(self) -> None:
+        """Number the shapes of the pods that there are anew: pods come and go, and so do shapes."""
+        self.intern = Intern()
+        for uid, pod in self.pods.items():
+            self.shape_ids[uid] = self.intern(pod.shape)
+        self._amounts.clear()
+        self._views.clear()
+        self._marks.clear()
+
     def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
         """What one pod of this shape counts in its queue."""
         known = self._amounts.get(shape_id)
@@ -129,6 +143,7 @@ class Index:
             self._clear_row(node.name)
         self.generation += 1
         self.nodes[node.name] = node
+        self.node_changes[node.name] = self.generation
         row = self.ledger.put_node(node)
         self._masks.node_changed(row, node)
         if before is None:
@@ -145,6 +160,7 @@ class Index:
         self.ledger.remove_node(name)
         self.generation += 1
         del self.nodes[name]
+        self.node_changes[name] = self.generation
         self._masks.node_changed(row, None)
         self._masks.names_changed()
 
@@ -179,6 +195,8 @@ class Index:
         self.generation += 1
         self.pods[pod.uid] = pod
         self.shape_ids[pod.uid] = self.intern(pod.shape)
+        if len(self.intern) > _SPARE_SHAPES + 2 * len(self.pods):
+            self._forget_shapes()
         if pod.phase is PodPhase.TERMINATING:
             self.terminating[pod.uid] = None
         elif pod.phase is PodPhase.FAILED and pod.gang is not None:
@@ -260,6 +278,8 @@ class Index:
     def put_gang(self, gang: Gang) -> None:
         """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
         before = self.gangs.get(gang.key)
+        if before is not None and before.blocked_nodes != gang.blocked_nodes:
+            self.reviewed.pop(gang.key, None)
         self._drop_plan(gang.key)
         self.generation += 1
         self.gangs[gang.key] = gang
@@ -283,6 +303,7 @@ class Index:
         if key not in self.gangs:
             return
         self._drop_plan(key)
+        self.reviewed.pop(key, None)
         self.generation += 1
         del self.gangs[key]
         self.low_gangs.pop(key, None)
@@ -377,8 +398,3 @@ def _discard(groups: dict[_K, dict[_V, None]], group: _K, member: _V) -> None:
     members.pop(member, None)
     if not members:
         del groups[group]
-
-
-def shares_of(pods: Iterable[Pod]) -> int:
-    """Cards held by these pods, a card counted once for each pod that sits on it."""
-    return sum(len({share.card for _, share in pod.shares}) for pod in pods)

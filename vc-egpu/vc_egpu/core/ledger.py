@@ -263,6 +263,19 @@ class Ledger:
         else:
             self.ports.pop(row, None)
 
+    def within_limits(self, rows: Ints) -> Flags:
+        """For each of ``rows``: whether nothing on the node or its cards is beyond its limits."""
+        core_cap = self.core_cap[rows][:, None]
+        sharers = self.sharers[rows]
+        cards = (
+            (self.memory_used[rows] <= self.memory_cap[rows])
+            & (self.high_cores[rows] <= core_cap)
+            & (self.low_cores[rows] <= core_cap)
+            & (sharers <= self.max_sharers[rows][:, None])
+            & ((self.alone[rows] == 0) | (sharers == 1))
+        )
+        return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1))
+
     # --- copies and growth -----------------------------------------------------------------------
 
     def copy(self, spare: "Ledger | None" = None) -> "Ledger":

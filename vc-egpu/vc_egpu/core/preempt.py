@@ -21,7 +21,17 @@ from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of, place
 from vc_egpu.core.plan import Eviction
 from vc_egpu.core.trial import Seated, Trial
-from vc_egpu.core.victims import Candidate, Guarantees, Price, candidates, grouped, may_go, price, soon_gone
+from vc_egpu.core.victims import (
+    Candidate,
+    Guarantees,
+    Price,
+    candidates,
+    grouped,
+    may_go,
+    prey,
+    price,
+    soon_gone,
+)
 
 _EFFORT: Final = 600
 """Steps of the placement search in each test of a set of victims."""
@@ -120,6 +130,9 @@ class _Contest:
 
     def cheapest(self) -> tuple[Pod, ...] | None:
         """The victims; None if the gang does not fit whoever goes."""
+        without = prey(self._trial).without
+        if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
+            return None  # not even with everybody gone
         listed = candidates(self._trial, self._view, self._useful_nodes())
         most = self._trial.policy.max_victim_candidates
         for limit in sorted({min(most, len(listed)), len(listed)}):
@@ -159,8 +172,9 @@ class _Contest:
         return price(self._trial, pods)
 
     def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[_Atom], tuple[float, ...]]]:
-        """What is given back first: the most expensive; and, of few, what frees least for its cost."""
+        """What is given back first: the dearest, the cheapest; of few, what frees least for its cost."""
         yield lambda atom: (-atom.cards,)
+        yield lambda atom: (atom.cards,)
         if len(listed) <= _WEIGHED:
             yield lambda atom: (-atom.cards / (1 + self._gain(atom)), -atom.cards)
             yield lambda atom: (self._gain(atom), -atom.cards)

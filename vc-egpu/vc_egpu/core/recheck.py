@@ -13,7 +13,7 @@ def why_not(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     """
     if entry.placement.node is None:
         return ""
-    return why_not_node(trial, view, entry) or _cards(trial, view, entry) or _rest(trial, view, entry)
+    return why_closed(trial, view, entry) or _cards(trial, view, entry) or _rest(trial, view, entry)
 
 
 def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | None:
@@ -25,8 +25,18 @@ def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | 
     return trial.ledger.booking(entry.placement.node, shape, shares, view.gang.share_class)
 
 
-def why_not_node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
+def why_closed(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     """Why the member's node or its cards take nothing now; whether there is room is not asked. Cheap."""
+    why = _node(trial, view, entry)
+    if why or entry.member is None or entry.placement.node is None:
+        return why
+    row = trial.ledger.rows[entry.placement.node]
+    if trial.mask(view.gang, entry.member.shape)[row]:
+        return ""
+    return f"node {entry.placement.node} is closed to it now"
+
+
+def _node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     name = entry.placement.node
     node = trial.index.nodes.get(name) if name is not None else None
     if node is None:
@@ -71,6 +81,6 @@ def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     ledger = trial.ledger
     free = (ledger.cap[row] - ledger.used[row]).tolist()
     full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))
-    if full or not trial.mask(view.gang, need.shape)[row] or port_conflict(ledger, row, need.ports):
+    if full or port_conflict(ledger, row, need.ports):
         return f"node {entry.placement.node} has no room for it any more"
     return ""

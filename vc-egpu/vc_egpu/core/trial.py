@@ -55,6 +55,8 @@ class Trial:
         """By gang: failed members whose cards are booked for the replacement."""
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
+        self.notes: dict[int, object] = {}
+        """What the search for victims keeps for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}
         self._kinds: dict[int, bool] = {}

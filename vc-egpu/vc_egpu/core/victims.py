@@ -4,12 +4,12 @@ Only low-priority gangs, each as a whole or by members above its minimum; none t
 PodDisruptionBudget protects, and none whose queue would fall below its guarantee.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass
-from vc_egpu.core.gangs import GangView, task_counts
-from vc_egpu.core.index import shares_of
+from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName
+from vc_egpu.core.gangs import GangView, shares_of, task_counts
+from vc_egpu.core.ledger import Ledger
 from vc_egpu.core.plan import Eviction
 from vc_egpu.core.ready import task_minimums
 from vc_egpu.core.resources import add_to
@@ -28,34 +28,61 @@ class Candidate:
     """All that would go with the whole gang."""
     surplus: tuple[Pod, ...]
     """Members that may go singly, all of them together at most; the most useful ones."""
+    cards: int
+    """Cost of the whole gang."""
 
     @property
     def key(self) -> str:
         """The gang's key."""
         return self.view.gang.key
 
-    @property
-    def cards(self) -> int:
-        """Cost of the whole gang."""
-        return shares_of(self.pods)
-
 
 def candidates(trial: Trial, preemptor: GangView, useful: Collection[NodeName]) -> list[Candidate]:
     """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
+    everybody = prey(trial)
+    if len(useful) == len(trial.index.nodes):
+        return [candidate for candidate in everybody.listed if candidate.key != preemptor.gang.key]
     found = []
-    for key in sorted(trial.index.low_gangs):
-        view = trial.index.view(key)
-        if key == preemptor.gang.key or view.gang.share_class is not ShareClass.LOW or view.planned:
-            continue
-        pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
-        if not any(pod.node in useful for pod in pods) or any(pod.protected for pod in view.placed):
-            continue
-        found.append(Candidate(view, pods, _surplus(view, pods, useful)))
-    found.sort(key=lambda candidate: (candidate.cards, candidate.key))
+    for candidate in everybody.listed:
+        if candidate.key != preemptor.gang.key and any(pod.node in useful for pod in candidate.pods):
+            surplus = _surplus(candidate.view, candidate.pods, useful)
+            found.append(replace(candidate, surplus=surplus))
     return found
 
 
-def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Collection[NodeName]) -> tuple[Pod, ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Prey:
+    """Everybody who may be evicted at all, and what would be booked without all of them."""
+
+    listed: list[Candidate]
+    without: Ledger
+    """Lacks also what was booked since: good for an upper bound of the room that there could be."""
+
+
+def prey(trial: Trial) -> Prey:
+    """Found once per decision, and again after somebody was chosen."""
+    known = trial.notes.get(len(trial.leaving))
+    if isinstance(known, Prey):
+        return known
+    listed = []
+    nodes = trial.index.nodes
+    for key in sorted(trial.index.low_gangs):
+        view = trial.index.view(key)
+        if view.planned or any(pod.protected for pod in view.placed):
+            continue
+        pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
+        if any(pod.node in nodes for pod in pods):
+            listed.append(Candidate(view, pods, _surplus(view, pods, nodes), shares_of(pods)))
+    listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
+    lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
+    without = trial.ledger.copy()
+    trial.put_back(lifted)
+    found = Prey(listed, without)
+    trial.notes = {len(trial.leaving): found}
+    return found
+
+
+def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Container[NodeName | None]) -> tuple[Pod, ...]:
     """As many members as the gang runs above its minimum, those on useful nodes first, the youngest first."""
     spare = len(pods) + len(view.succeeded) - view.gang.min_member
     if spare <= 0:
