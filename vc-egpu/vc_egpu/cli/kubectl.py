@@ -18,7 +18,7 @@ from vc_egpu.cli import cards_view, doctor, doctor_facts, queues_view, render, s
 from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
-from vc_egpu.kube.resources import CONFIG_MAPS, CORE_EVENTS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.kube.resources import CONFIG_MAPS, CORE_EVENTS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 EXIT_OK: Final = 0
@@ -137,6 +137,7 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         jobs=api.list(VOLCANO_JOBS, namespace).items,
         queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
         events=world.list_optional(api, CORE_EVENTS, namespace).items,
+        nodes={node["metadata"]["name"]: node for node in world.list_optional(api, NODES).items},
     )
     return Answer(told, Group(*(render.why(story) for story in told)))
 

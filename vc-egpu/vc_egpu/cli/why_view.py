@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vc_egpu.cli import world
+from vc_egpu.cli import trouble, world
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 
@@ -63,16 +63,17 @@ def stories(
     jobs: Sequence[Json],
     queues: Mapping[str, Json],
     events: Sequence[Json] = (),
+    nodes: Mapping[str, Json] | None = None,
 ) -> tuple[GangStory, ...]:
     """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
 
     ``events`` are looked at where there is no such gang: pods that are refused at the door leave one on
-    their ReplicaSet or Job. Raises :class:`UnknownJobError`.
+    their ReplicaSet or Job; ``nodes`` at those below running members. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
     chosen = [group for group in groups if _means(name, group, pods)]
     if chosen:
-        return tuple(_story(group, pods, queues) for group in chosen)
+        return tuple(_story(group, pods, queues, nodes or {}) for group in chosen)
     for job in jobs:
         if job["metadata"]["name"] == name:
             return (_without_group(job),)
@@ -105,7 +106,9 @@ def _deployment_of(pod: Json) -> str:
     return ""
 
 
-def _story(group: Json, pods: Iterable[Json], queues: Mapping[str, Json]) -> GangStory:
+def _story(
+    group: Json, pods: Iterable[Json], queues: Mapping[str, Json], nodes: Mapping[str, Json]
+) -> GangStory:
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
     members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
@@ -125,7 +128,7 @@ def _story(group: Json, pods: Iterable[Json], queues: Mapping[str, Json]) -> Gan
         has_plan=names.PLAN in world.annotations(group),
         rolled_back=world.annotations(group).get(names.ROLLED_BACK, ""),
         members=tuple(_member(pod) for pod in sorted(members, key=world.key)),
-        notes=tuple(_notes(group, members, queue, queues, verdict)),
+        notes=(*_notes(group, members, queue, queues, verdict), *trouble.notes(members, nodes)),
     )
 
 

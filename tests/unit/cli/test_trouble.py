@@ -1,0 +1,63 @@
+"""`kubectl egpu why` on what is wrong below running members."""
+
+from unit.cli import documents as docs
+from vc_egpu.cli import trouble, why_view
+
+POD = docs.pod("train-w-0", group="train-1", cards={"GPU-a": (1024, 25)})
+
+
+def of(node: docs.Json, *pods: docs.Json) -> list[str]:
+    return trouble.notes(pods or (POD,), {"n1": node})
+
+
+def test_nothing_is_said_about_what_is_in_order() -> None:
+    assert of(docs.node("n1", docs.card("GPU-a"))) == []
+
+
+def test_nothing_is_said_to_who_may_not_see_nodes() -> None:
+    assert trouble.notes((POD,), {}) == []
+
+
+def test_a_silent_node_holds_its_cards() -> None:
+    (note,) = of(docs.node("n1", docs.card("GPU-a"), ready="Unknown"))
+    assert "node n1 is not ready" in note
+    assert "the cards of train-w-0 stay held" in note
+    assert "out-of-service" in note
+
+
+def test_a_node_out_of_service_is_left() -> None:
+    node = docs.node("n1", docs.card("GPU-a"), ready="Unknown")
+    node["spec"]["taints"] = [{"key": trouble.OUT_OF_SERVICE, "effect": "NoExecute"}]
+    (note,) = of(node)
+    assert note == "node n1 is out of service: train-w-0 will be removed and placed anew"
+
+
+def test_a_node_that_is_gone() -> None:
+    (note,) = trouble.notes((POD,), {"n2": docs.node("n2")})
+    assert note.startswith("node n1 is gone")
+
+
+def test_an_ill_card_names_who_is_on_it() -> None:
+    ill = docs.card("GPU-a", healthy=False, reason="XID 79")
+    (note,) = of(docs.node("n1", ill, docs.card("GPU-b", 1, healthy=False)))
+    assert note.startswith("card GPU-a of node n1 is ill (XID 79): it takes nothing new, and train-w-0")
+
+
+def test_members_that_are_done_or_wait_have_no_trouble() -> None:
+    node = docs.node("n1", docs.card("GPU-a"), ready="Unknown")
+    done = docs.pod("done", group="train-1", cards={"GPU-a": (1, 0)}, phase="Succeeded")
+    assert of(node, done, docs.pod("gated", group="train-1", gated=True)) == []
+
+
+def test_why_shows_it_as_a_note() -> None:
+    node = docs.node("n1", docs.card("GPU-a"), ready="Unknown")
+    (story,) = why_view.stories(
+        "train",
+        "ml",
+        groups=[docs.group("train-1", "research", job="train")],
+        pods=[POD],
+        jobs=[],
+        queues={},
+        nodes={"n1": node},
+    )
+    assert any("node n1 is not ready" in note for note in story.notes)

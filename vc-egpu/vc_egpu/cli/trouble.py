@@ -1,0 +1,66 @@
+"""What is wrong below a gang's running members: nodes that are silent, out of service or gone, ill cards.
+
+Pure: documents in, sentences out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from vc_egpu.cli import world
+from vc_egpu.kube import Json
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+_MAX_NAMED: Final = 3
+
+
+def notes(members: Iterable[Json], nodes: Mapping[str, Json]) -> list[str]:
+    """One sentence per node and per card that is not in order, under members that hold cards."""
+    if not nodes:
+        return []  # the user may not see nodes
+    by_node: dict[str, list[Json]] = defaultdict(list)
+    for pod in members:
+        name = (pod.get("spec") or {}).get("nodeName")
+        if name and not world.finished(pod):
+            by_node[name].append(pod)
+    return [text for name in sorted(by_node) for text in _of_node(name, nodes.get(name), by_node[name])]
+
+
+def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str]:
+    who = _named([str(pod["metadata"]["name"]) for pod in pods])
+    if node is None:
+        yield f"node {name} is gone: {who} will be removed and placed anew"
+        return
+    taints = {taint.get("key") for taint in (node.get("spec") or {}).get("taints") or ()}
+    ready = world.condition(node, "Ready") or {}
+    if OUT_OF_SERVICE in taints:
+        yield f"node {name} is out of service: {who} will be removed and placed anew"
+    elif ready.get("status") != "True":
+        since = f" since {ready['lastTransitionTime']}" if "lastTransitionTime" in ready else ""
+        yield (
+            f"node {name} is not ready{since}: the cards of {who} stay held until the pods are gone; "
+            f"they move when the node is back, is deleted, or is tainted {OUT_OF_SERVICE}"
+        )
+    yield from _ill(name, node, pods)
+
+
+def _ill(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
+    inventory = world.inventory_of(node)
+    ill = {card.uuid: card.reason for card in inventory.cards if not card.healthy} if inventory else {}
+    on_it: dict[str, list[str]] = defaultdict(list)
+    for pod in pods:
+        cards = world.cards_of(pod)
+        for shares in cards.containers.values() if cards else ():
+            for share in shares:
+                on_it[share.uuid].append(str(pod["metadata"]["name"]))
+    for uuid in sorted(ill.keys() & on_it.keys()):
+        why = f" ({ill[uuid]})" if ill[uuid] else ""
+        yield (
+            f"card {uuid} of node {name} is ill{why}: it takes nothing new, "
+            f"and {_named(sorted(set(on_it[uuid])))} may fail on it"
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
