@@ -81,6 +81,32 @@ def test_a_forged_plan_is_refused(world: World) -> None:
 # --- restarts ------------------------------------------------------------------------------------
 
 
+def test_a_pod_deleted_with_force_holds_its_card_until_its_containers_are_gone(world: World) -> None:
+    stubborn = pod("stubborn", world.uuids[0], 60_000, script="trap '' TERM; while :; do sleep 1; done")
+    world.planner.start([stubborn])
+    world.running(1)
+    uid = world.pods()["stubborn"]["metadata"]["uid"]
+    assert pod_cgroups(world, uid)
+    world.agent.node.pause_kubelet()  # so that its containers live on for as long as the test likes
+    world.planner.delete([stubborn], grace_period_s=0)
+    assert "stubborn" not in world.pods()
+    world.agent.kill()
+    world.agent.start()
+    wait_until(
+        "the agent sees that the pod is gone", lambda: "egpu_node" in world.agent.get("/metrics")[1], 30
+    )
+    assert world.inventory().cards[0].held == (uid,)
+    world.agent.node.resume_kubelet()
+    wait_until("let go", lambda: world.inventory().cards[0].held == (), 60)
+    assert not pod_cgroups(world, uid)
+
+
+def pod_cgroups(world: World, uid: str) -> list[str]:
+    """Control groups of a pod, as seen in the node."""
+    found = world.agent.node.run(["/bin/sh", "-c", f"find /sys/fs/cgroup -type d -name '*pod{uid}*'"])
+    return found.stdout.split()
+
+
 def test_the_kubelet_restarts(world: World) -> None:
     world.planner.start([pod("before", world.uuids[0])])
     world.running(1)
@@ -182,6 +208,7 @@ def test_a_card_falls_ill_under_a_running_pod_and_recovers(world: World) -> None
     ill = world.inventory().cards[0]
     assert (ill.healthy, ill.reason) in ((False, "XID 79"), (False, "the driver asks for a reset"))
     assert all_started(world.pods()["patient"])
+    world.refusal(world.agent.node.name, f"card {world.uuids[0]}: ")  # an event of the Node, too
     world.planner.start([pod("latecomer", world.uuids[0])])
     world.refusal("latecomer", "is ill: ")
     fake.cards[0].recover()
