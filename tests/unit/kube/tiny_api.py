@@ -185,7 +185,10 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
 def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
     present = api.objects.get(path)
     answer: tuple[int, Json] = (404, status(404, "NotFound"))
-    if method == "POST":
+    if method == "POST" and path.endswith("/eviction"):
+        pod = path.removesuffix("/eviction")
+        answer = (201, status(201, "Created")) if pod in api.objects else answer
+    elif method == "POST":
         path = f"{path}/{body['metadata']['name']}"
         answer = (409, status(409, "AlreadyExists")) if path in api.objects else (201, api.put(path, body))
     elif present is not None and not _holds(method, present, body):
@@ -196,6 +199,8 @@ def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
                 answer = 200, api.put(path, body)
             case "DELETE":
                 answer = 200, api.remove(path)
+            case "PATCH" if isinstance(body, dict):
+                answer = 200, api.put(path, _merged(present, body))
             case _:
                 answer = 200, present
     elif method == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
@@ -208,9 +213,25 @@ def _holds(method: str, present: Json, body: Any) -> bool:
     metadata = present["metadata"]
     if method == "PUT":
         return body["metadata"].get("resourceVersion") in {None, metadata["resourceVersion"]}
+    if method == "PATCH" and isinstance(body, dict):
+        wanted = body.get("metadata") or {}
+        return all(wanted.get(k) in {None, metadata[k]} for k in ("uid", "resourceVersion"))
     if method == "DELETE":
         return ((body or {}).get("preconditions") or {}).get("uid") in {None, metadata["uid"]}
     return True
+
+
+def _merged(present: Json, patch: Json) -> Json:
+    """RFC 7386."""
+    merged = dict(present)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            old = merged.get(key)
+            nested = isinstance(value, dict)
+            merged[key] = _merged(old if isinstance(old, dict) else {}, value) if nested else value
+    return merged
 
 
 def _list(api: TinyApi, path: str) -> Json:

@@ -13,16 +13,15 @@ from urllib.parse import urlencode
 import orjson
 import urllib3
 from urllib3.exceptions import (
-    ConnectTimeoutError,
     EmptyPoolError,
     HTTPError,
-    NewConnectionError,
     ReadTimeoutError,
 )
 
 from vc_egpu.kube.config import Endpoint
 from vc_egpu.kube.errors import KubeError, LeaseLost, RequestTimeout, Unauthorized, Unavailable, error_of
 from vc_egpu.kube.limits import TokenBucket
+from vc_egpu.kube.wire import Answer, WirePool
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | bool | None]
@@ -113,15 +112,23 @@ class Transport:
         self._limit = limit
         self._headers = {"Accept": JSON, "User-Agent": user_agent}
         self._requests = endpoint.pool_manager(pool_size=pool_size, block=True)
+        # Through a proxy urllib3 does all of it.
+        self._wires = (
+            None
+            if endpoint.uses_proxy
+            else WirePool(
+                endpoint.base_url,
+                self._requests.connection_pool_kw,
+                size=pool_size,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+            )
+        )
         # Watches live for minutes: from the blocking pool they would take the requests' places.
         self._streams = endpoint.pool_manager(pool_size=1, block=False)
-        self._open_request = self._opener(self._requests)
-        self._open_stream = self._opener(self._streams)
-
-    def _opener(self, manager: Any) -> Any:
-        """A pool where there is one host to talk to; through a proxy the manager has to choose."""
-        uses_proxy = self._endpoint.uses_proxy
-        return (manager if uses_proxy else manager.connection_from_url(self._endpoint.base_url)).urlopen
+        streams = self._streams
+        if not endpoint.uses_proxy:
+            streams = streams.connection_from_url(endpoint.base_url)
+        self._open_stream = streams.urlopen
 
     def exchange(
         self,
@@ -136,7 +143,7 @@ class Transport:
     ) -> bytes:
         """Send one request and return the raw answer of a success; raises :class:`KubeError`.
 
-        A read is tried once more when a kept-alive connection turns out to be closed; a write never is.
+        A read is sent again when a kept-alive connection turns out to be closed; a write never is.
         """
         if self._limit is not None:
             self._limit.take()
@@ -157,9 +164,6 @@ class Transport:
             # 401 comes before anything is done, so even a write may be repeated with a fresh token.
             if self._endpoint.authorization(renew=True) is None:
                 raise
-        except Unavailable as error:
-            if writing or error.status:
-                raise
         return self._once(request)
 
     def _once(self, request: "_Request") -> bytes:
@@ -169,10 +173,27 @@ class Transport:
             limit_s = min(limit_s, _time_to_write(request.fence, what))
             # The server gives up as well: a write must not be done long after we stopped waiting for it.
             query = {**(query or {}), "timeout": f"{max(1, int(limit_s))}s"}
+        target = self._target(request.path, query)
         try:
-            answer = self._open_request(
+            if self._wires is not None:
+                answer = self._wires.exchange(request.method, target, headers, request.data, limit_s)
+            else:
+                answer = self._through_proxy(request, target, headers, limit_s)
+        except RequestTimeout as error:
+            raise RequestTimeout(f"{what}: no answer within {limit_s:.1f} s") from error
+        except Unavailable as error:
+            raise Unavailable(f"{what}: {error.message}") from error
+        if 200 <= answer.status < 300:
+            return answer.data
+        raise _refusal(what, answer.status, answer.data, answer.headers)
+
+    def _through_proxy(
+        self, request: "_Request", target: str, headers: Mapping[str, str], limit_s: float
+    ) -> Answer:
+        try:
+            answer = self._requests.urlopen(
                 request.method,
-                self._target(request.path, query),
+                target,
                 body=request.data,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, limit_s), total=limit_s),
@@ -182,14 +203,11 @@ class Transport:
                 preload_content=True,
             )
         except (ReadTimeoutError, EmptyPoolError) as error:
-            raise RequestTimeout(f"{what}: no answer within {limit_s:.1f} s") from error
-        except (ConnectTimeoutError, NewConnectionError) as error:
-            raise Unavailable(f"{what}: {self._endpoint.base_url} was not reached") from error
+            raise RequestTimeout("no answer in time") from error
         except (HTTPError, OSError) as error:
-            raise Unavailable(f"{what}: the connection broke: {error}") from error
-        if 200 <= answer.status < 300:
-            return bytes(answer.data)
-        raise _refusal(what, answer.status, answer.data, answer.headers)
+            raise Unavailable(f"the proxy or the API server was not reached: {error}") from error
+        lower = {str(name).lower(): str(value) for name, value in answer.headers.items()}
+        return Answer(answer.status, lower, bytes(answer.data))
 
     def stream(self, path: str, query: Query, *, idle_timeout_s: float) -> Stream:
         """Open a watch; ``idle_timeout_s`` bounds the silence between two arrivals."""
@@ -218,6 +236,8 @@ class Transport:
     def close(self) -> None:
         """Give up idle connections."""
         self._requests.clear()
+        if self._wires is not None:
+            self._wires.clear()
         self._streams.clear()
 
     def _request_headers(self, data: bytes | None, content_type: str) -> dict[str, str]:
@@ -265,7 +285,7 @@ def _refusal(what: str, status: int, data: bytes, headers: Mapping[str, str]) ->
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
         document = {"message": data[:500].decode("utf-8", "replace").strip() or f"HTTP status {status}"}
-    raw = headers.get("Retry-After")
+    raw = headers.get("retry-after") or headers.get("Retry-After")
     retry_after_s = float(raw) if raw is not None and raw.isdigit() else None
     body = document if isinstance(document, dict) else None
     return error_of(status, body, context=what, retry_after_s=retry_after_s)
