@@ -60,6 +60,8 @@ class Gang:
     min_member: int | None = None
     namespace: str = "default"
     cpu: str = "100m"
+    without_cards: int = 0
+    """The last so many members ask for no cards."""
     extra: Json = field(default_factory=dict)
     """Merged into the pod's spec."""
 
@@ -282,9 +284,10 @@ def pod(gang: Gang, owner: Json | None, index: int) -> Json:
         cores_percent=100 if gang.whole else gang.cores,
         whole=gang.whole,
     )
-    totals = {name: str(amount) for name, amount in totals_of(ask).items()}
+    asks = {"main": ask} if index < gang.members - gang.without_cards else {}
+    totals = {name: str(amount) for name, amount in totals_of(ask).items()} if asks else {}
     annotations = {
-        names.REQUEST: Request(containers={"main": ask}).encode(),
+        names.REQUEST: Request(containers=asks).encode(),
         names.GROUP_NAME: gang.name,
         names.TASK_SPEC: "worker",
         names.TASK_INDEX: str(index),

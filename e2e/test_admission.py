@@ -1,5 +1,8 @@
 """The admission controller on a real API server and the real kube-scheduler, with simulated nodes."""
 
+import os
+import signal
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -9,7 +12,7 @@ import orjson
 import pytest
 from admission_rig import SYSTEM, Gang, Rig, StandIn, admitted, pod, rig
 from stack.hostprocess import HostProcess
-from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, PODS
+from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, POD_GROUPS, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
 
@@ -202,6 +205,76 @@ def test_replicas_of_a_deployment_are_admitted_singly(world: Rig) -> None:
     assert sum(1 for found in world.pods_of(gang) if found["spec"].get("schedulingGates")) == 2
     world.api.delete(DEPLOYMENTS, "web", "default", propagation="Foreground")
     world.kit.pods_until("the replicas are gone", "default", lambda pods: not pods or None)
+
+
+def test_members_without_cards_wait_and_go_with_their_gang(world: Rig) -> None:
+    wide = Gang("wide", 10, memory_mib=60000, without_cards=1)
+    mixed = Gang("mixed", 3, memory_mib=60000, without_cards=2)
+    world.submit(wide)
+    world.until_reason(wide, "WaitingForCards")
+    assert all(found["spec"].get("schedulingGates") for found in world.pods_of(wide))
+    world.submit(mixed)
+    bound = world.until_bound(mixed)
+    assert sum(1 for found in bound.values() if names.CARDS in found["metadata"]["annotations"]) == 1
+
+
+def test_pods_without_a_podgroup_say_so(world: Rig) -> None:
+    gang = Gang("lonely", 1)
+    world.api.create(PODS, pod(gang, None, 0))
+
+    def says_so(pods: dict[str, Json]) -> bool | None:
+        found = admitted(pods.get("lonely-worker-0") or {})
+        return (found is not None and "no PodGroup" in found["message"]) or None
+
+    world.kit.pods_until("it says so", "default", says_so)
+    world.api.create(POD_GROUPS, _group_without_job(gang))
+    world.until_bound(gang)
+
+
+def test_while_the_api_server_is_away_nothing_happens_and_then_all_goes_on(world: Rig) -> None:
+    running, waiting = Gang("steady", 8, memory_mib=60000), Gang("patient", 1, memory_mib=60000)
+    world.submit(running)
+    before = {found["metadata"]["uid"] for found in world.until_bound(running).values()}
+    world.submit(waiting)
+    world.until_reason(waiting, "WaitingForCards")
+    server = world.cluster.component("kube-apiserver").pid
+    assert server is not None
+    os.kill(server, signal.SIGSTOP)
+    try:
+        threading.Event().wait(30)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    world.kit.until("the API server answers", NODES, lambda nodes: bool(nodes) or None)
+    assert {found["metadata"]["uid"] for found in world.pods_of(running)} == before
+    world.end(running)
+    world.until_bound(waiting, timeout_s=60)
+
+
+def test_members_of_a_deleted_node_are_replaced_elsewhere(world: Rig) -> None:
+    gang = Gang("moving", 4, memory_mib=60000)
+    with StandIn(world, gang):
+        world.submit(gang)
+        [node] = {found["spec"]["nodeName"] for found in world.until_bound(gang).values()}
+        saved = world.api.get(NODES, node)
+        world.api.delete(NODES, node)
+
+        def elsewhere(pods: dict[str, Json]) -> bool | None:
+            there = [found["spec"].get("nodeName") for found in pods.values()]
+            return len(there) == 4 and all(name and name != node for name in there)
+
+        world.kit.until(
+            "all run on the other node",
+            PODS,
+            elsewhere,
+            namespace="default",
+            label_selector="gang=moving",
+            timeout_s=120,
+        )
+        world.check()
+        for key in ("uid", "resourceVersion", "creationTimestamp"):
+            saved["metadata"].pop(key, None)
+        world.api.create(NODES, saved)
+        world.end(gang)
 
 
 def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(world: Rig) -> None:

@@ -1,6 +1,6 @@
 """PodDisruptionBudgets: which pods may not be evicted now. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,4 +67,14 @@ def forbids(budgets: Mapping[str, Budget], labels: Mapping[str, str]) -> bool:
     """Whether one of a namespace's budgets lets no pod with these labels go now."""
     return any(
         b.allowed <= 0 and b.selector is not None and b.selector.matches(labels) for b in budgets.values()
+    )
+
+
+def overdrawn(budgets: Mapping[str, Budget], leaving: Iterable[Mapping[str, str]]) -> bool:
+    """Whether one of a namespace's budgets does not let all pods with these labels go at once."""
+    pods = list(leaving)
+    return any(
+        sum(b.selector.matches(labels) for labels in pods) > b.allowed
+        for b in budgets.values()
+        if b.selector is not None
     )

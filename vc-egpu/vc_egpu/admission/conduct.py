@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from vc_egpu.admission import backoffs, steps, writes
-from vc_egpu.admission.evictions import EvictionOrder, Evictions
+from vc_egpu.admission.evictions import EvictionOrder, Evictions, whole_gangs
 from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
-from vc_egpu.admission.gangs import Group
+from vc_egpu.admission.gangs import Group, uids_by_key
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.reports import Reports, group_reference
-from vc_egpu.core.cluster import Instant, PodPhase, PodUid, plan_key
+from vc_egpu.admission.reports import Reports, group_reference, pod_reference
+from vc_egpu.admission.rollback import Rolling
+from vc_egpu.core.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.plan import Admission, Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.backoff import Backoff
@@ -54,7 +55,9 @@ class Conductor:
     _backoffs: dict[str, Backoff] = field(default_factory=dict)
     _too_large: dict[str, tuple[str, str]] = field(default_factory=dict)
     _unknown: dict[str, Done] = field(default_factory=dict)
-    _rolling: dict[str, EvictionOrder] = field(default_factory=dict)
+    _rolling: dict[str, Rolling] = field(default_factory=dict)
+    _withheld: set[str] = field(default_factory=set)
+    """Gangs whose plan is withdrawn once no member's write is under way."""
 
     # --- what a decision says --------------------------------------------------------------------
 
@@ -63,7 +66,11 @@ class Conductor:
         verdicts = dict(plan.verdicts)
         for withdrawal in plan.withdrawals:
             group = self.mirror.groups.get(withdrawal.gang)
-            if group is not None and group.plan is not None and group.plan.plan_id == withdrawal.plan_id:
+            if group is None or group.plan is None or group.plan.plan_id != withdrawal.plan_id:
+                continue
+            if self._is_carrying(withdrawal.gang):
+                self._withheld.add(withdrawal.gang)
+            else:
                 self.strip(withdrawal.gang, group, withdrawal.why)
         for readiness in plan.ready:
             self._turn_ready(readiness.gang, readiness.plan_id, now)
@@ -75,7 +82,7 @@ class Conductor:
                 verdicts[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
         settled = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
         for key in self.mirror.waiting - settled:
-            self._evict_for(key)
+            self._evict_for(key, now)
         self.reports.note(verdicts, self.clock)
 
     def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
@@ -84,11 +91,7 @@ class Conductor:
         group = self.mirror.groups.get(key)
         if group is None or group.outstanding or not self._is_free(key):
             return None
-        uids = {
-            plan_key(m.pod): uid
-            for uid, m in self.mirror.members.get(key, {}).items()
-            if m.pod.phase is PodPhase.GATED
-        }
+        uids = uids_by_key(self.mirror.members.get(key, {}))
         victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
         self._plans_made += 1
         record = PlanRecord(
@@ -103,7 +106,7 @@ class Conductor:
 
     def _turn_ready(self, key: str, plan_id: str, now: Instant) -> None:
         group = self.mirror.groups.get(key)
-        if group is None or group.plan is None or group.plan.plan_id != plan_id or key in self._busy:
+        if group is None or group.plan is None or group.plan.plan_id != plan_id or not self._is_free(key):
             return
         verdict = Verdict(Reason.ADMITTED, f"{len(group.plan.members)} members have their cards")
         self._write_plan(key, group, group.plan.ready(), verdict, now)
@@ -142,6 +145,10 @@ class Conductor:
         """Whether nothing is under way for a gang, and nothing failed a moment ago."""
         return key not in self._busy and self._later.get(key, 0.0) <= self.clock
 
+    def _is_carrying(self, key: str) -> bool:
+        """Whether a member's gate may fall any moment: the plan, which books its cards, stays till then."""
+        return any(uid in self._carrying for uid in self.mirror.members.get(key, ()))
+
     # --- what the objects ask for ----------------------------------------------------------------
 
     def drive(self, key: str) -> None:
@@ -152,10 +159,13 @@ class Conductor:
         if group is None:
             self.reports.forget(key)
             self._too_large.pop(key, None)
+            self._rolling.pop(key, None)
+            return
+        if key in self._rolling and self._roll_on(key, group, self._rolling[key]):
             return
         members = self.mirror.members.get(key, {})
         match steps.next_step(group, members, self.authority):
-            case steps.Strip(why=why):
+            case steps.Strip(why=why) if not self._is_carrying(key):
                 self.strip(key, group, why)
             case steps.Carry(members=outstanding):
                 self._carry(key, group, outstanding)
@@ -193,7 +203,7 @@ class Conductor:
             self._count("enqueued")
             self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=steps.ENQUEUED))
 
-    def _evict_for(self, key: str) -> None:
+    def _evict_for(self, key: str, now: Instant) -> None:
         group = self.mirror.groups[key]
         if group.plan is None or not self._is_free(key):
             return
@@ -206,21 +216,15 @@ class Conductor:
         )
         if not pods:
             return
-        gangs = {pod.pod.gang for pod in pods if pod.pod.gang is not None}
-        whole = [
-            self.mirror.groups[gang].decoded
-            for gang in sorted(gangs)
-            if gang in self.mirror.groups
-            and self.mirror.groups[gang].decoded.plan_text
-            and all(
-                m.pod.phase is not PodPhase.PLACED or uid in group.plan.victims
-                for uid, m in self.mirror.members.get(gang, {}).items()
-            )
-        ]
+        if self.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
+            self.mirror.shield(group.plan.victims, now + SHIELD_S)
+            self.strip(key, group, "a PodDisruptionBudget does not let all its victims go together")
+            return
         for pod in pods:
             self._event(pod, "Preempted", f"makes room for gang {key} of higher priority")
         self._count("evicted", len(pods))
-        order = EvictionOrder(key, group.plan.plan_id, pods, tuple(whole))
+        whole = whole_gangs(self.mirror, pods, group.plan.victims)
+        order = EvictionOrder(key, group.plan.plan_id, pods, whole)
         self.evictions.start(self.executor, self.api, order, self.clock)
 
     def roll_back(self, key: str, group: Group, back: Any, now: Instant) -> None:
@@ -228,8 +232,8 @@ class Conductor:
         if key in self._busy:
             return
         value = backoffs.decode(group.decoded.rolled_back).again(now, back.nodes, back.why)
-        self._rolling[key] = EvictionOrder(key, "", back.pods)
-        self.strip(key, group, f"rolled back: {back.why}", backoffs.encode(value))
+        self._rolling[key] = Rolling(back.pods, backoffs.encode(value), f"rolled back: {back.why}")
+        self.mirror.dirty.add(key)
         self._count("rolled_back")
         wait_s = value.until - now
         text = f"rolled back: {back.why}; tried again in {wait_s:.0f} s"
@@ -238,6 +242,21 @@ class Conductor:
             self._event(
                 pod, "RolledBack", f"{back.why}; nobody would make this pod anew, so it is left alone"
             )
+
+    def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:
+        """The next step of a roll-back, as often as it takes; whether its plan stands still."""
+        if group.decoded.rolled_back != rolling.record:
+            if not self._is_carrying(key):
+                self.strip(key, group, rolling.why, rolling.record)
+            return True
+        stay = {PodPhase.PLACED, PodPhase.FAILED}
+        here = [p for p in rolling.pods if p.pod.uid in self.mirror.pods]
+        left = [p for p in here if self.mirror.pods[p.pod.uid].pod.phase in stay]
+        if not left:
+            del self._rolling[key]
+        elif pods := tuple(p for p in left if p.pod.uid not in self.evictions.begun):
+            self.evictions.start(self.executor, self.api, EvictionOrder(key, "", pods), self.clock)
+        return False
 
     # --- what came of it -------------------------------------------------------------------------
 
@@ -277,9 +296,6 @@ class Conductor:
         else:
             self._failed(done)
             self.mirror.tries.add(done.key)
-        order = self._rolling.pop(done.key, None) if done.kind == "strip" else None
-        if order is not None and done.error is None and order.pods:
-            self.evictions.start(self.executor, self.api, order, self.clock)
         self.mirror.dirty.add(done.key)
         if done.kind != "plan":
             self.mirror.tries.add(done.key)
@@ -296,20 +312,26 @@ class Conductor:
         elif not isinstance(done.error, Stale):
             self._failed(done)
         self.mirror.dirty.add(done.key)
+        if done.key in self._withheld and not self._is_carrying(done.key):
+            self._withheld.discard(done.key)
+            self.mirror.tries.add(done.key)
 
     def _evict_done(self, done: Done, now: Instant) -> None:
-        group = self.mirror.groups.get(done.key)
-        victims = group.plan.victims if group is not None and group.plan is not None else frozenset()
-        self.evictions.finished(done, {uid: p for uid, p in self.mirror.pods.items() if uid in victims})
+        self.evictions.finished(done)
         if done.error is None:
             return
+        done = replace(done, key=done.key.partition("#")[0])
         self._failed(done)
         again = isinstance(done.error, (Stale, Temporary)) and not isinstance(done.error, BudgetExhausted)
-        if not again and group is not None and group.plan is not None and group.plan.state == "waiting":
-            self.mirror.shield(victims, now + SHIELD_S)
+        group = self.mirror.groups.get(done.key)
+        plan = group.plan if group is not None else None
+        waits = plan is not None and plan.plan_id == done.plan_id and plan.state == "waiting"
+        if group and plan is not None and waits and not again:
+            self.mirror.shield(plan.victims, now + SHIELD_S)
             self.strip(done.key, group, f"its victims cannot be evicted: {done.error}")
         else:
             self.mirror.tries.add(done.key)
+            self.mirror.dirty.add(done.key)
 
     def press(self, uid: PodUid) -> None:
         """Volcano's lever had no effect: evict plainly, and say so."""
@@ -373,12 +395,7 @@ class Conductor:
         self._backoffs.pop(key, None)
 
     def _event(self, pod: DecodedPod, reason: str, note: str) -> None:
-        about = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"namespace": pod.pod.namespace, "name": pod.pod.name, "uid": pod.pod.uid},
-        }
-        self.reports.events.event(about, "Warning", reason, note)
+        self.reports.events.event(pod_reference(pod), "Warning", reason, note)
 
     def _count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by

@@ -4,12 +4,13 @@ Order of an eviction: the plan of each victim gang is taken off its PodGroup, ev
 each is made to go by its UID. A set in which one dry try fails is left alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from vc_egpu.admission import owners, writes
 from vc_egpu.admission.executor import Done, Executor, strip_annotations
-from vc_egpu.core.cluster import PodUid
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import POD_GROUPS
@@ -27,6 +28,23 @@ class EvictionOrder:
     pods: tuple[DecodedPod, ...]
     groups: tuple[DecodedGroup, ...] = ()
     """PodGroups of victims whose plan has to go first."""
+
+
+def whole_gangs(
+    mirror: Mirror, pods: Iterable[DecodedPod], victims: Collection[PodUid]
+) -> tuple[DecodedGroup, ...]:
+    """PodGroups with a plan of which no member stays: their plan goes first."""
+    gangs = sorted({pod.pod.gang for pod in pods if pod.pod.gang is not None})
+    return tuple(
+        mirror.groups[gang].decoded
+        for gang in gangs
+        if gang in mirror.groups
+        and mirror.groups[gang].decoded.plan_text
+        and all(
+            m.pod.phase is not PodPhase.PLACED or uid in victims
+            for uid, m in mirror.members.get(gang, {}).items()
+        )
+    )
 
 
 def carry_out(api: ApiConnection, order: EvictionOrder) -> Done:
@@ -61,24 +79,23 @@ class Evictions:
     """Pods asked to go and when."""
     pressed: set[PodUid] = field(default_factory=set)
     """Pods for which the plain eviction had to follow."""
-    under_way: set[str] = field(default_factory=set)
-    """Beneficiaries with an order on a thread."""
+    under_way: dict[str, EvictionOrder] = field(default_factory=dict)
+    """Orders on a thread, by beneficiary."""
 
     def start(self, executor: Executor, api: ApiConnection, order: EvictionOrder, clock: float) -> None:
         """Begin an order, unless one for the same gang is under way."""
         if order.beneficiary in self.under_way:
             return
-        self.under_way.add(order.beneficiary)
+        self.under_way[order.beneficiary] = order
         self.begun.update({pod.pod.uid: clock for pod in order.pods})
         failed = Done("evict", order.beneficiary, plan_id=order.plan_id)
         executor.helper(failed, lambda: carry_out(api, order))
 
-    def finished(self, done: Done, victims: Mapping[PodUid, DecodedPod]) -> None:
-        """An order's thread is done; after a failure nobody counts as asked."""
-        self.under_way.discard(done.key)
-        if done.error is not None:
-            for uid in victims:
-                self.begun.pop(uid, None)
+    def finished(self, done: Done) -> None:
+        """An order's thread is done; after a failure none of its pods counts as asked."""
+        order = self.under_way.pop(done.key, None)
+        for pod in order.pods if order is not None and done.error is not None else ():
+            self.gone(pod.pod.uid)
 
     def gone(self, uid: PodUid) -> None:
         """The pod is gone or on its way out."""

@@ -4,7 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission import backoffs
-from vc_egpu.core.cluster import Gang, Node, NodeName, PlanInForce, PodPhase, PodShape, ShareClass
+from vc_egpu.core.cluster import (
+    Gang,
+    Node,
+    NodeName,
+    PlanInForce,
+    PodPhase,
+    PodShape,
+    PodUid,
+    ShareClass,
+    plan_key,
+)
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.codec import DecodedGroup
@@ -83,6 +93,11 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         not_before=retry.until,
         template=template,
     )
+
+
+def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:
+    """The members that a new plan can name, by their key in it."""
+    return {plan_key(m.pod): uid for uid, m in members.items() if m.pod.phase is PodPhase.GATED}
 
 
 def may_help(before: DecodedPod, now: DecodedPod) -> bool:

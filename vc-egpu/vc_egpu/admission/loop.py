@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -272,6 +272,8 @@ class Loop:
         self._decide_s = time.perf_counter() - began
         # On an idle cluster the next event is decided at once; in a storm there is time for other things.
         self._next_decide = self._conductor.clock + min(2 * self._decide_s, MOST_PAUSE_S)
+        if only is None:
+            plan = replace(plan, verdicts={**self._without_group(), **plan.verdicts})
         if not self._admitting():
             plan = _without_admissions(plan)
         if only is None:
@@ -281,6 +283,14 @@ class Loop:
                 self._verdicts.pop(key, None)
             self._verdicts.update(plan.verdicts)
         self._conductor.carry_out(plan, time.time())
+
+    def _without_group(self) -> dict[str, Verdict]:
+        """Gated pods of gangs that have no PodGroup: nobody decides on them, and they should know."""
+        text = "there is no PodGroup {} yet; its controller makes it"
+        return {
+            key: Verdict(Reason.WAITING_FOR_MEMBERS, text.format(key))
+            for key in self._mirror.members.keys() - self._mirror.groups.keys()
+        }
 
     def _admitting(self) -> bool:
         return self._mirror.around.switches.get(STOP_KEY) != "true"
@@ -292,8 +302,8 @@ class Loop:
         self._conductor.reports.work(self._mirror, clock, now)
         if clock >= self._next_review:
             self._next_review = clock + REVIEW_S
-            if any(v.reason is not Reason.ADMITTED for v in self._verdicts.values()):
-                self._mirror.freed = True
+            waiting = any(v.reason is not Reason.ADMITTED for v in self._verdicts.values())
+            self._mirror.freed = self._mirror.freed or waiting or bool(self._without_group())
         if clock < self._next_tick:
             return
         self._next_tick = clock + TICK_S

@@ -136,6 +136,6 @@ class Epoch:
 
     def remaining_s(self) -> float:
         """Seconds for which writes are allowed."""
-        if self._leadership.epoch != self.epoch:
-            return 0.0
-        return self._leadership.remaining_s()
+        left_s = self._leadership.remaining_s()
+        # Asked in this order: what is left of a later leadership must not pass for this one's.
+        return left_s if self._leadership.epoch == self.epoch else 0.0

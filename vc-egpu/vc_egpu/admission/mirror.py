@@ -14,6 +14,7 @@ from vc_egpu.admission import owners
 from vc_egpu.admission.gangs import Group, Template, frees, gang_of, may_help
 from vc_egpu.admission.holdings import Holdings
 from vc_egpu.admission.surroundings import Surroundings
+from vc_egpu.admission.versions import Versions
 from vc_egpu.core.cluster import (
     CardId,
     Node,
@@ -77,7 +78,7 @@ class Mirror:
         self.ill: set[CardId] = set()
         """Cards that stopped taking shares; the loop reads and resets it."""
         self.revision = 0
-        self._versions: dict[tuple[str, str], int] = {}
+        self._versions = Versions()
         self._claimants: dict[PodUid, Document] = {}
         self._appliers = {
             "nodes": self._node,
@@ -98,12 +99,8 @@ class Mirror:
         deleted = change.kind is ChangeKind.DELETED
         try:
             version = int(metadata.get("resourceVersion") or 0)
-            if deleted:
-                self._versions.pop(identity, None)
-            elif self._versions.get(identity, -1) >= version:
+            if not self._versions.is_news(identity, version, deleted=deleted):
                 return
-            else:
-                self._versions[identity] = version
             self._appliers[plural](change.object, deleted)
             self.revision += 1
         except (KeyError, TypeError, ValueError, AttributeError) as error:

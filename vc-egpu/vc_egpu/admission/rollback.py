@@ -90,6 +90,16 @@ class RollBack:
     """Bare pods: nobody would make them anew, so they are reported and not deleted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """A roll-back under way: first the plan goes, in one write with ``record``, then the pods."""
+
+    pods: tuple[DecodedPod, ...]
+    record: str
+    """The back-off as the PodGroup will carry it; it stands there once the plan is gone."""
+    why: str
+
+
 def judge(
     gang: Gang, members: Mapping[PodUid, DecodedPod], watchlist: Watchlist, clock: float
 ) -> RollBack | None:

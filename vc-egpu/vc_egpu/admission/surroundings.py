@@ -1,8 +1,8 @@
 """What is watched beside nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from vc_egpu.admission.budgets import Budget, budget, forbids
+from vc_egpu.admission.budgets import Budget, budget, forbids, overdrawn
 from vc_egpu.volcano import codec
 from vc_egpu.volcano.codec import Document, Terms
 
@@ -72,3 +72,13 @@ class Surroundings:
         """Whether a budget lets no pod with these labels go now."""
         budgets = self._budgets.get(namespace)
         return bool(budgets) and forbids(budgets or {}, labels)
+
+    def overdrawn(self, leaving: Iterable[tuple[str, Mapping[str, str]]]) -> bool:
+        """Whether budgets forbid that all of these, (namespace, labels) each, go together.
+
+        The API server, asked dry for one pod after the other, says yes to each of them.
+        """
+        by_namespace: dict[str, list[Mapping[str, str]]] = {}
+        for namespace, labels in leaving:
+            by_namespace.setdefault(namespace, []).append(labels)
+        return any(overdrawn(self._budgets.get(ns, {}), pods) for ns, pods in by_namespace.items())
