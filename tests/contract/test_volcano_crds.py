@@ -1,7 +1,7 @@
 """Our models and CRDs against Volcano's own, where a folder with them is named.
 
-``VOLCANO_CRD_DIR``: Volcano's CRD files. ``VOLCANO_EXAMPLE_DIR``: its examples. Without them these tests skip;
-those on the committed files always run.
+``VOLCANO_CRD_DIR``: Volcano's CRD files. ``VOLCANO_EXAMPLE_DIR``: its examples. Without them these tests
+skip; those on the committed files always run.
 """
 
 import os

@@ -119,7 +119,10 @@ def pod(
     if cards is not None and cards.pod_uid != uid:
         problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
         cards = None
-    terms = () if same_spec else _and_terms(_affinity_terms(spec), _volume_terms(metadata["namespace"], spec, claim_terms))
+    terms: Terms = ()
+    if not same_spec:
+        volumes = _volume_terms(metadata["namespace"], spec, claim_terms)
+        terms = _and_terms(_affinity_terms(spec), volumes)
     index = str(annotations.get(names.TASK_INDEX, ""))
     values = replace(
         base,
@@ -175,7 +178,7 @@ _SHAPING: Final = ("containers", "initContainers", "tolerations", "affinity", "n
 
 
 def _same_shape(before: Document, now: Document) -> bool:
-    """Whether two versions of a pod ask for the same place. A pin is part of the shape, as for the scheduler."""
+    """Whether two versions of a pod ask for the same place. A pin is part of it."""
     old, new = before["spec"], now["spec"]
     return (
         before["metadata"].get("annotations") == now["metadata"].get("annotations")
@@ -196,7 +199,7 @@ def group_name(metadata: Document, annotations: Document) -> str:
 
 def _phase(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodPhase:
     if status.get("phase") == "Succeeded":
-        # A pod that was told to go and ended well for it has not done its work: it is no member that succeeded.
+        # Told to go and ended well for it, it has not done its work: it is no member that succeeded.
         return PodPhase.FAILED if metadata.get("deletionTimestamp") else PodPhase.SUCCEEDED
     if status.get("phase") == "Failed":
         return PodPhase.FAILED
