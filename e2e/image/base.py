@@ -42,13 +42,14 @@ _FILES = {
     "etc/group": f"root:x:0:\nnogroup:x:65534:\negpu:x:{USER_ID}:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
-_IMAGE = "vc-egpu.local/python-slim:1"
+IMAGE = "vc-egpu.local/python-slim:1"
+"""Name of the intermediate image; nothing runs it."""
 _RECIPE = f"{SUITE} {PACKAGES} {_DROPPED} {_FILES} 5"
 
 
 def image(say: Say) -> Path:
     """Archive of an image that holds this layer only; cached by what it is made from."""
-    return image_of_rootfs(_IMAGE, _RECIPE, lambda target: _write(target, say), ImageConfig())
+    return image_of_rootfs(IMAGE, _RECIPE, lambda target: _write(target, say), ImageConfig())
 
 
 def _write(target: Path, say: Say) -> None:

@@ -1,6 +1,6 @@
 """Build the product image as an OCI archive: ``python -m image.build [--output FILE] [--rebuild]``.
 
-The image's name is read from ``manifests/components/release/kustomization.yaml``, the one place where it is set.
+The name is read from ``manifests/components/release/kustomization.yaml``, the one place where it is set.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Bui
     name = image_name()
     with locked(cache / "lock"):
         if rebuild:
-            shutil.rmtree(cache, ignore_errors=True)
-            cache.mkdir()
+            _forget_all(cache, name)
         packages = _packages_image(cache, base.image(say), say)
         with tempfile.TemporaryDirectory(prefix="vc-egpu-product-") as work:
             archive = build_image(
@@ -161,6 +160,14 @@ def _prune(tree: Path) -> None:
 def _compile(tree: Path) -> None:
     if sys.version_info[:2] == base.PYTHON:
         base.compile_tree(tree, _SITE_PACKAGES)
+
+
+def _forget_all(cache: Path, name: str) -> None:
+    for tree in cache.glob("packages-*"):
+        shutil.rmtree(tree, ignore_errors=True)
+    for image in (base.IMAGE, _PACKAGES_IMAGE, name):
+        for archive in (cache_root() / "images").glob(f"{image.rpartition('/')[2].replace(':', '-')}-*.tar"):
+            archive.unlink(missing_ok=True)
 
 
 def _forget_old(archive: Path) -> None:
