@@ -1,0 +1,257 @@
+"""What becomes of operations that fail, come late, or are under way when the world changes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
+from unit.kube.tiny_api import TinyApi, status, tiny_api
+from vc_egpu.admission import steps
+from vc_egpu.admission.conduct import Conductor
+from vc_egpu.admission.executor import Executor
+from vc_egpu.admission.main import Epoch
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.reports import Reports
+from vc_egpu.admission.rollback import RollBack
+from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.core.plan import Plan, Withdrawal
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.events import EventRecorder
+from vc_egpu.volcano import names, plans
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+
+KEY, PLAN_ID = "default/g", "5-1"
+PODS = "/api/v1/namespaces/default/pods"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+REPLICA_SET = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
+BROKEN: Any = (500, status(500, "InternalError"), {})
+CONFLICT: Any = (409, status(409, "Conflict"), {})
+
+
+class Stage:
+    """A conductor on a real connection; the test is the loop."""
+
+    def __init__(self, server: TinyApi, api: ApiConnection, elsewhere: ApiConnection) -> None:
+        self.server = server
+        self.inbox: SimpleQueue[Any] = SimpleQueue()
+        self.mirror = Mirror(TABLE)
+        self.executor = Executor(api, self.inbox, nominate=False)
+        self.events = EventRecorder(elsewhere, "test", "test")
+        reports = Reports(self.executor, self.events)
+        authority = steps.Authority(epoch=5)
+        self.conductor = Conductor(self.mirror, self.executor, api, reports, authority)
+        self.mirror.apply("nodes", added(node()))
+        self.mirror.apply("queues", added(queue()))
+
+    def put(self, plural: str, document: Json) -> None:
+        """An object on the server and in the mirror."""
+        path = f"{GROUPS if plural == 'podgroups' else PODS}/{document['metadata']['name']}"
+        self.mirror.apply(plural, added(self.server.put(path, document)))
+
+    def outcome(self) -> None:
+        """Take in one outcome, then go on as the loop does."""
+        self.conductor.done(self.inbox.get(timeout=5), 1000.0)
+        self.drive()
+
+    def later(self, seconds: float) -> None:
+        """Time passes."""
+        self.conductor.clock += seconds
+        self.conductor.wake_due()
+        self.drive()
+
+    def drive(self) -> None:
+        dirty, self.mirror.dirty = self.mirror.dirty, set()
+        for key in sorted(dirty):
+            self.conductor.drive(key)
+
+    def plan_text(self) -> str | None:
+        annotations = self.server.objects[f"{GROUPS}/g"]["metadata"].get("annotations") or {}
+        found = annotations.get(names.PLAN)
+        return None if found is None else str(found)
+
+    def asked_to_go(self) -> list[str]:
+        """Names of the pods for which an eviction was asked for and not only tried."""
+        return [
+            path.split("/")[-2]
+            for method, path, body in self.server.requests
+            if method == "POST" and path.endswith("/eviction") and "dryRun" not in body["deleteOptions"]
+        ]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with tiny_api() as server, tiny_api() as for_events:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=4, timeout_s=5)
+        elsewhere = ApiConnection.connect(for_events.kubeconfig(tmp_path))
+        found = Stage(server, api, elsewhere)
+        yield found
+        found.executor.stop()
+        found.events.stop()
+        elsewhere.close()
+        api.close()
+
+
+def plan(mirror: Mirror, **changes: Any) -> str:
+    share = Share(CardId("GPU-n1-0"), 30000, 30)
+    placement = MemberPlacement(NodeName("n1"), (("main", share),))
+    members = {f"w/{i}": PlannedMember(placement, PodUid(f"pod-{i}")) for i in range(2)}
+    values: dict[str, Any] = {
+        "plan_id": PLAN_ID,
+        "group_uid": "group-g",
+        "state": "ready",
+        "members": members,
+        **changes,
+    }
+    return plans.encode(PlanRecord(**values), mirror.nodes)
+
+
+def let_go_gang(stage: Stage) -> RollBack:
+    """A gang that was let go and is not bound; what the rules say about it."""
+    for i in range(2):
+        raw = pod(f"g-w-{i}", index=i, uid=f"pod-{i}", owners=REPLICA_SET)
+        stage.put("pods", let_go(raw, PLAN_ID))
+    stage.put("podgroups", group(annotations={names.PLAN: plan(stage.mirror)}))
+    stage.drive()
+    stage.server.requests.clear()
+    return RollBack(tuple(stage.mirror.members[KEY].values()), "not bound", frozenset({NodeName("n1")}))
+
+
+def roll_back(stage: Stage, back: RollBack) -> None:
+    stage.conductor.roll_back(KEY, stage.mirror.groups[KEY], back, 1000.0)
+    stage.drive()
+
+
+@pytest.mark.parametrize("failure", [CONFLICT, BROKEN])
+def test_a_roll_back_goes_on_after_its_first_write_failed(stage: Stage, failure: Any) -> None:
+    back = let_go_gang(stage)
+    stage.server.script.append(failure)
+    roll_back(stage, back)
+    stage.outcome()  # the failure
+    stage.later(60)
+    stage.outcome()  # the plan is gone now
+    assert stage.plan_text() is None
+    stage.outcome()  # the evictions
+    assert stage.asked_to_go() == ["g-w-0", "g-w-1"]
+
+
+def test_a_roll_back_goes_on_after_an_eviction_failed(stage: Stage) -> None:
+    back = let_go_gang(stage)
+    stage.server.skip = 2  # the plan's removal, one dry try
+    stage.server.script.append(BROKEN)
+    roll_back(stage, back)
+    stage.outcome()
+    stage.outcome()
+    assert stage.asked_to_go() == []
+    stage.later(60)
+    stage.outcome()
+    assert stage.asked_to_go() == ["g-w-0", "g-w-1"]
+
+
+def test_a_roll_back_ends_when_its_pods_are_gone(stage: Stage) -> None:
+    back = let_go_gang(stage)
+    roll_back(stage, back)
+    stage.outcome()
+    stage.outcome()
+    for member in back.pods:
+        stage.mirror.apply("pods", deleted({"metadata": {"uid": member.pod.uid, "resourceVersion": "9999"}}))
+        stage.conductor.pod_gone(member.pod.uid)
+    stage.drive()
+    stage.later(60)
+    assert stage.inbox.empty()
+    assert stage.asked_to_go() == ["g-w-0", "g-w-1"]
+
+
+def test_a_plain_eviction_that_failed_is_tried_again(stage: Stage) -> None:
+    """After Volcano's lever without effect: the pod must not count as asked for ever."""
+    back = let_go_gang(stage)
+    uid = back.pods[0].pod.uid
+    stage.conductor.evictions.begun[uid] = 0.0
+    stage.conductor.evictions.pressed.add(uid)
+    stage.server.script.append(BROKEN)
+    stage.conductor.press(uid)
+    stage.outcome()
+    assert uid not in stage.conductor.evictions.begun
+    assert uid not in stage.conductor.evictions.pressed
+    assert KEY in stage.mirror.tries
+
+
+def gated_gang_on_its_way(stage: Stage) -> None:
+    """A ready plan whose two members are being sent on their way, slowly."""
+    for i in range(2):
+        stage.put("pods", pod(f"g-w-{i}", index=i, uid=f"pod-{i}"))
+    stage.put("podgroups", group(annotations={names.PLAN: plan(stage.mirror)}))
+    stage.server.delay_s = 0.3
+    stage.drive()
+
+
+def test_a_plan_stays_while_a_gate_may_fall_for_it(stage: Stage) -> None:
+    """Its cards would be promised to others, and the member's write would arrive all the same."""
+    gated_gang_on_its_way(stage)
+    stage.mirror.apply("pods", deleted({"metadata": {"uid": "pod-1", "resourceVersion": "9999"}}))
+    stage.drive()  # too few are left, and nobody has been heard of yet
+    stage.outcome()
+    stage.outcome()
+    assert stage.plan_text() is not None
+    assert not any(method == "PATCH" and GROUPS in path for method, path, _ in stage.server.requests)
+
+
+def test_a_withdrawal_waits_for_the_members_that_are_on_their_way(stage: Stage) -> None:
+    gated_gang_on_its_way(stage)
+    withdrawal = Plan(1, (), (Withdrawal(KEY, PLAN_ID, "node n1 takes nothing now"),), (), {})
+    stage.conductor.carry_out(withdrawal, 1000.0)
+    stage.mirror.tries.clear()
+    assert not stage.conductor.is_busy(KEY)
+    stage.outcome()
+    stage.outcome()
+    assert KEY in stage.mirror.tries, "looked at again once all have been heard of"
+
+
+def test_an_answer_that_comes_after_the_deletion_brings_no_pod_back(stage: Stage) -> None:
+    raw = pod("g-w-0", uid="pod-0")
+    stage.mirror.apply("pods", added(raw))
+    late = let_go(raw, PLAN_ID)
+    stage.mirror.apply("pods", deleted(raw))
+    stage.mirror.apply("pods", added(late))
+    assert PodUid("pod-0") not in stage.mirror.pods
+    assert not stage.mirror.snapshot().pods
+
+
+def test_victims_that_a_budget_lets_go_only_one_by_one_all_stay(stage: Stage) -> None:
+    labels = {"app": "r", names.MANAGED_LABEL: "true"}
+    for i in range(2):
+        raw = pod(f"v-{i}", gang="v", uid=f"victim-{i}", owners=REPLICA_SET, metadata={"labels": labels})
+        stage.put("pods", let_go(raw, "5-9", bound=True))
+    stage.put("pods", pod("g-w-0", uid="pod-0"))
+    budget = {
+        "metadata": {
+            "name": "b",
+            "namespace": "default",
+            "uid": "b",
+            "resourceVersion": "1",
+            "generation": 1,
+        },
+        "spec": {"selector": {"matchLabels": {"app": "r"}}},
+        "status": {"observedGeneration": 1, "disruptionsAllowed": 1},
+    }
+    stage.mirror.apply("poddisruptionbudgets", added(budget))
+    victims = frozenset({PodUid("victim-0"), PodUid("victim-1")})
+    text = plan(stage.mirror, state="waiting", victims=victims)
+    stage.put("podgroups", group(annotations={names.PLAN: text}))
+    stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
+    stage.outcome()
+    assert stage.plan_text() is None
+    assert stage.asked_to_go() == []
+    assert all(stage.mirror.pods[uid].pod.protected for uid in victims)
+
+
+def test_an_old_leadership_never_gets_what_is_left_of_a_later_one() -> None:
+    class Lease:
+        epoch = 5
+
+        def remaining_s(self) -> float:
+            type(self).epoch = 7  # lost and won again while the old loop asks
+            return 9.0
+
+    assert Epoch(Lease()).remaining_s() == 0.0
