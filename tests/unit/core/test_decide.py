@@ -347,3 +347,27 @@ def test_a_replacement_is_not_carried_out_once_another_member_has_gone() -> None
     assert ask(both_gated).withdrawals[0].why == "1 of 2 members are there"
     running = make.placed(pods[1], "n1/1", plan_id="1-1")
     assert not ask(make.snapshot([make.node()], [gang], [pods[0], running])).withdrawals
+
+
+def test_a_mixed_gang_is_placed_where_no_order_of_its_tasks_would_do() -> None:
+    """Two cards of 100, four members of 30 and four of 20: only two of each on either card."""
+    percent = make.H20_MIB // 100
+    large, small = make.shape(30 * percent, 0), make.shape(20 * percent, 0)
+    pods = [*make.pods("g", 4, large, task="large"), *make.pods("g", 4, small, task="small")]
+    plan = ask(make.snapshot([make.node("n1", 2)], [make.gang("g", least=8)], pods))
+    members = plan.admissions[0].members
+    on_first = [
+        key.partition("/")[0] for key, member in members.items() if member.shares[0][1].card == "n1/0"
+    ]
+    assert sorted(on_first) == ["large", "large", "small", "small"]
+
+
+def test_the_room_of_victims_that_are_still_there_is_not_free() -> None:
+    snapshot = waiting_plan()
+    rival = make.gang("rival", created=1.0)
+    pods = {pod.uid: pod for pod in make.pods("rival", 1, make.shape(HALF, 50))}
+    both = replace(snapshot, gangs={**snapshot.gangs, "rival": rival}, pods={**snapshot.pods, **pods})
+    for only in (None, {"rival"}):
+        plan = decide(both, Policy(), 100.0, only)
+        assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
+        assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
