@@ -11,8 +11,9 @@ from localcluster import ClusterSpec, LocalCluster
 from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import Json, phase
 from vc_egpu.kube.errors import NotFound
-from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS
+from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
+from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 OURS = ("egpu", "vgpu")
@@ -23,6 +24,9 @@ pytestmark = pytest.mark.cluster
 def installed() -> Iterator[Stack]:
     """A stack that this module may remove; not the shared one."""
     with LocalCluster.up(ClusterSpec(name="install"), print) as cluster:
+        before = json.loads(Stack.of(cluster).egpu("doctor", "-o", "json"))
+        assert before["verdict"] != "fail", before["findings"]
+        assert any("not installed here" in finding["text"] for finding in before["findings"])
         yield Stack.install(cluster, say=print)
 
 
@@ -116,15 +120,8 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
     )
     bare = _deployment(installed)
 
-    env = {
-        "KUBECTL": f"{installed.cluster.bin('kubectl')} --kubeconfig {installed.cluster.kubeconfig}",
-        "PATH": os.environ["PATH"],
-    }
     for attempt in (1, 2):  # a second run finds nothing to do
-        done = subprocess.run(
-            [REPOSITORY / "manifests/remove", "local"],
-            env=env, capture_output=True, text=True, timeout=400, check=False,
-        )  # fmt: skip
+        done = remove(installed, "local")
         assert done.returncode == 0, f"attempt {attempt}: {done.stdout}\n{done.stderr}"
 
     assert of_ours(listed(installed, CLUSTER_WIDE)) <= {
@@ -146,15 +143,60 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
         left = real.run(["sh", "-c", f"find {folders} -mindepth 1"]).stdout
         assert not [line for line in left.splitlines() if any(ours in line for ours in OURS)], left
 
-    gated = [
-        pod["metadata"]["name"]
-        for pod in installed.kit.api.list(PODS).items
-        if any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
-    ]
-    assert gated == []
+    assert gated(installed) == []
     assert bare["metadata"]["uid"] == _running_pod(installed)["metadata"]["uid"], "what ran goes on"
     with pytest.raises(NotFound):
         installed.kit.api.get(VOLCANO_JOBS, "train-a", "ex-cap-waits")
+
+
+def remove(stack: Stack, overlay: str) -> subprocess.CompletedProcess[str]:
+    """`manifests/remove OVERLAY` as the administrator."""
+    kubectl = f"{stack.cluster.bin('kubectl')} --kubeconfig {stack.cluster.kubeconfig}"
+    return subprocess.run(
+        [REPOSITORY / "manifests/remove", overlay],
+        env={"KUBECTL": kubectl, "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+
+
+def gated(stack: Stack) -> list[str]:
+    """Pods that wait at our gate."""
+    return [
+        pod["metadata"]["name"]
+        for pod in stack.kit.api.list(PODS).items
+        if any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
+    ]
+
+
+@pytest.mark.volcano
+@pytest.mark.timeout(600)
+def test_removal_leaves_volcano_and_its_jobs() -> None:
+    """Volcano's CRDs, Jobs and running pods stay; plans come off the PodGroups, gates off the pods."""
+    try:
+        volcano = Volcano.from_environment()
+    except NoVolcanoError as error:
+        pytest.skip(str(error))
+    with LocalCluster.up(ClusterSpec(name="install-v"), print) as cluster:
+        volcano.install_crds(cluster)
+        VolcanoProcesses.of(cluster, volcano, "own").start()
+        stack = Stack.install(cluster, overlay=REPOSITORY / "e2e/volcano/overlay", say=print)
+        folder = str(REPOSITORY / "manifests/examples/cap-waits")
+        for step in (0, 1, 2):
+            stack.kit.kubectl("apply", "-k", folder, "-l", f"egpu-example/step={step}")
+        stack.kit.pods_until(
+            "one gang runs, one waits",
+            "ex-cap-waits",
+            lambda pods: sorted(map(phase, pods.values())) == ["Pending"] * 4 + ["Running"] * 4,
+        )
+        done = remove(stack, str(REPOSITORY / "e2e/volcano/overlay"))
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert gated(stack) == []
+        phases = sorted(phase(pod) for pod in stack.kit.api.list(PODS, "ex-cap-waits").items)
+        assert phases == ["Pending"] * 4 + ["Running"] * 4
+        for group in stack.kit.api.list(POD_GROUPS).items:
+            assert names.PLAN not in (group["metadata"].get("annotations") or {})
+        assert stack.kit.api.get(VOLCANO_JOBS, "train-a", "ex-cap-waits")
+        assert of_ours(listed(stack, CLUSTER_WIDE)) == set()
 
 
 def _deployment(stack: Stack) -> Json:

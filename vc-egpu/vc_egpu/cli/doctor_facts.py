@@ -88,7 +88,12 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
 
 
 def has_cards(node: Json) -> bool:
-    """Whether anything says that a node has GPUs: labels, another plugin, or our own resources."""
+    """Whether anything says that a node has GPUs: labels, another plugin, or our own resources.
+
+    Simulated nodes have neither kubelet nor runtime to look at.
+    """
+    if "kwok.x-k8s.io/node" in (node["metadata"].get("annotations") or {}):
+        return False
     labels = node["metadata"].get("labels") or {}
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     return (

@@ -1,0 +1,57 @@
+"""Every command and flag of ours that users type stands in the pages for them."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+from vc_egpu.cli import kubectl
+from vc_egpu.cli.main import PROCESSES
+from vc_egpu.core.reasons import Reason
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGES = ("ml-team.md", "tenant-admin.md", "operator.md")
+
+
+def pages() -> str:
+    return "\n".join((DOCS / page).read_text() for page in PAGES)
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    parser = kubectl._parser()
+    (found,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+def test_every_command_is_in_the_docs() -> None:
+    for name in commands():
+        assert f"kubectl egpu {name}" in pages(), name
+
+
+@pytest.mark.parametrize("flag", ["--undo", "--removal", "--node", "-o json"])
+def test_flags_that_change_what_happens_are_in_the_docs(flag: str) -> None:
+    assert flag in pages()
+
+
+def test_every_reason_is_explained_to_ml_teams() -> None:
+    text = (DOCS / "ml-team.md").read_text()
+    for reason in Reason:
+        if reason is not Reason.ADMITTED:
+            assert f"`{reason.value}`" in text, reason
+
+
+def test_every_process_is_explained_to_operators() -> None:
+    text = (DOCS / "operator.md").read_text()
+    for name in PROCESSES:
+        if name not in {"kubectl", "node-clean"}:
+            assert f"vc-egpu-{name}" in text, name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_that_the_docs_name_exist(page: str) -> None:
+    import re
+
+    root = DOCS.parent
+    text = (DOCS / page).read_text()
+    for path in re.findall(r"\b((?:manifests|queues|docs|e2e)/[A-Za-z0-9_./-]+)", text):
+        if "<" not in path and "vision" not in path:
+            assert (root / path.rstrip("./")).exists(), path
