@@ -101,3 +101,11 @@ def test_json_has_units_in_its_names() -> None:
     (row,) = orjson.loads(kubectl.as_json(report))["cards"]
     assert row["memory_mib"] == docs.MEMORY_MIB
     assert {"used_mib", "cores_high_percent", "cores_low_percent"} <= set(row)
+
+
+def test_no_number_is_cut_off_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    pod = docs.pod("a-pod-with-a-name-of-some-length", cards={"GPU-a": (61440, 100)})
+    text = shown(cards_view.report([docs.node("n1", docs.card("GPU-a"))], [pod]))
+    assert "61440 of 98304" in text
+    assert "a-pod-with-a-name-of-some-length" in text

@@ -1,8 +1,10 @@
 """What `kubectl apply -k` would send: least privilege, hardening, one image, references that hold."""
 
+import shutil
+
 import pytest
 import yaml
-from unit.manifests.kustomize import MANIFESTS, of_kind, overlay, pod_specs
+from unit.manifests.kustomize import MANIFESTS, of_kind, overlay, pod_specs, rendered
 from vc_egpu.volcano.model_table import ModelTable
 
 OVERLAYS = ("standalone", "volcano", "local")
@@ -181,3 +183,30 @@ def test_flags_are_those_of_the_processes(name: str) -> None:
             from vc_egpu.jobs.main import parser
 
             parser().parse_args(flags)
+
+
+def test_the_driver_s_root_instead_of_the_toolkit_s_runtime() -> None:
+    """An operator's own overlay: components are swapped from outside."""
+    folder = MANIFESTS.parent / "build" / "test-driver-root"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "kustomization.yaml").write_text(
+        "resources: [../../manifests/overlays/standalone]\n"
+        "components: [../../manifests/components/driver-root]\n"
+    )
+    try:
+        spec = pod_specs(rendered("build/test-driver-root"))["vc-egpu-node-agent"]
+    finally:
+        shutil.rmtree(folder)
+    assert "runtimeClassName" not in spec
+    (agent,) = spec["containers"]
+    assert agent["securityContext"]["privileged"] is True
+    env = {entry["name"]: entry.get("value") for entry in agent["env"]}
+    assert env["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert env["LD_LIBRARY_PATH"].startswith("/driver/")
+
+
+def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:
+    spec = pod_specs(overlay("standalone"))["vc-egpu-node-agent"]
+    assert spec["runtimeClassName"] == "nvidia"
+    env = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
+    assert env["NVIDIA_DRIVER_CAPABILITIES"] == "utility"

@@ -1,4 +1,4 @@
-"""Reports as tables for people: rich on a terminal, plain columns elsewhere.
+"""Reports as tables for people: coloured on a terminal, plain columns elsewhere.
 
 Pure: reports in, renderables out.
 """
@@ -6,7 +6,6 @@ Pure: reports in, renderables out.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,28 +20,23 @@ from vc_egpu.volcano.resource_names import classify
 CLASS_STYLES: Final = {"high": "bold magenta", "unset": "", "low": "cyan"}
 PHASE_STYLES: Final = {"Running": "green", "Gated": "yellow", "Failed": "red", "Terminating": "yellow"}
 LEVELS: Final = {"ok": ("ok", "green"), "warn": ("WARN", "yellow"), "fail": ("FAIL", "bold red")}
-PLAIN_WIDTH: Final = 400
-"""Columns where there is no terminal: no line is broken for width."""
+WIDTH: Final = 1000
+"""Columns: more than any line of ours has."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Colours on a terminal; elsewhere plain text, as wide as it needs to be."""
-    terminal = Console(stderr=stderr, highlight=False)
-    if terminal.is_terminal:
-        return terminal
-    return Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, no_color=True)
+    """Colours on a terminal, plain text elsewhere.
+
+    As wide as the text, as kubectl does: a number that is cut off to fit a terminal would be another number.
+    """
+    return Console(stderr=stderr, highlight=False, width=WIDTH, soft_wrap=True)
 
 
 def _table(*columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     numbers = set(right)
     for column in columns:
-        table.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            no_wrap=column != "MESSAGE",
-            overflow="fold",
-        )
+        table.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
     return table
 
 
@@ -63,8 +57,6 @@ def cards(report: CardsReport) -> RenderableType:
         )  # fmt: skip
         previous = ""
         for row in report.cards:
-            if previous and row.node != previous:
-                table.add_section()
             _card_lines(table, row, "" if row.node == previous else row.node)
             previous = row.node
         parts.append(table)
