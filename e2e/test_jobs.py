@@ -323,20 +323,36 @@ def test_a_standby_takes_over(our_rig: JobsRig) -> None:
     try:
         holder = _holder(our_rig)
         our_rig.controller.pause()
-        our_rig.submit("handover", simulated(replicas=3))
-        our_rig.until_running("handover", 3)
-        assert _holder(our_rig) != holder
+        our_rig.submit("handover", simulated(replicas=3), policies=EVICTED_RESTARTS_JOB)
+        before = uids(our_rig.until_running("handover", 3))
+        our_rig.until_phase("handover", "Running")
+        successor = _holder(our_rig)
+        assert successor != holder
         our_rig.controller.resume()
-        # It finds that it does not lead any more, and ends; its supervisor would start it again.
-        deadline = time.monotonic() + 15
-        while our_rig.controller.alive and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not our_rig.controller.alive
+        # Both hear of the eviction; one of them leads, and it is counted once.
+        our_rig.api.delete(PODS, "handover-w-0", NAMESPACE)
+        _until_replaced(our_rig, "handover", before, set(before))
+        assert our_rig.until_phase("handover", "Running").status.retry_count == 1
+        assert _holder(our_rig) == successor
     finally:
-        standby.stop()
-        if not our_rig.controller.alive:
-            our_rig.controller.start()
-    assert our_rig.job("handover").status.retry_count == 0
+        standby.kill()
+    # The first one is a standby by now, and leads again without having been started anew.
+    our_rig.submit("again", simulated(replicas=2))
+    our_rig.until_running("again", 2)
+
+
+def test_without_an_api_server_nothing_happens_and_afterwards_all_goes_on(our_rig: JobsRig) -> None:
+    our_rig.submit("away", simulated(replicas=3), policies=EVICTED_RESTARTS_JOB)
+    before = uids(our_rig.until_running("away", 3))
+    our_rig.until_phase("away", "Running")
+    server = our_rig.cluster.component("kube-apiserver")
+    server.stop()
+    time.sleep(6)  # longer than the lease
+    server.start()
+    _scale(our_rig, "away", 4)
+    after = uids(our_rig.until_running("away", 4))
+    assert {name: after[name] for name in before} == before
+    assert our_rig.job("away").status.retry_count == 0
 
 
 def _holder(rig: JobsRig) -> str:

@@ -41,6 +41,7 @@ from vc_egpu.kube.resources import (
 K = TypeVar("K", bound=Hashable)
 SETTLE_S: Final = 0.05
 """Pods of a gang change together: one look at the Job for many of them."""
+FENCED_S: Final = 0.2
 QUEUE_SETTLE_S: Final = 0.5
 """A queue's sums are for people and schedulers with a period of a second."""
 
@@ -60,7 +61,7 @@ class Settings:
 
 
 class Controller:
-    """Runs from :meth:`start` (watching) over :meth:`lead` (writing) to :meth:`stop`."""
+    """Watches from :meth:`start` to :meth:`stop`; writes between :meth:`lead` and :meth:`rest`."""
 
     def __init__(
         self, api: ApiConnection, writer: ApiConnection, recorder: EventRecorder, settings: Settings
@@ -69,6 +70,7 @@ class Controller:
         self.metrics = Metrics()
         self._settings = settings
         self._leading = threading.Event()
+        self._stopping = False
         self._jobs: Latest[Json] = Latest(_same)
         self._pods: Latest[CachedPod] = Latest(
             CachedPod.of,
@@ -140,18 +142,35 @@ class Controller:
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     def lead(self) -> None:
-        """Begin to write; all that was listed is looked at once."""
+        """Begin to write; all that was listed is looked at once, what changed meanwhile again."""
         self._leading.set()
         self.metrics.leading.set(1)
+        logger.info("leading")
+        if self._threads:
+            return
         settings = self._settings
         self._work("job", self._job_queue, self._job_worker.look, settings.job_workers)
         self._work("podgroup", self._group_queue, self._group_worker.look, settings.group_workers)
         self._work("pod", self._adopt_queue, self._group_worker.adopt, settings.group_workers)
         self._work("queue", self._queue_queue, self._queue_worker.look, 1)
 
+    def rest(self) -> None:
+        """Write nothing until :meth:`lead`. What is under way meets the fence."""
+        self._leading.clear()
+        self.metrics.leading.set(0)
+        # Somebody else deals with them now: kept, they would be counted a second time later.
+        self._job_worker.forget_evictions()
+        logger.warning("not leading any more")
+
+    @property
+    def leading(self) -> bool:
+        """Whether it may write."""
+        return self._leading.is_set()
+
     def stop(self) -> None:
         """End all threads; what is half done is finished by the next leader."""
-        self._leading.clear()
+        self._stopping = True
+        self._leading.set()  # wakes workers that rest; their queues are closed
         self.metrics.leading.set(0)
         for queue in (self._job_queue, self._group_queue, self._adopt_queue, self._queue_queue):
             queue.close()
@@ -172,12 +191,16 @@ class Controller:
 
     def _loop(self, kind: str, queue: WorkQueue[Any], look: Callable[[Any], float | None]) -> None:
         while (key := queue.get()) is not None:
+            self._leading.wait()
+            if self._stopping:
+                return
             try:
                 with self.metrics.seconds.labels(kind).time():
                     again_s = look(key)
             except LeaseLost:
+                # Nothing is wrong with the key: it is looked at as soon as this process leads again.
                 self.metrics.reconciles.labels(kind, "fenced").inc()
-                queue.retry(key)
+                queue.add_after(key, FENCED_S)
             except KubeError as error:
                 self.metrics.reconciles.labels(kind, type(error).__name__).inc()
                 delay_s = queue.retry(key)

@@ -62,6 +62,7 @@ class JobWorker:
         self._lock = threading.Lock()
         self._evictions: dict[str, tuple[Eviction, ...]] = {}
         self._killed: set[str] = set()
+        self._group_specs: dict[str, tuple[int | None, Json]] = {}
 
     # --- told by the watch ---------------------------------------------------------------------------
 
@@ -77,6 +78,11 @@ class JobWorker:
                 eviction = Eviction(view.name, view.uid, view.task, view.version, self._clock())
                 uid = pod.job[2]
                 self._evictions[uid] = (*self._evictions.get(uid, ()), eviction)
+
+    def forget_evictions(self) -> None:
+        """Another process leads: what was evicted is its business."""
+        with self._lock:
+            self._evictions.clear()
 
     # --- one look ------------------------------------------------------------------------------------
 
@@ -110,6 +116,7 @@ class JobWorker:
     def _forget(self, uid: str) -> None:
         with self._lock:
             self._evictions.pop(uid, None)
+            self._group_specs.pop(uid, None)
         self._objects.forget(uid)
 
     def _world(self, job: Job, command: Command | None) -> World:
@@ -216,10 +223,22 @@ class JobWorker:
             self._groups.put(answer)
         elif decision.group is Group.LEAVE and group is not None and not group.terminating:
             present = self._groups.get((namespace, name)) or {}
-            patch = gangs.changes(gangs.job_group_spec(job, self._class_values()), present.get("spec") or {})
+            patch = gangs.changes(self._group_spec(job), present.get("spec") or {})
             if patch:
                 body = {"metadata": {"uid": group.uid}, "spec": patch}
                 self._groups.put(self._api.patch(POD_GROUPS, name, body, namespace))
+
+    def _group_spec(self, job: Job) -> Json:
+        """What the PodGroup should say; worked out once per generation of the Job."""
+        uid, generation = job.metadata.uid, job.metadata.generation
+        with self._lock:
+            known = self._group_specs.get(uid)
+        if known is not None and known[0] == generation:
+            return known[1]
+        spec = gangs.job_group_spec(job, self._class_values())
+        with self._lock:
+            self._group_specs[uid] = (generation, spec)
+        return spec
 
     def _create(self, raw: Json, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
         """Make the objects that pods need, then the pods, all at once."""

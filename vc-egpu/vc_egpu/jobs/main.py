@@ -23,9 +23,8 @@ from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease,
 LEASE_NAME: Final = "vc-egpu-jobs"
 COMPONENT: Final = "vc-egpu-jobs"
 METRICS_PORT: Final = 9448
-EXIT_LOST_LEASE: Final = 3
-
-logger = logging.getLogger(__name__)
+_GLANCE_S: Final = 0.2
+"""How often the lease and the first lists are looked at, beside being told of changes."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT, or until the lease is lost; returns the exit status."""
+    """Run until SIGTERM or SIGINT; returns the exit status."""
     options = parser().parse_args(argv)
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -77,55 +76,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> int:
-    ending = threading.Event()
-    lost = threading.Event()
-    started = threading.Event()
+    ending, changed = threading.Event(), threading.Event()
     identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-
-    def stopped() -> None:
-        lost.set()
-        ending.set()
-
     lease = LeaderLease(
         api,
         options.lease_namespace,
         LEASE_NAME,
         identity,
         times=times,
-        on_started=lambda _epoch: started.set(),
-        on_stopped=stopped,
+        on_started=lambda _epoch: changed.set(),
+        on_stopped=changed.set,
     )
+
+    def end(*_: object) -> None:
+        ending.set()
+        changed.set()
+
     recorder = EventRecorder(api, COMPONENT, identity)
     settings = Settings(
         local_scheduler=options.local_scheduler, job_workers=options.workers, writers=options.writers
     )
-    controller = Controller(api, api.fenced(lease) if options.leader_elect else api, recorder, settings)
+    elect: bool = options.leader_elect
+    controller = Controller(api, api.fenced(lease) if elect else api, recorder, settings)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.set())
+        signal.signal(number, end)
     server = None
     if options.metrics_port:
         server = serve(options.metrics_port, controller.metrics.registry, lambda: None, controller.unsynced)
     controller.start()
-    if options.leader_elect:
+    if elect:
         lease.start()
-    else:
-        started.set()
     while not ending.is_set():
-        if started.is_set() and controller.wait_synced(0.2):
+        may_lead = lease.is_leader() if elect else True
+        if may_lead and not controller.leading and controller.wait_synced(0):
             controller.lead()
-            logger.info("leading as %s", identity)
-            ending.wait()
-        elif not started.is_set():
-            started.wait(0.2)
-    was_lost = lost.is_set()
+        elif controller.leading and not may_lead:
+            controller.rest()
+        changed.wait(_GLANCE_S)
+        changed.clear()
     controller.stop()
     recorder.stop()
-    if options.leader_elect:
+    if elect:
         lease.stop()
     if server is not None:
         server.shutdown()
-    # A former leader's state is stale: the process ends, its supervisor starts a fresh one.
-    return EXIT_LOST_LEASE if was_lost else 0
+    return 0
 
 
 if __name__ == "__main__":
