@@ -371,3 +371,30 @@ def test_the_room_of_victims_that_are_still_there_is_not_free() -> None:
         plan = decide(both, Policy(), 100.0, only)
         assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
         assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
+
+
+@pytest.mark.parametrize(("gone_by", "waits"), [(None, True), (90.0, True), (10.0, False)])
+def test_pods_that_should_be_gone_long_ago_are_not_waited_for(gone_by: float | None, waits: bool) -> None:
+    ending, train = make.gang("ending"), make.gang("train", share_class=LOW)
+    pods = [
+        make.placed(make.pods("ending", 1, make.shape(make.H20_MIB, 100))[0], "n1/0",
+                    phase=PodPhase.TERMINATING, gone_by=gone_by),
+        make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/1"),
+        *make.pods("g", 1, make.shape(HALF, 50)),
+    ]  # fmt: skip
+    infer = make.gang("g", share_class=HIGH)
+    plan = ask(make.snapshot([make.node("n1", 2)], [ending, train, infer], pods), 100.0)
+    assert bool(plan.admissions) is not waits
+
+
+def test_evicted_surplus_keeps_no_cards() -> None:
+    train = make.gang("train", share_class=LOW, least=1)
+    pods = make.pods("train", 2, make.shape(make.H20_MIB, 100))
+    stays = make.placed(pods[0], "n1/0")
+    killed = make.placed(pods[1], "n1/1", phase=PodPhase.FAILED, finished=99.0)
+    snapshot = make.snapshot(
+        [make.node("n1", 2)],
+        [train, make.gang("g")],
+        [stays, killed, *make.pods("g", 1, make.shape(HALF, 50))],
+    )
+    assert ask(snapshot, 100.0).admissions

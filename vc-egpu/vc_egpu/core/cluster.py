@@ -201,6 +201,8 @@ class Pod:
     started: Instant | None = None
     finished: Instant | None = None
     """When it failed or succeeded. A running gang keeps a failed member's cards for a while from then on."""
+    gone_by: Instant | None = None
+    """When a deleted pod should be gone: the end of its grace period (its deletionTimestamp)."""
     other_gates: tuple[str, ...] = ()
     """Scheduling gates that are not ours."""
     protected: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 
 from vc_egpu.core import caps, place, recheck, say, victims
 from vc_egpu.core.booking import Booking
-from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, plan_key
+from vc_egpu.core.cluster import Pod, PodPhase, PodUid, ShareClass, Snapshot, plan_key
 from vc_egpu.core.gangs import GangView
 from vc_egpu.core.plan import Readiness, Withdrawal
 from vc_egpu.core.reasons import Reason, Verdict
@@ -244,6 +244,8 @@ def keep_failed(trial: Trial, snapshot: Snapshot) -> None:
 
 
 def _lacks(view: GangView, pod: Pod) -> bool:
+    if view.gang.share_class is ShareClass.LOW and not view.missing:
+        return False  # surplus of low priority: it may have been evicted, and would be again
     key = plan_key(pod)
     replaced = any(plan_key(other) == key for other in view.placed) or any(e.key == key for e in view.planned)
     return view.runs and not replaced

@@ -93,10 +93,12 @@ class ClusterState:
         self._kept.pop(key, None)
         self._index.remove_gang(key)
 
-    def put_queue(self, queue: Queue) -> None:
-        """Enter or replace a queue."""
-        if self._index.queues.get(queue.name) != queue:
-            self._index.put_queue(queue)
+    def put_queue(self, queue: Queue) -> bool:
+        """A queue came or changed; returns whether that is news to a decision."""
+        if self._index.queues.get(queue.name) == queue:
+            return False
+        self._index.put_queue(queue)
+        return True
 
     def remove_queue(self, name: QueueName) -> None:
         """The queue object is gone; its gangs wait."""

@@ -6,6 +6,7 @@ PodDisruptionBudget protects, and none whose queue would fall below its guarante
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName
 from vc_egpu.core.gangs import GangView, shares_of, task_counts
@@ -14,6 +15,9 @@ from vc_egpu.core.plan import Eviction
 from vc_egpu.core.ready import task_minimums
 from vc_egpu.core.resources import add_to
 from vc_egpu.core.trial import Trial
+
+_LATE_S: Final = 30.0
+"""A pod that is not gone so long after its grace period may be held by a finalizer for ever."""
 
 Price = tuple[int, int, float, tuple[str, ...]]
 """Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
@@ -164,12 +168,14 @@ def price(trial: Trial, pods: Iterable[Pod]) -> Price:
 
 
 def soon_gone(trial: Trial) -> list[PodUid]:
-    """Pods that are leaving anyway and will: those on a node without a working kubelet may stay for ever."""
+    """Pods that are leaving anyway and will; not those of a dead kubelet, nor those that are long overdue."""
     result = []
     for uid in dict.fromkeys([*trial.index.terminating, *trial.leaving]):
         pod = trial.index.pods.get(uid)
         node = trial.index.nodes.get(pod.node) if pod is not None and pod.node is not None else None
-        if node is not None and node.ready and not node.lost:
+        if pod is None or node is None or not node.ready or node.lost:
+            continue
+        if pod.gone_by is None or trial.now <= pod.gone_by + _LATE_S:
             result.append(uid)
     return result
 

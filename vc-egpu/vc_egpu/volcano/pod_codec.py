@@ -66,8 +66,6 @@ class DecodedPod:
     """Why the kubelet refused the pod, if it did."""
     start_error: str = ""
     """Why our agent keeps a container from starting, if it does."""
-    started: bool = False
-    """At least one container ran or runs."""
     out_of_sync: bool = False
     is_static: bool = False
     """The mirror of a pod that the kubelet runs from a file."""
@@ -103,6 +101,7 @@ def pod(
         created=instant(metadata.get("creationTimestamp")),
         started=instant(status.get("startTime")) or None,
         finished=_finished(status),
+        gone_by=instant(metadata.get("deletionTimestamp")) or None,
     )
     if not managed:
         ports = _host_ports(spec)
@@ -115,27 +114,14 @@ def pod(
         )
     problems: list[str] = []
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
-    cards = _annotation(Cards.decode, annotations, names.CARDS, problems)
-    if cards is not None and cards.pod_uid != uid:
-        problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
-        cards = None
-    terms: Terms = ()
+    cards = _cards(annotations, uid, problems)
+    shape = base.shape
     if not same_spec:
-        volumes = _volume_terms(metadata["namespace"], spec, claim_terms)
-        terms = _and_terms(_affinity_terms(spec), volumes)
+        shape = _shape(document, base.shape.requests, request, table, claim_terms)
     index = str(annotations.get(names.TASK_INDEX, ""))
     values = replace(
         base,
-        shape=base.shape
-        if same_spec
-        else _shape(
-            requests=base.shape.requests,
-            spec=spec,
-            annotations=annotations,
-            request=request,
-            table=table,
-            terms=terms,
-        ),
+        shape=shape,
         node=base.node or (NodeName(cards.node) if cards is not None else None),
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=str(annotations.get(names.TASK_SPEC, "")),
@@ -163,12 +149,6 @@ def pod(
         admitted=_admitted(status.get("conditions") or ()),
         refusal=_refusal(status),
         start_error=_start_error(status),
-        started=any(
-            "running" in (c.get("state") or {})
-            or "terminated" in (c.get("state") or {})
-            or c.get("restartCount")
-            for c in status.get("containerStatuses") or ()
-        ),
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
     )
@@ -233,6 +213,15 @@ def _annotation(
         return None
 
 
+def _cards(annotations: Document, uid: PodUid, problems: list[str]) -> Cards | None:
+    """The cards that were written for this very pod."""
+    cards: Cards | None = _annotation(Cards.decode, annotations, names.CARDS, problems)
+    if cards is not None and cards.pod_uid != uid:
+        problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
+        return None
+    return cards
+
+
 def asks_of(request: Request) -> tuple[CardAsk, ...]:
     """What the decision places, container by container."""
     return tuple(
@@ -242,14 +231,16 @@ def asks_of(request: Request) -> tuple[CardAsk, ...]:
 
 
 def _shape(
-    *,
+    document: Document,
     requests: Resources,
-    spec: Document,
-    annotations: Document,
     request: Request,
     table: ModelTable,
-    terms: Terms,
+    claim_terms: ClaimTerms | None,
 ) -> PodShape:
+    metadata, spec = document["metadata"], document["spec"]
+    annotations = metadata.get("annotations") or {}
+    volumes = _volume_terms(metadata["namespace"], spec, claim_terms)
+    terms = _and_terms(_affinity_terms(spec), volumes)
     get = annotations.get
     return PodShape(
         asks=asks_of(request),
