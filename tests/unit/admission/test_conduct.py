@@ -11,6 +11,7 @@ from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.admission import steps
 from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.executor import Executor
+from vc_egpu.admission.http import Access
 from vc_egpu.admission.main import Epoch
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports
@@ -216,6 +217,25 @@ def test_an_answer_that_comes_after_the_deletion_brings_no_pod_back(stage: Stage
     stage.mirror.apply("pods", added(late))
     assert PodUid("pod-0") not in stage.mirror.pods
     assert not stage.mirror.snapshot().pods
+
+
+def test_a_queue_whose_status_is_counted_anew_brings_no_decision(stage: Stage) -> None:
+    stage.mirror.freed = False
+    counted = queue()
+    counted["status"] = {"state": "Open", "allocated": {"volcano.sh/vgpu-h20": "3"}}
+    stage.mirror.apply("queues", added(counted))
+    assert not stage.mirror.freed
+    stage.mirror.apply("queues", added(queue(cap=7)))
+    assert stage.mirror.freed
+
+
+def test_ever_new_tokens_are_not_all_reviewed(tmp_path: Path) -> None:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path))
+        access = Access(api)
+        assert not any(access.allows("10.0.0.9", f"Bearer {i}", "/metrics") for i in range(50))
+        assert 10 <= len(server.requests) < 20
+        api.close()
 
 
 def test_victims_that_a_budget_lets_go_only_one_by_one_all_stay(stage: Stage) -> None:

@@ -53,7 +53,6 @@ class Conductor:
     _carrying: set[PodUid] = field(default_factory=set)
     _later: dict[str, float] = field(default_factory=dict)
     _backoffs: dict[str, Backoff] = field(default_factory=dict)
-    _too_large: dict[str, tuple[str, str]] = field(default_factory=dict)
     _unknown: dict[str, Done] = field(default_factory=dict)
     _rolling: dict[str, Rolling] = field(default_factory=dict)
     _withheld: set[str] = field(default_factory=set)
@@ -112,13 +111,9 @@ class Conductor:
         self._write_plan(key, group, group.plan.ready(), verdict, now)
 
     def _write_plan(self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant) -> str:
-        before = self._too_large.get(key)
-        if before is not None and before[0] == group.decoded.gang.uid:
-            return before[1]
         try:
             text = plans.encode(record, self.mirror.nodes)
         except PlanTooLargeError as error:
-            self._too_large[key] = (group.decoded.gang.uid, str(error))
             return str(error)
         condition = writes.condition(
             admitted=record.state == "ready",
@@ -158,7 +153,6 @@ class Conductor:
             return
         if group is None:
             self.reports.forget(key)
-            self._too_large.pop(key, None)
             self._rolling.pop(key, None)
             return
         if key in self._rolling and self._roll_on(key, group, self._rolling[key]):
@@ -200,7 +194,7 @@ class Conductor:
     def enqueue(self, key: str, group: Group) -> None:
         """Let the Job's controller make the pods."""
         if self._is_free(key):
-            self._count("enqueued")
+            self.count("enqueued")
             self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=steps.ENQUEUED))
 
     def _evict_for(self, key: str, now: Instant) -> None:
@@ -222,7 +216,7 @@ class Conductor:
             return
         for pod in pods:
             self._event(pod, "Preempted", f"makes room for gang {key} of higher priority")
-        self._count("evicted", len(pods))
+        self.count("evicted", len(pods))
         whole = whole_gangs(self.mirror, pods, group.plan.victims)
         order = EvictionOrder(key, group.plan.plan_id, pods, whole)
         self.evictions.start(self.executor, self.api, order, self.clock)
@@ -234,7 +228,7 @@ class Conductor:
         value = backoffs.decode(group.decoded.rolled_back).again(now, back.nodes, back.why)
         self._rolling[key] = Rolling(back.pods, backoffs.encode(value), f"rolled back: {back.why}")
         self.mirror.dirty.add(key)
-        self._count("rolled_back")
+        self.count("rolled_back")
         wait_s = value.until - now
         text = f"rolled back: {back.why}; tried again in {wait_s:.0f} s"
         self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
@@ -279,7 +273,7 @@ class Conductor:
                 elif not isinstance(done.error, Stale) or done.uid is None:
                     self.reports.look_again(done.key, self.clock)
             case "orphan":
-                self._count("orphans")
+                self.count("orphans")
 
     def _group_done(self, done: Done) -> None:
         self._busy.discard(done.key)
@@ -308,7 +302,7 @@ class Conductor:
             return  # stays marked until the watch says that the pod is gone
         self._carrying.discard(done.uid)
         if done.error is None:
-            self._count("ungated")
+            self.count("ungated")
         elif not isinstance(done.error, Stale):
             self._failed(done)
         self.mirror.dirty.add(done.key)
@@ -325,8 +319,7 @@ class Conductor:
         again = isinstance(done.error, (Stale, Temporary)) and not isinstance(done.error, BudgetExhausted)
         group = self.mirror.groups.get(done.key)
         plan = group.plan if group is not None else None
-        waits = plan is not None and plan.plan_id == done.plan_id and plan.state == "waiting"
-        if group and plan is not None and waits and not again:
+        if group and plan and plan.plan_id == done.plan_id and plan.state == "waiting" and not again:
             self.mirror.shield(plan.victims, now + SHIELD_S)
             self.strip(done.key, group, f"its victims cannot be evicted: {done.error}")
         else:
@@ -339,7 +332,7 @@ class Conductor:
         if pod is None or pod.pod.phase is PodPhase.TERMINATING:
             self.evictions.gone(uid)
             return
-        self._count("lever_failed")
+        self.count("lever_failed")
         self._event(pod, "EvictedPlainly", "its controller did not replace it within 10 s of being asked")
         plain = replace(pod, owner=replace(pod.owner, kind="", api_version="")) if pod.owner else pod
         key = pod.pod.gang or ""
@@ -383,7 +376,7 @@ class Conductor:
         if isinstance(done.error, Stale):
             backoff.failures += 1
         logger.info("gang %s: %s failed, again in %.2f s: %s", done.key, done.kind, delay_s, done.error)
-        self._count("write_failures")
+        self.count("write_failures")
         group = self.mirror.groups.get(done.key)
         if isinstance(done.error, Refused) and group is not None:
             about = group_reference(done.key, group.decoded)
@@ -397,5 +390,6 @@ class Conductor:
     def _event(self, pod: DecodedPod, reason: str, note: str) -> None:
         self.reports.events.event(pod_reference(pod), "Warning", reason, note)
 
-    def _count(self, name: str, by: int = 1) -> None:
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a total of the metrics."""
         self.counters[name] = self.counters.get(name, 0) + by

@@ -17,6 +17,7 @@ from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.request import AskError, read_pod
+from vc_egpu.volcano.resource_names import PER_CARD
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
@@ -96,8 +97,26 @@ def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request:
             "labels": {names.MANAGED_LABEL: "true"},
             "annotations": {**(metadata.get("annotations") or {}), names.REQUEST: request},
         },
-        "spec": spec,
+        "spec": {
+            **spec,
+            **{
+                kind: [_without_limits_per_card(container) for container in spec[kind]]
+                for kind in ("containers", "initContainers")
+                if spec.get(kind)
+            },
+        },
     }
+
+
+def _without_limits_per_card(container: Mapping[str, Any]) -> Document:
+    """As the webhook leaves a pod's container: no node offers what is meant per card."""
+    resources = {
+        kind: {name: amount for name, amount in (amounts or {}).items() if name not in PER_CARD}
+        if kind in {"limits", "requests"}
+        else amounts
+        for kind, amounts in (container.get("resources") or {}).items()
+    }
+    return {**container, "resources": resources}
 
 
 def _tasks(job: Document) -> list[Any]:

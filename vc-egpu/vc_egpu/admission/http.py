@@ -25,6 +25,7 @@ from vc_egpu.core.cluster import PodPhase
 from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
 
 TOKEN_REVIEWS: Final = Resource(
@@ -32,6 +33,8 @@ TOKEN_REVIEWS: Final = Resource(
 )
 _REMEMBER_S: Final = 60.0
 _REMEMBERED: Final = 256
+_REVIEWS_PER_S: Final = 5.0
+"""Whoever sends ever new tokens must not use up what the API server allows this process."""
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class Access:
         self._api = api
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._limit = TokenBucket(_REVIEWS_PER_S, 10)
 
     def allows(self, client: str, authorization: str, path: str) -> bool:
         """Whether this client may GET this path."""
@@ -59,6 +63,8 @@ class Access:
             at, allowed = self._known.get(key, (float("-inf"), False))
         if now - at < _REMEMBER_S:
             return allowed
+        if not self._limit.try_take():
+            return False
         try:
             allowed = self._ask(token, path)
         except KubeError as error:

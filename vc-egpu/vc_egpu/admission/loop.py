@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from vc_egpu.admission import enqueue, rollback, steps
 from vc_egpu.admission.conduct import Conductor
+from vc_egpu.admission.deciding import decide_safely
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
@@ -27,7 +28,6 @@ from vc_egpu.admission.reports import Reports, group_reference, pod_reference
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Sources
 from vc_egpu.core.cluster import PodPhase, PodUid, Snapshot
-from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
@@ -268,10 +268,14 @@ class Loop:
         only = None if self._mirror.freed else self._mirror.tries
         self._mirror.freed, self._mirror.tries = False, set()
         began = time.perf_counter()
-        plan = decide(self._mirror.snapshot(), self._settings.policy, time.time(), only)
+        plan, failed = decide_safely(self._mirror.snapshot(), self._settings.policy, time.time(), only)
         self._decide_s = time.perf_counter() - began
         # On an idle cluster the next event is decided at once; in a storm there is time for other things.
         self._next_decide = self._conductor.clock + min(2 * self._decide_s, MOST_PAUSE_S)
+        if failed:
+            self._conductor.count("decisions_failed")
+            self._mirror.freed = True
+            self._next_decide = self._conductor.clock + 1.0
         if only is None:
             plan = replace(plan, verdicts={**self._without_group(), **plan.verdicts})
         if not self._admitting():

@@ -151,8 +151,7 @@ class Mirror:
 
     def share_class(self, key: str) -> ShareClass:
         """The class of a gang as the decision knows it."""
-        group = self.groups[key]
-        return gang_of(group, self.members.get(key, {}).values(), ()).share_class
+        return gang_of(self.groups[key], self.members.get(key, {}).values(), ()).share_class
 
     # --- one applier per kind --------------------------------------------------------------------
 
@@ -234,10 +233,10 @@ class Mirror:
     def _with_plan(self, decoded: DecodedPod) -> DecodedPod:
         """A member without cards carries no annotation: being ungated is its plan id."""
         pod = decoded.pod
-        if pod.shape.asks or decoded.gated or pod.gang is None:
+        group = self.groups.get(pod.gang or "")
+        if pod.shape.asks or decoded.gated or group is None:
             return decoded
-        group = self.groups.get(pod.gang)
-        plan = group.effective if group is not None else None
+        plan = group.effective
         if plan is None or not any(member.uid == pod.uid for member in plan.members.values()):
             return decoded
         return replace(decoded, pod=replace(pod, plan_id=plan.plan_id))
@@ -268,9 +267,8 @@ class Mirror:
             or decoded.pod.uid in self.shielded
             or self.around.forbids(decoded.pod.namespace, decoded.labels)
         )
-        if protected is decoded.pod.protected:
-            return decoded
-        return replace(decoded, pod=replace(decoded.pod, protected=protected))
+        same = protected is decoded.pod.protected
+        return decoded if same else replace(decoded, pod=replace(decoded.pod, protected=protected))
 
     def _settle(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
         """Keep the gang's books after one of its pods changed."""
@@ -338,11 +336,12 @@ class Mirror:
         self._refresh(key, known)
 
     def _queue(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+        if not deleted:
+            # Schedulers count into a queue's status all the time: that alone helps nobody.
+            self.freed = self.state.put_queue(codec.queue(document)) or self.freed
+            return
         self.freed = True
-        if deleted:
-            self.state.remove_queue(QueueName(document["metadata"]["name"]))
-        else:
-            self.state.put_queue(codec.queue(document))
+        self.state.remove_queue(QueueName(document["metadata"]["name"]))
 
     def _budget(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
         if self.around.put_budget(document, deleted=deleted):

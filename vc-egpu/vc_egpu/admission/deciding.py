@@ -1,0 +1,45 @@
+"""Deciding when a decision itself fails: a gang that nobody can decide must not keep all others waiting."""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from vc_egpu.core.cluster import Instant, Snapshot
+from vc_egpu.core.decide import decide
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.reasons import Verdict
+
+Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
+
+logger = logging.getLogger(__name__)
+
+
+def decide_safely(
+    snapshot: Snapshot,
+    policy: Policy,
+    now: Instant,
+    only: Collection[str] | None,
+    *,
+    how: Decide = decide,
+) -> tuple[Plan, bool]:
+    """The decision, and whether something went wrong, so that there is more to decide.
+
+    After a fault of ours gangs are decided one by one, up to the first that is admitted (the next would be
+    decided on a world in which that one is not yet booked); those that fail are logged and left out.
+    """
+    try:
+        return how(snapshot, policy, now, only), False
+    except Exception:
+        logger.exception("a decision failed; gangs are decided one by one")
+    verdicts: dict[str, Verdict] = {}
+    for key in sorted(snapshot.gangs if only is None else only):
+        try:
+            plan = how(snapshot, policy, now, {key})
+        except Exception:
+            logger.exception("gang %s cannot be decided", key)
+            continue
+        verdicts.update(plan.verdicts)
+        if plan.admissions or plan.withdrawals or plan.ready:
+            return replace(plan, verdicts=verdicts), True
+    return Plan(snapshot.revision, verdicts=verdicts), True
