@@ -33,3 +33,14 @@ def test_other_identities_stand_in_one_place(tmp_path: Path) -> None:
     text = (tmp_path / "admission-policies.yaml").read_text()
     expected = Identities(volcano=(*Identities().volcano, "system:serviceaccount:elsewhere:vc"))
     assert list(yaml.safe_load_all(text)) == admission_policies(expected)
+
+
+def test_nobody_but_the_admission_layer_lifts_a_gate_or_writes_cards() -> None:
+    ours = [
+        entry["expression"]
+        for policy in admission_policies()
+        for entry in policy["spec"].get("variables", ())
+        if entry["name"] == "ours"
+    ]
+    assert ours
+    assert all("vc-egpu-admission" in text and "vc-egpu-jobs" not in text for text in ours)

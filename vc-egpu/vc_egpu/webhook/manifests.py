@@ -42,14 +42,9 @@ class Identities:
     """Volcano's controllers: they name a pod's PodGroup and follow a Job's edits."""
 
     @property
-    def ours(self) -> tuple[str, ...]:
-        """Who may change what only we write."""
-        return (*self.admission, *self.jobs)
-
-    @property
     def controllers(self) -> tuple[str, ...]:
         """Who may give a pod its PodGroup."""
-        return (*self.ours, *self.volcano)
+        return (*self.admission, *self.jobs, *self.volcano)
 
 
 def webhook_configurations(*, namespace: str = "vc-egpu-system", url: str | None = None) -> list[Json]:
@@ -187,7 +182,7 @@ def _pods_update(identities: Identities) -> Json:
         ],
         POD_WAS_OR_IS_OURS,
         variables={
-            "ours": f"request.userInfo.username in {quoted(identities.ours)}",
+            "ours": f"request.userInfo.username in {quoted(identities.admission)}",
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
             "old": old,
             "new": new,
@@ -237,7 +232,7 @@ def _pod_groups(identities: Identities) -> Json:
         ],
         "",
         variables={
-            "ours": f"request.userInfo.username in {quoted(identities.ours)}",
+            "ours": f"request.userInfo.username in {quoted(identities.admission)}",
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
             "old": old,
             "new": "object.metadata.?annotations.orValue({})",
