@@ -48,13 +48,16 @@ def test_create_read_replace_delete(volcano: VolcanoClient, server: TinyApi) -> 
 
 
 def test_patch_and_commands_send_what_volcano_expects(volcano: VolcanoClient, server: TinyApi) -> None:
-    server.put(
+    seen = server.put(
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/g",
         {"metadata": {"name": "g", "namespace": "team"}},
-    )
-    volcano.enqueue("g", "team", resource_version="7")
+    )["metadata"]["resourceVersion"]
+    volcano.enqueue("g", "team", resource_version=seen)
     method, _, body = server.requests[-1]
-    assert (method, body) == ("PATCH", {"status": {"phase": "Inqueue"}, "metadata": {"resourceVersion": "7"}})
+    assert (method, body) == (
+        "PATCH",
+        {"status": {"phase": "Inqueue"}, "metadata": {"resourceVersion": seen}},
+    )
     made = volcano.jobs.create(job())
     answer = {"metadata": {"name": "train-abortjob-x", "namespace": "team"}, "action": "AbortJob"}
     server.script.append((201, answer, {}))

@@ -84,18 +84,37 @@ def pod(
     ``before``: an earlier reading of the same pod; what decides where it fits is taken over where the
     document says the same (most changes of a pod are changes of its status).
     """
-    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    annotations = metadata.get("annotations") or {}
-    labels = metadata.get("labels") or {}
+    metadata, spec = document["metadata"], document["spec"]
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
-    managed = labels.get(names.MANAGED_LABEL) == "true" or names.GATE in gates or names.REQUEST in annotations
-    uid = PodUid(metadata["uid"])
-    same_spec = before is not None and _same_shape(before.source, document)
-    base = Pod(
-        uid=uid,
+    known = before.pod.shape if before is not None and _same_shape(before.source, document) else None
+    base = _base(document, gates, known)
+    if _is_managed(metadata, gates):
+        return _managed(document, base, gates, table, claim_terms, known)
+    ports = () if known is not None else _host_ports(spec)
+    return DecodedPod(
+        replace(base, shape=replace(base.shape, host_ports=ports)) if ports else base,
+        metadata["resourceVersion"],
+        bound=base.node is not None,
+        source=document,
+    )
+
+
+def _is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
+    return (
+        (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
+        or names.GATE in gates
+        or names.REQUEST in (metadata.get("annotations") or {})
+    )
+
+
+def _base(document: Document, gates: tuple[str, ...], known: PodShape | None) -> Pod:
+    """What holds for any pod; ``known``: its shape, where it is known already."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    return Pod(
+        uid=PodUid(metadata["uid"]),
         namespace=metadata["namespace"],
         name=metadata["name"],
-        shape=before.pod.shape if before is not None and same_spec else PodShape(requests=pod_requests(spec)),
+        shape=known if known is not None else PodShape(requests=pod_requests(spec)),
         phase=_phase(metadata, status, gates),
         node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         created=instant(metadata.get("creationTimestamp")),
@@ -103,36 +122,41 @@ def pod(
         finished=_finished(status),
         gone_by=instant(metadata.get("deletionTimestamp")) or None,
     )
-    if not managed:
-        ports = _host_ports(spec)
-        shape = base.shape if same_spec or not ports else replace(base.shape, host_ports=ports)
-        return DecodedPod(
-            replace(base, shape=shape),
-            metadata["resourceVersion"],
-            bound=base.node is not None,
-            source=document,
-        )
+
+
+def _managed(
+    document: Document,
+    base: Pod,
+    gates: tuple[str, ...],
+    table: ModelTable,
+    claim_terms: ClaimTerms | None,
+    known: PodShape | None,
+) -> DecodedPod:
+    """A pod that the admission layer answers for."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    labels = metadata.get("labels") or {}
     problems: list[str] = []
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
-    cards = _cards(annotations, uid, problems)
-    shape = base.shape
-    if not same_spec:
-        shape = _shape(document, base.shape.requests, request, table, claim_terms)
-    index = str(annotations.get(names.TASK_INDEX, ""))
-    values = replace(
-        base,
-        shape=shape,
-        node=base.node or (NodeName(cards.node) if cards is not None else None),
-        gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
-        task=str(annotations.get(names.TASK_SPEC, "")),
-        index=int(index) if index.isdecimal() and len(index) < 10 else -1,
-        shares=_shares(cards, request) if cards is not None else (),
-        plan_id=cards.plan_id if cards is not None else "",
-        other_gates=tuple(gate for gate in gates if gate != names.GATE),
-    )
+    cards = _annotation(Cards.decode, annotations, names.CARDS, problems)
+    if cards is not None and cards.pod_uid != base.uid:
+        problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
+        cards = None
+    shape = known
+    if shape is None:
+        shape = _shape(
+            requests=base.shape.requests,
+            spec=spec,
+            annotations=annotations,
+            request=request,
+            table=table,
+            terms=_and_terms(
+                _affinity_terms(spec), _volume_terms(metadata["namespace"], spec, claim_terms)
+            ),
+        )
     return DecodedPod(
         source=document,
-        pod=values,
+        pod=_member(base, shape, annotations, group_name(metadata, annotations), request, cards, gates),
         resource_version=metadata["resourceVersion"],
         managed=True,
         gated=names.GATE in gates,
@@ -149,8 +173,33 @@ def pod(
         admitted=_admitted(status.get("conditions") or ()),
         refusal=_refusal(status),
         start_error=_start_error(status),
+        started=_started(status),
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
+    )
+
+
+def _member(
+    base: Pod,
+    shape: PodShape,
+    annotations: Document,
+    group: str,
+    request: Request,
+    cards: Cards | None,
+    gates: tuple[str, ...],
+) -> Pod:
+    """The pod with what makes it a member: its gang, its task, what it holds."""
+    index = str(annotations.get(names.TASK_INDEX, ""))
+    return replace(
+        base,
+        shape=shape,
+        node=base.node or (NodeName(cards.node) if cards is not None else None),
+        gang=f"{base.namespace}/{group}",
+        task=str(annotations.get(names.TASK_SPEC, "")),
+        index=int(index) if index.isdecimal() and len(index) < 10 else -1,
+        shares=_shares(cards, request) if cards is not None else (),
+        plan_id=cards.plan_id if cards is not None else "",
+        other_gates=tuple(gate for gate in gates if gate != names.GATE),
     )
 
 
