@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from vc_egpu.core.cluster import (
@@ -89,7 +89,8 @@ def pod(
     known = before.pod.shape if before is not None and _same_shape(before.source, document) else None
     base = _base(document, gates, known)
     if _is_managed(metadata, gates):
-        return _managed(document, base, gates, table, claim_terms, known)
+        read = partial(_shape, document, base.shape.requests, table=table, claim_terms=claim_terms)
+        return _managed(document, base, gates, known or read)
     ports = () if known is not None else _host_ports(spec)
     return DecodedPod(
         replace(base, shape=replace(base.shape, host_ports=ports)) if ports else base,
@@ -108,13 +109,13 @@ def _is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
 
 
 def _base(document: Document, gates: tuple[str, ...], known: PodShape | None) -> Pod:
-    """What holds for any pod; ``known``: its shape, where it is known already."""
+    """What holds for any pod; ``known``: its shape, where an earlier reading gave it."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     return Pod(
         uid=PodUid(metadata["uid"]),
         namespace=metadata["namespace"],
         name=metadata["name"],
-        shape=known if known is not None else PodShape(requests=pod_requests(spec)),
+        shape=known or PodShape(requests=pod_requests(spec)),
         phase=_phase(metadata, status, gates),
         node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         created=instant(metadata.get("creationTimestamp")),
@@ -128,35 +129,29 @@ def _managed(
     document: Document,
     base: Pod,
     gates: tuple[str, ...],
-    table: ModelTable,
-    claim_terms: ClaimTerms | None,
-    known: PodShape | None,
+    shape: PodShape | Callable[[Request], PodShape],
 ) -> DecodedPod:
-    """A pod that the admission layer answers for."""
+    """A pod that the admission layer answers for; ``shape``, or how to read it from the ask."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
-    cards = _annotation(Cards.decode, annotations, names.CARDS, problems)
-    if cards is not None and cards.pod_uid != base.uid:
-        problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
-        cards = None
-    shape = known
-    if shape is None:
-        shape = _shape(
-            requests=base.shape.requests,
-            spec=spec,
-            annotations=annotations,
-            request=request,
-            table=table,
-            terms=_and_terms(
-                _affinity_terms(spec), _volume_terms(metadata["namespace"], spec, claim_terms)
-            ),
-        )
+    cards = _cards(annotations, base.uid, problems)
+    member = replace(
+        base,
+        shape=shape if isinstance(shape, PodShape) else shape(request),
+        node=base.node or (NodeName(cards.node) if cards is not None else None),
+        gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
+        task=str(annotations.get(names.TASK_SPEC, "")),
+        index=_index(str(annotations.get(names.TASK_INDEX, ""))),
+        shares=_shares(cards, request) if cards is not None else (),
+        plan_id=cards.plan_id if cards is not None else "",
+        other_gates=tuple(gate for gate in gates if gate != names.GATE),
+    )
     return DecodedPod(
         source=document,
-        pod=_member(base, shape, annotations, group_name(metadata, annotations), request, cards, gates),
+        pod=member,
         resource_version=metadata["resourceVersion"],
         managed=True,
         gated=names.GATE in gates,
@@ -173,34 +168,13 @@ def _managed(
         admitted=_admitted(status.get("conditions") or ()),
         refusal=_refusal(status),
         start_error=_start_error(status),
-        started=_started(status),
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
     )
 
 
-def _member(
-    base: Pod,
-    shape: PodShape,
-    annotations: Document,
-    group: str,
-    request: Request,
-    cards: Cards | None,
-    gates: tuple[str, ...],
-) -> Pod:
-    """The pod with what makes it a member: its gang, its task, what it holds."""
-    index = str(annotations.get(names.TASK_INDEX, ""))
-    return replace(
-        base,
-        shape=shape,
-        node=base.node or (NodeName(cards.node) if cards is not None else None),
-        gang=f"{base.namespace}/{group}",
-        task=str(annotations.get(names.TASK_SPEC, "")),
-        index=int(index) if index.isdecimal() and len(index) < 10 else -1,
-        shares=_shares(cards, request) if cards is not None else (),
-        plan_id=cards.plan_id if cards is not None else "",
-        other_gates=tuple(gate for gate in gates if gate != names.GATE),
-    )
+def _index(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
 _SHAPING: Final = ("containers", "initContainers", "tolerations", "affinity", "nodeSelector", "volumes")
