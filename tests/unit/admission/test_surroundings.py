@@ -6,8 +6,9 @@ import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
 from vc_egpu.admission import enqueue
 from vc_egpu.admission.budgets import Selector
+from vc_egpu.admission.gangs import NO_TEMPLATE
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.core.cluster import CardId, NodeName, PodUid, Requirement, Resources
+from vc_egpu.core.cluster import CardId, NodeName, PodUid, Requirement, Resources, ShareClass
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
 from vc_egpu.volcano.codec_resources import pod_requests
@@ -129,7 +130,8 @@ def test_what_nobody_remembers_is_all_that_the_others_leave() -> None:
 def job(memory: str = "30000") -> dict[str, Any]:
     limits = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": memory, "volcano.sh/vgpu-cores": "30"}
     container = {"name": "main", "resources": {"limits": limits, "requests": {"cpu": "2"}}}
-    template = {"metadata": {"labels": {names.MANAGED_LABEL: "true"}}, "spec": {"containers": [container]}}
+    metadata = {"labels": {names.MANAGED_LABEL: "true"}, "annotations": {names.PRIORITY: "high"}}
+    template = {"metadata": metadata, "spec": {"containers": [container]}}
     return {
         "metadata": {"name": "g", "namespace": "default", "uid": "job-g", "resourceVersion": version()},
         "spec": {"tasks": [{"name": "w", "replicas": 2, "template": template}]},
@@ -146,17 +148,22 @@ def test_a_gang_whose_pods_nobody_makes_is_planned_from_its_template() -> None:
     pending.look("default/g", mirror, 0.0)
     assert pending.due(1.0) == []
     assert pending.due(enqueue.GRACE_S) == ["default/g"]
-    [(task, replicas, shape)] = enqueue.template(job(), TABLE)
+    template = enqueue.template(job(), TABLE)
+    [(task, replicas, shape)] = template.rows
+    assert template.share_class is ShareClass.HIGH
     assert (task, replicas) == ("w", 2)
     assert [(ask.model, ask.memory_mib, ask.cores_percent) for ask in shape.asks] == [("h20", 30000, 30)]
     assert shape.requests.cpu_milli == 2000
+    assert not shape.requests.scalars, "no node offers the limits per card"
+    mirror.set_template("default/g", template)
+    assert mirror.snapshot().gangs["default/g"].share_class is ShareClass.HIGH
     mirror.apply("pods", added(pod(uid="p")))
     pending.look("default/g", mirror, 5.0)
     assert pending.due(10.0) == []
 
 
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:
-    assert enqueue.template(job(memory="lots"), TABLE) == ()
+    assert enqueue.template(job(memory="lots"), TABLE) == NO_TEMPLATE
 
 
 def requests(cpu: str, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vc_egpu.admission.gangs import Group, Template
+from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase
 from vc_egpu.volcano import names, pod_codec
@@ -35,7 +35,7 @@ class Pending:
         if group is None or not is_held_back(group, mirror):
             self.since.pop(key, None)
             if group is not None and group.plan is None:
-                mirror.set_template(key, ())
+                mirror.set_template(key, NO_TEMPLATE)
             return
         self.since.setdefault(key, clock)
 
@@ -71,8 +71,8 @@ def is_managed(job: Document) -> bool:
 
 
 def template(job: Document, table: ModelTable) -> Template:
-    """(task, replicas, shape) of each task, as its pods will be; empty for a Job that cannot be read."""
-    rows = []
+    """The pods that a Job will have; the empty one for a Job that cannot be read."""
+    rows, classes = [], set()
     for task in _tasks(job):
         pod_template = task.get("template") or {}
         spec = pod_template.get("spec") or {}
@@ -80,11 +80,14 @@ def template(job: Document, table: ModelTable) -> Template:
         try:
             request = read_pod(spec, table).request()
             document = _as_pod(job, metadata, spec, request.encode())
-            shape = pod_codec.pod(document, table).pod.shape
+            pod = pod_codec.pod(document, table)
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
-            return ()
-        rows.append((str(task.get("name")), int(task.get("replicas") or 0), shape))
-    return tuple(rows)
+            return NO_TEMPLATE
+        rows.append((str(task.get("name")), int(task.get("replicas") or 0), pod.pod.shape))
+        if pod.share_class is not None:
+            classes.add(pod.share_class)
+    # As with pods: should two classes meet, nobody gets the higher one.
+    return Template(tuple(rows), min(classes, default=None))
 
 
 def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:

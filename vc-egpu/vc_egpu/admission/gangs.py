@@ -21,8 +21,19 @@ from vc_egpu.volcano.codec import DecodedGroup
 from vc_egpu.volcano.plans import PlanRecord
 from vc_egpu.volcano.pod_codec import DecodedPod
 
-Template = tuple[tuple[str, int, PodShape], ...]
 _OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The pods that a Job will have once somebody makes them; without rows: nobody is waited for."""
+
+    rows: tuple[tuple[str, int, PodShape], ...] = ()
+    """(task, replicas, shape)"""
+    share_class: ShareClass | None = None
+
+
+NO_TEMPLATE = Template()
 
 
 @dataclass(slots=True)
@@ -73,7 +84,8 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
     live = [m for m in members if m.pod.phase not in _OVER]
     classes = {m.share_class for m in live if m.share_class is not None}
     # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
-    share_class = min(classes) if classes else group.decoded.gang.share_class
+    named = group.decoded.gang.share_class if template.share_class is None else template.share_class
+    share_class = min(classes, default=named)
     retry = backoffs.decode(group.decoded.rolled_back)
     plan = group.effective
     in_force = None
@@ -91,7 +103,7 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         plan=in_force,
         blocked_nodes=retry.nodes,
         not_before=retry.until,
-        template=template,
+        template=template.rows,
     )
 
 

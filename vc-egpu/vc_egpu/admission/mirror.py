@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from vc_egpu.admission import owners
-from vc_egpu.admission.gangs import Group, Template, frees, gang_of, may_help
+from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, frees, gang_of, may_help
 from vc_egpu.admission.holdings import Holdings
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.admission.versions import Versions
@@ -120,8 +120,8 @@ class Mirror:
             self._set_held(name)
 
     def set_template(self, key: str, template: Template) -> None:
-        """Plan this gang from its template (or, with an empty one, from its pods again)."""
-        if self.templates.get(key, ()) != template:
+        """Plan this gang from its template (or, with the empty one, from its pods again)."""
+        if self.templates.get(key, NO_TEMPLATE) != template:
             self.templates[key] = template
             self._refresh(key, self.groups[key])
             self.tries.add(key)
@@ -151,7 +151,7 @@ class Mirror:
 
     def share_class(self, key: str) -> ShareClass:
         """The class of a gang as the decision knows it."""
-        return gang_of(self.groups[key], self.members.get(key, {}).values(), ()).share_class
+        return gang_of(self.groups[key], self.members.get(key, {}).values(), NO_TEMPLATE).share_class
 
     # --- one applier per kind --------------------------------------------------------------------
 
@@ -390,7 +390,7 @@ class Mirror:
         if plan is not None:
             group.outstanding = {k for k, member in plan.members.items() if self._is_outstanding(member.uid)}
         (self.waiting.add if group.waits else self.waiting.discard)(key)
-        self.state.put_gang(gang_of(group, members, self.templates.get(key, ())))
+        self.state.put_gang(gang_of(group, members, self.templates.get(key, NO_TEMPLATE)))
 
     def _is_outstanding(self, uid: PodUid) -> bool:
         if uid == plans.NO_UID:
