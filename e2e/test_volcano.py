@@ -17,7 +17,7 @@ from demo.story import Story
 from localcluster import ClusterSpec, LocalCluster
 from stack import verify
 from stack.install import Stack
-from stack.kit import Json, condition, running
+from stack.kit import Json, Kit, condition, running
 from test_examples import EXAMPLES, STORIES, TIMEOUT_S, Player
 from vc_egpu.kube.resources import NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.names import CONDITION_ADMITTED, LIMIT_CORES, LIMIT_MEMORY, PRIORITY, shared_resource
@@ -71,6 +71,15 @@ def production(
 
 
 class VolcanoPlayer(Player):
+    """A story on Volcano."""
+
+    def _act(self, step: Json) -> None:
+        super()._act(step)
+        if step["step"] == 0:
+            queues_open(self.stack.kit)
+
+
+class StockPlayer(VolcanoPlayer):
     """A story in which the pods of a gang that waits need not be there: under the stock configuration its
     PodGroup may stay pending, and is judged by its Job's template."""
 
@@ -106,7 +115,7 @@ class VolcanoPlayer(Player):
 @pytest.mark.parametrize("story", STORIES)
 def test_story(production: Production, story: str) -> None:
     expect = yaml.safe_load((EXAMPLES / story / "expect.yaml").read_text())
-    kind = Player if production.conf == "own" else VolcanoPlayer
+    kind = VolcanoPlayer if production.conf == "own" else StockPlayer
     player = kind(production.stack, story, expect)
     try:
         player.play()
@@ -127,12 +136,22 @@ def test_demo(production: Production) -> None:
         stack.cluster.kubectl("delete", "queue", "demo-research", "demo-serving", check=False)
 
 
+def queues_open(kit: Kit) -> None:
+    """Volcano's webhook refuses Jobs until its controller has opened their queue."""
+    kit.until(
+        "all queues are open",
+        QUEUES,
+        lambda queues: all((q.get("status") or {}).get("state") == "Open" for q in queues.values()),
+    )
+
+
 def test_full_cluster(production: Production) -> None:
     """CPUs are full of low training, so the stock configuration holds the PodGroup of inference back and its
     pods are never made: it is planned from its Job's template, training goes whole, inference is enqueued and
     runs, and training comes back without a used try."""
     stack, kit = production.stack, production.stack.kit
     kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FULL}}, queue(FULL, 8))
+    queues_open(kit)
     try:
         cpus = sum(_cpus(kit.api.get(NODES, node.name)) for node in stack.cluster.nodes)
         member_cpus = 0.85 * cpus / 6

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any
 from localcluster import toolchain
 from localcluster.cluster import LocalCluster
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from vc_egpu.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, VOLCANO_JOBS
 from volcano.processes import JOB_WORKERS, QPS, NoVolcanoError, Volcano
 
 from bench.our_side import OurSetup
@@ -30,7 +31,7 @@ from bench.workload import (
     wait_listed,
 )
 
-_BIND_TIMEOUT_S = 60.0
+_BIND_TIMEOUT_S = 900.0
 _IDLE_PAUSE_S = 0.5
 
 
@@ -51,6 +52,8 @@ def say(text: str) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; exit status 0 when every side ran to its end."""
     options = _options(argv)
+    # The cluster has to come down when somebody ends us, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     volcano = _volcano()
     sides = _sides(options, volcano)
     pods = options.jobs * GANG
@@ -125,9 +128,19 @@ def _round(side: Side, options: argparse.Namespace, number: int, result: Result)
 
 def _burst(running: Running, options: argparse.Namespace, label: str, result: Result) -> None:
     api, pods = running.api, options.jobs * GANG
+    # A cluster of a minute's age closes watches at every burst: its buffers grow with what they have seen.
+    warm = max(1, options.jobs // 10)
     with BindWatch(running.cluster.kubeconfig, NAMESPACE) as watch:
-        submit(api, [running.make_job("warm")])
-        watch.wait_for(GANG, 120, running.check_alive)
+        submit(api, [running.make_job(f"warm{index}") for index in range(warm)])
+        watch.wait_for(warm * GANG, _BIND_TIMEOUT_S, running.check_alive)
+    wait_listed(
+        "the first Jobs run",
+        api,
+        VOLCANO_JOBS,
+        lambda jobs: all((job.get("status") or {}).get("running") == GANG for job in jobs),
+        namespace=NAMESPACE,
+        timeout_s=120,
+    )
     jobs = [running.make_job(f"j{index}") for index in range(options.jobs)]
     before, began_load = running.cpu(), os.getloadavg()[0]
     with BindWatch(running.cluster.kubeconfig, NAMESPACE) as watch:

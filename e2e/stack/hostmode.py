@@ -213,7 +213,9 @@ def _process(
             own = ["--metrics-port", str(port), "--local-scheduler", local]
     flags = options.flags.get(name, ())
     argv = [sys.executable, "-m", "vc_egpu.cli.main", *arguments, *common, *own, *flags]
-    return HostProcess(cluster, f"vc-egpu-{name}", argv, {"POD_NAMESPACE": NAMESPACE})
+    # The code of this tree, whichever is installed.
+    env = {"POD_NAMESPACE": NAMESPACE, "PYTHONPATH": str(REPOSITORY / "vc-egpu")}
+    return HostProcess(cluster, f"vc-egpu-{name}", argv, env)
 
 
 def answers(port: int) -> bool:
