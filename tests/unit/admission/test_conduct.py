@@ -14,13 +14,16 @@ from vc_egpu.admission.executor import Executor
 from vc_egpu.admission.http import Access
 from vc_egpu.admission.main import Epoch
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.orphans import Orphans
 from vc_egpu.admission.reports import Reports
 from vc_egpu.admission.rollback import RollBack
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan, Withdrawal
+from vc_egpu.core.policy import Policy
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
-from vc_egpu.volcano import names, plans
+from vc_egpu.volcano import names, plans, pod_codec
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 
 KEY, PLAN_ID = "default/g", "5-1"
@@ -236,6 +239,34 @@ def test_ever_new_tokens_are_not_all_reviewed(tmp_path: Path) -> None:
         assert not any(access.allows("10.0.0.9", f"Bearer {i}", "/metrics") for i in range(50))
         assert 10 <= len(server.requests) < 20
         api.close()
+
+
+def test_a_plan_from_a_template_is_given_up_when_not_all_its_pods_come(stage: Stage) -> None:
+    """The Job was scaled down, or a task waits for another: it would hold its cards for ever."""
+    for i in range(2):
+        stage.put("pods", pod(f"g-w-{i}", index=i, uid=f"pod-{i}"))
+    share = Share(CardId("GPU-n1-0"), 30000, 30)
+    placement = MemberPlacement(NodeName("n1"), (("main", share),))
+    members = {f"w/{i}": PlannedMember(placement) for i in range(3)}
+    text = plan(stage.mirror, members=members, created=1000.0)
+    stage.put("podgroups", group(members=2, annotations={names.PLAN: text}))
+    stage.mirror.settle_all()
+    stage.drive()
+    assert not decide(stage.mirror.snapshot(), Policy(), 1030.0).withdrawals
+    assert [w.gang for w in decide(stage.mirror.snapshot(), Policy(), 1100.0).withdrawals] == [KEY]
+
+
+def test_an_orphan_whose_removal_failed_is_removed_later() -> None:
+    orphans = Orphans()
+    raw = pod("g-w-0", uid="pod-0")
+    del raw["spec"]["schedulingGates"]
+    raw["spec"]["nodeName"] = "n1"
+    orphans.note(pod_codec.pod(raw, TABLE), 0.0)
+    assert orphans.due(5.0) == ["pod-0"]
+    assert orphans.due(50.0) == []
+    orphans.failed(PodUid("pod-0"), 50.0)
+    assert orphans.due(51.0) == []
+    assert orphans.due(55.0) == ["pod-0"]
 
 
 def test_victims_that_a_budget_lets_go_only_one_by_one_all_stay(stage: Stage) -> None:

@@ -228,6 +228,8 @@ class Loop:
 
     def _finished(self, done: Done) -> None:
         self._conductor.done(done, time.time())
+        if done.kind == "orphan" and done.uid is not None and done.error is not None and not done.gone:
+            self._orphans.failed(done.uid, self._conductor.clock)
         if done.uid is not None and done.document is not None:
             self._pod_changed(done.uid)
 

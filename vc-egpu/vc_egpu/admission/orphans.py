@@ -31,6 +31,12 @@ class Orphans:
         self.since.pop(uid, None)
         self.removed.discard(uid)
 
+    def failed(self, uid: PodUid, clock: float) -> None:
+        """It could not be removed: once more, after another while."""
+        if uid in self.removed:
+            self.removed.discard(uid)
+            self.since[uid] = clock
+
     def due(self, clock: float) -> list[PodUid]:
         """Those to remove now; each is named once."""
         due = [uid for uid, since in self.since.items() if clock - since >= GRACE_S]

@@ -147,12 +147,11 @@ def _members_gone(trial: Trial, view: GangView) -> str:
         short = not view.carried and view.present < view.gang.min_member
         return f"{view.present} of {view.gang.min_member} members are there" if short else ""
     recent = trial.now - plan.created <= trial.policy.replacement_hold_s
-    if recent and (view.carried or view.gang.template):
+    enough = view.present - len(absent) >= view.gang.min_member
+    if recent and (view.carried or view.gang.template or enough):
         return ""  # its replacement, or its first pod, is on its way
-    there = view.present - len(absent)
-    if view.carried or there < view.gang.min_member:
-        return f"{len(absent)} of its planned members are gone"
-    return ""
+    # The others cannot go on without: no gate falls before each planned member has its pod.
+    return f"{len(absent)} of its planned members are gone"
 
 
 def _not_allowed(trial: Trial, view: GangView) -> str:
