@@ -1,11 +1,13 @@
 """Small things below the Job controller: durations, sums of requests, the cache, states of queues."""
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 from vc_egpu.jobs import durations, requests
 from vc_egpu.jobs.cache import Latest
+from vc_egpu.jobs.metrics import Metrics
 from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.jobs.queueworker import next_state, queue_status
 from vc_egpu.jobs.views import PodPhase
@@ -191,3 +193,10 @@ def test_status_of_a_queue() -> None:
         "completed": 0,
         "allocated": {"cpu": "1500m"},
     }
+
+
+def test_every_metric_stands_in_the_docs() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/jobs.md").read_text()
+    for family in Metrics().registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"`{name}`" in page
