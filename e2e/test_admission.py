@@ -305,6 +305,38 @@ def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(world:
         assert all(found["spec"].get("schedulingGates") for found in world.pods_of(gang))
 
 
+def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(world: Rig) -> None:
+    gang = Gang("refused", 2, memory_mib=60000)
+    with StandIn(world, gang):
+        world.submit(gang)
+        bound = world.until_bound(gang)
+        [node] = {found["spec"]["nodeName"] for found in bound.values()}
+        first = {found["metadata"]["uid"] for found in bound.values()}
+        refusal = {
+            "status": {
+                "phase": "Failed",
+                "reason": "UnexpectedAdmissionError",
+                "message": "Allocate failed",
+                "containerStatuses": None,
+            }
+        }
+        world.api.patch_status(PODS, "refused-worker-0", refusal, "default")
+
+        def elsewhere(pods: dict[str, Json]) -> bool | None:
+            anew = [found for found in pods.values() if found["metadata"]["uid"] not in first]
+            return len(anew) == 2 and all(found["spec"].get("nodeName", node) != node for found in anew)
+
+        world.kit.until(
+            "the gang is elsewhere",
+            PODS,
+            elsewhere,
+            namespace="default",
+            label_selector="gang=refused",
+            timeout_s=60,
+        )
+        world.end(gang)
+
+
 def test_a_pod_that_was_bound_without_a_plan_is_removed(world: Rig) -> None:
     gang = Gang("sneaky", 1, memory_mib=1000)
     forged = pod(gang, None, 0)
