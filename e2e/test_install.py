@@ -154,7 +154,7 @@ def remove(stack: Stack, overlay: str) -> subprocess.CompletedProcess[str]:
     kubectl = f"{stack.cluster.bin('kubectl')} --kubeconfig {stack.cluster.kubeconfig}"
     return subprocess.run(
         [REPOSITORY / "manifests/remove", overlay],
-        env={"KUBECTL": kubectl, "PATH": os.environ["PATH"]},
+        env={**os.environ, "KUBECTL": kubectl},
         capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
 
