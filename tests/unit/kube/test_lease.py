@@ -113,3 +113,28 @@ def test_the_number_rises_even_if_somebody_deletes_the_lease(make: Make, server:
 def test_times_that_cannot_work(times: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="needed"):
         LeaseTimes(*times)
+
+
+def test_a_leadership_that_starts_anew_has_the_epoch_that_was_asked_for(make: Make, server: TinyApi) -> None:
+    first = make("a")
+    assert first.started.wait(5)
+    first.started.clear()
+    first.lease.start_anew(above=3_000_000_000)
+    assert not first.lease.is_leader(), "at once"
+    assert first.started.wait(5)
+    assert first.stopped.is_set()
+    assert first.lease.epoch == 3_000_000_001
+    assert server.objects[PATH]["spec"]["leaseTransitions"] == 3_000_000_001
+
+
+def test_a_lease_made_anew_in_the_same_minute_has_a_larger_epoch(make: Make, server: TinyApi) -> None:
+    later = 3_000_000_000  # more minutes than have passed
+    spec = {"holderIdentity": "a", "leaseTransitions": later, "leaseDurationSeconds": 60}
+    server.put(PATH, {"metadata": {"name": "l", "namespace": "n"}, "spec": spec})
+    second = make("b")
+    end = time.monotonic() + 5
+    while second.lease.holder != "a" and time.monotonic() < end:
+        time.sleep(0.01)
+    server.remove(PATH)
+    assert second.started.wait(5)
+    assert second.epochs == [later + 1]

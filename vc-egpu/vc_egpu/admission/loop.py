@@ -50,7 +50,11 @@ logger = logging.getLogger(__name__)
 
 
 class NotSyncedError(Exception):
-    """The first lists did not arrive in time."""
+    """The first lists did not arrive in time, or show plans of a later epoch (``newest``)."""
+
+    def __init__(self, message: str, newest: int = -1) -> None:
+        super().__init__(message)
+        self.newest = newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +170,8 @@ class Loop:
         adopted = {g.plan.plan_id for g in self._mirror.groups.values() if g.plan is not None}
         newest = max((plans.epoch_of(plan_id) for plan_id in adopted), default=-1)
         if newest > self._leadership.epoch:
-            raise NotSyncedError(f"a plan of epoch {newest} stands, this lease has {self._leadership.epoch}")
+            text = f"a plan of epoch {newest} stands, this lease has {self._leadership.epoch}"
+            raise NotSyncedError(text, newest)
         self._conductor.authority = steps.Authority(self._leadership.epoch, adopted, self._conductor.dropped)
         self._mirror.freed = True
 

@@ -122,6 +122,9 @@ class Process:
             self._loop.run()
         except (NotSyncedError, KubeError) as error:
             logger.error("leadership %d ended: %s", epoch.epoch, error)
+            if isinstance(leadership, LeaderLease):
+                # No plan id may be given twice, and none may look older than one that stands.
+                leadership.start_anew(above=max(epoch.epoch, getattr(error, "newest", -1)))
             self._stopping.wait(1.0)
         finally:
             self._loop = None

@@ -75,6 +75,7 @@ class LeaderLease:
         self._lock = threading.Lock()
         self._may_write_until = float("-inf")
         self._epoch = 0
+        self._floor = 0
         self._leading = False
         self._observed: tuple[Any, ...] | None = None
         self._observed_at = float("-inf")
@@ -107,6 +108,12 @@ class LeaderLease:
         """Seconds for which writes are still allowed; zero or less: none."""
         return self.may_write_until() - time.monotonic()
 
+    def start_anew(self, above: int) -> None:
+        """End this leadership at once; the next one, perhaps ours, has an epoch larger than ``above``."""
+        with self._lock:
+            self._floor = max(self._floor, above + 1)
+            self._may_write_until = float("-inf")
+
     # --- life ----------------------------------------------------------------------------------------
 
     def start(self) -> "LeaderLease":
@@ -137,6 +144,8 @@ class LeaderLease:
 
     def _try(self) -> None:
         """Renew, or take the Lease if it is free; sets the fence only after the server said yes."""
+        if self._leading and self._epoch < self._floor:
+            self._stop_leading(f"the next epoch has to be {self._floor} at least")
         sent_at = time.monotonic()
         limit_s = self._request_limit_s()
         try:
@@ -150,7 +159,8 @@ class LeaderLease:
         self._observe(lease, sent_at)
         if not self._leading and not self._free(spec):
             return
-        epoch = self._epoch if self._leading else int(spec.get("leaseTransitions") or 0) + 1
+        next_epoch = max(self._floor, int(spec.get("leaseTransitions") or 0) + 1)
+        epoch = self._epoch if self._leading else next_epoch
         sent_at = time.monotonic()
         lease["spec"] = self._spec(epoch, spec)
         answer = self._api.update(LEASES, lease, timeout_s=self._request_limit_s())
@@ -158,7 +168,9 @@ class LeaderLease:
 
     def _create(self) -> None:
         minutes = int((datetime.now(UTC) - _EPOCH_ZERO).total_seconds() // 60)
-        epoch = max(self._epoch + 1, minutes)
+        # The one that was deleted may have been made in this very minute.
+        seen = int(self._observed[2] or 0) if self._observed is not None else 0
+        epoch = max(self._epoch + 1, minutes, seen + 1, self._floor)
         if self._leading:
             self._stop_leading("the lease was deleted")
         sent_at = time.monotonic()
@@ -209,6 +221,8 @@ class LeaderLease:
         self._observe(lease, sent_at)
         began = not self._leading
         with self._lock:
+            if epoch < self._floor:
+                return  # told to start anew while the answer was on its way
             # The epoch first: nobody may write under the new leadership with the number of an old one.
             self._epoch = epoch
             self._leading = True
