@@ -16,7 +16,7 @@ from vc_egpu.core.trial import Seated, Trial
 
 _MAX_CORES: Final = 24
 """How many ways to choose a gang's core are tried, where it has more members than it needs."""
-_MAX_PREEMPTING: Final = 4
+_MAX_PREEMPTING: Final = 8
 
 
 def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
