@@ -1,0 +1,385 @@
+"""What the design promises when something goes wrong, on the whole stack: queues, cards, our own processes.
+
+Nodes, kubelets and the API server: ``test_outcomes_nodes``.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import yaml
+from outcomes import disturb
+from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
+from outcomes.world import World, capability, cards_of, is_gated, is_running, world
+from stack.install import NAMESPACE, Stack
+from stack.kit import StoryError
+from vc_egpu.kube.errors import Forbidden, KubeError
+from vc_egpu.kube.resources import NODES, PODS, QUEUES, VOLCANO_JOBS, Resource
+from vc_egpu.volcano import names
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+H20: Final = names.shared_resource("h20")
+FAILS_WHEN_TOLD: Final = "trap exit TERM; until [ -e /tmp/fail ]; do sleep 0.1; done; exit 3"
+QUICK_RECOVERY: Final = "defaults: {slotsPerCard: 100, recoveryS: 1}\n"
+
+
+@pytest.fixture
+def here(stack: Stack, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A namespace and a queue of its own; at the end the invariants hold, and plan = CDI file = container."""
+    with world(stack, request.node.name) as found:
+        yield found
+
+
+# --- queues ---------------------------------------------------------------------------------------------
+
+
+def test_a_cap_lowered_below_its_use_evicts_nobody(here: World) -> None:
+    queue = here.add_queue("cap", capability=capability(shares=6))
+    here.submit(job("runs", Task(shares(10_000), replicas=4), queue=queue))
+    here.runs("runs", 4)
+    here.submit(job("later", Task(shares(10_000), replicas=3), queue=queue))
+    here.waits("later", "WaitingForQuota", "2 of 6")
+    before = here.uids("runs")
+    said = set_capability(here, queue, 2)
+    assert re.search(r"Warning.*\b4\b.*\b2\b|Warning.*\b2\b.*\b4\b", said), said
+    here.lowered.append(queue)
+    here.waits("later", "ExceedsCap", "3")
+    here.submit(job("small", Task(shares(10_000)), queue=queue))
+    here.waits("small", "WaitingForQuota")
+    assert here.uids("runs") == before
+    here.check()
+    set_capability(here, queue, 8)
+    here.runs("later", 3)
+    here.runs("small", 1)
+    assert here.uids("runs") == before
+
+
+def set_capability(here: World, queue: str, shares_allowed: int) -> str:
+    patch = json.dumps({"spec": {"capability": {H20: shares_allowed}}})
+    done = here.kit.kubectl("patch", "queue", queue, "--type=merge", "-p", patch)
+    return str(done.stdout) + str(done.stderr)
+
+
+def test_a_closed_queue_lets_nothing_new_in_and_harms_nothing(here: World) -> None:
+    queue = here.add_queue("door", capability=capability(shares=4))
+    here.submit(job("runs", Task(shares(10_000), replicas=4), queue=queue))
+    here.runs("runs", 4)
+    here.submit(job("waits", Task(shares(10_000), replicas=2), queue=queue))
+    here.waits("waits", "WaitingForQuota")
+    before = here.uids("runs")
+    command(here, "CloseQueue", queue)
+    here.waits("waits", "QueueClosed", queue)
+    with pytest.raises(StoryError, match=r"[Cc]losed"):
+        here.apply(job("new", Task(shares(10_000)), queue=queue))
+    assert here.uids("runs") == before
+    here.delete("vcjob", "runs")
+    here.gated("waits", 2)
+    command(here, "OpenQueue", queue)
+    here.runs("waits", 2)
+
+
+def command(here: World, action: str, queue: str) -> None:
+    uid = here.kit.api.get(QUEUES, queue)["metadata"]["uid"]
+    document = {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {"generateName": "door-"},
+        "action": action,
+        "target": {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": queue, "uid": uid},
+    }
+    here.kit.kubectl("create", "-n", here.namespace, "-f", "-", text_in=yaml.safe_dump(document))
+
+
+# --- preemption -----------------------------------------------------------------------------------------
+
+
+def low(here: World, name: str, replicas: int, *, command: str = DEAF, grace_s: int = 120) -> Json:
+    """Training that holds most of each of its cards, and does not hear SIGTERM."""
+    task = Task(
+        shares(80_000, 100),
+        replicas=replicas,
+        priority="low",
+        command=command,
+        more={"terminationGracePeriodSeconds": grace_s},
+    )
+    return job(name, task, queue=here.queue)
+
+
+def high(here: World, name: str, replicas: int) -> Json:
+    return job(name, Task(shares(60_000, 50), replicas=replicas, priority="high"), queue=here.queue)
+
+
+def leaving(pods: dict[str, Json]) -> list[str]:
+    return [name for name, found in pods.items() if found["metadata"].get("deletionTimestamp")]
+
+
+def end_deaf(here: World, of: str) -> None:
+    """Let the containers of what ignores SIGTERM end."""
+    for name in leaving(here.pods(of)):
+        here.inside(name, "touch /tmp/done")
+
+
+def test_a_victim_that_ignores_sigterm_keeps_its_cards_until_it_is_gone(here: World) -> None:
+    here.submit(low(here, "deaf", 8))
+    here.runs("deaf", 8)
+    victims = here.uids("deaf")
+    cards = {card for held in here.cards("deaf").values() for card in held}
+    here.submit(high(here, "urgent", 2))
+    here.waits("urgent", "WaitingForEviction", "8 pods")
+    here.until("its victims are told to go", "deaf", lambda pods: len(leaving(pods)) == 8)
+    here.gated("urgent", 2)
+    rows = here.card_rows()
+    for card in cards:
+        (sharer,) = rows[card]["sharers"]
+        assert (sharer["phase"], rows[card]["used_mib"]) == ("Terminating", 80_000)
+    here.check(containers=False)
+    end_deaf(here, "deaf")
+    here.runs("urgent", 2)
+    assert not victims & here.uids("deaf")
+    here.waits("deaf", "WaitingForCards")
+    here.gated("deaf", 8)
+    here.delete("vcjob", "urgent")
+    here.runs("deaf", 8)
+    assert retries(here, "deaf") == 0
+    quick_end(here, "deaf")
+
+
+def quick_end(here: World, of: str) -> None:
+    """End what ignores SIGTERM, so that nobody waits for its grace period."""
+    for name, found in here.pods(of).items():
+        if is_running(found):
+            here.inside(name, "touch /tmp/done")
+    here.delete("vcjob", of, wait=False)
+
+
+def retries(here: World, name: str) -> int:
+    found = here.kit.api.get(VOLCANO_JOBS, name, here.namespace)
+    return int((found.get("status") or {}).get("retryCount") or 0)
+
+
+@pytest.mark.parametrize("who", ["leader", "both"])
+def test_the_controller_is_killed_in_the_middle_of_a_preemption(here: World, who: str) -> None:
+    """In the cluster, pod and all. Whoever leads next finishes what was begun, and nothing else."""
+    here.submit(low(here, "first", 4), low(here, "second", 4))
+    here.runs("first", 4)
+    here.runs("second", 4)
+    before = {name: here.uids(name) for name in ("first", "second")}
+    here.submit(high(here, "urgent", 2))
+    here.until("the first victim goes", "", leaving)
+    controllers = [found["metadata"]["name"] for found in disturb.own_pods(here.stack, "vc-egpu-admission")]
+    for name in controllers if who == "both" else [disturb.leader(here.stack)]:
+        disturb.kill_pod(here.stack, name)
+    here.until("one gang goes as a whole", "", lambda pods: len(leaving(pods)) == 4)
+    (victim,) = {re.sub(r"-worker-\d+$", "", name) for name in leaving(here.pods())}
+    end_deaf(here, victim)
+    here.runs("urgent", 2)
+    here.waits(victim, "WaitingForCards")
+    here.gated(victim, 4)
+    other = "second" if victim == "first" else "first"
+    assert here.uids(other) == before[other]
+    here.check()
+    here.delete("vcjob", "urgent")
+    here.runs(victim, 4)
+    assert {retries(here, "first"), retries(here, "second")} == {0}
+    for name in before:
+        quick_end(here, name)
+    disturb.wait_own_ready(here.stack)
+
+
+# --- cards ----------------------------------------------------------------------------------------------
+
+
+def test_a_card_that_falls_ill_takes_nothing_new_and_comes_back(here: World) -> None:
+    node = here.stack.cluster.nodes[1]
+    state = disturb.read_cards(node)
+    with disturb.node_policy(here.stack, QUICK_RECOVERY):
+        disturb.restart_agent(here.stack, node)
+        policies = ({"event": "PodFailed", "action": "RestartJob"},)
+        task = Task(shares(H20_MIB // 2), command=FAILS_WHEN_TOLD, more=only_on(node.name))
+        here.submit(job("runs", task, queue=here.queue, policies=policies))
+        before = here.runs("runs", 1)
+        (card,) = cards_of(next(iter(before.values())))
+        try:
+            here.stack.set_cards(node, disturb.with_fault(state, card))
+            disturb.wait_inventory(
+                here.stack, node.name, f"{card} is ill", lambda found: ill(found) == {card}
+            )
+            here.submit(job("halves", Task(shares(H20_MIB // 2), replicas=15), queue=here.queue))
+            here.waits("halves", "WaitingForCards", "14 of 15 members")
+            assert here.uids("runs") == {found["metadata"]["uid"] for found in before.values()}
+            assert f"card {card} of node {node.name} is ill" in here.why("runs")
+            assert here.card_rows()[card]["state"].startswith("ill")
+            assert any(card in text for text in here.warnings("takes nothing new"))
+            # It fails there: its successor comes up on another card.
+            (name,) = before
+            here.inside(name, "touch /tmp/fail")
+            here.gone("runs", {found["metadata"]["uid"] for found in before.values()})
+            assert cards_of(next(iter(here.runs("runs", 1).values()))) != [card]
+        finally:
+            here.stack.set_cards(node, state)
+        disturb.wait_inventory(here.stack, node.name, "all are well again", lambda found: not ill(found))
+        here.runs("halves", 15)
+    disturb.restart_agent(here.stack, node)
+
+
+def only_on(node: str) -> Json:
+    return {"nodeSelector": {"kubernetes.io/hostname": node}}
+
+
+def ill(found: Any) -> set[str]:
+    return {card.uuid for card in found.cards if not card.healthy}
+
+
+GARBAGE: Final = {
+    "two cards of one name": "card=GPU-same\nname=NVIDIA H20\nmemory_mib=98304\n" * 2,
+    "an absurd size": "card=GPU-huge\nname=NVIDIA H20\nmemory_bytes=18446744073709551615\n",
+    "no sense at all": "error=999\ncard=\nname=\nmemory_mib=-1\n",
+}
+
+
+@pytest.mark.parametrize("story", GARBAGE)
+def test_a_node_that_reports_garbage_takes_nothing_and_says_why(here: World, story: str) -> None:
+    """Its driver says nonsense; what runs there goes on."""
+    node = here.stack.cluster.nodes[1]
+    here.submit(job("runs", Task(shares(10_000), more=only_on(node.name)), queue=here.queue))
+    before = here.runs("runs", 1)
+    uids = {found["metadata"]["uid"] for found in before.values()}
+    with disturb.other_cards(here.stack, node, "driver=570.124.06\ncuda=12080\n" + GARBAGE[story]):
+        disturb.wait_inventory(here.stack, node.name, "it takes nothing", takes_nothing)
+        here.submit(job("five", Task(shares(), replicas=5), queue=here.queue))
+        here.waits("five", "WaitingForCards", "4 of 5 members")
+        found = disturb.inventory(here.stack, node.name)
+        assert found.problem or all(card.reason for card in found.cards if not card.offered)
+        assert here.uids("runs") == uids
+        here.delete("vcjob", "five")
+    disturb.wait_all_well(here.stack)
+    assert here.uids("runs") == uids
+
+
+def takes_nothing(found: Any) -> bool:
+    return bool(found.problem) or not [card for card in found.cards if card.healthy and card.offered]
+
+
+def test_a_malformed_inventory_annotation_counts_for_nothing(here: World) -> None:
+    node = here.stack.cluster.nodes[1]
+    agent = disturb.agent_processes(node)
+    agent.freeze()
+    try:
+        garbage = {"metadata": {"annotations": {names.NODE_CARDS: '{"version":1,"cards":[{"uuid":"'}}}
+        here.kit.api.patch(NODES, node.name, garbage)
+        here.submit(job("five", Task(shares(), replicas=5), queue=here.queue))
+        here.waits("five", "WaitingForCards", "4 of 5 members")
+        notes = json.loads(here.stack.egpu("cards", "-o", "json"))["notes"]
+        assert any(node.name in note and names.NODE_CARDS in note for note in notes), notes
+    finally:
+        agent.thaw()
+    here.runs("five", 5)
+    disturb.wait_all_well(here.stack)
+
+
+def test_the_agent_is_killed_while_containers_start(here: World) -> None:
+    """A container starts with its own cards, or not yet: the members of the gang all come up in the end."""
+    here.submit(job("burst", Task(shares(H20_MIB // 8), replicas=16), queue=here.queue))
+    first = here.until(
+        "the first starts", "burst", lambda pods: next(filter(is_running, pods.values()), None)
+    )
+    node = here.stack.cluster.node(first["spec"]["nodeName"])
+    disturb.agent_processes(node).kill()
+    here.runs("burst", 16, timeout_s=180)
+    here.check()
+    disturb.wait_own_ready(here.stack)
+
+
+# --- the webhook ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def webhook_down(stack: Stack) -> Iterator[None]:
+    """No webhook pod is left; at the end they are back and answer."""
+
+    def scale(replicas: int) -> None:
+        stack.kit.kubectl("scale", "deployment", "vc-egpu-webhook", "-n", NAMESPACE, f"--replicas={replicas}")
+
+    def endpoints(slices: dict[str, Json]) -> int:
+        mine = [s for name, s in slices.items() if name.startswith("vc-egpu-webhook")]
+        return sum(bool(e["conditions"].get("ready")) for s in mine for e in s.get("endpoints") or ())
+
+    scale(0)
+    try:
+        stack.kit.pods_until("the webhook is gone", NAMESPACE, lambda pods: not _webhooks(pods))
+        yield
+    finally:
+        scale(2)
+        disturb.wait_own_ready(stack)
+        stack.kit.until(
+            "it can be reached", ENDPOINT_SLICES, lambda found: endpoints(found) == 2, namespace=NAMESPACE
+        )
+
+
+def _webhooks(pods: dict[str, Json]) -> list[str]:
+    return [name for name in pods if name.startswith("vc-egpu-webhook")]
+
+
+@contextlib.contextmanager
+def webhook_uninstalled(stack: Stack) -> Iterator[None]:
+    """Its configurations are gone as well: only the policies stand."""
+    kinds = ("mutatingwebhookconfiguration/vc-egpu", "validatingwebhookconfiguration/vc-egpu")
+    saved = [yaml.safe_load(stack.kit.kubectl("get", kind, "-o", "yaml").stdout) for kind in kinds]
+    stack.kit.kubectl("delete", *kinds)
+    try:
+        yield
+    finally:
+        for document in saved:
+            for written in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
+                document["metadata"].pop(written, None)
+            stack.kit.kubectl("create", "-f", "-", text_in=yaml.safe_dump(document))
+
+
+def test_with_the_webhook_down_the_policies_hold_and_others_notice_nothing(here: World) -> None:
+    here.submit(job("runs", Task(shares(10_000)), queue=here.queue))
+    here.runs("runs", 1)
+    here.submit(job("waits", Task(shares(), replicas=9), queue=here.queue))
+    here.waits("waits", "WaitingForCards")
+    with webhook_down(here.stack):
+        with pytest.raises(KubeError, match=r"pods\.egpu\.volcano\.sh"):
+            here.kit.api.create(PODS, in_namespace(here, pod("new", shares(10_000), queue=here.queue)))
+        here.apply(pod("plain", {}, queue=None))
+        policies_hold(here)
+        with webhook_uninstalled(here.stack):
+            slips_through_nothing(here)
+        here.runs("plain", 1)
+        here.runs("runs", 1)
+    here.submit(job("after", Task(shares(10_000)), queue=here.queue))
+    here.runs("after", 1)
+
+
+def in_namespace(here: World, document: Json) -> Json:
+    document["metadata"]["namespace"] = here.namespace
+    return document
+
+
+def policies_hold(here: World) -> None:
+    """Changes of what is ours: the policies alone judge them, with or without the webhook."""
+    waiting = next(name for name, found in here.pods("waits").items() if is_gated(found))
+    edits: dict[str, Json] = {
+        "schedulingGates": {"op": "remove", "path": "/spec/schedulingGates"},
+        names.CARDS: {"op": "add", "path": "/metadata/annotations/egpu.volcano.sh~1cards", "value": "{}"},
+    }
+    for word, edit in edits.items():
+        with pytest.raises(Forbidden, match=re.escape(word)):
+            here.kit.api.patch(PODS, waiting, [edit], here.namespace, kind="json")
+
+
+def slips_through_nothing(here: World) -> None:
+    """Pods that the webhook would have completed are not let in without it."""
+    managed = in_namespace(here, pod("slip", shares(10_000), queue=here.queue))
+    forged = in_namespace(here, pod("slip", {}, queue=None, annotations={names.CARDS: "{}"}))
+    for document in (managed, forged):
+        # The API server may ask the old configuration for a moment: then it is refused in its name.
+        with pytest.raises(KubeError, match=r"vc-egpu-pods-create|pods\.egpu\.volcano\.sh"):
+            here.kit.api.create(PODS, document)
+    assert "slip" not in here.pods()
