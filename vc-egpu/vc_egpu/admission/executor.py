@@ -23,7 +23,7 @@ from vc_egpu.volcano.pod_codec import DecodedPod
 
 Json = dict[str, Any]
 Kind = Literal["plan", "strip", "enqueue", "carry", "evict", "orphan", "condition", "read"]
-WRITERS: Final = 16
+WRITERS: Final = 32
 HELPERS: Final = 4
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from vc_egpu.kube.lease import LeaderLease, LeaseTimes
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 EXIT_BAD_SETTINGS: Final = 2
-POOL_SIZE: Final = 40
+POOL_SIZE: Final = 56
 _WAIT_S: Final = 0.2
 
 logger = logging.getLogger(__name__)
