@@ -1,9 +1,10 @@
 """Gangs whose pods are not made because nobody moved their PodGroup from Pending to Inqueue.
 
-Where no vc-scheduler looks after our gangs, we are the enqueuer: their pods are gated, so making them costs
-nothing. Under vc-scheduler the ``enqueue`` action of its stock configuration holds a PodGroup back while the
-cluster is full, so that the pods that would make room are never seen: such a gang is planned from its Job's
-template, and enqueued once its plan is ready.
+Where no vc-scheduler looks after our gangs, we are the enqueuer: their pods are gated, so making them takes
+no room. But a few at a time: a thousand Jobs at once would queue at the webhook for longer than its time-out,
+and make the Job's controller create pods twice that it does not see yet. Under vc-scheduler the ``enqueue``
+action of its stock configuration holds a PodGroup back while the cluster is full, so that the pods that would
+make room are never seen: such a gang is planned from its Job's template, and enqueued once its plan is ready.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.core.cluster import PodPhase
+from vc_egpu.core.cluster import PodPhase, ShareClass
 from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
@@ -21,6 +22,10 @@ from vc_egpu.volcano.resource_names import PER_CARD
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
+MOST_FILLING: Final = 512
+"""Pods of gangs that were enqueued and are not complete yet; one gang more may be begun below it."""
+FILLED_BY_S: Final = 5.0
+"""A gang that is not complete by then (its pods are refused, say) holds up nobody else."""
 
 
 @dataclass(slots=True)
@@ -28,20 +33,48 @@ class Pending:
     """Since when PodGroups of managed Jobs are pending, by gang."""
 
     since: dict[str, float] = field(default_factory=dict)
+    urgent: set[str] = field(default_factory=set)
+    """Of these, the gangs of high priority."""
+    filling: dict[str, float] = field(default_factory=dict)
+    """Until when a gang that was enqueued counts as being filled."""
 
     def look(self, key: str, mirror: Mirror, clock: float) -> None:
         """A gang changed."""
         group = mirror.groups.get(key)
         if group is None or not is_held_back(group, mirror):
             self.since.pop(key, None)
+            self.urgent.discard(key)
             if group is not None and group.plan is None:
                 mirror.set_template(key, NO_TEMPLATE)
             return
-        self.since.setdefault(key, clock)
+        if key not in self.since:
+            self.since[key] = clock
+            job = job_of(group, mirror)
+            if job is not None and template(job, mirror.table).share_class is ShareClass.HIGH:
+                self.urgent.add(key)
 
     def due(self, clock: float) -> list[str]:
         """Those that waited long enough."""
         return [key for key, since in self.since.items() if clock - since >= GRACE_S]
+
+    def admit(self, mirror: Mirror, clock: float) -> list[str]:
+        """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""
+        self.filling = {k: at for k, at in self.filling.items() if at > clock and _is_filling(k, mirror)}
+        pods = sum(mirror.groups[key].decoded.gang.min_member for key in self.filling)
+        chosen = []
+        for key in sorted(self.since, key=lambda key: key not in self.urgent):
+            if key not in self.filling:
+                if pods >= MOST_FILLING:
+                    continue
+                pods += mirror.groups[key].decoded.gang.min_member
+                self.filling[key] = clock + FILLED_BY_S
+            chosen.append(key)
+        return chosen
+
+
+def _is_filling(key: str, mirror: Mirror) -> bool:
+    group = mirror.groups.get(key)
+    return group is not None and len(mirror.members.get(key, ())) < group.decoded.gang.min_member
 
 
 def is_held_back(group: Group, mirror: Mirror) -> bool:

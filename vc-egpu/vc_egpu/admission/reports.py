@@ -23,6 +23,8 @@ from vc_egpu.volcano.pod_codec import DecodedPod
 
 SETTLE_S: Final = 0.5
 """A verdict that lasts this long is worth a write."""
+MEMBERS_SETTLE_S: Final = 5.0
+"""Members that are being made: their controller may be busy with others before them."""
 NUMBERS_EVERY_S: Final = 30.0
 QPS: Final = 100.0
 BURST: Final = 200
@@ -56,7 +58,8 @@ class Reports:
             self._verdicts[key] = verdict
             told = self._told.get(key)
             same = told is not None and told.reason is verdict.reason
-            self._plan(key, max(clock + SETTLE_S, told.at + NUMBERS_EVERY_S if told and same else 0.0))
+            settle_s = MEMBERS_SETTLE_S if verdict.reason is Reason.WAITING_FOR_MEMBERS else SETTLE_S
+            self._plan(key, max(clock + settle_s, told.at + NUMBERS_EVERY_S if told and same else 0.0))
 
     def look_again(self, key: str, clock: float) -> None:
         """Members came or a write failed: see whether all carry the condition."""
