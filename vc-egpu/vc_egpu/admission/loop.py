@@ -263,7 +263,7 @@ class Loop:
     def _enqueue(self) -> None:
         """Gangs whose pods nobody makes: see :mod:`.enqueue`."""
         if not self._settings.nominates:
-            for key in self._pending.since:
+            for key in self._pending.admit(self._mirror, self._conductor.clock):
                 self._conductor.enqueue(key, self._mirror.groups[key])
             return
         for key in self._pending.due(self._conductor.clock):
