@@ -6,8 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 PY := PYTHONPATH=e2e $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
-# Unit tests are spread over the cores; e2e tests share one cluster and run one after the other.
+# Unit tests are spread over the cores. An e2e test mostly waits, so two files run side by side, each on
+# clusters of its own.
 WORKERS ?= auto
+E2E_WORKERS ?= 2
 
 .PHONY: help
 help: ## this list
@@ -59,7 +61,7 @@ test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
 test-e2e: toolchain native image ## stories on a real cluster
-	$(PYTEST) e2e -m "not long and not volcano"
+	$(PYTEST) e2e -m "not long and not volcano" -n $(E2E_WORKERS) --dist loadfile --durations 15
 
 test-long: toolchain native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS)

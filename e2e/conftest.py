@@ -12,11 +12,12 @@ from stack.install import Stack
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
-    """The installed stack."""
+def stack(worker_id: str) -> Iterator[Stack]:
+    """The installed stack; each worker of a parallel run has its own."""
     running = os.environ.get("VC_EGPU_E2E_CLUSTER")
     if running:
         yield Stack.of(LocalCluster.attach(running))
         return
-    with LocalCluster.up(ClusterSpec(name="e2e"), print) as cluster:
+    name = "e2e" if worker_id == "master" else f"e2e-{worker_id}"
+    with LocalCluster.up(ClusterSpec(name=name), print) as cluster:
         yield Stack.install(cluster, say=print)
