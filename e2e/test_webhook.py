@@ -488,6 +488,83 @@ def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
     assert agent.patch_status(NODES, "n1", {"status": {"capacity": {"volcano.sh/vgpu-h20-memory": "5"}}})
 
 
+def test_only_the_agent_writes_the_inventory(rig: Rig) -> None:
+    """Operators who may patch Nodes keep labels and cordoned cards, also by way of the status."""
+    api, cluster = rig.kit.api, rig.cluster
+    cluster.kubectl("create", "serviceaccount", "operator", "-n", NAMESPACE)
+    cluster.kubectl("create", "clusterrole", "nodes", "--verb=*", "--resource=nodes,nodes/status")
+    cluster.kubectl(
+        "create", "clusterrolebinding", "nodes", "--clusterrole=nodes",
+        f"--serviceaccount={NAMESPACE}:operator",
+    )  # fmt: skip
+    operator = rig.tenant("operator", NAMESPACE)
+
+    def node(name: str, **annotations: str) -> Json:
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": annotations}}
+
+    inventory = {"egpu.volcano.sh/node-cards": "{}"}
+    with pytest.raises(Forbidden, match="by the node's agent"):
+        operator.create(NODES, node("n3", **inventory))
+    operator.create(NODES, node("n3"))
+    for subresource in ("", "status"):
+        with pytest.raises(Forbidden, match="by the node's agent"):
+            operator.patch(NODES, "n3", {"metadata": {"annotations": inventory}}, subresource=subresource)
+    api.patch(NODES, "n3", {"metadata": {"annotations": inventory}})
+    with pytest.raises(Forbidden, match="by the node's agent"):
+        operator.patch(NODES, "n3", {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": None}}})
+    theirs = {"annotations": {"egpu.volcano.sh/cordoned-cards": "GPU-0"}, "labels": {"a": "b"}}
+    assert operator.patch(NODES, "n3", {"metadata": theirs})
+    assert operator.patch(NODES, "n3", {"status": {"capacity": {"a.example/b": "1"}}}, subresource="status")
+    operator.delete(NODES, "n3")
+
+
+def test_a_binding_brings_nothing_of_ours_onto_its_pod(rig: Rig) -> None:
+    api, cluster = rig.kit.api, rig.cluster
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+
+    def bind(by: ApiConnection, pod: str, where: str, **metadata: Json) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": NAMESPACE, **metadata},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"},
+        }
+        by.request("POST", f"{path}/{where}", body)
+
+    for pod in ("one", "two", "three"):
+        container = {"name": "c", "image": "none"}
+        metadata = {"name": pod, "namespace": NAMESPACE}
+        api.create(
+            PODS,
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}},
+        )
+    forged: Json = {"egpu.volcano.sh/cards": "{}"}
+    for where in ("pods/one/binding", "bindings"):
+        with pytest.raises(Forbidden, match="a Binding sets none of"):
+            bind(api, "one", where, annotations=forged)
+        with pytest.raises(Forbidden, match="a Binding sets none of"):
+            bind(api, "one", where, labels={"egpu.volcano.sh/managed": "true"})
+    assert not api.get(PODS, "one", NAMESPACE)["spec"].get("nodeName")
+    bind(api, "one", "pods/one/binding", annotations={"other.example/a": "b"})
+    bind(api, "two", "bindings")
+    bound = api.get(PODS, "one", NAMESPACE)
+    assert bound["spec"]["nodeName"] == "nowhere"
+    assert bound["metadata"]["annotations"]["other.example/a"] == "b"
+
+    # Volcano's scheduler repeats what the pod has.
+    cluster.kubectl("create", "namespace", "volcano-system")
+    cluster.kubectl("create", "serviceaccount", "volcano-scheduler", "-n", "volcano-system")
+    cluster.kubectl("create", "clusterrole", "binder", "--verb=create", "--resource=bindings,pods/binding")
+    cluster.kubectl(
+        "create", "clusterrolebinding", "binder", "--clusterrole=binder",
+        "--serviceaccount=volcano-system:volcano-scheduler",
+    )  # fmt: skip
+    scheduler = rig.tenant("volcano-scheduler", "volcano-system")
+    bind(scheduler, "three", "pods/three/binding", annotations={"egpu.volcano.sh/request": "{}"})
+    for pod in ("one", "two", "three"):
+        api.delete(PODS, pod, NAMESPACE)
+
+
 # --- certificates -------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,8 @@ from stack.kit import Kit
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano.names import PLAN
-from vc_egpu.webhook.manifests import admission_policies, webhook_configurations
+from vc_egpu.webhook.manifests import webhook_configurations
+from vc_egpu.webhook.policies import admission_policies
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[1]

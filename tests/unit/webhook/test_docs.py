@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from vc_egpu.webhook.manifests import admission_policies
 from vc_egpu.webhook.metrics import Metrics
 from vc_egpu.webhook.options import SettingsFile
+from vc_egpu.webhook.policies import admission_policies
 from vc_egpu.webhook.reviewer import PATHS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "webhook.md").read_text()

@@ -1,9 +1,11 @@
 """The committed manifests are the generated ones, and name nobody but our own."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
-from vc_egpu.webhook.manifests import Identities, admission_policies, files, main, webhook_configurations
+from vc_egpu.webhook.manifests import files, main, webhook_configurations
+from vc_egpu.webhook.policies import Identities, admission_policies
 from vc_egpu.webhook.reviewer import PATHS
 
 FOLDER = Path(__file__).resolve().parents[3] / "manifests" / "base" / "webhook"
@@ -44,3 +46,23 @@ def test_nobody_but_the_admission_layer_lifts_a_gate_or_writes_cards() -> None:
     ]
     assert ours
     assert all("vc-egpu-admission" in text and "vc-egpu-jobs" not in text for text in ours)
+
+
+def policy(name: str) -> Any:
+    return next(entry for entry in admission_policies() if entry["metadata"]["name"] == name)["spec"]
+
+
+def test_only_schedulers_that_repeat_annotations_bring_ours_and_nobody_brings_labels() -> None:
+    spec = policy("vc-egpu-bindings")
+    assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["bindings", "pods/binding"]
+    annotations, labels = (check["expression"] for check in spec["validations"])
+    assert annotations.startswith("variables.scheduler || !")
+    assert "scheduler" not in labels
+
+
+def test_the_inventory_is_written_by_agents_also_through_the_status() -> None:
+    spec = policy("vc-egpu-node-cards")
+    assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["nodes", "nodes/status"]
+    (check,) = spec["validations"]
+    assert Identities().node_agents[0] in check["expression"]
+    assert "system:nodes" not in check["expression"]

@@ -1,8 +1,8 @@
 """The webhook configurations and admission policies, generated, so that names and identities stand once.
 
 ``python -m vc_egpu.webhook.manifests FOLDER`` writes them; a test holds the committed files to it. Who is
-who is :class:`.policies.Identities`: other usernames (Volcano in another namespace, processes with certificates) are
-given on the command line.
+who is :class:`.policies.Identities`: other usernames (Volcano in another namespace, processes with
+certificates) are given on the command line.
 """
 
 import argparse

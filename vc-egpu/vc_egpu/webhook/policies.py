@@ -1,0 +1,322 @@
+"""The admission policies (CEL): what holds with the webhook down, and what no webhook is asked about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vc_egpu.volcano import names
+from vc_egpu.webhook.expressions import (
+    POD_IS_OURS,
+    POD_WAS_OR_IS_OURS,
+    WRITTEN_BY_US,
+    quoted,
+)
+
+Json = dict[str, Any]
+NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
+SUPERUSERS: Final = "system:masters"
+"""Whom no policy can hold: they may delete it. Simulated nodes get their cards from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Usernames as the API server authenticates them."""
+
+    admission: tuple[str, ...] = ("system:serviceaccount:vc-egpu-system:vc-egpu-admission",)
+    jobs: tuple[str, ...] = ("system:serviceaccount:vc-egpu-system:vc-egpu-jobs",)
+    node_agents: tuple[str, ...] = ("system:serviceaccount:vc-egpu-system:vc-egpu-node-agent",)
+    volcano: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-controllers",)
+    """Volcano's controllers: they name a pod's PodGroup and follow a Job's edits."""
+    schedulers: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-scheduler",)
+    """Schedulers whose Bindings repeat all annotations of their pod, as Volcano's do."""
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """Who may give a pod its PodGroup."""
+        return (*self.admission, *self.jobs, *self.volcano)
+
+
+def admission_policies(identities: Identities | None = None) -> list[Json]:
+    """All policies, each followed by its binding."""
+    identities = identities or Identities()
+    policies = [
+        _pods_create(),
+        _pods_update(identities),
+        _bindings(identities),
+        _pod_groups(identities),
+        _nodes(identities),
+        _node_cards(identities),
+    ]
+    return [document for policy in policies for document in (policy, _binding(policy["metadata"]["name"]))]
+
+
+def _pods_create() -> Json:
+    # dyn: to the API server's type checker containers and init containers are lists of two kinds.
+    containers = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
+    per_card = quoted((names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES))
+    return _policy(
+        "vc-egpu-pods-create",
+        [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        POD_IS_OURS,
+        variables={"annotations": "object.metadata.?annotations.orValue({})"},
+        validations=[
+            (
+                f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')",
+                f"spec.schedulingGates: who asks for cards needs the gate {names.GATE}, the webhook sets it",
+            ),
+            (
+                f"object.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true'",
+                f"metadata.labels: who asks for cards has {names.MANAGED_LABEL}=true, the webhook sets it",
+            ),
+            (
+                f"'{names.REQUEST}' in variables.annotations",
+                f"metadata.annotations: {names.REQUEST} is missing, the webhook writes it",
+            ),
+            (
+                f"!{quoted((names.CARDS, names.PLAN))}.exists(a, a in variables.annotations)",
+                f"metadata.annotations: {names.CARDS} and {names.PLAN} are written by the admission layer "
+                "and by nobody else",
+            ),
+            (
+                f"!{containers}.exists(c, {per_card}.exists(k, k in c.?resources.?limits.orValue({{}})))",
+                "spec.containers: limits per card are still there, the webhook turns them into totals",
+            ),
+            (
+                "object.spec.?nodeName.orValue('') == ''",
+                "spec.nodeName: goes past the admission layer",
+            ),
+        ],
+    )
+
+
+def _pods_update(identities: Identities) -> Json:
+    kept = (
+        *WRITTEN_BY_US,
+        names.PRIORITY,
+        names.CORE_POLICY,
+        names.QUEUE_NAME,
+        names.TASK_SPEC,
+        names.TASK_INDEX,
+    )
+    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
+    gate = f"exists(g, g.name == '{names.GATE}')"
+    label = f".?labels[?'{names.MANAGED_LABEL}'].orValue('')"
+    return _policy(
+        "vc-egpu-pods-update",
+        [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["UPDATE"],
+                "resources": ["pods", "pods/status"],
+            }
+        ],
+        POD_WAS_OR_IS_OURS,
+        variables={
+            "ours": f"request.userInfo.username in {quoted(identities.admission)}",
+            "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
+            "old": old,
+            "new": new,
+            "changed": f"{quoted(kept)}.filter(a, {_differs('a')})",
+        },
+        validations=[
+            (
+                "variables.ours || variables.changed.size() == 0",
+                "metadata.annotations: only the admission layer changes these",
+                "'metadata.annotations: ' + request.userInfo.username + ' may not change ' + "
+                "variables.changed.join(', ') + ', only the admission layer does'",
+            ),
+            (
+                f"variables.ours || object.metadata{label} == oldObject.metadata{label}",
+                f"metadata.labels: {names.MANAGED_LABEL} is changed by the admission layer only",
+            ),
+            (
+                f"variables.ours || !oldObject.spec.?schedulingGates.orValue([]).{gate} || "
+                f"object.spec.?schedulingGates.orValue([]).{gate}",
+                f"spec.schedulingGates: {names.GATE} is lifted by the admission layer and by nobody else",
+            ),
+            (
+                f"variables.controller || !({_differs(repr(names.GROUP_NAME))})",
+                f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
+            ),
+        ],
+    )
+
+
+def _bindings(identities: Identities) -> Json:
+    # The API server copies a Binding's annotations and labels onto the pod, and asks no policy for pods.
+    ours = f"exists(k, k.startsWith('{names.DOMAIN}/'))"
+    annotations = f"object.metadata.?annotations.orValue({{}}).{ours}"
+    labels = f"object.metadata.?labels.orValue({{}}).{ours}"
+    return _policy(
+        "vc-egpu-bindings",
+        [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["bindings", "pods/binding"],
+            }
+        ],
+        "",
+        variables={"scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}"},
+        validations=[
+            (
+                f"variables.scheduler || !{annotations}",
+                f"metadata.annotations: a Binding sets none of {names.DOMAIN} on its pod",
+            ),
+            (f"!{labels}", f"metadata.labels: a Binding sets none of {names.DOMAIN} on its pod"),
+        ],
+    )
+
+
+def _pod_groups(identities: Identities) -> Json:
+    old = "(oldObject == null ? {} : oldObject.metadata.?annotations.orValue({}))"
+    queue = "object.?spec.?queue.orValue('')"
+    old_queue = "(oldObject == null ? '' : oldObject.?spec.?queue.orValue(''))"
+    may_use_queue = "authorizer.group('scheduling.volcano.sh').resource('queues')"
+    may_use_high = "authorizer.group('scheduling.k8s.io').resource('priorityclasses')"
+    high = f"new[?'{names.PRIORITY}'].orValue('') == 'high'"
+    ask = f"'{names.SHARED_PREFIX}', '{names.NATIVE_PREFIX}'"
+    return _policy(
+        "vc-egpu-podgroups",
+        [
+            {
+                "apiGroups": ["scheduling.volcano.sh"],
+                "apiVersions": ["v1beta1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["podgroups"],
+            }
+        ],
+        "",
+        variables={
+            "ours": f"request.userInfo.username in {quoted(identities.admission)}",
+            "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
+            "old": old,
+            "new": "object.metadata.?annotations.orValue({})",
+            "managed": (
+                f"'{names.PLAN}' in variables.old || object.?status.?conditions.orValue([]).exists(c, "
+                f"c.?type.orValue('') == '{names.CONDITION_ADMITTED}') || "
+                f"object.?spec.?minResources.orValue({{}}).exists(k, [{ask}].exists(p, k.startsWith(p)))"
+            ),
+            "moved": f"oldObject != null && {queue} != {old_queue}",
+            "raised": f"variables.{high} && {_differs(repr(names.PRIORITY))}",
+        },
+        validations=[
+            (
+                f"variables.ours || !({_differs(repr(names.PLAN))})",
+                f"metadata.annotations: {names.PLAN} is written by the admission layer and by nobody else",
+            ),
+            (
+                "variables.controller || !variables.managed || !variables.moved || "
+                f"{may_use_queue}.namespace(request.namespace).name({queue}).check('{names.VERB_USE}').allowed()",
+                f'spec.queue: needs the RBAC verb "{names.VERB_USE}" on the queue it moves to',
+            ),
+            (
+                "variables.controller || !variables.raised || "
+                f"{may_use_high}.namespace(request.namespace).name('{names.PRIORITY_CLASS_HIGH}')"
+                f".check('{names.VERB_USE}').allowed()",
+                f'metadata.annotations: {names.PRIORITY} "high" needs the RBAC verb "{names.VERB_USE}" on '
+                f"PriorityClass {names.PRIORITY_CLASS_HIGH}",
+            ),
+        ],
+    )
+
+
+def _nodes(identities: Identities) -> Json:
+    claim = f"'{NODE_NAME_CLAIM}'"
+    return _policy(
+        "vc-egpu-nodes",
+        [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+                "resources": ["nodes", "nodes/status"],
+            }
+        ],
+        f"request.userInfo.username in {quoted(identities.node_agents)}",
+        variables={},
+        validations=[
+            (
+                f"request.operation == 'UPDATE' && has(request.userInfo.extra) && {claim} in "
+                f"request.userInfo.extra && request.userInfo.extra[{claim}].exists(n, n == request.name)",
+                "metadata.name: a node agent writes only the Node it runs on",
+            ),
+            (
+                "request.operation != 'UPDATE' || object.spec == oldObject.spec",
+                "spec: a node agent writes annotations, labels and status of its Node, not its spec",
+            ),
+        ],
+    )
+
+
+def _node_cards(identities: Identities) -> Json:
+    # An optional value differs from an absent one as well; which agent writes which Node: see _nodes.
+    text = f"metadata.?annotations[?'{names.NODE_CARDS}']"
+    return _policy(
+        "vc-egpu-node-cards",
+        [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["nodes", "nodes/status"],
+            }
+        ],
+        f"object.{text} != (oldObject == null ? optional.none() : oldObject.{text})",
+        variables={},
+        validations=[
+            (
+                f"request.userInfo.username in {quoted(identities.node_agents)} || "
+                f"'{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
+                f"metadata.annotations: {names.NODE_CARDS} is written by the node's agent and by nobody else",
+            ),
+        ],
+    )
+
+
+def _differs(key: str) -> str:
+    """True if this annotation (a CEL expression) is not what it was."""
+    return f"variables.old[?{key}].orValue('') != variables.new[?{key}].orValue('')"
+
+
+def _policy(
+    name: str,
+    rules: list[Json],
+    condition: str,
+    *,
+    variables: dict[str, str],
+    validations: Sequence[tuple[str, ...]],
+) -> Json:
+    checks = []
+    for expression, message, *detail in validations:
+        # A match condition would say the same, but the API server converts the objects for CEL once for the
+        # conditions and once more for the validations: the dearest part of every write to a pod.
+        whole = f"!variables.isOurs || ({expression})" if condition else expression
+        check = {"expression": whole, "message": message, "reason": "Forbidden"}
+        checks.append({**check, "messageExpression": detail[0]} if detail else check)
+    spec: Json = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules},
+        "variables": [
+            {"name": key, "expression": value}
+            for key, value in {**({"isOurs": condition} if condition else {}), **variables}.items()
+        ],
+        "validations": checks,
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _binding(policy: str) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": policy},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    }
