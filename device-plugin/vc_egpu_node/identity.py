@@ -203,7 +203,9 @@ class Identity:
 
     def _pod(self, ref: ContainerRef, uid: str | None) -> PodView:
         """The very pod that the kubelet starts. The watch's copy is taken only if the kubelet's own record
-        confirms its UID: under the same name it might still have a pod that was deleted."""
+        confirms its UID: under the same name it might still have a pod that was deleted. Without that record
+        (its file cannot be read) a deleted pod's container could start in its successor's name: then nobody
+        starts unless every other source knows of one pod only."""
         pod = self._pods.known(ref.namespace, ref.pod)
         if pod is not None and pod.uid == uid and pod.cards is not None:
             return pod
@@ -219,7 +221,30 @@ class Identity:
             raise NotAdmittedError(
                 Why.NO_OWNER, f"the kubelet starts pod UID {uid}, {ref.namespace}/{ref.pod} is {pod.uid} now"
             )
+        doubt = self._doubt(pod) if uid is None else ""
+        if doubt:
+            raise NotAdmittedError(
+                Why.NOT_NOW,
+                f"the kubelet's record does not say which pod {ref.namespace}/{ref.pod} starts: {doubt}",
+            )
         return pod
+
+    def _doubt(self, pod: PodView) -> str:
+        """Why a pod of the same name may be meant instead of this one (from the API server), or empty."""
+        watched = self._pods.known(pod.namespace, pod.name)
+        others = {
+            grant.pod_uid
+            for grant in self._grants.all()
+            if (grant.namespace, grant.pod) == (pod.namespace, pod.name) and grant.pod_uid != pod.uid
+        }
+        checks = (
+            (watched is None, "the watch has not seen it yet"),
+            (watched is not None and watched.uid != pod.uid, "the watch has another one"),
+            (pod.terminating or (watched is not None and watched.terminating), f"{pod.uid} is being deleted"),
+            (bool(others), f"cards are still held by UID {', '.join(sorted(others))}"),
+            (self._pods.may_be_remade(pod.namespace, pod.name), "one of that name may have gone just now"),
+        )
+        return next((text for wrong, text in checks if wrong), "")
 
     def _let_in(self, grant: Grant) -> None:
         """Check every card and its room, count the grant, write its files; all or nothing."""

@@ -1,6 +1,8 @@
 """The pods of this node, from a watch of our own; one GET where the watch has not caught up."""
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +16,8 @@ from vc_egpu.volcano.quantity import QuantityError, parse_whole
 log = logging.getLogger(__name__)
 
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+REMADE_S: Final = 30.0
+"""So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
 Json = dict[str, Any]
 
 
@@ -32,6 +36,7 @@ class PodView:
     """Container id without scheme (``<64 hex>``) to container name."""
     running: frozenset[str] = frozenset()
     """Containers that run now."""
+    terminating: bool = False
 
     @property
     def ended(self) -> bool:
@@ -97,6 +102,7 @@ def view(document: Json) -> PodView:
         cards=(metadata.get("annotations") or {}).get(names.CARDS),
         containers=ids,
         running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
+        terminating="deletionTimestamp" in metadata,
     )
 
 
@@ -139,9 +145,19 @@ def _add(sums: dict[str, int], container: Json) -> None:
 class NodePods:
     """The pods bound to one node. Thread-safe."""
 
-    def __init__(self, api: ApiConnection, node: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        api: ApiConnection,
+        node: str,
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._on_change = on_change
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._heard_since: float | None = None
+        self._gone: dict[tuple[str, str], float] = {}
         self.reflector = Reflector(
             api, PODS, self._changed, field_selector=f"spec.nodeName={node}", transform=slim
         )
@@ -171,6 +187,14 @@ class NodePods:
         except NotFound:
             return None
 
+    def may_be_remade(self, namespace: str, name: str) -> bool:
+        """Whether another pod may have had this name here within ``REMADE_S``: one was seen to go, or the
+        watch is too young to tell."""
+        now = self._clock()
+        with self._lock:
+            young = self._heard_since is None or now - self._heard_since < REMADE_S
+            return young or now - self._gone.get((namespace, name), float("-inf")) < REMADE_S
+
     def views(self) -> list[PodView]:
         """All pods of the node as last seen."""
         return [view(document) for document in self.reflector.objects()]
@@ -180,8 +204,19 @@ class NodePods:
         return requested(self.reflector.objects())
 
     def _changed(self, change: Change) -> None:
+        self._remember(change)
         if change.kind is ChangeKind.DELETED or change.old is None or _ended(change):
             self._on_change()
+
+    def _remember(self, change: Change) -> None:
+        metadata, now = change.object["metadata"], self._clock()
+        replaced = change.old is not None and change.old["metadata"].get("uid") != metadata.get("uid")
+        with self._lock:
+            if self._heard_since is None:  # the first list: at least the agent's own pod is in it
+                self._heard_since = now
+            if change.kind is ChangeKind.DELETED or replaced:
+                self._gone = {key: at for key, at in self._gone.items() if now - at < REMADE_S}
+                self._gone[(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))] = now
 
 
 def _ended(change: Change) -> bool:

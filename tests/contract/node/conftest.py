@@ -50,6 +50,8 @@ class PodBook:
         self.away = False
         self.synced = True
         self.gets = 0
+        self.remade = False
+        """Another pod may have had the name lately."""
 
     def put(self, pod: PodView, *, watched: bool = True) -> None:
         """The API server has it; the watch too, unless it lags."""
@@ -72,6 +74,10 @@ class PodBook:
         if self.away:
             raise Unavailable("the API server is away")
         return self.served.get((namespace, name))
+
+    def may_be_remade(self, namespace: str, name: str) -> bool:
+        """As set."""
+        return self.remade
 
     def views(self) -> list[PodView]:
         """All that the watch has."""

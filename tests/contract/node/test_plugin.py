@@ -1,5 +1,6 @@
 """The plugin as the kubelet sees it: registration, slots, promises, identity, refusals."""
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable
@@ -154,12 +155,70 @@ def test_a_pod_made_anew_under_the_same_name_gets_its_own_cards(world: Any, plan
     assert world.pods.gets == 1
 
 
+def unreadable_checkpoint(world: Any) -> None:
+    (world.kubelet.folder / "kubelet_internal_checkpoint").write_text("{ not what it was")
+
+
 def test_without_a_readable_checkpoint_the_api_server_is_asked(world: Any, planned: Planned) -> None:
     world.serve()
-    world.pods.put(planned("p", "old", {"main": [("GPU-0", 1000)]}))
-    world.pods.put(planned("p", "new", {"main": [("GPU-2", 2000)]}), watched=False)
+    world.pods.put(planned("p", "u1", {"main": [("GPU-2", 2000)]}))
+    name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    unreadable_checkpoint(world)
+    world.kubelet.pre_start(RES, ("s1",))
+    assert "GPU-2" in world.cdi(name)["containerEdits"]["env"][0]
+    assert world.pods.gets == 1
+
+
+def _watch_lags(world: Any, new: Any, old: Any) -> None:
+    world.pods.put(old)
+    world.pods.put(new, watched=False)
+
+
+def _watch_is_empty(world: Any, new: Any, old: Any) -> None:
+    world.pods.put(new, watched=False)
+
+
+def _goes_itself(world: Any, new: Any, old: Any) -> None:
+    world.pods.put(dataclasses.replace(new, terminating=True))
+
+
+def _was_remade(world: Any, new: Any, old: Any) -> None:
+    world.pods.put(new)
+    world.pods.remade = True
+
+
+def _old_one_holds_cards(world: Any, new: Any, old: Any) -> None:
+    world.pods.put(old)
+    world.kubelet.allocate(owner("p"), RES, ("s9",), "old")
+    world.kubelet.pre_start(RES, ("s9",))
+    world.kubelet.free(owner("p"))
+    world.pods.put(new)
+
+
+@pytest.mark.parametrize(
+    ("doubt", "text"),
+    [
+        (_watch_lags, "the watch has another one"),
+        (_watch_is_empty, "the watch has not seen it yet"),
+        (_goes_itself, "new is being deleted"),
+        (_was_remade, "may have gone just now"),
+        (_old_one_holds_cards, "still held by UID old"),
+    ],
+)
+def test_without_a_readable_checkpoint_no_pod_starts_that_may_be_another(
+    world: Any, planned: Planned, doubt: Callable[[Any, Any, Any], None], text: str
+) -> None:
+    """A container of the deleted pod would get its successor's cards. With the checkpoint back it starts."""
+    world.serve()
+    old, new = (planned("p", uid, {"main": [("GPU-2", 2000)]}) for uid in ("old", "new"))
+    doubt(world, new, old)
     name = world.kubelet.allocate(owner("p"), RES, ("s1",), "new")
-    (world.kubelet.folder / "kubelet_internal_checkpoint").write_text("{ not what it was")
+    unreadable_checkpoint(world)
+    with pytest.raises(grpc.RpcError) as caught:
+        world.kubelet.pre_start(RES, ("s1",))
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert text in caught.value.details()
+    world.kubelet.write_checkpoint()
     world.kubelet.pre_start(RES, ("s1",))
     assert "GPU-2" in world.cdi(name)["containerEdits"]["env"][0]
 

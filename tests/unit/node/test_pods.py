@@ -1,6 +1,9 @@
 """Pods as the agent keeps them."""
 
-from vc_egpu_node.pods import requested, slim, view
+from typing import Any
+
+from vc_egpu.kube import Change, ChangeKind
+from vc_egpu_node.pods import REMADE_S, NodePods, requested, slim, view
 
 
 def pod(**status: object) -> dict[str, object]:
@@ -47,3 +50,54 @@ def test_view() -> None:
 def test_requests_of_unfinished_pods_are_summed() -> None:
     documents = [slim(pod()), slim(pod()), slim(pod(phase="Failed"))]
     assert requested(documents) == {"volcano.sh/vgpu-h20": 6, "volcano.sh/vgpu-h20-memory": 18000}
+
+
+class Feed:
+    """Stands for the connection: nothing is asked over it, changes are handed in."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pods = NodePods(self, "n", lambda: None, clock=lambda: self.now)  # type: ignore[arg-type]
+
+    def say(self, kind: ChangeKind, uid: str, old: str | None = None) -> None:
+        def document(uid: str) -> dict[str, Any]:
+            full = pod()
+            full["metadata"] = {"name": "p", "namespace": "ns", "uid": uid, "resourceVersion": "1"}
+            return slim(full)
+
+        change = Change(kind, document(uid), document(old) if old else None)
+        self.pods._changed(change)
+
+    def remade(self, name: str = "p") -> bool:
+        return self.pods.may_be_remade("ns", name)
+
+
+def test_a_young_watch_cannot_tell_whether_a_pod_was_remade() -> None:
+    feed = Feed()
+    assert feed.remade()
+    feed.now += 2 * REMADE_S
+    assert feed.remade()
+    feed.say(ChangeKind.ADDED, "u")
+    assert feed.remade()
+    feed.now += REMADE_S
+    assert not feed.remade()
+
+
+def test_a_pod_that_went_is_remembered_for_a_while() -> None:
+    feed = Feed()
+    feed.say(ChangeKind.ADDED, "u")
+    feed.now += REMADE_S
+    feed.say(ChangeKind.DELETED, "u")
+    assert feed.remade()
+    assert not feed.remade("other")
+    feed.now += REMADE_S
+    assert not feed.remade()
+    feed.say(ChangeKind.MODIFIED, "w", old="v")
+    assert feed.remade()
+
+
+def test_a_pod_that_is_being_deleted_says_so() -> None:
+    document = pod()
+    assert not view(slim(document)).terminating
+    document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"  # type: ignore[index]
+    assert view(slim(document)).terminating
