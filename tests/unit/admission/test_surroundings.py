@@ -8,10 +8,11 @@ from vc_egpu.admission import enqueue
 from vc_egpu.admission.budgets import Selector
 from vc_egpu.admission.gangs import NO_TEMPLATE
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.core.cluster import CardId, NodeName, PodUid, Requirement, Resources, ShareClass
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources, ShareClass
+from vc_egpu.volcano import names, plans
+from vc_egpu.volcano.annotations import NodeCard, NodeCards, Request
 from vc_egpu.volcano.codec_resources import pod_requests
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 
 
 def world() -> Mirror:
@@ -41,6 +42,39 @@ def test_a_budget_protects_until_it_allows_a_disruption() -> None:
     assert mirror.snapshot().pods[PodUid("p")].protected is True
     mirror.apply("poddisruptionbudgets", added(budget(1, selector)))
     assert mirror.snapshot().pods[PodUid("p")].protected is False
+
+
+def test_a_budget_does_not_bring_back_a_pod_that_cannot_be_read() -> None:
+    mirror = world()
+    mirror.apply("pods", added(pod(uid="p", annotations={names.REQUEST: "{"})))
+    assert PodUid("p") not in mirror.snapshot().pods
+    mirror.apply("poddisruptionbudgets", added(budget(0, {})))
+    assert PodUid("p") not in mirror.snapshot().pods
+
+
+def test_a_member_without_cards_has_its_plan_after_a_first_load_too() -> None:
+    """Pods are loaded before the PodGroup that tells the plan of a member without an annotation."""
+    mirror = Mirror(TABLE)
+    mirror.apply("nodes", added(node()))
+    mirror.apply("queues", added(queue()))
+    master = pod("g-m-0", uid="m", annotations={names.REQUEST: Request(containers={}).encode()})
+    del master["spec"]["schedulingGates"]
+    mirror.apply("pods", added(master))
+    plan = PlanRecord(
+        plan_id="5-1",
+        group_uid="group-g",
+        state="ready",
+        members={"w/0": PlannedMember(MemberPlacement(None), PodUid("m"))},
+    )
+    annotations = {names.PLAN: plans.encode(plan, mirror.nodes)}
+    mirror.apply("podgroups", added(group(members=1, annotations=annotations)))
+    mirror.settle_all()
+    assert mirror.snapshot().pods[PodUid("m")].plan_id == "5-1"
+    (member,) = mirror.members["default/g"].values()
+    assert member.pod.plan_id == "5-1"
+    revision = mirror.pods[PodUid("m")]
+    mirror.settle_all()
+    assert mirror.pods[PodUid("m")] is revision
 
 
 def test_a_bare_pod_is_never_a_victim() -> None:

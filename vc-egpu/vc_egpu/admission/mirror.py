@@ -15,16 +15,7 @@ from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, frees, gang_of
 from vc_egpu.admission.holdings import Holdings
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.admission.versions import Versions
-from vc_egpu.core.cluster import (
-    CardId,
-    Node,
-    NodeName,
-    PodPhase,
-    PodUid,
-    QueueName,
-    ShareClass,
-    Snapshot,
-)
+from vc_egpu.core.cluster import CardId, Node, NodeName, PodPhase, PodUid, QueueName, ShareClass, Snapshot
 from vc_egpu.core.state import ClusterState
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import codec, plans, pod_codec
@@ -116,6 +107,8 @@ class Mirror:
         for key, group in self.groups.items():
             self._refresh(key, group)
             self.dirty.add(key)
+        for uid in [uid for uid, decoded in self.pods.items() if not decoded.pod.shape.asks]:
+            self._enter_again(uid)
         for name in self.nodes:
             self._set_held(name)
 
@@ -207,7 +200,10 @@ class Mirror:
         if not decoded.managed:
             self._foreign(decoded, before)
             return
-        decoded = self._protect(self._with_plan(decoded))
+        self._enter(self._protect(self._with_plan(decoded)), before)
+
+    def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
+        uid = decoded.pod.uid
         self.pods[uid] = decoded
         self.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
@@ -237,29 +233,29 @@ class Mirror:
         if pod.shape.asks or decoded.gated or group is None:
             return decoded
         plan = group.effective
-        if plan is None or not any(member.uid == pod.uid for member in plan.members.values()):
+        if plan is None or pod.plan_id == plan.plan_id:
             return decoded
-        return replace(decoded, pod=replace(pod, plan_id=plan.plan_id))
+        planned = any(member.uid == pod.uid for member in plan.members.values())
+        return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
 
     def shield(self, uids: Iterable[PodUid], until: float) -> None:
         """These pods are no victims until then (wall clock); :meth:`unshield` has to be called later."""
         for uid in uids:
             self.shielded[uid] = until
-            self._protect_again(uid)
+            self._enter_again(uid)
 
     def unshield(self, now: float) -> None:
         """Pods whose time is over may be victims again."""
         for uid in [uid for uid, until in self.shielded.items() if until <= now]:
             del self.shielded[uid]
-            self._protect_again(uid)
+            self._enter_again(uid)
 
-    def _protect_again(self, uid: PodUid) -> None:
+    def _enter_again(self, uid: PodUid) -> None:
         decoded = self.pods.get(uid)
-        fresh = self._protect(decoded) if decoded is not None and decoded.managed else decoded
-        if decoded is not None and fresh is not None and fresh is not decoded:
-            self.pods[uid] = fresh
-            self.state.put_pod(fresh.pod)
-            self._settle(decoded, fresh)
+        if decoded is not None and decoded.managed:
+            fresh = self._protect(self._with_plan(decoded))
+            if fresh is not decoded:
+                self._enter(fresh, decoded)
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         protected = (
@@ -348,7 +344,7 @@ class Mirror:
             namespace = document["metadata"]["namespace"]
             for uid, decoded in list(self.pods.items()):
                 if decoded.managed and decoded.pod.namespace == namespace:
-                    self._protect_again(uid)
+                    self._enter_again(uid)
 
     def _claim(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
         if self.around.put_claim(document, deleted=deleted):
