@@ -22,7 +22,7 @@ from vc_egpu.volcano.resource_names import PER_CARD
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
-MOST_FILLING: Final = 512
+MOST_FILLING: Final = 256
 """Pods of gangs that were enqueued and are not complete yet; one gang more may be begun below it."""
 FILLED_BY_S: Final = 5.0
 """A gang that is not complete by then (its pods are refused, say) holds up nobody else."""

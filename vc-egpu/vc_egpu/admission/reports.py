@@ -23,7 +23,7 @@ from vc_egpu.volcano.pod_codec import DecodedPod
 
 SETTLE_S: Final = 0.5
 """A verdict that lasts this long is worth a write."""
-MEMBERS_SETTLE_S: Final = 5.0
+MEMBERS_SETTLE_S: Final = 10.0
 """Members that are being made: their controller may be busy with others before them."""
 NUMBERS_EVERY_S: Final = 30.0
 QPS: Final = 100.0
