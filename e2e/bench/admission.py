@@ -6,10 +6,12 @@ import os
 import platform
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from localcluster import toolchain
@@ -31,8 +33,11 @@ from bench.workload import (
     wait_listed,
 )
 
+OURS = "ours"
+BESIDE = "ours-vc-scheduler"
 _BIND_TIMEOUT_S = 900.0
 _IDLE_PAUSE_S = 0.5
+WEBHOOK_BENCH = Path(__file__).resolve().parents[1] / "bench_webhook.py"
 
 
 @dataclass(slots=True)
@@ -71,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
             _round(side, options, number, results[side.name])
     for name, result in results.items():
         say(f"{name}: {_median(result.pods_per_s)} pods/s of {[round(v, 1) for v in result.pods_per_s]}")
-    print(json.dumps(_report(options, results, volcano)))
+    webhook = _webhook_bench() if options.webhook else {}
+    print(json.dumps(_report(options, results, volcano, webhook)))
     return 0
 
 
@@ -82,6 +88,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each side")
     parser.add_argument("--idle-gangs", type=int, default=100, help="gangs of the idle-cluster run; 0: none")
     parser.add_argument("--sides", default="", help="comma list of sides (default: all that can run)")
+    parser.add_argument(
+        "--webhook", action=argparse.BooleanOptionalAction, default=True, help="measure the webhook as well"
+    )
     options = parser.parse_args(argv)
     for name in ("jobs", "nodes", "rounds"):
         if getattr(options, name) < 1:
@@ -101,9 +110,9 @@ def _sides(options: argparse.Namespace, volcano: Volcano | None) -> list[Side]:
     sides: list[Side] = []
     if volcano is not None:
         sides.append(volcano_side(volcano))
-    sides.append(OurSetup("ours", "default-scheduler", volcano, vc_scheduler=False).side())
+    sides.append(OurSetup(OURS, "default-scheduler", volcano, vc_scheduler=False).side())
     if volcano is not None:
-        sides.append(OurSetup("ours-vc-scheduler", "volcano", volcano, vc_scheduler=True).side())
+        sides.append(OurSetup(BESIDE, "volcano", volcano, vc_scheduler=True).side())
     wanted = [name for name in options.sides.split(",") if name]
     unknown = set(wanted) - {side.name for side in sides}
     if unknown:
@@ -120,7 +129,7 @@ def _round(side: Side, options: argparse.Namespace, number: int, result: Result)
             _namespace(api)
             running = side.start(cluster, api)
             _burst(running, options, label, result)
-            if number == 0 and options.idle_gangs:
+            if side.name == "ours" and number == 0 and options.idle_gangs:
                 _idle(running, options, label, result)
         finally:
             api.close()
@@ -180,6 +189,16 @@ def _idle(running: Running, options: argparse.Namespace, label: str, result: Res
     )
 
 
+def _webhook_bench() -> dict[str, Any]:
+    """What the webhook does by itself, on one core: the benchmark of its own."""
+    say("the webhook by itself (e2e/bench_webhook.py)")
+    done = subprocess.run(
+        [sys.executable, str(WEBHOOK_BENCH)], stdout=subprocess.PIPE, text=True, timeout=300, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
 def _namespace(api: ApiConnection) -> None:
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     api.create(NAMESPACES, document)
@@ -191,9 +210,12 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _report(
-    options: argparse.Namespace, results: dict[str, Result], volcano: Volcano | None
+    options: argparse.Namespace,
+    results: dict[str, Result],
+    volcano: Volcano | None,
+    webhook: dict[str, Any],
 ) -> dict[str, Any]:
-    ours, beside = results.get("ours", Result()), results.get("ours-vc-scheduler", Result())
+    ours, beside = results.get(OURS, Result()), results.get(BESIDE, Result())
     idle = [round(quantile(ours.idle_s, share) * 1000, 1) if ours.idle_s else None for share in (0.5, 0.99)]
     versions = {
         up.name: up.version() for up in toolchain.UPSTREAMS if up.name in {"kubernetes", "etcd", "kwok"}
@@ -207,8 +229,8 @@ def _report(
         "volcano_pods_per_s": _median(results.get("volcano", Result()).pods_per_s),
         "last_bind_p50_ms": idle[0],
         "last_bind_p99_ms": idle[1],
-        "webhook_reviews_per_s": None,
-        "webhook_p99_ms": None,
+        "webhook_reviews_per_s": webhook.get("webhook_reviews_per_s"),
+        "webhook_p99_ms": webhook.get("webhook_p99_ms"),
         "controller_cpu_s": _median(ours.controller_cpu_s),
         "nodes": options.nodes,
         "pods": options.jobs * GANG,
