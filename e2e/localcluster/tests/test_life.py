@@ -132,16 +132,18 @@ def test_a_kubelet_that_was_killed_comes_back_and_its_pods_did_not_notice(cluste
     assert node.kubelet.pid is None
     node.start_kubelet()
     node.wait_ready()
-    node.kill_containerd()
-    node.start_containerd()
-    assert _pod_of(cluster, node)["status"]["containerStatuses"][0]["containerID"] == before
     name = _pod_of(cluster, node)["metadata"]["name"]
 
     def exec_works() -> bool:
         # Ready comes before kubelet has read its list of pods.
         return cluster.kubectl("exec", name, "--", "true", check=False).returncode == 0
 
-    wait_until("exec", exec_works, 30)
+    # A kubelet that loses its runtime while it starts gives up, and nobody starts it again here.
+    wait_until("exec after the kubelet's restart", exec_works, 30)
+    node.kill_containerd()
+    node.start_containerd()
+    wait_until("exec after containerd's restart", exec_works, 30)
+    assert _pod_of(cluster, node)["status"]["containerStatuses"][0]["containerID"] == before
 
 
 def test_a_reboot_ends_all_containers_of_one_node_and_clears_run(cluster: LocalCluster) -> None:
