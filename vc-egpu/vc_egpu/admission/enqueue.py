@@ -35,6 +35,8 @@ class Pending:
     since: dict[str, float] = field(default_factory=dict)
     urgent: set[str] = field(default_factory=set)
     """Of these, the gangs of high priority."""
+    read: dict[str, str] = field(default_factory=dict)
+    """The version of the Job that a gang's template was taken from."""
     filling: dict[str, float] = field(default_factory=dict)
     """Until when a gang that was enqueued counts as being filled."""
 
@@ -44,6 +46,7 @@ class Pending:
         if group is None or not is_held_back(group, mirror):
             self.since.pop(key, None)
             self.urgent.discard(key)
+            self.read.pop(key, None)
             if group is not None and group.plan is None:
                 mirror.set_template(key, NO_TEMPLATE)
             return
@@ -56,6 +59,15 @@ class Pending:
     def due(self, clock: float) -> list[str]:
         """Those that waited long enough."""
         return [key for key, since in self.since.items() if clock - since >= GRACE_S]
+
+    def plan_from_templates(self, mirror: Mirror, clock: float) -> None:
+        """Give the decision what the pods of those that waited long enough will be; each Job is read once."""
+        for key in self.due(clock):
+            job = job_of(mirror.groups[key], mirror)
+            version = job["metadata"]["resourceVersion"] if job is not None else ""
+            if job is not None and self.read.get(key) != version:
+                self.read[key] = version
+                mirror.set_template(key, template(job, mirror.table))
 
     def admit(self, mirror: Mirror, clock: float) -> list[str]:
         """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""

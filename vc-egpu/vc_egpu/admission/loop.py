@@ -266,10 +266,7 @@ class Loop:
             for key in self._pending.admit(self._mirror, self._conductor.clock):
                 self._conductor.enqueue(key, self._mirror.groups[key])
             return
-        for key in self._pending.due(self._conductor.clock):
-            job = enqueue.job_of(self._mirror.groups[key], self._mirror)
-            if job is not None:
-                self._mirror.set_template(key, enqueue.template(job, self._mirror.table))
+        self._pending.plan_from_templates(self._mirror, self._conductor.clock)
 
     def _decide(self) -> None:
         only = None if self._mirror.freed else self._mirror.tries
