@@ -13,6 +13,7 @@ from vc_egpu.jobs.views import PodView
 from vc_egpu.kube import Json, Key
 from vc_egpu.volcano import names
 from vc_egpu.volcano.job import Job
+from vc_egpu.volcano.pod_codec import refusal_of
 
 _METADATA: Final = (
     "name",
@@ -54,11 +55,21 @@ def trim(document: Json) -> Json:
         "metadata": metadata,
         "spec": small,
         "status": {
-            "phase": status.get("phase"),
+            "phase": _phase(metadata, status),
             "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
             "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
         },
     }
+
+
+def _phase(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Any:
+    """The phase; a managed pod that the kubelet refused never ran, so it has not failed.
+
+    Nothing of the user's went wrong (an agent was being replaced, say), and no policy shall fire: the
+    admission layer rolls the gang back, and the pod is made anew.
+    """
+    managed = (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
+    return "Pending" if managed and refusal_of(status) else status.get("phase")
 
 
 def _container(status: Mapping[str, Any]) -> Json:

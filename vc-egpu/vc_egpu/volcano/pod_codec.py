@@ -166,7 +166,7 @@ def _managed(
         core_policy=request.core_policy,
         labels=labels,
         admitted=_admitted(status.get("conditions") or ()),
-        refusal=_refusal(status),
+        refusal=refusal_of(status),
         start_error=_start_error(status),
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
@@ -357,8 +357,8 @@ def _admitted(conditions: Iterable[Document]) -> tuple[str, str, str] | None:
     return None
 
 
-def _refusal(status: Document) -> str:
-    """The kubelet refuses a pod by failing it before any container was made."""
+def refusal_of(status: Document) -> str:
+    """Why the kubelet refused a pod: it fails it before any container was made. Empty where it did not."""
     if status.get("phase") != "Failed" or status.get("containerStatuses"):
         return ""
     reason = str(status.get("reason") or "")

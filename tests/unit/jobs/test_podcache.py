@@ -1,0 +1,29 @@
+"""What the Job controller keeps of a pod."""
+
+from typing import Any
+
+import pytest
+from vc_egpu.jobs.podcache import CachedPod, trim
+from vc_egpu.volcano import names
+
+REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
+
+
+def pod(status: dict[str, Any], *, managed: bool = True) -> CachedPod:
+    labels = {names.MANAGED_LABEL: "true"} if managed else {}
+    metadata = {"name": "a", "namespace": "ml", "uid": "u", "labels": labels}
+    return CachedPod.of(trim({"metadata": metadata, "spec": {"nodeName": "n"}, "status": status}))
+
+
+@pytest.mark.parametrize(
+    ("story", "status", "managed", "phase"),
+    [
+        ("refused by the kubelet: never ran", REFUSED, True, "Pending"),
+        ("nobody rolls back what is not ours", REFUSED, False, "Failed"),
+        ("its program failed", {"phase": "Failed", "containerStatuses": [{}]}, True, "Failed"),
+        ("evicted by the kubelet", {"phase": "Failed", "reason": "Evicted"}, True, "Failed"),
+        ("runs", {"phase": "Running"}, True, "Running"),
+    ],
+)
+def test_phase(story: str, status: dict[str, Any], managed: bool, phase: str) -> None:
+    assert pod(status, managed=managed).member.phase == phase, story
