@@ -354,6 +354,13 @@ def test_volcano_where_it_does_not_schedule_becomes_the_local_scheduler_with_a_w
     assert complete(pod(schedulerName="default-scheduler"), on_volcano)["spec"]["schedulerName"] == "volcano"
 
 
+def test_pods_without_a_pod_group_may_have_another_scheduler() -> None:
+    mixed = context(ungrouped_scheduler_name="volcano")
+    assert complete(pod(), mixed)["spec"]["schedulerName"] == "volcano", "or nobody makes its PodGroup"
+    with pytest.raises(ValueError, match="mine"):
+        context(ungrouped_scheduler_name="mine")
+
+
 # --- queues and groups -------------------------------------------------------------------------------
 
 QUEUE_STORIES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -47,11 +47,9 @@ class Done:
 class Executor:
     """Threads that write. ``inbox`` gets a :class:`Done` for each operation."""
 
-    def __init__(self, api: ApiConnection, inbox: "SimpleQueue[Any]", *, nominate: bool) -> None:
+    def __init__(self, api: ApiConnection, inbox: "SimpleQueue[Any]") -> None:
         self._api = api
         self._inbox = inbox
-        self._nominate = nominate
-        """vc-scheduler binds: name the node in the pod's status before the gate falls."""
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="help")
 
@@ -109,7 +107,7 @@ class Executor:
         def work() -> Done:
             version = None
             try:
-                if self._nominate and placement.node is not None:
+                if writes.is_bound_by_volcano(pod) and placement.node is not None:
                     nominated = self._api.patch_status(
                         PODS, name, writes.nominate_patch(pod, placement), namespace
                     )

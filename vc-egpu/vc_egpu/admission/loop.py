@@ -96,7 +96,7 @@ class Loop:
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._mirror = Mirror(table)
         fenced = api.fenced(leadership)
-        self._executor = Executor(fenced, self._inbox, nominate=settings.nominates)
+        self._executor = Executor(fenced, self._inbox)
         self._events = EventRecorder(fenced, "vc-egpu-admission", settings.identity)
         self._sources = Sources(api, self._inbox, settings.namespace)
         self._clock = HealthyClock(leadership, fresh_s)

@@ -28,7 +28,7 @@ class Settings:
     """Where the Lease and the switches live."""
     identity: str = ""
     scheduler: str = names.SCHEDULER_DEFAULT
-    """Who binds managed pods: ``default-scheduler`` or ``volcano``."""
+    """Who binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
     leader_elect: bool = True
     qps: float | None = None
     burst: int | None = None
@@ -41,7 +41,7 @@ class Settings:
 
     @property
     def nominates(self) -> bool:
-        """vc-scheduler needs ``nominatedNodeName`` before the gate falls."""
+        """vc-scheduler has a say in when the pods of a Job are made; otherwise it is ours alone."""
         return self.scheduler == names.SCHEDULER_VOLCANO
 
 
@@ -67,7 +67,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         "--scheduler",
         choices=(names.SCHEDULER_DEFAULT, names.SCHEDULER_VOLCANO),
         default=names.SCHEDULER_DEFAULT,
-        help="who binds managed pods",
+        help="who binds the pods of Jobs",
     )
     parser.add_argument(
         "--leader-elect",

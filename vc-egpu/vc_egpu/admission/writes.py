@@ -65,6 +65,11 @@ def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
     return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": [value]}}
 
 
+def is_bound_by_volcano(pod: DecodedPod) -> bool:
+    """Whether vc-scheduler binds it, which needs the nominated node before the gate falls."""
+    return (pod.source.get("spec") or {}).get("schedulerName") == names.SCHEDULER_VOLCANO
+
+
 def nominate_patch(pod: DecodedPod, placement: MemberPlacement) -> Json:
     """A merge patch of the status: vc-scheduler tries this node first, without asking its fit-error cache."""
     return {"metadata": {"uid": pod.pod.uid}, "status": {"nominatedNodeName": placement.node}}

@@ -22,6 +22,9 @@ class Settings:
 
     scheduler_name: str = names.SCHEDULER_DEFAULT
     """What binds managed pods: ``volcano`` or ``default-scheduler``."""
+    ungrouped_scheduler_name: str = ""
+    """What binds those that name no PodGroup when they are made (of Deployments, bare ones), where it is not
+    the same: Volcano's controllers make PodGroups for pods of Volcano's scheduler only."""
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""
     job_controllers: frozenset[str] = frozenset(
@@ -38,14 +41,19 @@ class Settings:
     """How many queues a refusal tries when it lists those that the user may use."""
 
     def __post_init__(self) -> None:
-        if self.scheduler_name not in {names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT}:
-            raise ValueError(
-                f"schedulerName {self.scheduler_name!r}: it must be "
-                f"{names.SCHEDULER_VOLCANO!r} or {names.SCHEDULER_DEFAULT!r}"
-            )
+        for name in (self.scheduler_name, self.binder(grouped=False)):
+            if name not in {names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT}:
+                raise ValueError(
+                    f"schedulerName {name!r}: it must be "
+                    f"{names.SCHEDULER_VOLCANO!r} or {names.SCHEDULER_DEFAULT!r}"
+                )
         for name in ("max_gang_members", "max_gang_cards", "max_listed_queues"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: it must be at least 1")
+
+    def binder(self, *, grouped: bool) -> str:
+        """The scheduler of a managed pod that names a PodGroup, or does not."""
+        return self.scheduler_name if grouped else self.ungrouped_scheduler_name or self.scheduler_name
 
 
 class QueueTree:

@@ -101,7 +101,7 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         knobs = specs.check_knobs(task.annotations, f"{path}.{_ANNOTATIONS}", item.ask, context.table)
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
-        _, warning = specs.scheduler_for(named, where, context.settings.scheduler_name)
+        _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
         warnings += [*knobs.warnings, *([warning] if warning else [])]
     return warnings
 

@@ -37,6 +37,8 @@ class SettingsFile(BaseModel):
     )
 
     scheduler_name: str = "default-scheduler"
+    ungrouped_scheduler_name: str = ""
+    """See :class:`~.context.Settings`."""
     unnamed_model_unlimited: bool = False
     job_controllers: tuple[str, ...] = ()
     """Beside the default ones; see :class:`~.context.Settings`."""
@@ -128,6 +130,7 @@ def _settings(file: SettingsFile) -> Settings:
     own = f"system:serviceaccount:{file.namespace}:vc-egpu-jobs"
     return Settings(
         scheduler_name=file.scheduler_name,
+        ungrouped_scheduler_name=file.ungrouped_scheduler_name,
         unnamed_model_unlimited=file.unnamed_model_unlimited,
         job_controllers=default.job_controllers | {own, *file.job_controllers},
         max_gang_members=file.max_gang_members,

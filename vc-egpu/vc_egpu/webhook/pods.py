@@ -51,7 +51,9 @@ def _review(review: Review, context: Context) -> Decision:
     specs.check_placement(spec, "spec")
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
     scheduler, warning = specs.scheduler_for(
-        spec.get("schedulerName", ""), "spec.schedulerName", context.settings.scheduler_name
+        spec.get("schedulerName", ""),
+        "spec.schedulerName",
+        context.settings.binder(grouped=bool(annotations.get(names.GROUP_NAME))),
     )
     group = _pod_group(pod, review.namespace, context)
     queue = _queue(review, context, group, ask)
