@@ -6,10 +6,12 @@ PYTHON ?= python3
 VENV := .venv
 PY := PYTHONPATH=e2e $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
-# Unit tests are spread over the cores. An e2e test mostly waits, so two files run side by side, each on
-# clusters of its own.
+# Unit tests are spread over the cores; e2e files run one after the other, each on clusters of its own.
 WORKERS ?= auto
-E2E_WORKERS ?= 2
+# The stories of the main job. Restarts, outages, crashes, installation and the Job controller's own stories
+# take longer than `make test` may: `make test-long` runs everything.
+E2E_QUICK := e2e/localcluster e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
+	e2e/test_identity.py e2e/test_webhook.py
 
 .PHONY: help
 help: ## this list
@@ -61,7 +63,7 @@ test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
 test-e2e: toolchain native image ## stories on a real cluster
-	$(PYTEST) e2e -m "not long and not volcano" -n $(E2E_WORKERS) --dist loadfile --durations 15
+	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15
 
 test-long: toolchain native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS)
