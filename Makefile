@@ -10,7 +10,7 @@ PYTEST := $(PY) -m pytest
 WORKERS ?= auto
 # The stories of the main job. Restarts, outages, crashes, installation and the Job controller's own stories
 # take longer than `make test` may: `make test-long` runs everything.
-E2E_QUICK := e2e/localcluster e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
+E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
 	e2e/test_identity.py e2e/test_webhook.py
 
 .PHONY: help
