@@ -42,6 +42,12 @@ GATHER_S: Final = 0.1
 """What happens together is written together."""
 SWEEP_S: Final = 60.0
 STUCK_S: Final = 60.0
+UNFOLLOWED: Final = "the kubelet does not know the cards yet"
+REPLACED: Final = "the node agent is being replaced: nothing new until the next one is there"
+ARRIVAL_S: Final = 1.0
+"""Pods whose gate fell before anybody heard of :data:`REPLACED` are bound by then."""
+HANDOVER_S: Final = 4.0
+"""The longest that an agent that is told to end waits for pods that were placed on its cards to start."""
 SYNC_S: Final = 2.0
 
 
@@ -96,6 +102,7 @@ class Agent:
         self._kubelet = KubeletLink(
             settings.kubelet_dir,
             lambda resource: Plugin(resource, settings.kubelet_dir, self._identity, self._metrics.observe),
+            on_change=self._wake.set,
         )
         self._monitor = Monitor(
             vendor,
@@ -131,6 +138,27 @@ class Agent:
             self._wake.wait(LEAVING_S if leaving else IDLE_S if self._synced_once else SYNC_S)
             self._stopping.wait(GATHER_S)
             self._wake.clear()
+        try:
+            self._hand_over()
+        except KubeError as error:
+            log.warning("nobody could be told that this agent ends: %s", error)
+
+    def _hand_over(self) -> None:
+        """While no agent offers slots the kubelet refuses pods, for good: so before this one ends, nothing
+        new is placed here, and what is on its way already still starts."""
+        if not self._synced_once:
+            return
+        self._write(self._take_stock(), REPLACED)
+        began_s = time.monotonic()
+        while (passed_s := time.monotonic() - began_s) < HANDOVER_S:
+            arriving = any(
+                pod.cards is not None and pod.phase == "Pending" and not pod.terminating
+                for pod in self._pods.views()
+            )
+            if passed_s >= ARRIVAL_S and not arriving:
+                return
+            self._wake.clear()
+            self._wake.wait(GATHER_S)
 
     def stop(self) -> None:
         """End ``run`` soon. Running containers notice nothing."""
@@ -185,10 +213,17 @@ class Agent:
         leaving = self._collector.collect()
         stock = self._take_stock()
         self._post_slots(stock)
-        wanted = inventory.counters(stock, self._table, self._pods.requested())
-        self._node.write(stock.node_cards, inventory.labels(stock.node_cards), wanted)
+        self._write(stock, "" if self._kubelet.follows else UNFOLLOWED)
         self._tell(stock)
         return leaving
+
+    def _write(self, stock: inventory.Inventory, problem: str) -> None:
+        """Bring the Node up to date; ``problem``: why it takes nothing for now, though its cards are well."""
+        node_cards = stock.node_cards
+        if problem and not node_cards.problem:
+            node_cards = node_cards.model_copy(update={"problem": problem})
+        wanted = inventory.counters(stock, self._table, self._pods.requested())
+        self._node.write(node_cards, inventory.labels(stock.node_cards), wanted)
 
     def _reload(self) -> None:
         if self._policy.refresh():

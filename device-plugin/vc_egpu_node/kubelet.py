@@ -32,9 +32,14 @@ Stamp = tuple[int, int, int]
 class KubeletLink:
     """Keeps all plugins of this agent registered."""
 
-    def __init__(self, folder: Path, make: Callable[[str], Plugin]) -> None:
+    def __init__(
+        self, folder: Path, make: Callable[[str], Plugin], on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        """``on_change`` is called when :attr:`follows` changes."""
         self._folder = folder
         self._make = make
+        self._on_change = on_change
+        self._followed = False
         self._lock = threading.Lock()
         self._plugins: dict[str, Plugin] = {}
         self._registered: dict[str, tuple[Stamp, float]] = {}
@@ -75,6 +80,11 @@ class KubeletLink:
         """Whether the kubelet knows every plugin."""
         with self._lock:
             return all(resource in self._registered for resource in self._plugins)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the kubelet knows every plugin and listens to its slots; else it refuses pods."""
+        return self.settled and all(plugin.followed for plugin in self.plugins())
 
     def look(self) -> None:
         """Register what needs it."""
@@ -133,6 +143,9 @@ class KubeletLink:
                 self.look()
             except Exception:
                 log.exception("the look at the kubelet's folder failed")
+            if self.follows != self._followed:
+                self._followed = not self._followed
+                self._on_change()
 
 
 def _stamp(path: Path) -> Stamp | None:

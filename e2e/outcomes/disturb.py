@@ -122,7 +122,7 @@ def restart_agent(stack: Stack, node: RealNode, timeout_s: float = TIMEOUT_S) ->
     before = {pod["metadata"]["uid"] for pod in own_pods(stack, AGENT, node.name)}
     for pod in own_pods(stack, AGENT, node.name):
         with contextlib.suppress(NotFound):
-            stack.kit.api.delete(PODS, pod["metadata"]["name"], NAMESPACE, grace_period_s=1)
+            stack.kit.api.delete(PODS, pod["metadata"]["name"], NAMESPACE)
 
     def another(pods: dict[str, Json]) -> bool:
         mine = [

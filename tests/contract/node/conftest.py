@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +109,8 @@ class World:
     stock: Stock
     root: Path
     calls: list[tuple[str, float, str]] = field(default_factory=list)
+    changed: threading.Event = field(default_factory=threading.Event)
+    """Set when the kubelet begins or ends to follow."""
 
     def __post_init__(self) -> None:
         self.assemble()
@@ -128,7 +131,7 @@ class World:
             toolkit=self.toolkit,
             stock=lambda: self.stock,
         )
-        self.link = KubeletLink(self.kubelet.folder, self._plugin)
+        self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)
 
     def _plugin(self, resource: str) -> Plugin:
         return Plugin(resource, self.kubelet.folder, self.identity, lambda *call: self.calls.append(call))

@@ -66,6 +66,24 @@ def test_without_a_kubelet_it_waits(world: Any) -> None:
     assert world.link.settled
 
 
+def test_it_is_told_when_the_kubelet_begins_and_ends_to_follow(world: Any) -> None:
+    world.link.plugin(RES).board.post(slots(Offer(1), 1, frozenset()))
+    assert not world.link.follows
+    world.link.start()
+    assert world.kubelet.registered.acquire(timeout=5)
+    channel, stub = world.kubelet.plugin(RES)
+    with channel:
+        world.changed.clear()
+        stream = stub.ListAndWatch(dp.Empty(), timeout=30)
+        next(stream)
+        assert world.changed.wait(5)
+        assert world.link.follows
+        world.changed.clear()
+        stream.cancel()
+        assert world.changed.wait(5)
+        assert not world.link.follows
+
+
 def test_sockets_of_a_dead_agent_are_removed(world: Any) -> None:
     stale = world.kubelet.folder / "vc-egpu-vgpu-old.sock"
     stale.write_text("")
