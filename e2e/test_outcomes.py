@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from outcomes import disturb
+from outcomes.submitter import Submitter
 from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
 from outcomes.world import World, capability, cards_of, is_gated, is_running, world
 from stack.install import NAMESPACE, Stack
@@ -292,6 +293,17 @@ def test_the_agent_is_killed_while_containers_start(here: World) -> None:
     here.runs("burst", 16, timeout_s=180)
     here.check()
     disturb.wait_own_ready(here.stack)
+
+
+def test_agents_are_replaced_while_gangs_come(here: World) -> None:
+    """A node whose agent leaves takes nothing until the next one is there: no kubelet refuses a pod."""
+    with Submitter(here) as submitter:
+        for node in here.stack.cluster.nodes:
+            disturb.restart_agent(here.stack, node)
+        during = submitter.done
+        here.until("one more is done", "", lambda _: submitter.done > during or submitter.failures)
+    assert submitter.failures == []
+    assert here.warnings("rolled back") == []
 
 
 # --- the webhook ----------------------------------------------------------------------------------------
