@@ -133,13 +133,22 @@ def test_completing_twice_is_completing_once() -> None:
     assert review_pod(create(once), context()).patch == ()
 
 
-def test_priority_filled_in_by_the_server_survives_the_second_pass() -> None:
+def test_priority_is_what_the_server_would_fill_in_so_that_it_need_not_ask_again() -> None:
     obj = pod(container(vgpu_h20=1), priority=0, preemptionPolicy="PreemptLowerPriority")
-    first = complete(obj)
-    assert "priority" not in first["spec"]
-    assert "preemptionPolicy" not in first["spec"]
+    known = context()
+    known.priority_classes["egpu-standard"]["value"] = 7
+    first = patched(obj, review_pod(create(obj), known))
+    assert (first["spec"]["priority"], first["spec"]["preemptionPolicy"]) == (7, "Never")
+    assert review_pod(create(first), known).patch == ()
+
+
+def test_priority_of_a_class_that_was_not_seen_yet_is_left_to_the_server() -> None:
+    obj = pod(container(vgpu_h20=1), priority=0, preemptionPolicy="PreemptLowerPriority")
+    known = replace(context(), priority_classes={})
+    first = patched(obj, review_pod(create(obj), known))
+    assert not {"priority", "preemptionPolicy"} & set(first["spec"])
     first["spec"] |= {"priority": 0, "preemptionPolicy": "Never"}
-    assert review_pod(create(first), context()).patch == ()
+    assert review_pod(create(first), known).patch == ()
 
 
 def test_a_bare_pod_can_be_applied_again() -> None:
@@ -184,7 +193,7 @@ def test_a_global_default_class_counts_as_unnamed() -> None:
     }
     done = complete(pod(container(vgpu_h20=1), **spec))
     assert done["spec"]["priorityClassName"] == "egpu-standard"
-    assert "priority" not in done["spec"]
+    assert done["spec"]["priority"] == 0
 
 
 def test_a_named_class_that_never_preempts_stays() -> None:

@@ -68,7 +68,7 @@ def _review(review: Review, context: Context) -> Decision:
     completed = {
         **pod,
         "metadata": _metadata(pod, ask, knobs.core_policy, cls, "" if group else queue),
-        "spec": _spec(spec, ask, scheduler, priority_class),
+        "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
     }
     return allow(pod, completed, [*knobs.warnings, *([warning] if warning else [])])
 
@@ -235,7 +235,9 @@ def _metadata(pod: Json, ask: PodAsk, core_policy: Any, cls: ClassName, queue: s
     return {**metadata, "annotations": annotations, "labels": labels}
 
 
-def _spec(spec: dict[str, Any], ask: PodAsk, scheduler: str, priority_class: str) -> dict[str, Any]:
+def _spec(
+    spec: dict[str, Any], ask: PodAsk, scheduler: str, priority_class: str, priority: Json | None
+) -> dict[str, Any]:
     completed = {**spec, "schedulerName": scheduler}
     for key in ("initContainers", "containers"):
         containers = items(spec.get(key))
@@ -249,6 +251,10 @@ def _spec(spec: dict[str, Any], ask: PodAsk, scheduler: str, priority_class: str
         # Filled in from another class before we were asked; the API server fills them in again.
         completed.pop("priority", None)
         completed.pop("preemptionPolicy", None)
+    if priority is not None and "priority" not in completed:
+        # What the API server would fill in: a pod that it need not change does not come here once more.
+        completed["priority"] = priority.get("value", 0)
+        completed["preemptionPolicy"] = priority.get("preemptionPolicy", "PreemptLowerPriority")
     return completed
 
 

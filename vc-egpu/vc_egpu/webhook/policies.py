@@ -113,7 +113,6 @@ def _pods_update(identities: Identities) -> Json:
         ],
         POD_WAS_OR_IS_OURS,
         variables={
-            "ours": f"request.userInfo.username in {quoted(identities.admission)}",
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
             "old": old,
             "new": new,
@@ -121,17 +120,17 @@ def _pods_update(identities: Identities) -> Json:
         },
         validations=[
             (
-                "variables.ours || variables.changed.size() == 0",
+                "variables.changed.size() == 0",
                 "metadata.annotations: only the admission layer changes these",
                 "'metadata.annotations: ' + request.userInfo.username + ' may not change ' + "
                 "variables.changed.join(', ') + ', only the admission layer does'",
             ),
             (
-                f"variables.ours || object.metadata{label} == oldObject.metadata{label}",
+                f"object.metadata{label} == oldObject.metadata{label}",
                 f"metadata.labels: {names.MANAGED_LABEL} is changed by the admission layer only",
             ),
             (
-                f"variables.ours || !oldObject.spec.?schedulingGates.orValue([]).{gate} || "
+                f"!oldObject.spec.?schedulingGates.orValue([]).{gate} || "
                 f"object.spec.?schedulingGates.orValue([]).{gate}",
                 f"spec.schedulingGates: {names.GATE} is lifted by the admission layer and by nobody else",
             ),
@@ -140,6 +139,18 @@ def _pods_update(identities: Identities) -> Json:
                 f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
             ),
         ],
+        # Most updates are a kubelet's, of the status alone, and our own, which may do all of this.
+        further={
+            "not-by-us": f"!(request.userInfo.username in {quoted(identities.admission)})",
+            "touched": " || ".join(
+                f"object.{path} != oldObject.{path}"
+                for path in (
+                    "metadata.?annotations.orValue({})",
+                    "metadata.?labels.orValue({})",
+                    "spec.?schedulingGates.orValue([])",
+                )
+            ),
+        },
     )
 
 
@@ -288,23 +299,24 @@ def _policy(
     *,
     variables: dict[str, str],
     validations: Sequence[tuple[str, ...]],
+    further: dict[str, str] | None = None,
 ) -> Json:
+    """``condition`` and the ``further`` ones, by name, must all hold for the validations to be asked."""
     checks = []
     for expression, message, *detail in validations:
-        # A match condition would say the same, but the API server converts the objects for CEL once for the
-        # conditions and once more for the validations: the dearest part of every write to a pod.
-        whole = f"!variables.isOurs || ({expression})" if condition else expression
-        check = {"expression": whole, "message": message, "reason": "Forbidden"}
+        check = {"expression": expression, "message": message, "reason": "Forbidden"}
         checks.append({**check, "messageExpression": detail[0]} if detail else check)
+    # The API server converts the objects for CEL once for all conditions, and three times more where they
+    # hold: conditions that seldom hold keep the policies cheap, on every write to every pod.
+    conditions = {**({"is-ours": condition} if condition else {}), **(further or {})}
     spec: Json = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": rules},
-        "variables": [
-            {"name": key, "expression": value}
-            for key, value in {**({"isOurs": condition} if condition else {}), **variables}.items()
-        ],
+        "variables": [{"name": key, "expression": value} for key, value in variables.items()],
         "validations": checks,
     }
+    if conditions:
+        spec["matchConditions"] = [{"name": key, "expression": value} for key, value in conditions.items()]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
