@@ -87,7 +87,7 @@ typedef int CUdevice_attribute, CUpointer_attribute, CUfunction_attribute, CUlim
     CUmem_range_attribute, CUmemPool_attribute, CUgraphMem_attribute, CUarray_format, CUjit_option, CUlibraryOption,
     CUdevice_P2PAttribute, CUfunc_cache, CUsharedconfig, CUmoduleLoadingMode, CUexecAffinityType,
     CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUmulticastGranularity_flags, CUlaunchAttributeID,
-    CUstreamAttrID, CUkernelNodeAttrID, CUfunctionLoadingState, CUgraphInstantiateResult, CUgraphExecUpdateResult;
+    CUstreamAttrID, CUkernelNodeAttrID, CUjitInputType, CUfunctionLoadingState, CUgraphInstantiateResult, CUgraphExecUpdateResult;
 
 enum { CU_CTX_SCHED_SPIN = 1, CU_CTX_SCHED_YIELD = 2, CU_CTX_SCHED_BLOCKING_SYNC = 4, CU_CTX_MAP_HOST = 8 };
 enum { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 };
