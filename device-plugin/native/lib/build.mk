@@ -1,0 +1,23 @@
+# libvgpu-egpu.so. `make native` builds the one that tests use: the machine's compiler, and files looked for under
+# EGPU_TEST_ROOT. `make native-release` builds what is shipped: no such variable, no symbol newer than glibc 2.17.
+LIB_SOURCES := $(wildcard lib/*.c)
+LIB_HEADERS := $(wildcard lib/*.h lib/*.def include/*.h include/*.def abi/*.h)
+LIB_LINK := -shared -Wl,-soname,libvgpu-egpu.so -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1
+
+native: $(OUT)/libvgpu-egpu.so
+
+$(OUT)/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $(COMPILER)
+	@mkdir -p $(OUT)
+	$(CC) $(STRICT) $(CFLAGS) -g -DEGPU_TEST_ROOT $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
+	mv $@.tmp $@
+
+RELEASE := $(OUT)/release/x86_64/libvgpu-egpu.so $(OUT)/release/aarch64/libvgpu-egpu.so
+ZIG = $(OUT)/zig/bin/python -m ziglang cc
+
+.PHONY: native-release
+native-release: $(RELEASE)
+
+$(OUT)/release/%/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $(OUT)/zig/.done
+	@mkdir -p $(@D)
+	$(ZIG) -target $*-linux-gnu.2.17 $(STRICT) -O2 -s $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
+	mv $@.tmp $@

@@ -1,0 +1,71 @@
+#include "limiter.h"
+
+#include "../abi/control.h"
+
+enum { SECOND_NS = 1000 * 1000 * 1000 };
+
+static const int64_t FAR_NS = INT64_MAX / 4; /* nothing is owed for longer than this: sums cannot overflow */
+
+static int64_t clamp(int64_t value, int64_t low, int64_t high) {
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Device time to time on the clock, at that rate. Saturates. */
+static int64_t stretched(uint64_t cost_ns, uint64_t rate_ppm) {
+    if (cost_ns > (uint64_t)FAR_NS / EGPU_RATE_WHOLE)
+        return cost_ns > (uint64_t)FAR_NS / (EGPU_RATE_WHOLE / rate_ppm + 1) ? FAR_NS
+               : (int64_t)(cost_ns / rate_ppm) * EGPU_RATE_WHOLE;
+    return (int64_t)(cost_ns * EGPU_RATE_WHOLE / rate_ppm);
+}
+
+static uint64_t less_burst(uint64_t rate_ppm) {
+    return rate_ppm - rate_ppm * (EGPU_BURST_NS / 1000) / ((SECOND_NS + EGPU_BURST_NS) / 1000);
+}
+
+uint64_t egpu_limiter_rate(const struct egpu_share *share) {
+    if (share->policy != EGPU_CORES_HARD && share->policy != EGPU_CORES_SOFT)
+        return EGPU_RATE_FREE;
+    uint64_t cores = (uint64_t)clamp(share->cores_percent, 1, 100) * (EGPU_RATE_WHOLE / 100);
+    if (share->policy == EGPU_CORES_HARD)
+        return cores == EGPU_RATE_WHOLE ? EGPU_RATE_FREE : less_burst(cores);
+    if (share->others_wanting == 0)
+        return EGPU_RATE_FREE;
+    uint64_t taken = share->others_hard_ppm < EGPU_RATE_WHOLE ? share->others_hard_ppm : EGPU_RATE_WHOLE;
+    uint64_t weight = (uint64_t)clamp(share->weight, 1, 100);
+    uint64_t mine = (EGPU_RATE_WHOLE - taken) * weight / (weight + share->others_soft);
+    if (mine < cores)
+        mine = cores; /* what was granted is granted, whatever weights the others claim */
+    return mine >= EGPU_RATE_WHOLE ? EGPU_RATE_FREE : mine;
+}
+
+int64_t egpu_limiter_charge(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns) {
+    now_ns = clamp(now_ns, 0, FAR_NS);
+    paid_ns = clamp(paid_ns, now_ns - EGPU_BURST_NS, now_ns + FAR_NS);
+    if (rate_ppm == EGPU_RATE_FREE || rate_ppm >= EGPU_RATE_WHOLE)
+        return paid_ns < now_ns ? paid_ns : now_ns; /* no debt is carried into a limit that comes later */
+    return clamp(paid_ns + stretched(cost_ns, rate_ppm), now_ns - EGPU_BURST_NS, now_ns + FAR_NS);
+}
+
+struct egpu_turn egpu_limiter_ask(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns) {
+    if (rate_ppm != EGPU_RATE_FREE && rate_ppm < EGPU_RATE_WHOLE && paid_ns > now_ns)
+        return (struct egpu_turn){.pass = false, .paid_ns = paid_ns, .wake_ns = paid_ns};
+    return (struct egpu_turn){.pass = true, .paid_ns = egpu_limiter_charge(paid_ns, rate_ppm, now_ns, cost_ns)};
+}
+
+int64_t egpu_limiter_correct(int64_t paid_ns, uint64_t rate_ppm, uint64_t booked_ns, uint64_t measured_ns) {
+    if (rate_ppm == EGPU_RATE_FREE || rate_ppm >= EGPU_RATE_WHOLE)
+        return paid_ns;
+    paid_ns = clamp(paid_ns, -FAR_NS, 2 * FAR_NS);
+    return measured_ns >= booked_ns ? paid_ns + stretched(measured_ns - booked_ns, rate_ppm)
+                                    : paid_ns - stretched(booked_ns - measured_ns, rate_ppm);
+}
+
+int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm, int64_t now_ns) {
+    if (old_ppm == new_ppm || paid_ns <= now_ns)
+        return paid_ns;
+    if (new_ppm == EGPU_RATE_FREE || old_ppm == EGPU_RATE_FREE)
+        return now_ns;
+    int64_t wait = clamp(paid_ns - now_ns, 0, FAR_NS);
+    uint64_t owed = (uint64_t)wait / EGPU_RATE_WHOLE * old_ppm + (uint64_t)wait % EGPU_RATE_WHOLE * old_ppm / EGPU_RATE_WHOLE;
+    return now_ns + stretched(owed, new_ppm);
+}

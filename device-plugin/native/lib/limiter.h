@@ -1,0 +1,50 @@
+/* A container's share of one card's time: pure, one clock reading in, one decision out.
+ *
+ * The whole state is one number: `paid_ns`, the moment at which everything launched so far will have been paid for
+ * at the share's rate. A launch passes once that moment has come and moves it on by its length divided by the rate.
+ * A late waker does not lose its turn: up to EGPU_BURST_NS of unused time stays good. The rate is lowered by what
+ * such a burst could add to a second, so that no second holds more than the share and one unit.
+ *
+ * Lengths are estimates at launch; once measured, egpu_limiter_correct() books the difference. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    EGPU_BURST_NS = 8 * 1000 * 1000,
+    EGPU_RATE_WHOLE = 1000 * 1000, /* rates are in millionths of the card's time */
+    EGPU_RATE_FREE = 0,            /* no limit */
+    EGPU_SHARERS = 128,
+};
+
+/* A share and, for soft ones, those that want the card now. */
+struct egpu_share {
+    uint32_t policy;           /* enum egpu_core_policy */
+    uint32_t cores_percent;    /* 1..100 */
+    uint32_t weight;           /* 1..100 */
+    uint32_t others_soft;      /* sum of the weights of other soft shares that want the card now */
+    uint32_t others_wanting;   /* how many others want it, of any policy */
+    uint64_t others_hard_ppm;  /* of its time, what others with a hard share lately took */
+};
+
+struct egpu_turn {
+    bool pass;
+    int64_t paid_ns; /* the new state where pass; else the old one */
+    int64_t wake_ns; /* when to ask again where not */
+};
+
+/* What the share gives in millionths, burst allowed for; EGPU_RATE_FREE where nothing limits it. */
+uint64_t egpu_limiter_rate(const struct egpu_share *share);
+
+/* Ask to launch a unit of about `cost_ns` at `now_ns`. */
+struct egpu_turn egpu_limiter_ask(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns);
+
+/* The state after a launch that may not be held, whatever it costs. */
+int64_t egpu_limiter_charge(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns);
+
+/* The state once a unit that was booked at `booked_ns` has turned out to be `measured_ns` long. */
+int64_t egpu_limiter_correct(int64_t paid_ns, uint64_t rate_ppm, uint64_t booked_ns, uint64_t measured_ns);
+
+/* The state when the rate changes: what is owed stays, how fast it is paid changes. */
+int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm, int64_t now_ns);
