@@ -22,6 +22,12 @@ def pod(status: dict[str, Any], *, managed: bool = True) -> CachedPod:
         ("nobody rolls back what is not ours", REFUSED, False, "Failed"),
         ("its program failed", {"phase": "Failed", "containerStatuses": [{}]}, True, "Failed"),
         ("evicted by the kubelet", {"phase": "Failed", "reason": "Evicted"}, True, "Failed"),
+        (
+            "refused: the node shuts down",
+            {"phase": "Failed", "reason": "NodeShutdown", "message": "Pod was rejected: it shuts down"},
+            True,
+            "Pending",
+        ),
         ("runs", {"phase": "Running"}, True, "Running"),
     ],
 )

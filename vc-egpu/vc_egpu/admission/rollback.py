@@ -37,7 +37,8 @@ class Watchlist:
             return
         _keep(self.unbound, uid, clock, present=placed and not pod.bound)
         _keep(self.failing, uid, clock, present=placed and bool(pod.start_error))
-        if pod.refusal and pod.pod.plan_id:
+        if pod.refusal:
+            # Also where no plan speaks for it any more: nobody else makes it anew.
             self.refused.add(uid)
 
     def note_gang(self, gang: Gang, members: Mapping[PodUid, DecodedPod], clock: float) -> None:

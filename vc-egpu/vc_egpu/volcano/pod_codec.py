@@ -361,11 +361,11 @@ def refusal_of(status: Document) -> str:
     """Why the kubelet refused a pod: it fails it before any container was made. Empty where it did not."""
     if status.get("phase") != "Failed" or status.get("containerStatuses"):
         return ""
-    reason = str(status.get("reason") or "")
-    kubelet = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError")
-    return (
-        f"{reason}: {status.get('message') or ''}" if reason in kubelet or reason.startswith("OutOf") else ""
-    )
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    known = reason in {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"}
+    # Kubelets of late begin so whatever the reason: a node that shuts down, or has too little disk.
+    refused = known or reason.startswith("OutOf") or message.startswith("Pod was rejected")
+    return f"{reason}: {message}" if refused else ""
 
 
 def _start_error(status: Document) -> str:
