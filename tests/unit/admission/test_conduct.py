@@ -1,6 +1,7 @@
 """What becomes of operations that fail, come late, or are under way when the world changes."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -84,17 +85,23 @@ class Stage:
         ]
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+@contextmanager
+def stage_on(folder: Path) -> Iterator[Stage]:
     with tiny_api() as server, tiny_api() as for_events:
-        api = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=4, timeout_s=5)
-        elsewhere = ApiConnection.connect(for_events.kubeconfig(tmp_path))
+        api = ApiConnection.connect(server.kubeconfig(folder), pool_size=4, timeout_s=5)
+        elsewhere = ApiConnection.connect(for_events.kubeconfig(folder))
         found = Stage(server, api, elsewhere)
         yield found
         found.executor.stop()
         found.events.stop()
         elsewhere.close()
         api.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with stage_on(tmp_path) as found:
+        yield found
 
 
 def plan(mirror: Mirror, **changes: Any) -> str:

@@ -183,6 +183,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
 
 
 def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
+    path = path.removesuffix("/status") if method == "PATCH" else path
     present = api.objects.get(path)
     answer: tuple[int, Json] = (404, status(404, "NotFound"))
     if method == "POST" and path.endswith("/eviction"):

@@ -8,17 +8,19 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from vc_egpu.admission import backoffs, steps, writes
-from vc_egpu.admission.evictions import EvictionOrder, Evictions, whole_gangs
+from vc_egpu.admission import steps, writes
+from vc_egpu.admission.carrying import Carrying
+from vc_egpu.admission.evictions import EvictionOrder, Evictions, plainly, whole_gangs
 from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
 from vc_egpu.admission.gangs import Group, uids_by_key
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, group_reference, pod_reference
-from vc_egpu.admission.rollback import Rolling
+from vc_egpu.admission.retries import Retries
+from vc_egpu.admission.rollback import RollBack, Rolling
+from vc_egpu.admission.rolling import RollBacks
 from vc_egpu.core.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.plan import Admission, Plan
 from vc_egpu.core.reasons import Reason, Verdict
-from vc_egpu.kube.backoff import Backoff
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import BudgetExhausted, Refused, Stale, Temporary
 from vc_egpu.kube.watch import Change, ChangeKind
@@ -28,7 +30,6 @@ from vc_egpu.volcano.pod_codec import DecodedPod
 
 SHIELD_S: Final = 60.0
 """A pod whose eviction was refused is no victim for this long."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -50,13 +51,18 @@ class Conductor:
     """vc-scheduler binds, and enqueues by itself where it has room."""
     _plans_made: int = 0
     _busy: set[str] = field(default_factory=set)
-    _carrying: set[PodUid] = field(default_factory=set)
-    _later: dict[str, float] = field(default_factory=dict)
-    _backoffs: dict[str, Backoff] = field(default_factory=dict)
+    _carrying: Carrying = field(default_factory=Carrying)
+    _retries: Retries = field(default_factory=Retries)
     _unknown: dict[str, Done] = field(default_factory=dict)
-    _rolling: dict[str, Rolling] = field(default_factory=dict)
-    _withheld: set[str] = field(default_factory=set)
-    """Gangs whose plan is withdrawn once no member's write is under way."""
+    rolling: RollBacks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rolling = RollBacks(self.mirror, self.reports)
+
+    def take_over(self, authority: steps.Authority) -> None:
+        """Act by this authority. What an earlier leader sent for its plans may still be on its way."""
+        self.authority = authority
+        self._carrying.inherit(self.mirror.groups.values(), self.mirror.pods)
 
     # --- what a decision says --------------------------------------------------------------------
 
@@ -67,9 +73,7 @@ class Conductor:
             group = self.mirror.groups.get(withdrawal.gang)
             if group is None or group.plan is None or group.plan.plan_id != withdrawal.plan_id:
                 continue
-            if self._is_carrying(withdrawal.gang):
-                self._withheld.add(withdrawal.gang)
-            else:
+            if self._is_settled(withdrawal.gang):
                 self.strip(withdrawal.gang, group, withdrawal.why)
         for readiness in plan.ready:
             self._turn_ready(readiness.gang, readiness.plan_id, now)
@@ -138,11 +142,21 @@ class Conductor:
 
     def _is_free(self, key: str) -> bool:
         """Whether nothing is under way for a gang, and nothing failed a moment ago."""
-        return key not in self._busy and self._later.get(key, 0.0) <= self.clock
+        return (
+            key not in self._busy
+            and key not in self.evictions.stripped
+            and self._retries.may_try(key, self.clock)
+        )
 
-    def _is_carrying(self, key: str) -> bool:
-        """Whether a member's gate may fall any moment: the plan, which books its cards, stays till then."""
-        return any(uid in self._carrying for uid in self.mirror.members.get(key, ()))
+    def _is_settled(self, key: str) -> bool:
+        """Whether no member's gate can fall any more; if not, sees to it, and has the gang looked at then."""
+        members = self.mirror.members.get(key, {})
+        if self._carrying.is_settled(key, members):
+            return True
+        if self._retries.may_try(key, self.clock):
+            for uid in self._carrying.begin_unsettled(members):
+                self.executor.fence(key, members[uid])
+        return False
 
     # --- what the objects ask for ----------------------------------------------------------------
 
@@ -153,14 +167,16 @@ class Conductor:
             return
         if group is None:
             self.reports.forget(key)
-            self._rolling.pop(key, None)
+            self.rolling.forget(key)
             return
-        if key in self._rolling and self._roll_on(key, group, self._rolling[key]):
+        rolling = self.rolling.get(key)
+        if rolling is not None and self._roll_on(key, group, rolling):
             return
         members = self.mirror.members.get(key, {})
         match steps.next_step(group, members, self.authority):
-            case steps.Strip(why=why) if not self._is_carrying(key):
-                self.strip(key, group, why)
+            case steps.Strip(why=why):
+                if self._is_settled(key):
+                    self.strip(key, group, why)
             case steps.Carry(members=outstanding):
                 self._carry(key, group, outstanding)
             case steps.BindToPods(uids=uids) if group.plan is not None:
@@ -176,8 +192,7 @@ class Conductor:
         assert group.plan is not None  # noqa: S101 - a Carry step has a plan
         share_class = self.mirror.share_class(key)
         for _, pod, member in outstanding:
-            if pod.pod.uid not in self._carrying:
-                self._carrying.add(pod.pod.uid)
+            if self._carrying.begin(pod.pod.uid):
                 self.executor.carry(key, pod, member, group.plan.plan_id, share_class)
 
     def _bind(self, key: str, group: Group, plan: PlanRecord, uids: Any) -> None:
@@ -201,54 +216,35 @@ class Conductor:
         group = self.mirror.groups[key]
         if group.plan is None or not self._is_free(key):
             return
-        pods = tuple(
-            self.mirror.pods[uid]
-            for uid in sorted(group.plan.victims)
-            if uid in self.mirror.pods
-            and self.mirror.pods[uid].pod.phase is PodPhase.PLACED
-            and uid not in self.evictions.begun
-        )
+        pods = self.evictions.left(self.mirror, group.plan.victims)
         if not pods:
             return
         if self.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
             self.mirror.shield(group.plan.victims, now + SHIELD_S)
             self.strip(key, group, "a PodDisruptionBudget does not let all its victims go together")
             return
+        whole = whole_gangs(self.mirror, pods, group.plan.victims)
+        if [victim for victim in whole if not self._is_settled(victim.gang.key)]:
+            return  # all of them are asked about at once, and this comes again when they are
         for pod in pods:
             self._event(pod, "Preempted", f"makes room for gang {key} of higher priority")
         self.count("evicted", len(pods))
-        whole = whole_gangs(self.mirror, pods, group.plan.victims)
         order = EvictionOrder(key, group.plan.plan_id, pods, whole)
         self.evictions.start(self.executor, self.api, order, self.clock)
 
-    def roll_back(self, key: str, group: Group, back: Any, now: Instant) -> None:
+    def roll_back(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
         """Take a gang's plan away, remember the back-off, then make its pods come anew."""
-        if key in self._busy:
-            return
-        value = backoffs.decode(group.decoded.rolled_back).again(now, back.nodes, back.why)
-        self._rolling[key] = Rolling(back.pods, backoffs.encode(value), f"rolled back: {back.why}")
-        self.mirror.dirty.add(key)
-        self.count("rolled_back")
-        wait_s = value.until - now
-        text = f"rolled back: {back.why}; tried again in {wait_s:.0f} s"
-        self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
-        for pod in back.left_alone:
-            self._event(
-                pod, "RolledBack", f"{back.why}; nobody would make this pod anew, so it is left alone"
-            )
+        if key not in self._busy:
+            self.count("rolled_back")
+            self.rolling.begin(key, group, back, now)
 
     def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:
         """The next step of a roll-back, as often as it takes; whether its plan stands still."""
         if group.decoded.rolled_back != rolling.record:
-            if not self._is_carrying(key):
+            if self._is_settled(key):
                 self.strip(key, group, rolling.why, rolling.record)
             return True
-        stay = {PodPhase.PLACED, PodPhase.FAILED}
-        here = [p for p in rolling.pods if p.pod.uid in self.mirror.pods]
-        left = [p for p in here if self.mirror.pods[p.pod.uid].pod.phase in stay]
-        if not left:
-            del self._rolling[key]
-        elif pods := tuple(p for p in left if p.pod.uid not in self.evictions.begun):
+        if pods := self.rolling.left(key, self.evictions.begun):
             self.evictions.start(self.executor, self.api, EvictionOrder(key, "", pods), self.clock)
         return False
 
@@ -263,7 +259,7 @@ class Conductor:
                 # Nobody knows whether the write happened: what was booked stays booked until somebody does.
                 self._failed(done)
                 self._unknown[done.key] = done
-            case "carry":
+            case "carry" | "fence":
                 self._carry_done(done)
             case "evict":
                 self._evict_done(done, now)
@@ -286,7 +282,7 @@ class Conductor:
         if done.kind == "plan":
             self.mirror.unbook(done.key)
         if done.error is None:
-            self._succeeded(done.key)
+            self._retries.succeeded(done.key)
         else:
             self._failed(done)
             self.mirror.tries.add(done.key)
@@ -300,18 +296,17 @@ class Conductor:
             self._enter(done)
         if done.gone:
             return  # stays marked until the watch says that the pod is gone
-        self._carrying.discard(done.uid)
-        if done.error is None:
+        self._carrying.ended(done.uid, done.error)
+        if done.error is None and done.kind == "carry":
             self.count("ungated")
-        elif not isinstance(done.error, Stale):
+        elif done.error is not None and not isinstance(done.error, Stale):
             self._failed(done)
         self.mirror.dirty.add(done.key)
-        if done.key in self._withheld and not self._is_carrying(done.key):
-            self._withheld.discard(done.key)
+        if self._carrying.released(done.key, self.mirror.members.get(done.key, ())):
             self.mirror.tries.add(done.key)
 
     def _evict_done(self, done: Done, now: Instant) -> None:
-        self.evictions.finished(done)
+        self.mirror.dirty.update(self.evictions.finished(done))
         if done.error is None:
             return
         done = replace(done, key=done.key.partition("#")[0])
@@ -334,23 +329,20 @@ class Conductor:
             return
         self.count("lever_failed")
         self._event(pod, "EvictedPlainly", "its controller did not replace it within 10 s of being asked")
-        plain = replace(pod, owner=replace(pod.owner, kind="", api_version="")) if pod.owner else pod
-        key = pod.pod.gang or ""
-        self.evictions.start(self.executor, self.api, EvictionOrder(f"{key}#{uid}", "", (plain,)), self.clock)
+        self.evictions.start(self.executor, self.api, plainly(pod), self.clock)
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod left the mirror."""
-        self._carrying.discard(uid)
+        self._carrying.gone(uid)
         self.evictions.gone(uid)
 
     def due(self) -> float | None:
         """When a gang that failed is to be tried again (on ``clock``)."""
-        return min(self._later.values(), default=None)
+        return self._retries.next_at()
 
     def wake_due(self) -> None:
         """Try those again whose time has come."""
-        for key in [key for key, at in self._later.items() if at <= self.clock]:
-            del self._later[key]
+        for key in self._retries.due(self.clock):
             unknown = self._unknown.pop(key, None)
             group = self.mirror.groups.get(key)
             if unknown is not None and group is not None:
@@ -370,22 +362,13 @@ class Conductor:
         self.mirror.apply(plural, Change(ChangeKind.MODIFIED, done.document))
 
     def _failed(self, done: Done) -> None:
-        backoff = self._backoffs.setdefault(done.key, Backoff(0.02, 30.0))
-        at_once = isinstance(done.error, Stale) and backoff.failures < 3 and done.kind != "read"
-        delay_s = 0.0 if at_once else backoff.next_s()
-        if isinstance(done.error, Stale):
-            backoff.failures += 1
+        delay_s = self._retries.failed(done.key, done.error, self.clock, is_read=done.kind == "read")
         logger.info("gang %s: %s failed, again in %.2f s: %s", done.key, done.kind, delay_s, done.error)
         self.count("write_failures")
         group = self.mirror.groups.get(done.key)
         if isinstance(done.error, Refused) and group is not None:
             about = group_reference(done.key, group.decoded)
             self.reports.events.event(about, "Warning", "WriteRefused", f"{done.kind}: {done.error}")
-        if delay_s > 0:
-            self._later[done.key] = self.clock + delay_s
-
-    def _succeeded(self, key: str) -> None:
-        self._backoffs.pop(key, None)
 
     def _event(self, pod: DecodedPod, reason: str, note: str) -> None:
         self.reports.events.event(pod_reference(pod), "Warning", reason, note)

@@ -5,7 +5,7 @@ each is made to go by its UID. A set in which one dry try fails is left alone.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission import owners, writes
 from vc_egpu.admission.executor import Done, Executor, strip_annotations
@@ -47,6 +47,12 @@ def whole_gangs(
     )
 
 
+def plainly(pod: DecodedPod) -> EvictionOrder:
+    """One pod by the Eviction API, whoever made it; beside orders of its gang."""
+    owner = replace(pod.owner, kind="", api_version="") if pod.owner is not None else None
+    return EvictionOrder(f"{pod.pod.gang or ''}#{pod.pod.uid}", "", (replace(pod, owner=owner),))
+
+
 def carry_out(api: ApiConnection, order: EvictionOrder) -> Done:
     """Do it; runs on a helper thread. The error, if any, is the first that stopped it."""
     done = Done("evict", order.beneficiary, plan_id=order.plan_id)
@@ -81,6 +87,13 @@ class Evictions:
     """Pods for which the plain eviction had to follow."""
     under_way: dict[str, EvictionOrder] = field(default_factory=dict)
     """Orders on a thread, by beneficiary."""
+    stripped: set[str] = field(default_factory=set)
+    """Gangs whose plan these orders take away: no other write of theirs begins meanwhile."""
+
+    def left(self, mirror: Mirror, victims: Collection[PodUid]) -> tuple[DecodedPod, ...]:
+        """Victims that nobody has asked to go yet."""
+        pods = (mirror.pods[uid] for uid in sorted(victims) if uid in mirror.pods and uid not in self.begun)
+        return tuple(pod for pod in pods if pod.pod.phase is PodPhase.PLACED)
 
     def start(self, executor: Executor, api: ApiConnection, order: EvictionOrder, clock: float) -> None:
         """Begin an order, unless one for the same gang is under way."""
@@ -88,14 +101,23 @@ class Evictions:
             return
         self.under_way[order.beneficiary] = order
         self.begun.update({pod.pod.uid: clock for pod in order.pods})
+        self.stripped.update(group.gang.key for group in order.groups)
         failed = Done("evict", order.beneficiary, plan_id=order.plan_id)
         executor.helper(failed, lambda: carry_out(api, order))
 
-    def finished(self, done: Done) -> None:
-        """An order's thread is done; after a failure none of its pods counts as asked."""
+    def finished(self, done: Done) -> list[str]:
+        """An order's thread is done; after a failure none of its pods counts as asked.
+
+        Returns the gangs to look at again: that which the order was for, and those it was about.
+        """
         order = self.under_way.pop(done.key, None)
-        for pod in order.pods if order is not None and done.error is not None else ():
+        if order is None:
+            return []
+        for pod in order.pods if done.error is not None else ():
             self.gone(pod.pod.uid)
+        about = [group.gang.key for group in order.groups]
+        self.stripped.difference_update(about)
+        return [order.beneficiary.partition("#")[0], *about]
 
     def gone(self, uid: PodUid) -> None:
         """The pod is gone or on its way out."""

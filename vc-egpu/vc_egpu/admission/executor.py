@@ -5,6 +5,7 @@ Writes that gates wait for have a pool of their own; reports and evictions never
 """
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from vc_egpu.volcano.plans import PlannedMember
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 Json = dict[str, Any]
-Kind = Literal["plan", "strip", "enqueue", "carry", "evict", "orphan", "condition", "read"]
+Kind = Literal["plan", "strip", "enqueue", "carry", "fence", "evict", "orphan", "condition", "read"]
 WRITERS: Final = 32
 HELPERS: Final = 4
 
@@ -121,6 +122,20 @@ class Executor:
             return Done("carry", key, uid, plan_id, document=document)
 
         self._submit(self._writers, work, Done("carry", key, uid, plan_id))
+
+    def fence(self, key: str, pod: DecodedPod) -> None:
+        """Write to a pod, so that no earlier write of ours can land any more; the answer says which did."""
+        uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
+
+        def work() -> Done:
+            try:
+                body = writes.fence_patch(pod, time.time())
+                document = self._api.patch_status(PODS, name, body, namespace, kind="strategic")
+            except Stale as error:
+                return self._read_pod(Done("fence", key, uid, error=error), namespace, name)
+            return Done("fence", key, uid, document=document)
+
+        self._submit(self._writers, work, Done("fence", key, uid))
 
     def _read_pod(self, done: Done, namespace: str, name: str) -> Done:
         try:

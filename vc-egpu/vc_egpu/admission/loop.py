@@ -172,7 +172,7 @@ class Loop:
         if newest > self._leadership.epoch:
             text = f"a plan of epoch {newest} stands, this lease has {self._leadership.epoch}"
             raise NotSyncedError(text, newest)
-        self._conductor.authority = steps.Authority(self._leadership.epoch, adopted, self._conductor.dropped)
+        self._conductor.take_over(steps.Authority(self._leadership.epoch, adopted, self._conductor.dropped))
         self._mirror.freed = True
 
     # --- the loop --------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Loop:
         self._mirror.unshield(now)
         self._mirror.dirty.update(self._pending.since)
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
-        for uid in self._conductor.evictions.overdue(clock, self._is_leaving):
+        for uid in self._conductor.evictions.overdue(clock, self._conductor.rolling.is_leaving):
             self._conductor.press(uid)
         for uid in self._orphans.due(clock):
             pod = self._mirror.pods.get(uid)
@@ -340,10 +340,6 @@ class Loop:
                 if group is not None:
                     about = group_reference(group.decoded.gang.key, group.decoded)
                     self._events.event(about, "Warning", "CardIll", f"pod {pod.pod.name}: {note}")
-
-    def _is_leaving(self, uid: PodUid) -> bool:
-        pod = self._mirror.pods.get(uid)
-        return pod is None or pod.pod.phase is not PodPhase.PLACED
 
     def _roll_back(self, clock: float, now: float) -> None:
         if not self._watchlist:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from vc_egpu.core.cluster import Instant, MemberPlacement, Share, ShareClass
+from vc_egpu.core.reasons import Reason
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu.volcano.codec import DecodedGroup, Document
@@ -63,6 +64,16 @@ def condition(*, admitted: bool, reason: str, message: str, now: Instant) -> Jso
 def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
     """A strategic merge patch of a pod's status."""
     return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": [value]}}
+
+
+def fence_patch(pod: DecodedPod, now: Instant) -> Json:
+    """A strategic merge patch of a pod's status that surely changes it, and with it the resourceVersion.
+
+    A version stands in the text, since a patch that changes nothing leaves the resourceVersion alone.
+    """
+    text = f"its plan is taken back; nothing decided before version {pod.resource_version or '0'} counts"
+    value = condition(admitted=False, reason=Reason.WAITING_FOR_CARDS.value, message=text, now=now)
+    return pod_condition_patch(pod, value)
 
 
 def is_bound_by_volcano(pod: DecodedPod) -> bool:
