@@ -118,6 +118,18 @@ def test_a_pod_that_went_meanwhile_is_in_doubt_no_longer(stage: Stage) -> None:
     assert len(writes(stage, PODS)) == sent
 
 
+def test_no_other_gate_falls_for_a_plan_that_shall_go(stage: Stage) -> None:
+    carry_without_an_answer(stage)
+    stage.conductor.clock += 60
+    stage.conductor.carry_out(WITHDRAWN, 1000.0)
+    stage.outcome()  # settled now; the decision comes next
+    assert [path for path, body in writes(stage, PODS)[1:] if "spec" in body] == []
+    stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)  # it wants the plan to stand after all
+    stage.drive()
+    stage.outcome()
+    assert stage.mirror.pods[UID].pod.plan_id == PLAN_ID
+
+
 def test_victims_whose_gates_may_still_fall_are_asked_first(stage: Stage) -> None:
     """The victims' plan goes with them: nobody may come out of it afterwards."""
     carry_without_an_answer(stage)

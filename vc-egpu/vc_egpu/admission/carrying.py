@@ -22,7 +22,7 @@ class Carrying:
     unsettled: set[PodUid] = field(default_factory=set)
     """A write was sent, by us or by an earlier leader, and nobody knows what became of it."""
     withheld: set[str] = field(default_factory=set)
-    """Gangs whose plan shall go, or whose members shall, once all this is settled."""
+    """Gangs whose plan or members shall go once all this is settled: no gate of theirs falls meanwhile."""
 
     def inherit(self, groups: Iterable[Group], pods: Container[PodUid]) -> None:
         """Members of ready plans whose gates an earlier leader may have begun to lift."""
@@ -64,9 +64,6 @@ class Carrying:
         self.withheld.add(gang)
         return False
 
-    def released(self, gang: str, uids: Iterable[PodUid]) -> bool:
-        """Whether something waited for this gang's members and may go on now; true once."""
-        if gang not in self.withheld or not self.under_way.isdisjoint(uids):
-            return False
-        self.withheld.discard(gang)
-        return True
+    def is_released(self, gang: str, uids: Iterable[PodUid]) -> bool:
+        """Whether something waits for this gang's members, and may be tried again now."""
+        return gang in self.withheld and self.under_way.isdisjoint(uids)

@@ -69,6 +69,9 @@ class Conductor:
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Begin everything that a decision asks for."""
         verdicts = dict(plan.verdicts)
+        # Every decision looks at all plans in force: what was withheld is named again, or goes on.
+        self.mirror.dirty.update(self._carrying.withheld)
+        self._carrying.withheld.clear()
         for withdrawal in plan.withdrawals:
             group = self.mirror.groups.get(withdrawal.gang)
             if group is None or group.plan is None or group.plan.plan_id != withdrawal.plan_id:
@@ -190,6 +193,11 @@ class Conductor:
         self, key: str, group: Group, outstanding: tuple[tuple[str, DecodedPod, PlannedMember], ...]
     ) -> None:
         assert group.plan is not None  # noqa: S101 - a Carry step has a plan
+        if key in self._carrying.withheld:
+            return
+        if not self.mirror.unreviewed.isdisjoint(member.placement.node for _, _, member in outstanding):
+            self.mirror.dirty.add(key)  # a node is not what it was: the decision looks at the plan first
+            return
         share_class = self.mirror.share_class(key)
         for _, pod, member in outstanding:
             if self._carrying.begin(pod.pod.uid):
@@ -302,7 +310,7 @@ class Conductor:
         elif done.error is not None and not isinstance(done.error, Stale):
             self._failed(done)
         self.mirror.dirty.add(done.key)
-        if self._carrying.released(done.key, self.mirror.members.get(done.key, ())):
+        if self._carrying.is_released(done.key, self.mirror.members.get(done.key, ())):
             self.mirror.tries.add(done.key)
 
     def _evict_done(self, done: Done, now: Instant) -> None:

@@ -280,6 +280,9 @@ class Loop:
             self._conductor.count("decisions_failed")
             self._mirror.freed = True
             self._next_decide = self._conductor.clock + 1.0
+        # A decision that found nothing but its own fault reviewed what it could: nobody waits for more.
+        if not failed or not (plan.admissions or plan.withdrawals or plan.ready):
+            self._mirror.unreviewed.clear()
         if only is None:
             plan = replace(plan, verdicts={**self._without_group(), **plan.verdicts})
         if not self._admitting():

@@ -68,6 +68,8 @@ class Mirror:
         self.freed = False
         self.ill: set[CardId] = set()
         """Cards that stopped taking shares; the loop reads and resets it."""
+        self.unreviewed: set[NodeName] = set()
+        """Nodes that changed since plans in force were looked at last; the loop resets it."""
         self.revision = 0
         self._versions = Versions()
         self._claimants: dict[PodUid, Document] = {}
@@ -157,6 +159,7 @@ class Mirror:
             self.nodes.pop(name, None)
             self.holdings.remove(name)
             self.state.remove_node(name)
+            self.unreviewed.add(name)
             self.freed = True
             self._reread_plans(name)
             return
@@ -168,6 +171,7 @@ class Mirror:
         if node != before:
             self.nodes[name] = node
             self.state.put_node(node)
+            self.unreviewed.add(name)
             self.freed = True
             if before is None or before.cards != node.cards:
                 was = {card.uuid for card in (before.cards if before else ()) if card.usable}

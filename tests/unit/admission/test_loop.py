@@ -1,0 +1,114 @@
+"""In which order the loop does things with what came together."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from unit.admission.build import TABLE, Json, added, group, node, pod, queue
+from unit.admission.test_conduct import GROUPS, PLAN_ID, PODS, plan
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.admission import deciding, steps
+from vc_egpu.admission import loop as loop_module
+from vc_egpu.admission.executor import Done
+from vc_egpu.admission.leader import SoleLeader
+from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.settings import Settings
+from vc_egpu.core.cluster import NodeName
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.volcano import names
+
+
+class Stage:
+    """A loop that is turned by hand."""
+
+    def __init__(self, server: TinyApi, loop: Loop) -> None:
+        self.server, self.loop = server, loop
+        self.mirror = loop._mirror
+        for plural, document in (("nodes", node()), ("queues", queue())):
+            self.mirror.apply(plural, added(document))
+        for i in range(2):
+            self.arrives("pods", pod(f"g-w-{i}", index=i, uid=f"pod-{i}"))
+        loop._conductor.take_over(steps.Authority(epoch=5, adopted={PLAN_ID}))
+        loop._turn()
+
+    def arrives(self, plural: str, document: Json) -> None:
+        """From a watch."""
+        if plural != "nodes":
+            folder = GROUPS if plural == "podgroups" else PODS
+            document = self.server.put(f"{folder}/{document['metadata']['name']}", document)
+        self.loop._inbox.put((plural, added(document)))
+
+    def after(self, kind: str, count: int) -> list[str]:
+        """Names of the pods whose gate was lifted, once so many operations of this kind have ended."""
+        while count:
+            item = self.loop._inbox.get(timeout=5)
+            count -= isinstance(item, Done) and item.kind == kind
+        return sorted(
+            path.rsplit("/", 1)[-1].partition("?")[0]
+            for method, path, body in self.server.requests
+            if method == "PATCH" and "/pods/" in path and "schedulingGates" in body.get("spec", {})
+        )
+
+    def planned(self) -> Json:
+        return group(annotations={names.PLAN: plan(self.mirror)})
+
+
+@contextmanager
+def stage_on(folder: Path) -> Iterator[Stage]:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(folder), timeout_s=5)
+        settings = Settings(models=folder, identity="test")
+        loop = Loop(api, TABLE, settings, SoleLeader(epoch=5), threading.Event())
+        yield Stage(server, loop)
+        loop._executor.stop()
+        loop._events.stop()
+        api.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with stage_on(tmp_path) as found:
+        yield found
+
+
+def test_a_plan_whose_nodes_stay_what_they_were_is_followed_at_once(stage: Stage) -> None:
+    stage.arrives("podgroups", stage.planned())
+    stage.loop._turn()
+    assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
+
+
+def test_no_gate_falls_for_a_node_that_closed_in_the_same_moment(stage: Stage) -> None:
+    stage.arrives("podgroups", stage.planned())
+    stage.arrives("nodes", node(spec={"unschedulable": True}))
+    stage.loop._turn()
+    assert stage.after("strip", 1) == []
+    stands = stage.server.objects[f"{GROUPS}/g"]["metadata"]["annotations"]
+    assert names.PLAN not in stands
+
+
+def test_gates_fall_in_the_same_turn_if_the_node_changed_for_no_harm(stage: Stage) -> None:
+    stage.arrives("podgroups", stage.planned())
+    changed = node()
+    changed["metadata"]["labels"]["zone"] = "a"
+    stage.arrives("nodes", changed)
+    stage.loop._turn()
+    assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
+
+
+def test_a_decision_that_can_not_be_made_keeps_nobody_back_for_ever(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    def safely(*args: object) -> object:
+        return deciding.decide_safely(*args, how=failing)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop_module, "decide_safely", safely)
+    stage.mirror.unreviewed.add(NodeName("n1"))
+    stage.mirror.freed = True
+    stage.arrives("podgroups", stage.planned())
+    stage.loop._turn()
+    assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
