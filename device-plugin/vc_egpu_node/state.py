@@ -49,10 +49,17 @@ def new_name(resource: str, ids: Collection[str]) -> str:
 
 def write_atomically(path: Path, text: str, *, flush: bool = False) -> None:
     """Put ``text`` at ``path`` as a whole or not at all; ``flush``: safe against power loss too."""
+    write_bytes_atomically(path, text.encode("utf-8"), flush=flush)
+
+
+def write_bytes_atomically(path: Path, data: bytes, *, flush: bool = False, mode: int | None = None) -> None:
+    """The same with bytes; ``mode``: permissions whatever the process's mask is."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(data)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             if flush:
                 file.flush()
                 os.fsync(file.fileno())

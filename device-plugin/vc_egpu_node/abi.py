@@ -1,0 +1,102 @@
+"""The pages between agent and library, as ``native/abi/*.h`` lays them out.
+
+Structures mirror the headers field by field (a test compares sizes and offsets with a C compiler's); numbers
+are little-endian.
+"""
+
+import ctypes
+from typing import Any, ClassVar, Final
+
+CONTROL_MAGIC: Final = 0x55504745
+ABI_MAJOR: Final = 1
+ABI_MINOR: Final = 0
+MAX_CARDS: Final = 16
+MAX_PEERS: Final = 128
+NAME_BYTES: Final = 64
+UUID_BYTES: Final = 48
+PCI_BYTES: Final = 32
+
+CLASS_UNSET: Final = 0
+CLASS_LOW: Final = 1
+CLASS_HIGH: Final = 2
+CORES_FREE: Final = 0
+CORES_HARD: Final = 1
+CORES_SOFT: Final = 2
+CARD_SPILL: Final = 1 << 0
+CARD_HIGH_HERE: Final = 1 << 1
+
+CONTROL_PATH: Final = "/etc/egpu/control"
+USAGE_PATH: Final = "/run/egpu/usage"
+ACTIVITY_PATH: Final = "/run/egpu/activity"
+PEERS_FOLDER: Final = "/run/egpu/peers"
+
+_Fields = list[tuple[str, Any]]
+
+
+class ControlCard(ctypes.LittleEndianStructure):
+    """``struct egpu_control_card``."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("uuid", ctypes.c_char * UUID_BYTES),
+        ("pci_bus_id", ctypes.c_char * PCI_BYTES),
+        ("memory_bytes", ctypes.c_uint64),
+        ("physical_bytes", ctypes.c_uint64),
+        ("context_bytes", ctypes.c_uint64),
+        ("cores_percent", ctypes.c_uint32),
+        ("core_policy", ctypes.c_uint32),
+        ("weight", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+    ]
+
+
+class ControlPeer(ctypes.LittleEndianStructure):
+    """``struct egpu_control_peer``."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("name", ctypes.c_char * NAME_BYTES),
+        ("peer_class", ctypes.c_uint32),
+        ("cards", ctypes.c_uint32),
+        ("pod_cards", ctypes.c_uint32),
+        ("peer_card_of", ctypes.c_uint32 * MAX_CARDS),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class ControlPage(ctypes.LittleEndianStructure):
+    """``struct egpu_control``."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("magic", ctypes.c_uint32),
+        ("abi_major", ctypes.c_uint32),
+        ("abi_minor", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("sequence", ctypes.c_uint64),
+        ("generation", ctypes.c_uint64),
+        ("name", ctypes.c_char * NAME_BYTES),
+        ("own_class", ctypes.c_uint32),
+        ("suspended", ctypes.c_uint32),
+        ("card_count", ctypes.c_uint32),
+        ("peer_count", ctypes.c_uint32),
+        ("hysteresis_us", ctypes.c_uint32),
+        ("lease_ms", ctypes.c_uint32),
+        ("hang_ms", ctypes.c_uint32),
+        ("in_flight_us", ctypes.c_uint32),
+        ("low_floor_percent", ctypes.c_uint32),
+        ("low_floor_after_ms", ctypes.c_uint32),
+        ("host_memory_mib", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32 * 9),
+        ("cards", ControlCard * MAX_CARDS),
+        ("peers", ControlPeer * MAX_PEERS),
+    ]
+
+
+CONTROL_BYTES: Final = ctypes.sizeof(ControlPage)
+SEQUENCE_OFFSET: Final = 16
+"""Of ``ControlPage.sequence``; ``generation`` follows it."""
+BODY_OFFSET: Final = 32
+"""Behind the lock: what :mod:`vc_egpu_node.control` compares."""
+
+USAGE_BYTES: Final = 65536
+"""``usage``: the library's memory accounting. Until its layout is settled only the size is known here."""
+ACTIVITY_BYTES: Final = 4096
+"""``activity``: the same, of activity and busy time."""

@@ -1,0 +1,188 @@
+"""The pages' files: seeded before a container starts, changed in place while it runs.
+
+Two kinds. A *control* page belongs to the agent: containers only read it, and see every change as a whole by
+its sequence lock. *Usage* and *activity* pages are written by containers: the agent makes them with their
+full size, reads them as hostile input and puts size and mode right; it never maps them, so that whoever cuts
+one short hurts nobody here.
+"""
+
+import ctypes
+import logging
+import mmap
+import os
+import stat
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vc_egpu_node import abi, control
+from vc_egpu_node.state import write_bytes_atomically
+
+log = logging.getLogger(__name__)
+
+SHARED_MODE: Final = 0o666
+"""Any user in the container may run programs on its cards."""
+_ZERO_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKind:
+    """A kind of page that containers write."""
+
+    name: str
+    size: int
+
+
+USAGE: Final = SharedKind("usage", abi.USAGE_BYTES)
+ACTIVITY: Final = SharedKind("activity", abi.ACTIVITY_BYTES)
+KINDS: Final = (USAGE, ACTIVITY)
+
+
+class ControlFile:
+    """One control page. Not thread-safe: its owner serialises writers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fence = threading.Lock()
+
+    def read(self) -> control.Control | None:
+        """What it says now; None if there is none or it is damaged."""
+        try:
+            return control.decode(self.path.read_bytes())
+        except OSError:
+            return None
+
+    def put(self, page: control.Control) -> bool:
+        """Make it say this, in place where it exists; whether anything changed. Raises ``OSError``."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            write_bytes_atomically(self.path, control.encode(page, sequence=0, generation=1), mode=0o644)
+            return True
+        with self.path.open("r+b") as file:
+            if size != abi.CONTROL_BYTES:
+                file.truncate(abi.CONTROL_BYTES)
+            with mmap.mmap(file.fileno(), abi.CONTROL_BYTES) as view:
+                return self._change(view, page)
+
+    def _change(self, view: mmap.mmap, page: control.Control) -> bool:
+        sequence = ctypes.c_uint64.from_buffer(view, abi.SEQUENCE_OFFSET)
+        generation = ctypes.c_uint64.from_buffer(view, abi.SEQUENCE_OFFSET + 8)
+        try:
+            before, count = sequence.value, generation.value
+            wanted = control.encode(page, sequence=before, generation=count)
+            if view[:] == wanted and before % 2 == 0:
+                return False
+            odd = before | 1  # odd already: a writer died in the middle
+            wanted = control.encode(page, sequence=odd, generation=(count + 1) % (1 << 64))
+            sequence.value = odd  # one aligned store: struct would write byte by byte
+            self._order()
+            view[: abi.SEQUENCE_OFFSET] = wanted[: abi.SEQUENCE_OFFSET]
+            view[abi.SEQUENCE_OFFSET + 8 :] = wanted[abi.SEQUENCE_OFFSET + 8 :]
+            self._order()
+            sequence.value = (odd + 1) % (1 << 64)
+            return True
+        finally:
+            del sequence, generation  # or the map cannot be closed
+
+    def _order(self) -> None:
+        """Stores before come before stores after, on every processor: a release, then an acquire."""
+        self._fence.acquire()
+        self._fence.release()
+        self._fence.acquire()
+        self._fence.release()
+
+
+class SharedPages:
+    """The node's folder of pages that containers write: ``usage/<name>`` and ``activity/<name>``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ``OSError``."""
+        self._folder = folder
+        for kind in KINDS:
+            self.folder(kind).mkdir(parents=True, exist_ok=True, mode=0o755)
+
+    def folder(self, kind: SharedKind) -> Path:
+        """Where the pages of one kind are."""
+        return self._folder / kind.name
+
+    def path(self, kind: SharedKind, name: str) -> Path:
+        """One container's page."""
+        return self.folder(kind) / name
+
+    def names(self) -> frozenset[str]:
+        """Containers that have all pages."""
+        found = [{path.name for path in self.folder(kind).iterdir()} for kind in KINDS]
+        return frozenset(set.intersection(*found))
+
+    def clear(self, name: str) -> None:
+        """Both pages there, of their size, and empty: a container is about to start. In place, since
+        neighbours may have the activity page open. Raises ``OSError``."""
+        for kind in KINDS:
+            descriptor = os.open(
+                self.path(kind, name), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+            try:
+                os.fchmod(descriptor, SHARED_MODE)
+                _zero(descriptor, kind.size)
+            finally:
+                os.close(descriptor)
+
+    def mend(self, name: str) -> tuple[str, ...]:
+        """Put size and mode right where a container changed them; what was wrong, for people.
+        What a page says is not looked at."""
+        return tuple(fault for kind in KINDS if (fault := self._mend(kind, name)))
+
+    def _mend(self, kind: SharedKind, name: str) -> str:
+        path = self.path(kind, name)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return f"its {kind.name} page is gone: it counts again when the container is started again"
+        except OSError as error:
+            return f"its {kind.name} page cannot be opened: {error.strerror}"
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return f"its {kind.name} page is no file"
+            if stat.S_IMODE(status.st_mode) != SHARED_MODE:
+                os.fchmod(descriptor, SHARED_MODE)
+            if status.st_size != kind.size:
+                os.ftruncate(descriptor, kind.size)
+                return f"its {kind.name} page had {status.st_size} bytes and has {kind.size} again"
+        except OSError as error:
+            return f"its {kind.name} page cannot be put right: {error.strerror}"
+        finally:
+            os.close(descriptor)
+        return ""
+
+    def read(self, kind: SharedKind, name: str) -> bytes | None:
+        """One page's bytes, exactly its size; None if it cannot be had. By reading, not mapping."""
+        try:
+            descriptor = os.open(
+                self.path(kind, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
+        except OSError:
+            return None
+        try:
+            data = os.pread(descriptor, kind.size, 0)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return data if len(data) == kind.size else None
+
+    def release(self, name: str) -> None:
+        """The container is gone."""
+        for kind in KINDS:
+            self.path(kind, name).unlink(missing_ok=True)
+
+
+def _zero(descriptor: int, size: int) -> None:
+    """Exactly ``size`` zero bytes, all of them allocated: a full file system is met now, not by a program."""
+    if os.fstat(descriptor).st_size > size:
+        os.ftruncate(descriptor, size)
+    offset = 0
+    while offset < size:
+        offset += os.pwrite(descriptor, bytes(min(_ZERO_CHUNK, size - offset)), offset)
