@@ -46,7 +46,7 @@ struct egpu_control_peer {
     char name[EGPU_NAME_BYTES];  /* file in EGPU_PEERS_FOLDER, and NUL */
     uint32_t peer_class;         /* enum egpu_class */
     uint32_t cards;              /* bit i: shares cards[i] of this container */
-    uint32_t pod_cards;          /* not 0: shares a card with this pod, of this container or not */
+    uint32_t pod_cards;          /* bit j: the peer's own cards[j] is a card of this pod, of this container or not */
     uint32_t peer_card_of[EGPU_MAX_CARDS]; /* where bit i is set: the card's index in the peer's own pages */
     uint32_t reserved;
 };

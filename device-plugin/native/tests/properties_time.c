@@ -1,0 +1,194 @@
+/* Properties of the limiter and the gate under random steps: properties_time [STEPS [SEED]]. Exit status 1 and one
+ * line for the first that does not hold. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../abi/activity.h"
+#include "../abi/control.h"
+#include "../lib/gate.h"
+#include "../lib/limiter.h"
+
+enum { MS = 1000 * 1000, LOG = 1 << 16 };
+static const int64_t SECOND = 1000 * MS;
+
+static uint64_t seed;
+static uint64_t dice(uint64_t sides) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return seed % sides;
+}
+static long step;
+#define HOLDS(condition)                                                             \
+    do {                                                                             \
+        if (!(condition)) {                                                          \
+            printf("step %ld, line %d: not so: %s\n", step, __LINE__, #condition);   \
+            exit(1);                                                                 \
+        }                                                                            \
+    } while (0)
+
+/* What passed in the last second, kept the dumb way: a list. */
+static struct { int64_t at, cost; } passed[LOG];
+static long first, last;
+static int64_t sum;
+
+static int64_t in_last_second(int64_t now_ns) {
+    while (first < last && passed[first % LOG].at <= now_ns - SECOND)
+        sum -= passed[first++ % LOG].cost;
+    return sum;
+}
+
+/* Random asks against a cap that never changes: no second above the share and one unit; a unit that waits is told
+ * when to come; who comes late by less than the burst loses nothing. */
+static void share_keeps_its_second(long steps) {
+    static const int64_t lengths[] = {5000, 50 * 1000, MS, 20 * MS, 30 * MS};
+    while (step < steps) {
+        uint32_t percent = 1 + (uint32_t)dice(99);
+        struct egpu_share share = {.policy = EGPU_CORES_HARD, .cores_percent = percent};
+        uint64_t rate = egpu_limiter_rate(&share);
+        HOLDS(rate > 0 && rate <= percent * 10000 && rate >= percent * 9900);
+        int64_t now = SECOND * (int64_t)dice(1000000), paid = (int64_t)dice(2) * now, began = now, used = 0;
+        bool always = true;
+        int64_t biggest = 0;
+        first = last = 0, sum = 0;
+        for (int i = 0; i < 5000; i++, step++) {
+            int64_t cost = (int64_t)(lengths[dice(5)] * (80 + dice(41)) / 100);
+            int64_t guess = cost * (int64_t)(50 + dice(101)) / 100;
+            struct egpu_turn turn = egpu_limiter_ask(paid, rate, now, (uint64_t)guess);
+            if (!turn.pass) {
+                HOLDS(turn.wake_ns > now && turn.paid_ns == paid);
+                HOLDS(!egpu_limiter_ask(paid, rate, turn.wake_ns - 1, 1).pass);
+                now = turn.wake_ns + (int64_t)dice(EGPU_BURST_NS);
+                HOLDS(egpu_limiter_ask(paid, rate, now, 1).pass);
+                turn = egpu_limiter_ask(paid, rate, now, (uint64_t)guess);
+            }
+            paid = egpu_limiter_correct(turn.paid_ns, rate, (uint64_t)guess, (uint64_t)cost);
+            biggest = cost > biggest ? cost : biggest;
+            in_last_second(now);
+            passed[last++ % LOG] = (__typeof__(passed[0])){now, cost};
+            sum += cost, used += cost;
+            HOLDS(in_last_second(now) <= percent * (SECOND / 100) + biggest);
+            if (dice(500) == 0)
+                now += (int64_t)dice((uint64_t)SECOND), always = false;
+        }
+        int64_t took = paid > now ? paid - began : now - began;
+        if (always) /* it asked all the time and got its share */
+            HOLDS(used >= (int64_t)((__int128)took * percent / 100) * 98 / 100 - biggest - EGPU_BURST_NS);
+    }
+}
+
+static uint64_t wild(void) { /* numbers of all sizes, and those at the edges */
+    switch (dice(4)) {
+    case 0: return dice(3);
+    case 1: return UINT64_MAX - dice(3);
+    case 2: return (uint64_t)INT64_MAX + dice(3) - 1;
+    default: return dice(UINT64_MAX) >> dice(64);
+    }
+}
+
+/* Whatever stands in the page, the answers stay in range: a wait ends, a debt is not forgotten by overflow. */
+static void limiter_survives_anything(void) {
+    int64_t now = (int64_t)dice(INT64_MAX / 16);
+    struct egpu_share share = {.policy = (uint32_t)dice(4), .cores_percent = (uint32_t)wild(), .weight = (uint32_t)wild(),
+                               .others_soft = (uint32_t)dice(12800), .others_wanting = (uint32_t)dice(3),
+                               .others_hard_ppm = wild()};
+    uint64_t rate = egpu_limiter_rate(&share);
+    HOLDS(rate < EGPU_RATE_WHOLE);
+    HOLDS(share.policy != EGPU_CORES_HARD || share.cores_percent >= 100 || rate != EGPU_RATE_FREE);
+    int64_t paid = (int64_t)wild();
+    uint64_t cost = wild();
+    int64_t after = egpu_limiter_charge(paid, rate, now, cost);
+    HOLDS(after >= now - EGPU_BURST_NS);
+    HOLDS(rate == EGPU_RATE_FREE || cost < 1000 || after > now - EGPU_BURST_NS);
+    struct egpu_turn turn = egpu_limiter_ask(paid, rate, now, cost);
+    HOLDS(turn.pass ? turn.paid_ns == after : turn.wake_ns > now);
+    egpu_limiter_correct(paid, rate, cost, wild());
+    uint64_t other = 1 + dice(EGPU_RATE_WHOLE);
+    if (rate != EGPU_RATE_FREE) {
+        int64_t owed = now + (int64_t)dice(100 * (uint64_t)SECOND);
+        int64_t there = egpu_limiter_rescale(owed, rate, other, now);
+        int64_t back = egpu_limiter_rescale(there, other, rate, now);
+        HOLDS(there >= now && (other >= rate ? there <= owed + 1 : there >= owed - (int64_t)(EGPU_RATE_WHOLE / rate)));
+        HOLDS(back <= owed && owed - back <= 2 * (int64_t)(EGPU_RATE_WHOLE / rate + EGPU_RATE_WHOLE));
+    }
+}
+
+/* Each answer of the gate against the rules, said once more in the order of their strength. */
+static void gate_keeps_its_rules(void) {
+    int64_t now = SECOND + (int64_t)dice(1000 * (uint64_t)SECOND);
+    bool flying = dice(2);
+    struct egpu_gate_in in = {
+        .now_ns = now, .suspended = dice(20) == 0, .held = dice(3) == 0,
+        .held_since_ns = now - (int64_t)dice(20 * (uint64_t)SECOND), .floor_ppm = dice(2) * 50000,
+        .floor_after_ns = (int64_t)dice(10 * (uint64_t)SECOND), .floor_paid_ns = now - 50 * MS + (int64_t)dice(100 * MS),
+        .rate_ppm = dice(2) * dice(EGPU_RATE_WHOLE), .paid_ns = now - 10 * MS + (int64_t)dice(20 * MS),
+        .bound_ns = dice(3) == 0 ? 0 : dice(5 * MS), .queued_ns = flying ? dice(6 * MS) : 0,
+        .in_flight = flying ? 1 + (uint32_t)dice(9) : 0, .alone = flying && dice(4) == 0, .unit_ns = dice(4 * MS),
+        .unit_known = dice(4) != 0, .due_ns = flying ? now - 5 * MS + (int64_t)dice(10 * MS) : 0,
+        .last_pass_ns = now - (int64_t)dice(200 * MS), .passes = (uint32_t)dice(12)};
+    struct egpu_gate_out out = egpu_gate(&in);
+    bool broke = !in.unit_known || in.alone || in.queued_ns + in.unit_ns > in.bound_ns;
+    bool crowded = in.bound_ns != 0 && in.in_flight != 0 && broke;
+    bool unpaid = in.rate_ppm != 0 && in.paid_ns > now;
+    switch (out.reason) {
+    case EGPU_PASS: HOLDS(!in.suspended && !in.held && !unpaid && !crowded); break;
+    case EGPU_PASS_OVERDUE: HOLDS(!in.suspended && in.due_ns && in.due_ns <= now && (in.held || unpaid || crowded)); break;
+    case EGPU_PASS_FLOOR:
+        HOLDS(in.held && in.floor_ppm && now >= in.held_since_ns + in.floor_after_ns && now >= in.floor_paid_ns);
+        HOLDS(in.in_flight == 0 && !unpaid && !in.suspended);
+        break;
+    case EGPU_WAIT_SUSPEND: HOLDS(in.suspended); break;
+    case EGPU_WAIT_HELD: HOLDS(in.held); break;
+    case EGPU_WAIT_SHARE: HOLDS(unpaid); break;
+    case EGPU_WAIT_BOUND: HOLDS(in.held ? in.in_flight != 0 : crowded); break;
+    }
+    if (!egpu_passes(out.reason)) {
+        HOLDS(out.wake_ns > now && out.wake_ns <= now + EGPU_RECHECK_NS);
+        HOLDS(in.due_ns <= now || out.wake_ns <= in.due_ns); /* it is awake when a unit becomes overdue */
+        if (!in.suspended && flying) { /* a unit that never ends by itself lets the next one through at last */
+            int64_t asked = now > in.due_ns ? now : in.due_ns;
+            for (int k = 0; k < 3; k++, asked += EGPU_PASS_MAX_NS) {
+                in.now_ns = asked;
+                if (egpu_passes(egpu_gate(&in).reason))
+                    return;
+            }
+            HOLDS(!"an overdue unit lets the next launch through");
+        }
+    }
+}
+
+static void pulse_is_short_and_claims_run_out(void) {
+    static struct egpu_pulse pulse;
+    static int64_t now = 1;
+    uint64_t most = 50 * 1000 + dice(5 * MS);
+    now += (int64_t)dice(dice(2) ? 100 * 1000 : 10 * MS);
+    switch (dice(3)) {
+    case 0: egpu_pulse_launch(&pulse, now, most); break;
+    case 1: egpu_pulse_ended(&pulse, now); break;
+    default: if (!pulse.busy) egpu_pulse_capped(&pulse);
+    }
+    int64_t until = egpu_pulse_until(&pulse, now, most);
+    HOLDS((until == INT64_MAX) == pulse.busy);
+    HOLDS(pulse.busy || until == 0 || (until > now && until <= pulse.ended_ns + (int64_t)most && !pulse.capped));
+
+    struct egpu_claim claim = {(uint32_t)dice(4), wild(), wild()};
+    uint64_t lease = dice(SECOND), hang = dice(60 * (uint64_t)SECOND);
+    if (egpu_claim_holds(&claim, now, lease, hang)) {
+        HOLDS(claim.word & EGPU_WORD_ACTIVE);
+        HOLDS(!egpu_claim_holds(&claim, now + 2 * (int64_t)lease + 1, lease, hang)); /* without a beat it runs out */
+        claim.beat_ns = (uint64_t)now + hang + lease + lease; /* and with one, without progress */
+        HOLDS(!egpu_claim_holds(&claim, now + (int64_t)hang + (int64_t)lease + 1, lease, hang));
+    }
+}
+
+int main(int count, char **values) {
+    long steps = count > 1 ? atol(values[1]) : 100000;
+    seed = count > 2 ? strtoull(values[2], NULL, 0) : 88172645463325252u;
+    share_keeps_its_second(steps);
+    for (step = 0; step < steps; step++) {
+        limiter_survives_anything();
+        gate_keeps_its_rules();
+        pulse_is_short_and_claims_run_out();
+    }
+    printf("%ld steps\n", steps);
+    return 0;
+}
