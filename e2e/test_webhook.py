@@ -544,6 +544,10 @@ def test_a_binding_brings_nothing_of_ours_onto_its_pod(rig: Rig) -> None:
             bind(api, "one", where, annotations=forged)
         with pytest.raises(Forbidden, match="a Binding sets none of"):
             bind(api, "one", where, labels={"egpu.volcano.sh/managed": "true"})
+        with pytest.raises(Forbidden, match=r"nor scheduling\.k8s\.io/group-name"):
+            bind(api, "one", where, annotations={"scheduling.k8s.io/group-name": "another"})
+        with pytest.raises(Forbidden, match="a Binding sets none of"):
+            bind(api, "one", where, labels={"volcano.sh/queue-name": "another"})
     assert not api.get(PODS, "one", NAMESPACE)["spec"].get("nodeName")
     bind(api, "one", "pods/one/binding", annotations={"other.example/a": "b"})
     bind(api, "two", "bindings")
@@ -560,7 +564,8 @@ def test_a_binding_brings_nothing_of_ours_onto_its_pod(rig: Rig) -> None:
         "--serviceaccount=volcano-system:volcano-scheduler",
     )  # fmt: skip
     scheduler = rig.tenant("volcano-scheduler", "volcano-system")
-    bind(scheduler, "three", "pods/three/binding", annotations={"egpu.volcano.sh/request": "{}"})
+    repeated = {"egpu.volcano.sh/request": "{}", "scheduling.k8s.io/group-name": "theirs"}
+    bind(scheduler, "three", "pods/three/binding", annotations=repeated)
     for pod in ("one", "two", "three"):
         api.delete(PODS, pod, NAMESPACE)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from vc_egpu.volcano import names
 from vc_egpu.webhook.manifests import files, main, webhook_configurations
 from vc_egpu.webhook.policies import Identities, admission_policies
 from vc_egpu.webhook.reviewer import PATHS
@@ -57,6 +58,9 @@ def test_only_schedulers_that_repeat_annotations_bring_ours_and_nobody_brings_la
     assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["bindings", "pods/binding"]
     annotations, labels = (check["expression"] for check in spec["validations"])
     assert annotations.startswith("variables.scheduler || !")
+    for key in (names.GROUP_NAME, names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX):
+        assert f"'{key}'" in annotations, "a pod stays in its gang, and in its place there"
+    assert f"'{names.JOB_QUEUE_NAME}'" in labels
     assert "scheduler" not in labels
 
 

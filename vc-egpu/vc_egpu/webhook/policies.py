@@ -17,6 +17,9 @@ NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 SUPERUSERS: Final = "system:masters"
 """Whom no policy can hold: they may delete it. Simulated nodes get their cards from them."""
 
+PLACE_IN_GANG: Final = (names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX)
+"""Volcano's annotations that say where a pod belongs; who may change ``GROUP_NAME`` is another matter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identities:
@@ -90,14 +93,7 @@ def _pods_create() -> Json:
 
 
 def _pods_update(identities: Identities) -> Json:
-    kept = (
-        *WRITTEN_BY_US,
-        names.PRIORITY,
-        names.CORE_POLICY,
-        names.QUEUE_NAME,
-        names.TASK_SPEC,
-        names.TASK_INDEX,
-    )
+    kept = (*WRITTEN_BY_US, names.PRIORITY, names.CORE_POLICY, *PLACE_IN_GANG)
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     gate = f"exists(g, g.name == '{names.GATE}')"
     label = f".?labels[?'{names.MANAGED_LABEL}'].orValue('')"
@@ -156,9 +152,13 @@ def _pods_update(identities: Identities) -> Json:
 
 def _bindings(identities: Identities) -> Json:
     # The API server copies a Binding's annotations and labels onto the pod, and asks no policy for pods.
-    ours = f"exists(k, k.startsWith('{names.DOMAIN}/'))"
-    annotations = f"object.metadata.?annotations.orValue({{}}).{ours}"
-    labels = f"object.metadata.?labels.orValue({{}}).{ours}"
+    # Nor does any policy here see the pod: equal values are as good as others, from accounts that we trust.
+    def brings(what: str, others: tuple[str, ...]) -> str:
+        ours = f"k.startsWith('{names.DOMAIN}/') || k in {quoted(others)}"
+        return f"object.metadata.?{what}.orValue({{}}).exists(k, {ours})"
+
+    membership = (names.GROUP_NAME, *PLACE_IN_GANG)
+    refused = f"a Binding sets none of {names.DOMAIN} on its pod, nor"
     return _policy(
         "vc-egpu-bindings",
         [
@@ -173,10 +173,14 @@ def _bindings(identities: Identities) -> Json:
         variables={"scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}"},
         validations=[
             (
-                f"variables.scheduler || !{annotations}",
-                f"metadata.annotations: a Binding sets none of {names.DOMAIN} on its pod",
+                f"variables.scheduler || !{brings('annotations', membership)}",
+                f"metadata.annotations: {refused} {', '.join(membership)}; the operator names the accounts "
+                "of schedulers that repeat their pods' annotations",
             ),
-            (f"!{labels}", f"metadata.labels: a Binding sets none of {names.DOMAIN} on its pod"),
+            (
+                f"!{brings('labels', (names.JOB_QUEUE_NAME,))}",
+                f"metadata.labels: {refused} {names.JOB_QUEUE_NAME}",
+            ),
         ],
     )
 
