@@ -11,6 +11,7 @@ from unit.admission.test_conduct import GROUPS, PLAN_ID, PODS, plan
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission import deciding, steps
 from vc_egpu.admission import loop as loop_module
+from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.executor import Done
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
@@ -64,6 +65,7 @@ def stage_on(folder: Path) -> Iterator[Stage]:
         yield Stage(server, loop)
         loop._executor.stop()
         loop._events.stop()
+        loop._collector.end()
         api.close()
 
 
@@ -112,3 +114,14 @@ def test_a_decision_that_can_not_be_made_keeps_nobody_back_for_ever(
     stage.arrives("podgroups", stage.planned())
     stage.loop._turn()
     assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
+
+
+def test_the_collector_tidies_up_where_nothing_happens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not between two events of a storm, where turns wait for a moment at most."""
+    tidied: list[float] = []
+    monkeypatch.setattr(Collector, "quiet", lambda _, now: tidied.append(now))
+    stage.loop._take_in(0.0)
+    stage.loop._take_in(QUIET_S / 10)
+    assert not tidied
+    stage.loop._take_in(QUIET_S)
+    assert len(tidied) == 1

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from vc_egpu.admission import enqueue, rollback, steps
+from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.deciding import decide_safely
 from vc_egpu.admission.executor import Done, Executor
@@ -111,6 +112,7 @@ class Loop:
         self._watchlist = rollback.Watchlist()
         self._orphans = Orphans()
         self._pending = enqueue.Pending()
+        self._collector = Collector()
         self._verdicts: dict[str, Verdict] = {}
         self._decide_s = 0.0
         self._turned_at = time.monotonic()
@@ -120,9 +122,11 @@ class Loop:
 
     def run(self) -> None:
         """Block until the leadership is over. Raises :class:`NotSyncedError`."""
+        self._collector.begin()
         try:
             self._sources.start()
             self._load()
+            self._collector.loaded(time.monotonic())
             logger.info("epoch %d: %d pods, %d gangs", self._leadership.epoch, *self._sizes())
             while not self._over():
                 self._turn()
@@ -130,6 +134,7 @@ class Loop:
             self._sources.stop()
             self._executor.stop()
             self._events.stop()
+            self._collector.end()
 
     def view(self, timeout_s: float = 2.0) -> View | None:
         """A moment of the cluster, for other threads; None if the loop does not answer in time."""
@@ -212,6 +217,8 @@ class Loop:
         try:
             item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
         except Empty:
+            if timeout_s >= QUIET_S:
+                self._collector.quiet(time.monotonic())
             return
         for _ in range(MAX_BATCH):
             if isinstance(item, tuple):
