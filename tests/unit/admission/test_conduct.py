@@ -49,7 +49,7 @@ class Stage:
         self.conductor = Conductor(self.mirror, self.executor, api, reports, authority)
         self.mirror.apply("nodes", added(node()))
         self.mirror.apply("queues", added(queue()))
-        self.mirror.unreviewed.clear()
+        self.mirror.inventory.unreviewed.clear()
 
     def put(self, plural: str, document: Json) -> None:
         """An object on the server and in the mirror."""

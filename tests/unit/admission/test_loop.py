@@ -109,7 +109,7 @@ def test_a_decision_that_can_not_be_made_keeps_nobody_back_for_ever(
         return deciding.decide_safely(*args, how=failing)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop_module, "decide_safely", safely)
-    stage.mirror.unreviewed.add(NodeName("n1"))
+    stage.mirror.inventory.unreviewed.add(NodeName("n1"))
     stage.mirror.freed = True
     stage.arrives("podgroups", stage.planned())
     stage.loop._turn()

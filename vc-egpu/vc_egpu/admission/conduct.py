@@ -195,7 +195,9 @@ class Conductor:
         assert group.plan is not None  # noqa: S101 - a Carry step has a plan
         if key in self._carrying.withheld:
             return
-        if not self.mirror.unreviewed.isdisjoint(member.placement.node for _, _, member in outstanding):
+        if not self.mirror.inventory.unreviewed.isdisjoint(
+            member.placement.node for _, _, member in outstanding
+        ):
             self.mirror.dirty.add(key)  # a node is not what it was: the decision looks at the plan first
             return
         share_class = self.mirror.share_class(key)

@@ -289,7 +289,7 @@ class Loop:
             self._next_decide = self._conductor.clock + 1.0
         # A decision that found nothing but its own fault reviewed what it could: nobody waits for more.
         if not failed or not (plan.admissions or plan.withdrawals or plan.ready):
-            self._mirror.unreviewed.clear()
+            self._mirror.inventory.unreviewed.clear()
         if only is None:
             plan = replace(plan, verdicts={**self._without_group(), **plan.verdicts})
         if not self._admitting():
@@ -340,7 +340,7 @@ class Loop:
 
     def _flag_ill_cards(self) -> None:
         """Nothing new goes on a card that fell ill; who is on it hears of it, and stays."""
-        ill, self._mirror.ill = self._mirror.ill, set()
+        ill, self._mirror.inventory.ill = self._mirror.inventory.ill, set()
         for pod in list(self._mirror.pods.values()) if ill else ():
             sick = [share.card for _, share in pod.pod.shares if share.card in ill]
             if sick and pod.pod.phase is PodPhase.PLACED:

@@ -12,10 +12,10 @@ from typing import Final
 
 from vc_egpu.admission import owners
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, frees, gang_of, may_help
-from vc_egpu.admission.holdings import Holdings
+from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.admission.versions import Versions
-from vc_egpu.core.cluster import CardId, Node, NodeName, PodPhase, PodUid, QueueName, ShareClass, Snapshot
+from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, QueueName, ShareClass, Snapshot
 from vc_egpu.core.state import ClusterState
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import codec, plans, pod_codec
@@ -53,10 +53,9 @@ class Mirror:
         self.groups: dict[str, Group] = {}
         self.pods: dict[PodUid, DecodedPod] = {}
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
-        self.nodes: dict[NodeName, Node] = {}
-        self._node_documents: dict[NodeName, Document] = {}
+        self.inventory = Inventory(self.state, table)
+        self.nodes = self.inventory.nodes
         self.around = Surroundings()
-        self.holdings = Holdings()
         self.templates: dict[str, Template] = {}
         """Of gangs whose pods nobody makes until they are enqueued."""
         self.dirty: set[str] = set()
@@ -66,10 +65,6 @@ class Mirror:
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until the (wall clock) instant."""
         self.freed = False
-        self.ill: set[CardId] = set()
-        """Cards that stopped taking shares; the loop reads and resets it."""
-        self.unreviewed: set[NodeName] = set()
-        """Nodes that changed since plans in force were looked at last; the loop resets it."""
         self.revision = 0
         self._versions = Versions()
         self._claimants: dict[PodUid, Document] = {}
@@ -152,38 +147,20 @@ class Mirror:
 
     def _node(self, document: Document, deleted: bool) -> None:  # noqa: FBT001 - the appliers' common form
         name = NodeName(document["metadata"]["name"])
-        before = self.nodes.get(name)
-        seen = self._node_documents.get(name)
         if deleted:
-            self._node_documents.pop(name, None)
-            self.nodes.pop(name, None)
-            self.holdings.remove(name)
-            self.state.remove_node(name)
-            self.unreviewed.add(name)
+            self.inventory.remove(name)
             self.freed = True
             self._reread_plans(name)
             return
-        self._node_documents[name] = document
-        if seen is not None and codec.says_the_same(seen, document):
-            return
-        node = codec.node(document, self.table)
-        held = codec.held_by_agent(document)
-        if node != before:
-            self.nodes[name] = node
-            self.state.put_node(node)
-            self.unreviewed.add(name)
-            self.freed = True
-            if before is None or before.cards != node.cards:
-                was = {card.uuid for card in (before.cards if before else ()) if card.usable}
-                self.ill |= was - {card.uuid for card in node.cards if card.usable}
-                self._reread_plans(name)
-        if self.holdings.put(name, held):
+        news = self.inventory.put(document)
+        self.freed = self.freed or news.node
+        if news.cards:
+            self._reread_plans(name)
+        if news.held:
             self._set_held(name)
 
     def _set_held(self, name: NodeName) -> None:
-        if name in self.nodes:
-            self.state.set_held(name, tuple(self.holdings.on(self.nodes[name], self.pods)))
-            self.freed = True
+        self.freed = self.inventory.set_held(name, self.pods) or self.freed
 
     def _pod(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
         uid = PodUid(document["metadata"]["uid"])
@@ -194,7 +171,7 @@ class Mirror:
                 return
             del self.pods[uid]
             self.state.remove_pod(uid)
-            if self.holdings.gone(before) and before.pod.node is not None:
+            if self.inventory.holdings.gone(before) and before.pod.node is not None:
                 self._set_held(before.pod.node)
             self._settle(before, None)
             return
@@ -209,7 +186,7 @@ class Mirror:
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid
         self.pods[uid] = decoded
-        self.holdings.remember(decoded)
+        self.inventory.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
             # It is no member of anything until this is put right; its condition will say so.
             self.state.remove_pod(uid)

@@ -45,8 +45,7 @@ class Settings:
         return self.scheduler == names.SCHEDULER_VOLCANO
 
 
-def parse(argv: Sequence[str] | None = None) -> Settings:
-    """Read the command line; exits with a usage message when it is wrong."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="vc-egpu admission", description="Decide which gangs get which cards, and make room for them."
     )
@@ -96,7 +95,12 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
     )
     parser.add_argument("-v", "--verbose", action="store_true")
-    flags = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> Settings:
+    """Read the command line; exits with a usage message when it is wrong."""
+    flags = _parser().parse_args(argv)
     policy = Policy(
         unnamed_model_unlimited=flags.unnamed_models_unlimited,
         preemption=not flags.no_preemption,
