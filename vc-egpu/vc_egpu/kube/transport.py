@@ -12,16 +12,13 @@ from urllib.parse import urlencode
 
 import orjson
 import urllib3
-from urllib3.exceptions import (
-    EmptyPoolError,
-    HTTPError,
-    ReadTimeoutError,
-)
+from urllib3.exceptions import ConnectTimeoutError, EmptyPoolError, HTTPError, MaxRetryError, ReadTimeoutError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from vc_egpu.kube.config import Endpoint
 from vc_egpu.kube.errors import KubeError, LeaseLost, RequestTimeout, Unauthorized, Unavailable, error_of
 from vc_egpu.kube.limits import TokenBucket
-from vc_egpu.kube.wire import Answer, WirePool
+from vc_egpu.kube.pool import CONNECT_TIMEOUT_S, POOL_CLASSES, TimeLeft
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | bool | None]
@@ -32,9 +29,11 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 READ_METHODS: Final = frozenset({"GET", "HEAD"})
-CONNECT_TIMEOUT_S: Final = 5.0
 _MIN_WRITE_S: Final = 0.05
 """A write that has less time than this left under the lease is not even begun."""
+_NEVER_AGAIN: Final = urllib3.Retry(total=False)
+_ONCE_MORE: Final = urllib3.Retry(1, connect=0, respect_retry_after_header=False)
+"""For reads: the server may have closed the connection they went out on. Both tries have one deadline."""
 
 logger = logging.getLogger(__name__)
 
@@ -112,23 +111,11 @@ class Transport:
         self._limit = limit
         self._headers = {"Accept": JSON, "User-Agent": user_agent}
         self._requests = endpoint.pool_manager(pool_size=pool_size, block=True)
-        # Through a proxy urllib3 does all of it.
-        self._wires = (
-            None
-            if endpoint.uses_proxy
-            else WirePool(
-                endpoint.base_url,
-                self._requests.connection_pool_kw,
-                size=pool_size,
-                connect_timeout_s=CONNECT_TIMEOUT_S,
-            )
-        )
+        self._requests.pool_classes_by_scheme = POOL_CLASSES
         # Watches live for minutes: from the blocking pool they would take the requests' places.
         self._streams = endpoint.pool_manager(pool_size=1, block=False)
-        streams = self._streams
-        if not endpoint.uses_proxy:
-            streams = streams.connection_from_url(endpoint.base_url)
-        self._open_stream = streams.urlopen
+        self._send = _opener(self._requests, endpoint)
+        self._open_stream = _opener(self._streams, endpoint)
 
     def exchange(
         self,
@@ -173,41 +160,22 @@ class Transport:
             limit_s = min(limit_s, _time_to_write(request.fence, what))
             # The server gives up as well: a write must not be done long after we stopped waiting for it.
             query = {**(query or {}), "timeout": f"{max(1, int(limit_s))}s"}
-        target = self._target(request.path, query)
         try:
-            if self._wires is not None:
-                answer = self._wires.exchange(request.method, target, headers, request.data, limit_s)
-            else:
-                answer = self._through_proxy(request, target, headers, limit_s)
-        except RequestTimeout as error:
-            raise RequestTimeout(f"{what}: no answer within {limit_s:.1f} s") from error
-        except Unavailable as error:
-            raise Unavailable(f"{what}: {error.message}") from error
-        if 200 <= answer.status < 300:
-            return answer.data
-        raise _refusal(what, answer.status, answer.data, answer.headers)
-
-    def _through_proxy(
-        self, request: "_Request", target: str, headers: Mapping[str, str], limit_s: float
-    ) -> Answer:
-        try:
-            answer = self._requests.urlopen(
+            answer = self._send(
                 request.method,
-                target,
+                self._target(request.path, query),
                 body=request.data,
                 headers=headers,
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, limit_s), total=limit_s),
-                retries=False,
+                timeout=TimeLeft(limit_s),
+                retries=_ONCE_MORE if request.method in READ_METHODS else _NEVER_AGAIN,
                 redirect=False,
                 pool_timeout=limit_s,
-                preload_content=True,
             )
-        except (ReadTimeoutError, EmptyPoolError) as error:
-            raise RequestTimeout("no answer in time") from error
         except (HTTPError, OSError) as error:
-            raise Unavailable(f"the proxy or the API server was not reached: {error}") from error
-        lower = {str(name).lower(): str(value) for name, value in answer.headers.items()}
-        return Answer(answer.status, lower, bytes(answer.data))
+            raise _failure(what, limit_s, error) from error
+        if 200 <= answer.status < 300:
+            return bytes(answer.data)
+        raise _refusal(what, answer.status, answer.data, answer.headers)
 
     def stream(self, path: str, query: Query, *, idle_timeout_s: float) -> Stream:
         """Open a watch; ``idle_timeout_s`` bounds the silence between two arrivals."""
@@ -236,8 +204,6 @@ class Transport:
     def close(self) -> None:
         """Give up idle connections."""
         self._requests.clear()
-        if self._wires is not None:
-            self._wires.clear()
         self._streams.clear()
 
     def _request_headers(self, data: bytes | None, content_type: str) -> dict[str, str]:
@@ -273,6 +239,22 @@ def _query_value(value: str | int | bool) -> str:  # noqa: FBT001 - a value, not
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _opener(manager: Any, endpoint: Endpoint) -> Any:
+    """What sends a request: the one pool itself, where no proxy's rules have to be gone through for each."""
+    return (manager if endpoint.uses_proxy else manager.connection_from_url(endpoint.base_url)).urlopen
+
+
+def _failure(what: str, limit_s: float, error: Exception) -> KubeError:
+    """Ours for urllib3's. Its texts have host, port and path, never headers."""
+    if isinstance(error, MaxRetryError) and error.reason is not None:
+        error = error.reason
+    if isinstance(error, EmptyPoolError):
+        return Unavailable(f"{what}: not sent, no connection became free within {limit_s:.1f} s")
+    if isinstance(error, HTTPTimeoutError) and not isinstance(error, ConnectTimeoutError):
+        return RequestTimeout(f"{what}: no answer within {limit_s:.1f} s")
+    return Unavailable(f"{what}: the API server was not reached or broke off: {error}")
+
+
 def _time_to_write(fence: Fence, what: str) -> float:
     remaining_s = fence.remaining_s()
     if remaining_s < _MIN_WRITE_S:
@@ -285,7 +267,7 @@ def _refusal(what: str, status: int, data: bytes, headers: Mapping[str, str]) ->
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
         document = {"message": data[:500].decode("utf-8", "replace").strip() or f"HTTP status {status}"}
-    raw = headers.get("retry-after") or headers.get("Retry-After")
+    raw = headers.get("Retry-After")
     retry_after_s = float(raw) if raw is not None and raw.isdigit() else None
     body = document if isinstance(document, dict) else None
     return error_of(status, body, context=what, retry_after_s=retry_after_s)

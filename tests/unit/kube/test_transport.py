@@ -1,0 +1,366 @@
+"""One request: answers in all forms, connections that end, lines that are not ours, and its one deadline."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from kubernetes.client import Configuration
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
+from vc_egpu.kube import pool
+from vc_egpu.kube.config import Endpoint
+from vc_egpu.kube.errors import NotFound, RequestTimeout, Temporary, Unavailable
+from vc_egpu.kube.transport import Transport
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers each request with the next entry of the script: bytes, None (hang up) or a pause."""
+
+    def __init__(self) -> None:
+        self.script: list[bytes | float | None] = []
+        self.seen: list[bytes] = []
+        self.connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection.makefile("rb") as lines:
+            while request := _request(lines):
+                self.seen.append(request)
+                step = self.script.pop(0) if self.script else OK
+                if step is None:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    return
+                if isinstance(step, float):
+                    time.sleep(step)
+                    step = OK
+                for piece in step.split(b"|"):  # each piece is a packet of its own
+                    connection.sendall(piece)
+                    time.sleep(0.002)
+
+    def hang_up(self) -> None:
+        """Close all connections, as a server does that was restarted."""
+        for connection in self._open:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # close() alone would wait for the reading thread
+            connection.close()
+        self._open.clear()
+
+    def close(self) -> None:
+        self._socket.close()
+        self.hang_up()
+
+
+def _request(lines: Any) -> bytes:
+    """The next request with its body; empty at the end."""
+    head, length = b"", 0
+    while line := lines.readline():
+        head += line
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+        if line == b"\r\n":
+            return head + bytes(lines.read(length))
+    return b""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server()
+    yield one
+    one.close()
+
+
+Ask = Callable[..., bytes]
+
+
+def _transport(port: int, *, proxy_port: int | None = None) -> Transport:
+    configuration = Configuration(host=f"http://127.0.0.1:{port}")
+    configuration.api_key["authorization"] = "secret-token"
+    configuration.proxy = None if proxy_port is None else f"http://127.0.0.1:{proxy_port}"
+    return Transport(Endpoint(configuration), pool_size=2)
+
+
+@pytest.fixture
+def ask(server: Server) -> Iterator[Ask]:
+    transport = _transport(server.port)
+
+    def one(method: str = "GET", target: str = "/x", limit_s: float = 2.0, body: Any = None) -> bytes:
+        return transport.exchange(method, target, body, timeout_s=limit_s)
+
+    yield one
+    transport.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "data"),
+    [
+        (OK, b"ok"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  5\r\n\r\nhe|llo", b"hello"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n",
+            b"abcde",
+        ),
+        (b"HT|TP/1.1 200 OK\r|\nTransfer-Encoding: chunked\r\n|\r\n3\r|\nab|c\r\n0\r|\n\r\n", b"abc"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTrailer: x\r\n\r\n", b""),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),
+    ],
+)
+def test_answers(server: Server, ask: Ask, answer: bytes, data: bytes) -> None:
+    server.script = [answer]
+    assert ask() == data
+    assert ask() == b"ok", "the connection is in order for the next one"
+    assert server.connections == 1
+
+
+def test_a_refusal_leaves_the_connection_in_order(server: Server, ask: Ask) -> None:
+    server.script = [b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnope"]
+    with pytest.raises(NotFound, match="nope"):
+        ask()
+    assert ask() == b"ok"
+    assert server.connections == 1
+
+
+def test_a_redirect_is_no_answer(server: Server, ask: Ask) -> None:
+    """A server that is not ours must not lead the token elsewhere."""
+    server.script = [b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n"]
+    with pytest.raises(Unavailable, match="302"):
+        ask()
+    assert len(server.seen) == 1
+
+
+def test_a_body_up_to_the_end_of_the_connection(server: Server, ask: Ask) -> None:
+    server.script = [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it"]
+    threading.Timer(0.2, server.hang_up).start()
+    assert ask() == b"all of it"
+    assert ask() == b"ok"
+    assert server.connections == 2
+
+
+def test_connection_close_is_heard(server: Server, ask: Ask) -> None:
+    server.script = [OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")]
+    ask()
+    ask()
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
+    ],
+)
+def test_what_is_no_answer(server: Server, ask: Ask, answer: bytes) -> None:
+    server.script = [answer]
+    with pytest.raises(Temporary):
+        ask("POST", body={}, limit_s=0.3)
+    assert ask() == b"ok"
+    assert server.connections == 2, "a connection that is out of step is not used again"
+
+
+def test_an_answer_that_ends_too_early(server: Server, ask: Ask) -> None:
+    server.script = [b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"]
+    threading.Timer(0.1, server.hang_up).start()
+    with pytest.raises(Unavailable, match="4 bytes read, 6 more expected"):
+        ask("POST", body={})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x|" * 900,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1|\r\nx|\r\n" * 300,
+        b"HTTP/1.1 200 OK\r\nX: " + b"x|" * 900,
+    ],
+    ids=["body", "chunks", "head"],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_limit_is_for_the_whole_exchange(server: Server, ask: Ask, method: str, answer: bytes) -> None:
+    """A server that drips must not keep a request alive for ever."""
+    server.script = [answer]
+    began = time.monotonic()
+    with pytest.raises(RequestTimeout):
+        ask(method, limit_s=0.3)
+    assert time.monotonic() - began < 1.0
+    assert len(server.seen) == 1
+
+
+def test_a_late_answer_is_never_taken_for_the_next_one(server: Server, ask: Ask) -> None:
+    server.script = [0.4]
+    with pytest.raises(RequestTimeout):
+        ask(limit_s=0.1)
+    server.script = [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nnew"]
+    assert ask() == b"new"
+
+
+def test_a_read_survives_a_server_that_hung_up_meanwhile(server: Server, ask: Ask) -> None:
+    ask()
+    server.script = [None]
+    assert ask() == b"ok"
+
+
+def test_a_read_is_repeated_once(server: Server, ask: Ask) -> None:
+    server.script = [None, None, None]
+    with pytest.raises(Unavailable, match="broke off"):
+        ask()
+    assert len(server.seen) == 2
+
+
+def test_a_server_that_says_when_to_come_back_is_not_waited_for(server: Server, ask: Ask) -> None:
+    server.script = [b"HTTP/1.1 503 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"]
+    with pytest.raises(Unavailable) as caught:
+        ask()
+    assert caught.value.retry_after_s == 60
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_write_is_sent_once_whatever_happens(server: Server, ask: Ask, method: str) -> None:
+    ask()
+    server.script = [None]
+    with pytest.raises(Unavailable):
+        ask(method, body={})
+    assert sum(request.startswith(method.encode()) for request in server.seen) == 1
+
+
+def test_a_connection_that_the_server_closed_is_not_tried(server: Server, ask: Ask) -> None:
+    ask()
+    server.hang_up()
+    time.sleep(0.05)
+    assert ask("POST", body={}) == b"ok"
+    assert server.connections == 2
+
+
+def test_a_connection_that_rested_for_long_is_not_tried(
+    server: Server, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask()
+    ask()
+    assert server.connections == 1
+    monkeypatch.setattr(pool, "REST_S", 0.05)
+    time.sleep(0.06)
+    ask("POST", body={})
+    assert server.connections == 2
+
+
+def test_no_more_connections_than_places(server: Server, ask: Ask) -> None:
+    server.script = [0.2] * 8
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.connections == 2
+
+
+def test_waiting_for_a_place_counts(server: Server, ask: Ask) -> None:
+    server.script = [0.5, 0.5]
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    with pytest.raises(Unavailable, match="no connection became free"):
+        ask("POST", limit_s=0.1, body={})
+    for thread in threads:
+        thread.join()
+    assert len(server.seen) == 2
+
+
+def test_the_clock_starts_once() -> None:
+    clock = pool.TimeLeft(0.05)
+    assert clock.clone().connect_timeout <= 0.05
+    clock.start_connect()
+    time.sleep(0.06)
+    assert clock.clone().read_timeout == 0
+    with pytest.raises(HTTPTimeoutError, match="no time left"):
+        _ = clock.clone().connect_timeout
+
+
+def test_a_write_is_not_begun_after_its_time(
+    server: Server, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time-out of a socket covers a slow name look-up, and the lease is over meanwhile."""
+    look_up = socket.getaddrinfo
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.3)
+        return look_up(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    with pytest.raises(Unavailable, match="too late"):
+        ask("POST", limit_s=0.2, body={})
+    assert server.seen == []
+
+
+def test_what_is_sent(server: Server, ask: Ask) -> None:
+    ask("PATCH", "/a?b=c", body={"x": 1})
+    head = server.seen[0].decode()
+    assert head.startswith(f"PATCH /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n")
+    assert "\r\nContent-Length: 7\r\n" in head and "\r\nContent-Type: application/json\r\n" in head
+    assert head.endswith('\r\n\r\n{"x":1}')
+
+
+def test_nothing_is_smuggled_into_a_request(server: Server, ask: Ask) -> None:
+    ask("GET", "/x HTTP/1.1\r\nEvil: yes")
+    assert server.seen[0].startswith(b"GET /x%20HTTP/1.1%0D%0AEvil:%20yes HTTP/1.1\r\n")
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(Unavailable, match="not reached"):
+        _transport(9).exchange("GET", "/")
+
+
+@pytest.mark.parametrize("step", [None, b"SSH-2.0-OpenSSH\r\n\r\n", 0.4])
+def test_no_secret_in_errors_and_what_they_come_from(
+    server: Server, ask: Ask, step: bytes | float | None
+) -> None:
+    server.script = [step]
+    with pytest.raises(Temporary) as caught:
+        ask("POST", limit_s=0.2, body={"secret": "in the body"})
+    assert b"secret-token" in server.seen[0]
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "secret" not in f"{error} {error!r}"
+        error = error.__cause__ or error.__context__
+
+
+def test_through_a_proxy_all_is_the_same(server: Server) -> None:
+    transport = _transport(9, proxy_port=server.port)
+    server.script = [OK, None, OK, None, b"HTTP/1.1 200 OK\r\nX: " + b"x|" * 900]
+    assert transport.exchange("GET", "/a") == b"ok"
+    assert transport.exchange("GET", "/b") == b"ok", "repeated, since it is a read"
+    with pytest.raises(Unavailable):
+        transport.exchange("POST", "/c", {})
+    began = time.monotonic()
+    with pytest.raises(RequestTimeout):
+        transport.exchange("POST", "/d", {}, timeout_s=0.3)
+    assert time.monotonic() - began < 1.0
+    lines = [request.split(b"\r\n")[0].decode() for request in server.seen]
+    assert lines == [
+        f"{method} http://127.0.0.1:9/{path} HTTP/1.1"
+        for method, path in [("GET", "a"), ("GET", "b"), ("GET", "b"), ("POST", "c"), ("POST", "d")]
+    ]
+    transport.close()

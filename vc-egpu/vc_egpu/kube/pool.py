@@ -1,0 +1,128 @@
+"""Limits that urllib3 does not have: one deadline for all of a request, and how long a connection may rest.
+
+urllib3's time-outs are for single socket operations, and its clock starts when it has a connection. A write
+under a lease must not begin after its time, however long it waited for a connection and for TLS, and a server
+that drips its answer must not hold a thread. All of HTTP stays urllib3's: these are its classes for timeout,
+connection and pool, each with the one thing added.
+"""
+
+import http.client
+import io
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
+
+CONNECT_TIMEOUT_S: Final = 5.0
+REST_S: Final = 60.0
+"""Connections that rested longer are not used again: the server closes them at 90 s."""
+
+
+class TimeLeft(Timeout):
+    """What is left of ``limit_s`` since this was made, whoever asks and how often. For one request."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(total=limit_s, connect=min(CONNECT_TIMEOUT_S, limit_s))
+        self._began = super().start_connect()
+
+    def clone(self) -> Timeout:
+        """The same clock: a copy would start anew after the wait for a connection, and at a second try."""
+        return self
+
+    def start_connect(self) -> float:
+        """The clock runs already."""
+        return self._began
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds in which to connect and send; never more than are left."""
+        left_s = self.read_timeout or 0.0
+        if left_s <= 0:
+            raise HTTPTimeoutError("no time left to send the request")
+        return min(CONNECT_TIMEOUT_S, left_s)
+
+
+class _Timed(io.RawIOBase):
+    """Bytes of a socket, all before one moment: each wait is only as long as what is left."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, limit_s: float) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._until = time.monotonic() + limit_s
+        self._set = True  # the socket has this limit already, at first
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._set:
+            self._set = False
+        else:
+            left_s = self._until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("the answer did not end in time")
+            self._sock.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """Head and body together have the time that the socket allows for one operation."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        limit_s = sock.gettimeout()
+        if limit_s is not None:
+            self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, limit_s))
+
+
+class _Connection(HTTPConnection):
+    response_class = _Answer
+    _rested_since = 0.0
+
+    @property
+    def is_connected(self) -> bool:
+        """Neither closed by the server (it would be readable) nor rested for too long."""
+        return time.monotonic() - self._rested_since < REST_S and super().is_connected
+
+    def connect(self) -> None:
+        """Name look-up, TCP and TLS each have the whole time-out: what they left is the sending's."""
+        limit_s = self.timeout
+        began = time.monotonic()
+        super().connect()
+        if limit_s is not None:
+            self.timeout = limit_s - (time.monotonic() - began)
+            if self.timeout <= 0:
+                self.close()
+                raise ConnectTimeoutError(self, f"{self.host} was reached too late to send the request")
+            self.sock.settimeout(self.timeout)
+
+    def getresponse(self) -> Any:
+        """The answer, which urllib3 has read to its end here; the rest begins."""
+        answer = super().getresponse()
+        self._rested_since = time.monotonic()
+        return answer
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+POOL_CLASSES: Final[Mapping[str, type[HTTPConnectionPool]]] = {"http": _Pool, "https": _SecurePool}
+"""For a pool manager's ``pool_classes_by_scheme``."""
