@@ -86,3 +86,24 @@ def test_a_refused_member_without_cards_is_seen_after_its_plan_is_gone() -> None
     back = judge(codec.group(group(members=1)).gang, {member.pod.uid: member}, watchlist, 0.0)
     assert back is not None
     assert [found.pod.name for found in back.pods] == ["g-w-0"]
+
+
+def test_a_second_refusal_does_not_make_the_first_forgotten(stage: Stage) -> None:
+    """Surplus members come back one by one, each when the kubelet says no to it."""
+    for i in range(2):
+        raw = pod(f"g-w-{i}", index=i, uid=f"pod-{i}", owners=owner("apps/v1", "ReplicaSet"))
+        stage.put("pods", let_go(raw, PLAN_ID, bound=True, **REFUSED))
+    stage.put("podgroups", group(members=0, annotations={names.PLAN: plan(stage.mirror)}))
+    stage.drive()
+    members = stage.mirror.members[KEY]
+    for uid in sorted(members):
+        watchlist = Watchlist()
+        watchlist.note(members[uid], 0.0)
+        back = judge(stage.mirror.groups[KEY].decoded.gang, members, watchlist, 0.0)
+        assert back is not None
+        assert len(back.pods) == 1
+        stage.conductor.roll_back(KEY, stage.mirror.groups[KEY], back, 1000.0)
+    stage.drive()
+    stage.outcome()
+    stage.outcome()
+    assert stage.asked_to_go() == ["g-w-0", "g-w-1"]

@@ -30,7 +30,11 @@ class RollBacks:
     def begin(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
         """Remember what has to go, and say so."""
         value = backoffs.decode(group.decoded.rolled_back).again(now, back.nodes, back.why)
-        self._under_way[key] = Rolling(back.pods, backoffs.encode(value), f"rolled back: {back.why}")
+        # What an earlier one has not done yet goes on: those pods count for nothing a second time.
+        earlier = self.left(key, ()) if key in self._under_way else ()
+        pods = {pod.pod.uid: pod for pod in (*earlier, *back.pods)}
+        record = backoffs.encode(value)
+        self._under_way[key] = Rolling(tuple(pods.values()), record, f"rolled back: {back.why}")
         self.mirror.dirty.add(key)
         text = f"rolled back: {back.why}; tried again in {value.until - now:.0f} s"
         self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
