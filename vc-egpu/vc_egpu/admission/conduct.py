@@ -311,6 +311,8 @@ class Conductor:
             self.count("ungated")
         elif done.error is not None and not isinstance(done.error, Stale):
             self._failed(done)
+        if done.kind == "fence":
+            self.reports.look_again(done.key, self.clock)  # the pod's condition says something of its own now
         self.mirror.dirty.add(done.key)
         if self._carrying.is_released(done.key, self.mirror.members.get(done.key, ())):
             self.mirror.tries.add(done.key)

@@ -25,10 +25,10 @@ from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.orphans import Orphans
-from vc_egpu.admission.reports import Reports, group_reference, pod_reference
+from vc_egpu.admission.reports import Reports, pod_reference
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Sources
-from vc_egpu.core.cluster import PodPhase, PodUid, Snapshot
+from vc_egpu.core.cluster import PodUid, Snapshot
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
@@ -191,7 +191,7 @@ class Loop:
         self._conductor.clock = self._clock.now()
         self._conductor.wake_due()
         self._drive()
-        self._flag_ill_cards()
+        self._conductor.reports.flag_ill_cards(self._mirror)
         if (self._mirror.freed or self._mirror.tries) and self._conductor.clock >= self._next_decide:
             self._decide()
             self._drive()
@@ -337,19 +337,6 @@ class Loop:
                 self._events.event(pod_reference(pod), "Warning", "NotAdmitted", note)
                 self._executor.delete_orphan(pod.pod.gang or "", pod)
         self._roll_back(clock, now)
-
-    def _flag_ill_cards(self) -> None:
-        """Nothing new goes on a card that fell ill; who is on it hears of it, and stays."""
-        ill, self._mirror.inventory.ill = self._mirror.inventory.ill, set()
-        for pod in list(self._mirror.pods.values()) if ill else ():
-            sick = [share.card for _, share in pod.pod.shares if share.card in ill]
-            if sick and pod.pod.phase is PodPhase.PLACED:
-                note = f"card {sick[0]} of node {pod.pod.node} takes nothing new: it is ill, cordoned or gone"
-                self._events.event(pod_reference(pod), "Warning", "CardIll", note)
-                group = self._mirror.groups.get(pod.pod.gang or "")
-                if group is not None:
-                    about = group_reference(group.decoded.gang.key, group.decoded)
-                    self._events.event(about, "Warning", "CardIll", f"pod {pod.pod.name}: {note}")
 
     def _roll_back(self, clock: float, now: float) -> None:
         if not self._watchlist:

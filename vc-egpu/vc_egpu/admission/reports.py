@@ -117,6 +117,19 @@ class Reports:
             self.executor.pod_condition(key, pod, _for_pod(pod, value, now))
         return True
 
+    def flag_ill_cards(self, mirror: Mirror) -> None:
+        """Nothing new goes on a card that fell ill; who is on it hears of it, and stays."""
+        ill, mirror.inventory.ill = mirror.inventory.ill, set()
+        for pod in list(mirror.pods.values()) if ill else ():
+            sick = [share.card for _, share in pod.pod.shares if share.card in ill]
+            if sick and pod.pod.phase is PodPhase.PLACED:
+                note = f"card {sick[0]} of node {pod.pod.node} takes nothing new: it is ill, cordoned or gone"
+                self.events.event(pod_reference(pod), "Warning", "CardIll", note)
+                group = mirror.groups.get(pod.pod.gang or "")
+                if group is not None:
+                    about = group_reference(group.decoded.gang.key, group.decoded)
+                    self.events.event(about, "Warning", "CardIll", f"pod {pod.pod.name}: {note}")
+
     def _event(self, key: str, group: DecodedGroup, verdict: Verdict) -> None:
         self.events.event(group_reference(key, group), "Normal", verdict.reason.value, verdict.message)
 
