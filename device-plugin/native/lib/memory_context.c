@@ -1,0 +1,243 @@
+/* Contexts, which take memory themselves, and what the driver says about a card's memory. */
+#include "memory.h"
+
+#include <limits.h>
+
+/* --- contexts --- */
+
+/* What one context is expected to take, as the agent has learnt it. */
+static uint64_t overhead(int card)
+{
+    const struct egpu_control *control = egpu_control_now();
+    return control && card >= 0 && card < (int)control->card_count ? egpu_round(control->cards[card].context_bytes) : 0;
+}
+
+static CUresult reserve(int card)
+{
+    if (card == EGPU_NO_CARD)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return egpu_charge(card, overhead(card), 0);
+}
+
+static void keep(CUcontext context, int card, uint64_t bytes)
+{
+    struct egpu_track known;
+    const struct egpu_track track = {.key = (uint64_t)(uintptr_t)context, .kind = EGPU_CONTEXT, .card = card,
+                                     .bytes = bytes, .shared = -1, .references = 1};
+    if (card < 0 || egpu_get(EGPU_CONTEXT, track.key, &known) || !egpu_put(&track)) {
+        egpu_discharge(card, bytes, 0); /* another thread was faster */
+        return;
+    }
+    egpu_mark_context(card, true);
+    if (egpu_time_context_made)
+        egpu_time_context_made(context);
+}
+
+static bool on_card(const struct egpu_track *track, void *data)
+{
+    return track->kind == EGPU_CONTEXT && track->card == *(int *)data;
+}
+
+static void ended(CUcontext context)
+{
+    struct egpu_track track;
+    egpu_context_ended((uint64_t)(uintptr_t)context);
+    if (!egpu_take(EGPU_CONTEXT, (uint64_t)(uintptr_t)context, &track))
+        return;
+    egpu_end_track(&track);
+    egpu_mark_context(track.card, egpu_each(on_card, &track.card));
+}
+
+/* Makes a context by `call`, within the cap. */
+#define CREATE(context, device, call)                               \
+    do {                                                            \
+        const int card = egpu_charged_device(device);               \
+        const uint64_t bytes = overhead(card);                      \
+        CUresult result = reserve(card);                            \
+        if (result != CUDA_SUCCESS)                                 \
+            return result;                                          \
+        result = (call);                                            \
+        if (result == CUDA_SUCCESS && (context))                    \
+            keep(*(context), card, bytes);                          \
+        else                                                        \
+            egpu_discharge(card, bytes, 0);                         \
+        return result;                                              \
+    } while (0)
+
+EGPU_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+{
+    EGPU_DRIVER(real, cuCtxCreate);
+    CREATE(context, device, real->cuCtxCreate(context, flags, device));
+}
+
+EGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+{
+    EGPU_DRIVER(real, cuCtxCreate_v2);
+    CREATE(context, device, real->cuCtxCreate_v2(context, flags, device));
+}
+
+EGPU_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned flags,
+                                    CUdevice device)
+{
+    EGPU_DRIVER(real, cuCtxCreate_v3);
+    CREATE(context, device, real->cuCtxCreate_v3(context, affinity, count, flags, device));
+}
+
+EGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned flags,
+                                    CUdevice device)
+{
+    EGPU_DRIVER(real, cuCtxCreate_v4);
+    CREATE(context, device, real->cuCtxCreate_v4(context, parameters, flags, device));
+}
+
+static CUresult destroy(CUcontext context, CUresult (*call)(CUcontext))
+{
+    if (egpu_time_context_gone)
+        egpu_time_context_gone(context);
+    CUresult result = call(context);
+    if (result == CUDA_SUCCESS)
+        ended(context);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    EGPU_DRIVER(real, cuCtxDestroy_v2);
+    return destroy(context, real->cuCtxDestroy_v2);
+}
+
+EGPU_EXPORT CUresult cuCtxDestroy(CUcontext context)
+{
+    EGPU_DRIVER(real, cuCtxDestroy);
+    return destroy(context, real->cuCtxDestroy);
+}
+
+/* A primary context is one, however often it is retained. */
+static bool primary_is_active(const struct egpu_real *real, CUdevice device)
+{
+    unsigned flags;
+    int active = 0;
+    return real->cuDevicePrimaryCtxGetState &&
+           real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+EGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    EGPU_DRIVER(real, cuDevicePrimaryCtxRetain);
+    if (primary_is_active(real, device))
+        return real->cuDevicePrimaryCtxRetain(context, device);
+    CREATE(context, device, real->cuDevicePrimaryCtxRetain(context, device));
+}
+
+/* The primary context's handle, found by one more reference on it while it is there. */
+static CUcontext primary(const struct egpu_real *real, CUdevice device)
+{
+    CUcontext context = NULL;
+    if (!primary_is_active(real, device) || !real->cuDevicePrimaryCtxRetain ||
+        real->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+        return NULL;
+    if (real->cuDevicePrimaryCtxRelease_v2)
+        real->cuDevicePrimaryCtxRelease_v2(device);
+    else if (real->cuDevicePrimaryCtxRelease)
+        real->cuDevicePrimaryCtxRelease(device);
+    return context;
+}
+
+static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice), bool always)
+{
+    const struct egpu_real *real = egpu_driver();
+    CUcontext context = primary(real, device);
+    CUresult result = call(device);
+    if (result == CUDA_SUCCESS && context && (always || !primary_is_active(real, device))) {
+        if (egpu_time_context_gone)
+            egpu_time_context_gone(context);
+        ended(context);
+    }
+    return result;
+}
+
+EGPU_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    EGPU_DRIVER(real, cuDevicePrimaryCtxRelease_v2);
+    return end_primary(device, real->cuDevicePrimaryCtxRelease_v2, false);
+}
+
+EGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    EGPU_DRIVER(real, cuDevicePrimaryCtxRelease);
+    return end_primary(device, real->cuDevicePrimaryCtxRelease, false);
+}
+
+EGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    EGPU_DRIVER(real, cuDevicePrimaryCtxReset_v2);
+    return end_primary(device, real->cuDevicePrimaryCtxReset_v2, true);
+}
+
+EGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    EGPU_DRIVER(real, cuDevicePrimaryCtxReset);
+    return end_primary(device, real->cuDevicePrimaryCtxReset, true);
+}
+
+/* --- what there is --- */
+
+static size_t smaller(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+EGPU_EXPORT CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
+{
+    EGPU_DRIVER(real, cuMemGetInfo_v2);
+    CUresult result = real->cuMemGetInfo_v2(left, total);
+    const int card = result == CUDA_SUCCESS && left && total ? egpu_charged_current() : EGPU_NO_LIMITS;
+    if (card == EGPU_NO_LIMITS)
+        return result;
+    const struct egpu_room room = egpu_room_on(card);
+    const struct egpu_control *control = egpu_control_now();
+    const bool spills = card >= 0 && control->cards[card].flags & EGPU_CARD_SPILL;
+    *total = room.total;
+    *left = spills ? room.largest_free : smaller(room.largest_free, *left & ~(size_t)(EGPU_GRANULE - 1));
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemGetInfo(unsigned *left, unsigned *total)
+{
+    EGPU_DRIVER(real, cuMemGetInfo);
+    CUresult result = real->cuMemGetInfo(left, total);
+    const int card = result == CUDA_SUCCESS && left && total ? egpu_charged_current() : EGPU_NO_LIMITS;
+    if (card == EGPU_NO_LIMITS)
+        return result;
+    const struct egpu_room room = egpu_room_on(card);
+    *total = (unsigned)smaller(room.total, UINT_MAX);
+    *left = (unsigned)smaller(room.largest_free, UINT_MAX);
+    return result;
+}
+
+/* The cap of a device, or `actual` where no limits are known. */
+static size_t total_of(CUdevice device, size_t actual)
+{
+    const int card = egpu_charged_device(device);
+    if (card == EGPU_NO_LIMITS)
+        return actual;
+    return card < 0 ? 0 : egpu_control_now()->cards[card].memory_bytes;
+}
+
+EGPU_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    EGPU_DRIVER(real, cuDeviceTotalMem_v2);
+    CUresult result = real->cuDeviceTotalMem_v2(bytes, device);
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = total_of(device, *bytes);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)
+{
+    EGPU_DRIVER(real, cuDeviceTotalMem);
+    CUresult result = real->cuDeviceTotalMem(bytes, device);
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = (unsigned)smaller(total_of(device, *bytes), UINT_MAX);
+    return result;
+}

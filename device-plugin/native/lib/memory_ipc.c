@@ -1,0 +1,93 @@
+/* IPC: memory that another process of the container opens stays charged once, as long as anyone holds it. */
+#include "memory.h"
+
+uint64_t egpu_blob_key(const void *blob, size_t size);
+
+static bool set_shared(struct egpu_track *track, void *data)
+{
+    const struct egpu_track *wanted = data;
+    track->shared = wanted->shared;
+    track->bytes = wanted->bytes;
+    track->other = 0;
+    return false;
+}
+
+EGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
+{
+    EGPU_DRIVER(real, cuIpcGetMemHandle);
+    CUresult result = real->cuIpcGetMemHandle(handle, pointer);
+    struct egpu_track track;
+    CUdeviceptr start = pointer;
+    size_t bytes;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!egpu_get(EGPU_LINEAR, pointer, &track) &&
+        (!real->cuMemGetAddressRange_v2 || real->cuMemGetAddressRange_v2(&start, &bytes, pointer) != CUDA_SUCCESS ||
+         !egpu_get(EGPU_LINEAR, start, &track)))
+        return result;
+    if (track.shared >= 0 || track.managed)
+        return result;
+    /* A small one takes a piece of its own with it: whoever holds it may be the last to hold that piece. */
+    struct egpu_track alone = track;
+    if (track.other) {
+        egpu_charge_anyway(track.card, EGPU_GRANULE, 0);
+        alone.bytes = EGPU_GRANULE;
+    }
+    alone.shared = egpu_share(egpu_blob_key(handle, sizeof *handle), track.card, alone.bytes);
+    if (alone.shared >= 0 && egpu_change(EGPU_LINEAR, start, set_shared, &alone)) {
+        if (track.other)
+            egpu_end_linear(&track); /* its place in the piece it came from */
+        return result;
+    }
+    if (alone.shared >= 0)
+        egpu_share_drop(alone.shared);
+    else if (track.other)
+        egpu_discharge(track.card, EGPU_GRANULE, 0);
+    return result;
+}
+
+static bool one_more(struct egpu_track *track, void *data)
+{
+    (void)data;
+    track->references++;
+    return false;
+}
+
+static bool one_less(struct egpu_track *track, void *data)
+{
+    *(struct egpu_track *)data = *track;
+    return --track->references == 0;
+}
+
+static CUresult opened(CUresult result, const CUdeviceptr *pointer, const CUipcMemHandle *handle)
+{
+    if (result != CUDA_SUCCESS || egpu_change(EGPU_OPENED, *pointer, one_more, NULL))
+        return result;
+    struct egpu_track track = {.key = *pointer, .kind = EGPU_OPENED, .card = -1, .references = 1,
+                               .context = egpu_current_context()};
+    track.shared = egpu_share_hold(egpu_blob_key(handle, sizeof *handle));
+    egpu_put(&track); /* without a shared entry: another container's memory, or its maker's still */
+    return result;
+}
+
+EGPU_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
+{
+    EGPU_DRIVER(real, cuIpcOpenMemHandle_v2);
+    return opened(real->cuIpcOpenMemHandle_v2(pointer, handle, flags), pointer, &handle);
+}
+
+EGPU_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
+{
+    EGPU_DRIVER(real, cuIpcOpenMemHandle);
+    return opened(real->cuIpcOpenMemHandle(pointer, handle, flags), pointer, &handle);
+}
+
+EGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
+{
+    EGPU_DRIVER(real, cuIpcCloseMemHandle);
+    struct egpu_track track;
+    CUresult result = real->cuIpcCloseMemHandle(pointer);
+    if (result == CUDA_SUCCESS && egpu_change(EGPU_OPENED, pointer, one_less, &track) && track.references == 1)
+        egpu_share_drop(track.shared);
+    return result;
+}

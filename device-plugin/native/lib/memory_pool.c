@@ -1,0 +1,379 @@
+/* Stream-ordered allocation. A pool holds what it has reserved, not what is in use of it: that is what is charged. */
+#include "memory.h"
+
+enum { MOST_POOLS = 64, MOST_DEVICES = 64 };
+
+static struct egpu_lock pool_lock; /* reading what a pool holds and charging it */
+static _Atomic bool shrinking;     /* memory was freed into a pool, which lets go of it at the next synchronisation */
+
+static uint64_t key_of(CUmemoryPool pool)
+{
+    return (uint64_t)(uintptr_t)pool;
+}
+
+static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute what)
+{
+    const struct egpu_real *real = egpu_driver();
+    uint64_t value = 0;
+    if (real->cuMemPoolGetAttribute && real->cuMemPoolGetAttribute(pool, what, &value) == CUDA_SUCCESS)
+        return value;
+    return 0;
+}
+
+/* Charges what the pool holds now, of which `provisional` bytes are charged already. False: it does not fit, and
+ * what is over is charged all the same. */
+static bool recharge(CUmemoryPool pool, uint64_t provisional)
+{
+    struct egpu_track track;
+    egpu_lock(&pool_lock);
+    bool good = true;
+    if (egpu_get(EGPU_POOL, key_of(pool), &track)) {
+        const uint64_t holds = egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+        const uint64_t before = egpu_add(track.bytes, provisional);
+        track.bytes = holds;
+        egpu_put(&track);
+        egpu_unlock(&pool_lock); /* charging may come back here */
+        if (holds <= before) {
+            egpu_discharge(track.card, before - holds, 0);
+        } else if (egpu_charge(track.card, holds - before, 0) != CUDA_SUCCESS) {
+            egpu_charge_anyway(track.card, holds - before, 0);
+            good = false;
+        }
+        return good;
+    }
+    egpu_unlock(&pool_lock);
+    return good;
+}
+
+static void refresh(CUmemoryPool pool)
+{
+    struct egpu_track track = {0};
+    egpu_lock(&pool_lock);
+    uint64_t holds = 0, before = 0;
+    if (egpu_get(EGPU_POOL, key_of(pool), &track) && !track.other) {
+        before = track.bytes;
+        holds = track.bytes = egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+        egpu_put(&track);
+    }
+    egpu_unlock(&pool_lock);
+    egpu_charge_anyway(track.card, egpu_sub(holds, before), 0);
+    egpu_discharge(track.card, egpu_sub(before, holds), 0);
+}
+
+struct list {
+    int card; /* EGPU_NO_LIMITS: any */
+    size_t count;
+    uint64_t pools[MOST_POOLS];
+};
+
+static bool gather(const struct egpu_track *track, void *data)
+{
+    struct list *list = data;
+    if (track->kind == EGPU_POOL && !track->other && (list->card < 0 || track->card == list->card))
+        list->pools[list->count++] = track->key;
+    return list->count == MOST_POOLS;
+}
+
+void egpu_pools_refresh(int card)
+{
+    struct list list = {.card = card};
+    egpu_each(gather, &list);
+    for (size_t i = 0; i < list.count; i++)
+        refresh((CUmemoryPool)(uintptr_t)list.pools[i]);
+}
+
+static bool known_pool(CUmemoryPool pool, struct egpu_track *track)
+{
+    return egpu_get(EGPU_POOL, key_of(pool), track);
+}
+
+static bool add_pool(CUmemoryPool pool, int card, struct egpu_track *track)
+{
+    *track = (struct egpu_track){.key = key_of(pool), .kind = EGPU_POOL, .card = card, .shared = -1, .references = 1};
+    if (card < 0)
+        return false;
+    egpu_lock(&pool_lock);
+    bool good = known_pool(pool, track) || egpu_put(track);
+    egpu_unlock(&pool_lock);
+    return good;
+}
+
+/* Devices' own pools come without being made: this is one of them, or a pool of the host's memory. */
+static bool find_pool(const struct egpu_real *real, CUmemoryPool pool, struct egpu_track *track)
+{
+    int devices = 0;
+    CUmemoryPool own;
+    if (known_pool(pool, track))
+        return true;
+    if (!real->cuDeviceGetCount || !real->cuDeviceGetDefaultMemPool || real->cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return false;
+    for (CUdevice device = 0; device < devices && device < MOST_DEVICES; device++)
+        if (real->cuDeviceGetDefaultMemPool(&own, device) == CUDA_SUCCESS && own == pool)
+            return add_pool(pool, egpu_charged_device(device), track);
+    return false;
+}
+
+/* --- allocation --- */
+
+struct ask {
+    CUdeviceptr *pointer;
+    size_t bytes;
+    CUmemoryPool pool; /* NULL: the stream's device's current one */
+    CUstream stream;
+    bool per_thread;
+};
+
+static bool capturing(const struct egpu_real *real, const struct ask *ask)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    __typeof__(real->cuStreamIsCapturing) question =
+        ask->per_thread ? real->cuStreamIsCapturing_ptsz : real->cuStreamIsCapturing;
+    return question && question(ask->stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static CUresult call(const struct egpu_real *real, const struct ask *ask)
+{
+    if (ask->pool)
+        return ask->per_thread ? real->cuMemAllocFromPoolAsync_ptsz(ask->pointer, ask->bytes, ask->pool, ask->stream)
+                               : real->cuMemAllocFromPoolAsync(ask->pointer, ask->bytes, ask->pool, ask->stream);
+    return ask->per_thread ? real->cuMemAllocAsync_ptsz(ask->pointer, ask->bytes, ask->stream)
+                           : real->cuMemAllocAsync(ask->pointer, ask->bytes, ask->stream);
+}
+
+static CUmemoryPool current_pool(const struct egpu_real *real, CUstream stream)
+{
+    CUcontext context = NULL, before = NULL;
+    CUdevice device;
+    CUmemoryPool pool = NULL;
+    bool other = stream > CU_STREAM_PER_THREAD && real->cuStreamGetCtx && real->cuCtxPushCurrent_v2 &&
+                 real->cuStreamGetCtx(stream, &context) == CUDA_SUCCESS && context &&
+                 real->cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    if (real->cuCtxGetDevice(&device) == CUDA_SUCCESS)
+        real->cuDeviceGetMemPool(&pool, device);
+    if (other)
+        real->cuCtxPopCurrent_v2(&before);
+    return pool;
+}
+
+/* Takes back what was just allocated, with what the pool took from the card for it. */
+static void undo(const struct egpu_real *real, const struct ask *ask, CUmemoryPool pool)
+{
+    if (ask->per_thread) {
+        real->cuMemFreeAsync_ptsz(*ask->pointer, ask->stream);
+        real->cuStreamSynchronize_ptsz(ask->stream);
+    } else {
+        real->cuMemFreeAsync(*ask->pointer, ask->stream);
+        real->cuStreamSynchronize(ask->stream);
+    }
+    real->cuMemPoolTrimTo(pool, 0);
+    refresh(pool);
+}
+
+static CUresult allocate(const struct ask *ask)
+{
+    const struct egpu_real *real = egpu_driver();
+    struct egpu_track track;
+    if (!ask->pointer || !ask->bytes || !real->cuDeviceGetMemPool || !real->cuMemPoolTrimTo || capturing(real, ask))
+        return call(real, ask); /* captured: the graph is charged when it is instantiated */
+    if (!egpu_control_refresh())
+        return call(real, ask);
+    CUmemoryPool pool = ask->pool ? ask->pool : current_pool(real, ask->stream);
+    if (!pool || !find_pool(real, pool, &track)) {
+        int card = pool && !ask->pool ? egpu_charged_current() : EGPU_NO_LIMITS;
+        if (!add_pool(pool, card, &track))
+            return card == EGPU_NO_CARD ? CUDA_ERROR_OUT_OF_MEMORY : call(real, ask);
+    }
+    uint64_t provisional = egpu_round(ask->bytes);
+    CUresult result = egpu_charge(track.card, provisional, 0);
+    if (result != CUDA_SUCCESS) {
+        real->cuMemPoolTrimTo(pool, 0);
+        refresh(pool);
+        result = egpu_charge(track.card, provisional, 0);
+    }
+    if (result != CUDA_SUCCESS) { /* it may still have room inside, which its streams have not let go of */
+        uint64_t holds = attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        if (egpu_sub(holds, attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)) < ask->bytes)
+            return result;
+        provisional = 0;
+    }
+    result = call(real, ask);
+    if (result != CUDA_SUCCESS) {
+        egpu_discharge(track.card, provisional, 0);
+        return result;
+    }
+    const struct egpu_track pooled = {.key = *ask->pointer, .kind = EGPU_POOLED, .card = track.card,
+                                      .other = key_of(pool), .shared = -1, .references = 1};
+    if (recharge(pool, provisional) && egpu_put(&pooled))
+        return CUDA_SUCCESS;
+    undo(real, ask, pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define ALLOCATE(name, ...)                             \
+    EGPU_DRIVER(real, name);                            \
+    (void)real;                                         \
+    return allocate(&(struct ask){__VA_ARGS__})
+
+EGPU_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    ALLOCATE(cuMemAllocAsync, pointer, bytes, NULL, stream, false);
+}
+
+EGPU_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    ALLOCATE(cuMemAllocAsync_ptsz, pointer, bytes, NULL, stream, true);
+}
+
+EGPU_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    ALLOCATE(cuMemAllocFromPoolAsync, pointer, bytes, pool, stream, false);
+}
+
+EGPU_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                                  CUstream stream)
+{
+    ALLOCATE(cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream, true);
+}
+
+/* --- freeing --- */
+
+bool egpu_pooled_free(CUdeviceptr pointer, struct egpu_track *track)
+{
+    return egpu_take(EGPU_POOLED, pointer, track);
+}
+
+static bool one_less(struct egpu_track *track, void *data)
+{
+    *(struct egpu_track *)data = *track;
+    return track->other && --track->references == 0;
+}
+
+void egpu_pooled_freed(const struct egpu_track *track)
+{
+    struct egpu_track pool;
+    atomic_store(&shrinking, true);
+    if (egpu_change(EGPU_POOL, track->other, one_less, &pool) && pool.other && pool.references == 1)
+        egpu_end_track(&pool); /* the last of a pool that was destroyed */
+}
+
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(cuMemFreeAsync) *release)
+{
+    struct egpu_track track;
+    enum egpu_kind kind = egpu_take(EGPU_POOLED, pointer, &track)   ? EGPU_POOLED
+                        : egpu_take(EGPU_LINEAR, pointer, &track) ? EGPU_LINEAR
+                                                                  : 0;
+    CUresult result = release(pointer, stream);
+    if (kind && result != CUDA_SUCCESS)
+        egpu_put(&track);
+    else if (kind == EGPU_POOLED)
+        egpu_pooled_freed(&track);
+    else if (kind == EGPU_LINEAR)
+        egpu_end_linear(&track);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    EGPU_DRIVER(real, cuMemFreeAsync);
+    return free_async(pointer, stream, real->cuMemFreeAsync);
+}
+
+EGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    EGPU_DRIVER(real, cuMemFreeAsync_ptsz);
+    return free_async(pointer, stream, real->cuMemFreeAsync_ptsz);
+}
+
+/* --- pools themselves --- */
+
+EGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    EGPU_DRIVER(real, cuMemPoolCreate);
+    CUresult result = real->cuMemPoolCreate(pool, properties);
+    struct egpu_track track;
+    if (result == CUDA_SUCCESS && properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        add_pool(*pool, egpu_charged_device(properties->location.id), &track);
+    return result;
+}
+
+struct destroyed {
+    uint64_t pool, instead;
+    uint32_t left;
+};
+
+static bool relabel(const struct egpu_track *track, void *data)
+{
+    struct destroyed *destroyed = data;
+    if (track->kind == EGPU_POOLED && track->other == destroyed->pool) {
+        ((struct egpu_track *)track)->other = destroyed->instead;
+        destroyed->left++;
+    }
+    return false;
+}
+
+/* What is allocated from it lives on, and its memory with it. */
+EGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    static _Atomic uint64_t orphans = 1;
+    EGPU_DRIVER(real, cuMemPoolDestroy);
+    struct egpu_track track;
+    if (real->cuMemPoolTrimTo)
+        real->cuMemPoolTrimTo(pool, 0);
+    refresh(pool);
+    const bool known = egpu_take(EGPU_POOL, key_of(pool), &track);
+    CUresult result = real->cuMemPoolDestroy(pool);
+    if (!known)
+        return result;
+    if (result != CUDA_SUCCESS) {
+        egpu_put(&track);
+        return result;
+    }
+    struct destroyed destroyed = {.pool = track.key, .instead = atomic_fetch_add(&orphans, 1)}; /* no address */
+    egpu_each(relabel, &destroyed);
+    track.key = track.other = destroyed.instead;
+    track.references = destroyed.left;
+    if (!destroyed.left || !egpu_put(&track))
+        egpu_end_track(&track);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    EGPU_DRIVER(real, cuMemPoolTrimTo);
+    CUresult result = real->cuMemPoolTrimTo(pool, keep);
+    refresh(pool);
+    return result;
+}
+
+/* --- synchronisation, at which pools let go of what is free --- */
+
+static CUresult synchronised(CUresult result)
+{
+    if (atomic_load_explicit(&shrinking, memory_order_relaxed) && atomic_exchange(&shrinking, false))
+        egpu_pools_refresh(EGPU_NO_LIMITS);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+    EGPU_DRIVER(real, cuStreamSynchronize);
+    return synchronised(real->cuStreamSynchronize(stream));
+}
+
+EGPU_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    EGPU_DRIVER(real, cuStreamSynchronize_ptsz);
+    return synchronised(real->cuStreamSynchronize_ptsz(stream));
+}
+
+EGPU_EXPORT CUresult cuEventSynchronize(CUevent event)
+{
+    EGPU_DRIVER(real, cuEventSynchronize);
+    return synchronised(real->cuEventSynchronize(event));
+}
+
+EGPU_EXPORT CUresult cuCtxSynchronize(void)
+{
+    EGPU_DRIVER(real, cuCtxSynchronize);
+    return synchronised(real->cuCtxSynchronize());
+}

@@ -1,0 +1,238 @@
+/* Virtual memory management: memory made by handle stays as long as a handle, a mapping or, in another process, an
+ * import of it does. It belongs to the card that its properties name, whatever context is current. */
+#include "memory.h"
+
+#include <sys/stat.h>
+
+static _Atomic uint64_t next_backing = 1;
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3ull;
+    return hash;
+}
+
+uint64_t egpu_blob_key(const void *blob, size_t size)
+{
+    return mix(0xcbf29ce484222325ull, blob, size) | 1;
+}
+
+/* By what two processes know a handle that one has passed to the other; 0: nothing tells. A file's inode does where
+ * each handle has its own, not where all are one device's. */
+static uint64_t key_of(const void *shareable, CUmemAllocationHandleType type, int file)
+{
+    struct stat about;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        return egpu_blob_key(shareable, 64);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(file, &about) != 0 || S_ISCHR(about.st_mode))
+        return 0;
+    const uint64_t names[2] = {about.st_dev, about.st_ino};
+    return egpu_blob_key(names, sizeof names);
+}
+
+static bool one_more(struct egpu_track *track, void *data)
+{
+    if (data)
+        *(struct egpu_track *)data = *track;
+    track->references++;
+    return false;
+}
+
+/* Removes the last reference; `data` is what it was before. */
+static bool one_less(struct egpu_track *track, void *data)
+{
+    *(struct egpu_track *)data = *track;
+    return --track->references == 0;
+}
+
+static void drop(uint64_t backing)
+{
+    struct egpu_track track;
+    if (egpu_change(EGPU_BACKING, backing, one_less, &track) && track.references == 1)
+        egpu_end_track(&track);
+}
+
+/* A handle to `backing`, which has one reference for it. */
+static void keep_handle(CUmemGenericAllocationHandle handle, uint64_t backing)
+{
+    struct egpu_track known;
+    if (egpu_change(EGPU_HANDLE, handle, one_more, &known)) {
+        drop(backing); /* the driver knew the handle: it counts references itself, and so do we */
+        return;
+    }
+    egpu_put(&(struct egpu_track){.key = handle, .kind = EGPU_HANDLE, .other = backing, .shared = -1, .references = 1});
+}
+
+EGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    EGPU_DRIVER(real, cuMemCreate);
+    if (!handle || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return real->cuMemCreate(handle, bytes, properties, flags);
+    const int card = egpu_charged_device(properties->location.id);
+    const uint64_t charge = egpu_round(bytes);
+    CUresult result = egpu_charge(card, charge, 0);
+    if (result != CUDA_SUCCESS) {
+        if (card >= 0 && egpu_control_now()->cards[card].flags & EGPU_CARD_SPILL)
+            egpu_say_once("spill", "memory made by cuMemCreate does not spill to the host: the card's share is used up");
+        return result;
+    }
+    result = real->cuMemCreate(handle, bytes, properties, flags);
+    if (result != CUDA_SUCCESS || card < 0) {
+        egpu_discharge(card, charge, 0);
+        return result;
+    }
+    const struct egpu_track backing = {.key = atomic_fetch_add(&next_backing, 1), .kind = EGPU_BACKING, .card = card,
+                                       .bytes = charge, .shared = -1, .references = 1};
+    if (egpu_put(&backing)) {
+        keep_handle(*handle, backing.key);
+        return CUDA_SUCCESS;
+    }
+    real->cuMemRelease(*handle);
+    egpu_discharge(card, charge, 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    EGPU_DRIVER(real, cuMemRelease);
+    struct egpu_track track;
+    /* Before the driver does it: the value may be the next handle's. */
+    const bool known = egpu_change(EGPU_HANDLE, handle, one_less, &track);
+    CUresult result = real->cuMemRelease(handle);
+    if (!known)
+        return result;
+    if (result != CUDA_SUCCESS && !egpu_change(EGPU_HANDLE, handle, one_more, NULL))
+        egpu_put(&track);
+    else if (result == CUDA_SUCCESS && track.references == 1)
+        drop(track.other);
+    return result;
+}
+
+/* Memory that another process made is charged to its maker, or, where we cannot tell who that was, to us. */
+static CUresult know_size(uint64_t backing, uint64_t bytes)
+{
+    struct egpu_track track;
+    if (!egpu_get(EGPU_BACKING, backing, &track) || track.bytes || track.shared >= 0)
+        return CUDA_SUCCESS;
+    track.bytes = egpu_round(bytes);
+    track.shared = egpu_share_hold_like(0, track.card, track.bytes);
+    if (track.shared < 0 && egpu_charge(track.card, track.bytes, 0) != CUDA_SUCCESS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    egpu_put(&track);
+    return CUDA_SUCCESS;
+}
+
+EGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                              unsigned long long flags)
+{
+    EGPU_DRIVER(real, cuMemMap);
+    struct egpu_track track;
+    if (!egpu_get(EGPU_HANDLE, handle, &track))
+        return real->cuMemMap(address, bytes, offset, handle, flags);
+    CUresult result = know_size(track.other, egpu_add(offset, bytes));
+    if (result != CUDA_SUCCESS)
+        return result;
+    egpu_change(EGPU_BACKING, track.other, one_more, NULL);
+    result = real->cuMemMap(address, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS &&
+        egpu_put(&(struct egpu_track){.key = address, .kind = EGPU_MAPPING, .bytes = bytes, .other = track.other,
+                                      .shared = -1, .references = 1}))
+        return result;
+    drop(track.other);
+    return result;
+}
+
+struct range {
+    CUdeviceptr start, end;
+};
+
+static bool within(const struct egpu_track *track, void *data)
+{
+    const struct range *range = data;
+    return track->kind == EGPU_MAPPING && track->key >= range->start && track->key < range->end;
+}
+
+EGPU_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
+{
+    EGPU_DRIVER(real, cuMemUnmap);
+    struct egpu_track track;
+    CUresult result = real->cuMemUnmap(address, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct range range = {address, address + bytes};
+    if (egpu_take(EGPU_MAPPING, address, &track)) {
+        drop(track.other);
+        if (track.bytes >= bytes)
+            return result;
+    }
+    while (egpu_take_any(within, &range, &track))
+        drop(track.other);
+    return result;
+}
+
+static bool around(const struct egpu_track *track, void *data)
+{
+    struct egpu_track *wanted = data;
+    if (track->kind != EGPU_MAPPING || wanted->key < track->key || wanted->key - track->key >= track->bytes)
+        return false;
+    *wanted = *track;
+    return true;
+}
+
+EGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+    EGPU_DRIVER(real, cuMemRetainAllocationHandle);
+    CUresult result = real->cuMemRetainAllocationHandle(handle, address);
+    struct egpu_track mapping = {.key = (uint64_t)(uintptr_t)address};
+    if (result == CUDA_SUCCESS && egpu_each(around, &mapping)) {
+        egpu_change(EGPU_BACKING, mapping.other, one_more, NULL);
+        keep_handle(*handle, mapping.other);
+    }
+    return result;
+}
+
+/* --- between processes --- */
+
+EGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                                  CUmemAllocationHandleType type, unsigned long long flags)
+{
+    EGPU_DRIVER(real, cuMemExportToShareableHandle);
+    CUresult result = real->cuMemExportToShareableHandle(shareable, handle, type, flags);
+    struct egpu_track track, backing;
+    if (result != CUDA_SUCCESS || !egpu_get(EGPU_HANDLE, handle, &track) ||
+        !egpu_get(EGPU_BACKING, track.other, &backing) || backing.shared >= 0 || !backing.bytes)
+        return result;
+    const bool is_file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    uint64_t key = key_of(shareable, type, is_file ? *(const int *)shareable : -1);
+    /* Without a key an importer finds it by card and size. */
+    backing.shared = egpu_share(key ? key : 1, backing.card, backing.bytes);
+    if (backing.shared >= 0)
+        egpu_put(&backing);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                                    CUmemAllocationHandleType type)
+{
+    EGPU_DRIVER(real, cuMemImportFromShareableHandle);
+    const uint64_t key = key_of(shareable, type, (int)(intptr_t)shareable);
+    CUresult result = real->cuMemImportFromShareableHandle(handle, shareable, type);
+    CUmemAllocationProp properties;
+    struct egpu_track known;
+    if (result != CUDA_SUCCESS || egpu_change(EGPU_HANDLE, *handle, one_more, &known) ||
+        !real->cuMemGetAllocationPropertiesFromHandle ||
+        real->cuMemGetAllocationPropertiesFromHandle(&properties, *handle) != CUDA_SUCCESS ||
+        properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return result;
+    const int card = egpu_charged_device(properties.location.id);
+    if (card < 0)
+        return result; /* another container's card, or no limits are known */
+    const struct egpu_track backing = {.key = atomic_fetch_add(&next_backing, 1), .kind = EGPU_BACKING, .card = card,
+                                       .shared = key ? egpu_share_hold(key) : -1, .references = 1};
+    if (egpu_put(&backing))
+        keep_handle(*handle, backing.key);
+    return result;
+}

@@ -1,0 +1,145 @@
+/* Memory that several processes hold, counted once: entries of the usage page with a bit per holding slot. */
+#include "usage_page.h"
+
+enum { CARD_MASK = 0xf, BYTES_MASK_BITS = 0xfff };
+
+static uint64_t *holder_word(struct egpu_usage_shared *entry, uint32_t slot)
+{
+    return &entry->holders[slot / 64];
+}
+
+static bool has_holder(const struct egpu_usage_shared *entry)
+{
+    for (int i = 0; i < EGPU_USAGE_HOLDER_WORDS; i++)
+        if (egpu_load(&entry->holders[i]))
+            return true;
+    return false;
+}
+
+static void set_holder(struct egpu_usage_shared *entry, uint32_t slot, bool holds)
+{
+    const uint64_t bit = 1ull << slot % 64;
+    if (holds)
+        __atomic_fetch_or(holder_word(entry, slot), bit, __ATOMIC_SEQ_CST);
+    else
+        __atomic_fetch_and(holder_word(entry, slot), ~bit, __ATOMIC_SEQ_CST);
+}
+
+static void free_if_unheld(struct egpu_usage_shared *entry)
+{
+    if (!egpu_load(&entry->key) || has_holder(entry))
+        return;
+    egpu_store(&entry->bytes_card, 0);
+    egpu_store(&entry->key, 0);
+}
+
+static uint64_t bytes_of(const struct egpu_usage_shared *entry)
+{
+    return egpu_load(&entry->bytes_card) & ~(uint64_t)BYTES_MASK_BITS;
+}
+
+uint64_t egpu_shared_on(int card)
+{
+    const struct egpu_usage *page = egpu_usage.page;
+    const uint32_t entries = egpu_hint(&page->shared_used, EGPU_USAGE_SHARED);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < entries; i++) {
+        const struct egpu_usage_shared *entry = &page->shared[i];
+        if (egpu_load(&entry->key) && (int)(egpu_load(&entry->bytes_card) & CARD_MASK) == card && has_holder(entry))
+            sum = egpu_add(sum, bytes_of(entry));
+    }
+    return sum;
+}
+
+void egpu_shared_forget(uint32_t slot)
+{
+    struct egpu_usage *page = egpu_usage.page;
+    const uint32_t entries = egpu_hint(&page->shared_used, EGPU_USAGE_SHARED);
+    for (uint32_t i = 0; i < entries; i++)
+        if (egpu_load(holder_word(&page->shared[i], slot)) >> slot % 64 & 1) {
+            set_holder(&page->shared[i], slot, false);
+            free_if_unheld(&page->shared[i]);
+        }
+}
+
+void egpu_shared_publish(void)
+{
+    for (uint32_t i = 0; egpu_usage.slot >= 0 && i < EGPU_USAGE_SHARED; i++)
+        if (egpu_usage.held[i])
+            set_holder(&egpu_usage.page->shared[i], (uint32_t)egpu_usage.slot, true);
+}
+
+static int hold(uint32_t index)
+{
+    set_holder(&egpu_usage.page->shared[index], (uint32_t)egpu_usage.slot, true);
+    egpu_usage.held[index]++;
+    return (int)index;
+}
+
+/* An entry of that key (0: of any), and of that card and size where `bytes` is not 0. One that we do not hold yet is best. */
+static int find(uint64_t key, int card, uint64_t bytes)
+{
+    struct egpu_usage *page = egpu_usage.page;
+    const uint32_t entries = egpu_hint(&page->shared_used, EGPU_USAGE_SHARED);
+    int found = -1;
+    for (uint32_t i = 0; i < entries; i++) {
+        const struct egpu_usage_shared *entry = &page->shared[i];
+        const uint64_t known = egpu_load(&entry->key);
+        if (!known || (key && known != key) || !has_holder(entry) ||
+            (bytes && egpu_load(&entry->bytes_card) != (bytes | (unsigned)card)))
+            continue;
+        if (!egpu_usage.held[i])
+            return (int)i;
+        found = (int)i;
+    }
+    return found;
+}
+
+int egpu_share(uint64_t key, int card, uint64_t bytes)
+{
+    int index = -1;
+    if (card < 0 || card >= EGPU_MAX_CARDS || bytes & BYTES_MASK_BITS || !key)
+        return -1;
+    egpu_usage_enter();
+    struct egpu_usage *page = egpu_usage.page;
+    for (uint32_t i = 0; page && egpu_usage.slot >= 0 && i < EGPU_USAGE_SHARED && index < 0; i++) {
+        struct egpu_usage_shared *entry = &page->shared[i];
+        free_if_unheld(entry); /* its maker may have died half-way */
+        egpu_raise_hint(&page->shared_used, i + 1);
+        if (!egpu_swap(&entry->key, 0, key))
+            continue;
+        index = hold(i);
+        egpu_store(&entry->bytes_card, bytes | (unsigned)card);
+        egpu_usage.own[card].device = egpu_sub(egpu_usage.own[card].device, bytes);
+        egpu_usage_publish(card);
+    }
+    egpu_usage_leave();
+    return index;
+}
+
+int egpu_share_hold(uint64_t key)
+{
+    return egpu_share_hold_like(key, 0, 0);
+}
+
+int egpu_share_hold_like(uint64_t key, int card, uint64_t bytes)
+{
+    egpu_usage_enter();
+    int index = egpu_usage.page && egpu_usage.slot >= 0 ? find(key, card, bytes) : -1;
+    if (index >= 0)
+        hold((uint32_t)index);
+    egpu_usage_leave();
+    return index;
+}
+
+void egpu_share_drop(int entry)
+{
+    if (entry < 0 || entry >= EGPU_USAGE_SHARED)
+        return;
+    egpu_usage_enter();
+    if (egpu_usage.page && egpu_usage.held[entry] && --egpu_usage.held[entry] == 0 && egpu_usage.slot >= 0) {
+        set_holder(&egpu_usage.page->shared[entry], (uint32_t)egpu_usage.slot, false);
+        free_if_unheld(&egpu_usage.page->shared[entry]);
+    }
+    egpu_usage_leave();
+}

@@ -1,0 +1,214 @@
+/* What is in use over all processes of the container, and whether more fits under the cap. */
+#include "usage_page.h"
+
+#include <string.h>
+
+struct sums {
+    uint64_t device, managed;
+};
+
+static struct sums sum_on(int card)
+{
+    const struct egpu_usage *page = egpu_usage.page;
+    struct sums sums = {egpu_shared_on(card), 0};
+    const uint32_t slots = egpu_hint(&page->slots_used, EGPU_USAGE_SLOTS);
+    for (uint32_t i = 0; i < slots; i++) {
+        if (!egpu_load(&page->slots[i].owner) || (int)i == egpu_usage.slot)
+            continue;
+        sums.device = egpu_add(sums.device, egpu_load(&page->slots[i].cards[card].device));
+        sums.managed = egpu_add(sums.managed, egpu_load(&page->slots[i].cards[card].managed));
+    }
+    sums.device = egpu_add(sums.device, egpu_usage.own[card].device);
+    sums.managed = egpu_add(sums.managed, egpu_usage.own[card].managed);
+    return sums;
+}
+
+/* Bytes of the host's memory that what spilled may take beyond what it takes now. */
+static uint64_t host_left(const struct egpu_control *control)
+{
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < control->card_count; i++)
+        if (control->cards[i].flags & EGPU_CARD_SPILL)
+            used = egpu_add(used, sum_on((int)i).managed);
+    return egpu_sub((uint64_t)control->host_memory_mib << 20, used);
+}
+
+/* After the charge: does everything that it added to still fit? */
+static bool fits(const struct egpu_control *control, int card, bool device, bool managed)
+{
+    const struct egpu_control_card *limits = &control->cards[card];
+    const struct sums sums = sum_on(card);
+    const uint64_t all = egpu_add(sums.device, sums.managed);
+    if (all > limits->memory_bytes || (device && sums.device > limits->physical_bytes))
+        return false;
+    if (!managed || !(limits->flags & EGPU_CARD_SPILL))
+        return true;
+    uint64_t host = 0;
+    for (uint32_t i = 0; i < control->card_count; i++)
+        if (control->cards[i].flags & EGPU_CARD_SPILL)
+            host = egpu_add(host, sum_on((int)i).managed);
+    return host <= (uint64_t)control->host_memory_mib << 20;
+}
+
+static void add_own(int card, uint64_t device, uint64_t managed)
+{
+    egpu_usage.own[card].device = egpu_add(egpu_usage.own[card].device, device);
+    egpu_usage.own[card].managed = egpu_add(egpu_usage.own[card].managed, managed);
+    egpu_usage_publish(card);
+}
+
+static void take_own(int card, uint64_t device, uint64_t managed)
+{
+    egpu_usage.own[card].device = egpu_sub(egpu_usage.own[card].device, device);
+    egpu_usage.own[card].managed = egpu_sub(egpu_usage.own[card].managed, managed);
+    egpu_usage_publish(card);
+}
+
+/* First written, then summed: even without the page's lock two processes never both see room for one. */
+static bool try_charge(int card, uint64_t device, uint64_t managed)
+{
+    const struct egpu_control *control = egpu_control_now();
+    egpu_usage_enter();
+    bool good = control && card < (int)control->card_count && egpu_usage.page && egpu_usage.slot >= 0;
+    if (good) {
+        add_own(card, device, managed);
+        good = fits(control, card, device, managed);
+        if (!good) {
+            egpu_usage_reap();
+            good = fits(control, card, device, managed);
+        }
+        if (!good)
+            take_own(card, device, managed);
+    }
+    egpu_usage_leave();
+    return good;
+}
+
+CUresult egpu_charge(int card, uint64_t device, uint64_t managed)
+{
+    if (card == EGPU_NO_LIMITS || (!device && !managed))
+        return CUDA_SUCCESS;
+    if (card < 0 || card >= EGPU_MAX_CARDS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (try_charge(card, device, managed))
+        return CUDA_SUCCESS;
+    /* Pools and graphs give memory back without a call that we see. */
+    egpu_pools_refresh(card);
+    egpu_graphs_refresh(card);
+    return try_charge(card, device, managed) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void egpu_charge_anyway(int card, uint64_t device, uint64_t managed)
+{
+    if (card < 0 || card >= EGPU_MAX_CARDS || (!device && !managed))
+        return;
+    egpu_usage_enter();
+    if (egpu_usage.page)
+        add_own(card, device, managed);
+    egpu_usage_leave();
+}
+
+void egpu_discharge(int card, uint64_t device, uint64_t managed)
+{
+    if (card < 0 || card >= EGPU_MAX_CARDS || (!device && !managed))
+        return;
+    egpu_usage_enter();
+    if (egpu_usage.page)
+        take_own(card, device, managed);
+    egpu_usage_leave();
+}
+
+struct egpu_room egpu_room_on(int card)
+{
+    const struct egpu_control *control = egpu_control_now();
+    struct egpu_room room = {0};
+    if (!control || card < 0 || card >= (int)control->card_count)
+        return room;
+    egpu_pools_refresh(card);
+    egpu_graphs_refresh(card);
+    const struct egpu_control_card *limits = &control->cards[card];
+    room.total = limits->memory_bytes;
+    egpu_usage_enter();
+    if (egpu_usage.page && egpu_usage.slot >= 0) {
+        egpu_usage_reap();
+        const struct sums sums = sum_on(card);
+        room.device = sums.device;
+        room.managed = sums.managed;
+        uint64_t physical = egpu_sub(limits->physical_bytes, sums.device);
+        uint64_t spill = limits->flags & EGPU_CARD_SPILL ? host_left(control) : 0;
+        uint64_t all = egpu_sub(room.total, egpu_add(sums.device, sums.managed));
+        uint64_t best = physical > spill ? physical : spill; /* one allocation goes to one place */
+        room.largest_free = (all < best ? all : best) & ~(EGPU_GRANULE - 1);
+    }
+    egpu_usage_leave();
+    return room;
+}
+
+void egpu_mark_context(int card, bool has)
+{
+    if (card < 0 || card >= EGPU_MAX_CARDS)
+        return;
+    egpu_usage_enter();
+    const uint64_t bit = 1ull << card;
+    egpu_usage.contexts = has ? egpu_usage.contexts | bit : egpu_usage.contexts & ~bit;
+    if (egpu_usage.page && egpu_usage.slot >= 0)
+        egpu_store(&egpu_usage.page->slots[egpu_usage.slot].contexts, egpu_usage.contexts);
+    egpu_usage_leave();
+}
+
+bool egpu_has_context(int card)
+{
+    egpu_usage_enter();
+    bool has = card >= 0 && card < EGPU_MAX_CARDS && egpu_usage.contexts >> card & 1;
+    egpu_usage_leave();
+    return has;
+}
+
+size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
+{
+    size_t count = 0;
+    egpu_usage_enter();
+    if (egpu_usage.page && card >= 0 && card < EGPU_MAX_CARDS) {
+        egpu_usage_reap();
+        const struct egpu_usage *page = egpu_usage.page;
+        const uint32_t slots = egpu_hint(&page->slots_used, EGPU_USAGE_SLOTS);
+        for (uint32_t i = 0; i < slots; i++) {
+            const struct egpu_usage_slot *slot = &page->slots[i];
+            uint64_t owner = egpu_load(&slot->owner), device = egpu_load(&slot->cards[card].device);
+            if (!owner || (uint32_t)owner & EGPU_USAGE_EMPTYING || (!device && !(egpu_load(&slot->contexts) >> card & 1)))
+                continue;
+            if (count < size) {
+                pids[count] = (uint32_t)owner;
+                bytes[count] = device;
+            }
+            count++;
+        }
+    }
+    egpu_usage_leave();
+    return count;
+}
+
+static int charged(int card)
+{
+    if (!egpu_control_now())
+        return EGPU_NO_LIMITS;
+    if (card < 0)
+        egpu_say_once("card", "this card is not one of those granted to the container: no memory on it");
+    return card < 0 ? EGPU_NO_CARD : card;
+}
+
+int egpu_charged_device(CUdevice device)
+{
+    egpu_control_refresh();
+    return charged(egpu_card_of_device(device));
+}
+
+int egpu_charged_current(void)
+{
+    const struct egpu_real *real = egpu_driver();
+    CUdevice device;
+    egpu_control_refresh();
+    if (!real || !real->cuCtxGetDevice || real->cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return EGPU_NO_LIMITS; /* no context: the driver will refuse the call itself */
+    return charged(egpu_card_of_device(device));
+}
