@@ -17,6 +17,7 @@ from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import (
     COMMANDS,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
     NAMESPACES,
     POD_GROUPS,
     PODS,
@@ -114,7 +115,7 @@ class JobsRig:
 
     def clean(self) -> None:
         """Remove what a story left."""
-        for resource in (COMMANDS, VOLCANO_JOBS):
+        for resource in (COMMANDS, VOLCANO_JOBS, DEPLOYMENTS):
             for item in self.api.list(resource, NAMESPACE).items:
                 with suppress(NotFound):
                     self.api.delete(resource, item["metadata"]["name"], NAMESPACE, propagation="Background")

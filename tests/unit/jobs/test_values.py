@@ -76,6 +76,18 @@ def test_an_own_write_is_known_before_the_watch_tells() -> None:
     assert len(cache.by("x", 3)) == 1
 
 
+def test_what_others_did_before_our_own_write_is_still_a_change() -> None:
+    """The pod ran just before our patch: no later change tells it, so the watch's own has to."""
+    cache, made = _latest(), _document(1, phase="Pending")
+    cache.watch(_change(ChangeKind.ADDED, made))
+    patched = _document(3, phase="Running", group="g")
+    cache.put(patched)
+    ran = _document(2, phase="Running")
+    assert cache.watch(Change(ChangeKind.MODIFIED, ran, made)) == (made, ran)
+    assert cache.watch(Change(ChangeKind.MODIFIED, patched, ran)) == (ran, patched)
+    assert cache.get(("n", "a")) == patched
+
+
 def test_the_answer_to_a_delete_does_not_bring_the_object_back() -> None:
     cache = _latest()
     cache.watch(_change(ChangeKind.ADDED, _document(1)))

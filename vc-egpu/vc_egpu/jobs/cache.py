@@ -29,12 +29,16 @@ class Latest(Generic[T]):
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     def watch(self, change: Change) -> tuple[T | None, T]:
-        """Take a change from the watch; returns the value before and the value in the change."""
+        """Take a change from the watch; returns the value that the watch told before, and the one it tells.
+
+        Never an answer to a write of ours in their place: that may already hold what others did at the same
+        time, and whoever compares would take their change for no change.
+        """
         key, document = key_of(change.object), change.object
         value = self._read(document)
+        old = self._read(change.old) if change.old is not None else None
         with self._lock:
             before = self._values.get(key)
-            old = before[2] if before is not None else None
             if change.kind is ChangeKind.DELETED:
                 uid = document["metadata"]["uid"]
                 self._gone[uid] = None

@@ -227,10 +227,12 @@ class Controller:
         self._job_queue.add(key_of(change.object))
 
     def _pod_changed(self, change: Change) -> None:
+        known = self._pods.get(key_of(change.object))
         old, pod = self._pods.watch(change)
         gone = change.kind is ChangeKind.DELETED
         if gone and self._leading.is_set():
-            self._job_worker.pod_gone(old if old is not None and old.uid == pod.uid else pod)
+            # Our own mark on it may be newer than the last state that the watch told.
+            self._job_worker.pod_gone(known if known is not None and known.uid == pod.uid else pod)
         if pod.job is not None:
             key = (pod.job[0], pod.job[1])
             if gone:
