@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from localcluster.errors import LocalClusterError
 
@@ -30,13 +30,25 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def parse_stat(text: str) -> tuple[str, int]:
-    """State letter and start time (clock ticks since boot) from ``/proc/<pid>/stat``.
+class Stat(NamedTuple):
+    """What ``/proc/<pid>/stat`` says."""
 
-    The command name may hold blanks and brackets, so the line is read from its last bracket on.
-    """
-    fields = text[text.rindex(")") + 1 :].split()
-    return fields[0], int(fields[19])
+    state: str
+    """One letter, of the first thread."""
+    threads: int
+    start_ticks: int
+    """Clock ticks since boot."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The command name may hold blanks and brackets, so the line is read from its last bracket on."""
+        fields = text[text.rindex(")") + 1 :].split()
+        return cls(fields[0], int(fields[17]), int(fields[19]))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all threads are gone: the first one may be a zombie while others still hold a port."""
+        return self.state in "ZX" and self.threads <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +63,10 @@ class ProcessIdentity:
     def of(cls, pid: int) -> Self | None:
         """Identity of a running process; None where there is none."""
         try:
-            _, ticks = parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            return cls(pid, Stat.parse(text).start_ticks, boot_id())
         except (OSError, ValueError):
             return None
-        return cls(pid, ticks, boot_id())
 
     def alive(self) -> bool:
         """Whether this very process still runs; a zombie does not."""
@@ -66,8 +78,8 @@ class ProcessIdentity:
             text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return False
-        state, ticks = parse_stat(text)
-        return ticks == self.start_ticks and state not in "ZX"
+        stat = Stat.parse(text)
+        return stat.start_ticks == self.start_ticks and not stat.ended
 
     def send(self, signum: int) -> bool:
         """Signal this very process; False where it is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from localcluster.errors import LocalClusterError
-from localcluster.procs import MARKER, ManagedProcess, ProcessIdentity, marked, parse_stat, tail
+from localcluster.procs import MARKER, ManagedProcess, ProcessIdentity, Stat, marked, tail
 
 # Says a word on standard output when its signal handlers stand, so that tests need not guess.
 _STUBBORN = """
@@ -19,6 +20,15 @@ import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("up", flush=True)
 time.sleep(99)
+"""
+
+# Its first thread ends at once, another one holds the port: so it is for a while in a program that is killed.
+_HEADLESS = """
+import ctypes, platform, socket, threading, time
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=time.sleep, args=(99,)).start()
+print(server.getsockname()[1], flush=True)
+ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
 """
 
 
@@ -38,8 +48,7 @@ def _wait_for_output(process: ManagedProcess) -> None:
 
 def test_command_names_with_brackets_do_not_confuse_the_start_time() -> None:
     tail_fields = " ".join(str(number) for number in range(1, 50))
-    state, ticks = parse_stat(f"42 (a) b) S {tail_fields}")
-    assert (state, ticks) == ("S", 19)
+    assert Stat.parse(f"42 (a) b) S {tail_fields}") == Stat("S", threads=17, start_ticks=19)
 
 
 def test_a_process_ends_by_sigterm_and_its_pid_file_goes(tmp_path: Path) -> None:
@@ -66,6 +75,19 @@ def test_a_frozen_process_is_stopped_too(tmp_path: Path) -> None:
     process.signal(signal.SIGSTOP)
     process.stop()
     assert not process.alive()
+
+
+def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    process = _process(tmp_path)
+    process.launch([sys.executable, "-c", _HEADLESS], _environment())
+    _wait_for_output(process)
+    pid, port = process.pid, int(process.log_file.read_text())
+    while pid and Stat.parse(Path(f"/proc/{pid}/stat").read_text()).state != "Z":
+        os.sched_yield()
+    assert process.alive()
+    process.kill()
+    assert not process.alive()
+    socket.create_server(("127.0.0.1", port)).close()
 
 
 @pytest.mark.parametrize("field", ["start_ticks", "boot_id"])
