@@ -96,7 +96,94 @@ SEQUENCE_OFFSET: Final = 16
 BODY_OFFSET: Final = 32
 """Behind the lock: what :mod:`vc_egpu_node.control` compares."""
 
-USAGE_BYTES: Final = 65536
-"""``usage``: the library's memory accounting. Until its layout is settled only the size is known here."""
-ACTIVITY_BYTES: Final = 4096
-"""``activity``: the same, of activity and busy time."""
+
+USAGE_MAGIC: Final = 0x53554745
+USAGE_SLOTS: Final = 1024
+USAGE_SHARED: Final = 1024
+ACTIVITY_MAGIC: Final = 0x41504745
+ACTIVITY_CARD_BYTES: Final = 1792
+
+
+class UsageBytes(ctypes.LittleEndianStructure):
+    """``struct egpu_usage_bytes``."""
+
+    _fields_: ClassVar[_Fields] = [("device", ctypes.c_uint64), ("managed", ctypes.c_uint64)]
+
+
+class UsageSlot(ctypes.LittleEndianStructure):
+    """``struct egpu_usage_slot``."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("owner", ctypes.c_uint64),
+        ("pid_namespace", ctypes.c_uint64),
+        ("contexts", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64),
+        ("cards", UsageBytes * MAX_CARDS),
+    ]
+
+
+class UsageShared(ctypes.LittleEndianStructure):
+    """``struct egpu_usage_shared``."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("key", ctypes.c_uint64),
+        ("bytes_card", ctypes.c_uint64),
+        ("holders", ctypes.c_uint64 * (USAGE_SLOTS // 64)),
+    ]
+
+
+class UsagePage(ctypes.LittleEndianStructure):
+    """``struct egpu_usage``."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("magic", ctypes.c_uint32),
+        ("abi_major", ctypes.c_uint32),
+        ("abi_minor", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("lock", ctypes.c_uint64),
+        ("slots_used", ctypes.c_uint32),
+        ("shared_used", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 12),
+        ("slots", UsageSlot * USAGE_SLOTS),
+        ("shared", UsageShared * USAGE_SHARED),
+    ]
+
+
+class ActivityCard(ctypes.LittleEndianStructure):
+    """The part of ``struct egpu_activity_card`` that the agent reads."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("word", ctypes.c_uint32),
+        ("weight", ctypes.c_uint32),
+        ("beat_ns", ctypes.c_uint64),
+        ("progress_ns", ctypes.c_uint64),
+        ("wanted_ns", ctypes.c_uint64),
+        ("started_ns", ctypes.c_uint64),
+        ("reserved0", ctypes.c_uint64 * 3),
+        ("busy_ns", ctypes.c_uint64),
+        ("units", ctypes.c_uint64),
+        ("longest_ns", ctypes.c_uint64),
+        ("held_ns", ctypes.c_uint64),
+        ("capped_ns", ctypes.c_uint64),
+        ("rest", ctypes.c_uint8 * (ACTIVITY_CARD_BYTES - 104)),
+    ]
+
+
+class ActivityPage(ctypes.LittleEndianStructure):
+    """The part of ``struct egpu_activity`` that the agent reads; behind it are the library's own books."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("magic", ctypes.c_uint32),
+        ("abi_major", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("reserved0", ctypes.c_uint32),
+        ("slots_used", ctypes.c_uint64),
+        ("reserved1", ctypes.c_uint64 * 5),
+        ("cards", ActivityCard * MAX_CARDS),
+    ]
+
+
+USAGE_BYTES: Final = ctypes.sizeof(UsagePage)
+"""Size of the file ``usage``."""
+ACTIVITY_BYTES: Final = 40960
+"""Size of the file ``activity``: whole pages."""

@@ -17,6 +17,7 @@ from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.collect import Collector, holdings
 from vc_egpu_node.config import ConfigError, PolicySource, Settings
+from vc_egpu_node.guard import Guard
 from vc_egpu_node.identity import Identity, Stock
 from vc_egpu_node.kubelet import KubeletLink
 from vc_egpu_node.metrics import Metrics, View
@@ -73,7 +74,12 @@ class Agent:
         self._api = api
         self._events = EventRecorder(api, "vc-egpu-node", settings.node_name, qps=1.0, burst=10)
         self._allocations = AllocationStore(settings.state_dir / "allocations")
-        self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers")
+        self._guard = Guard(
+            settings,
+            policy=lambda: self._policy.policy,
+            observation=lambda: self._monitor.observation,
+        )
+        self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers", self._guard.isolation)
         self._pods = NodePods(api, settings.node_name, self._wake.set)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
         self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit)
@@ -110,6 +116,16 @@ class Agent:
             rescan_interval_s=settings.rescan_interval_s,
             recovery_s=lambda: self._policy.policy.recovery_s,
             on_change=self._wake.set,
+            look_interval_s=self._guard.look_interval_s,
+            on_look=self._guard.poke,
+        )
+        self._guard.connect(
+            grants=self._grants,
+            pods=self._pods,
+            identity=self._identity,
+            hosts=self._processes,
+            events=self._events,
+            metrics=self._metrics,
         )
         self.web = WebServer(settings.listen, self._metrics.registry, self.unhealthy, self.unready)
 
@@ -121,6 +137,7 @@ class Agent:
         self._monitor.start()
         self._pods.start()
         self._node.start()
+        self._guard.start()
         swept_s = time.monotonic()
         leaving = 0
         while not self._stopping.is_set():
@@ -136,12 +153,21 @@ class Agent:
             except Exception:
                 log.exception("a fault of ours; trying again")
             self._wake.wait(LEAVING_S if leaving else IDLE_S if self._synced_once else SYNC_S)
+            self._change_limits()
             self._stopping.wait(GATHER_S)
             self._wake.clear()
         try:
             self._hand_over()
         except KubeError as error:
             log.warning("nobody could be told that this agent ends: %s", error)
+
+    def _change_limits(self) -> None:
+        """At once, before what happens together is gathered: a change is in force soon."""
+        if self._synced_once:
+            try:
+                self._guard.change_limits()
+            except Exception:
+                log.exception("a fault of ours; limits are looked at again")
 
     def _hand_over(self) -> None:
         """While no agent offers slots the kubelet refuses pods, for good: so before this one ends, nothing
@@ -168,6 +194,7 @@ class Agent:
     def close(self) -> None:
         """Let go of everything, after ``run`` returned."""
         self._kubelet.stop()
+        self._guard.stop()
         self._monitor.stop()
         self._pods.stop()
         self._node.stop()
@@ -204,6 +231,7 @@ class Agent:
         restored = self._collector.recover()
         if restored:
             log.warning("%d running containers had no record and are counted again", restored)
+        self._guard.recovered()
         self._kubelet.start()
         self._synced_once = True
         return True
@@ -228,6 +256,7 @@ class Agent:
     def _reload(self) -> None:
         if self._policy.refresh():
             log.info("policy now: %s", self._policy.policy)
+            self._guard.policy_changed()
         if self._policy.problem:
             self._say_once("policy", f"policy file: {self._policy.problem}; the last good one holds")
         try:
@@ -287,6 +316,7 @@ class Agent:
         """Events on the Node for what people must know, once each."""
         node_cards = stock.node_cards
         self._event("problem", node_cards.problem, "CardsNotOffered")
+        self._event("isolation", self._guard.problem, "NotIsolated")
         for card in node_cards.cards:
             trouble = "" if card.healthy and card.offered else f"card {card.uuid}: {card.reason}"
             self._event(card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered")
@@ -322,5 +352,7 @@ class Agent:
             registrations=self._kubelet.registrations,
             bypasses=len(self._bypasses),
             policy_problem=self._policy.problem,
+            isolated=self._guard.isolation is not None,
+            accounts=self._guard.accounts,
             now_s=time.time(),
         )

@@ -6,11 +6,12 @@ restarted agent knows what its containers hold, and a rebooted node (whose folde
 
 import json
 import logging
+import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import CardShare
@@ -81,7 +82,22 @@ def qualified(name: str) -> str:
     return f"{names.CDI_KIND}={name}"
 
 
-def spec_of(grant: Grant, toolkit: Edits, limits_folder: Path) -> dict[str, Any]:
+class Isolates(Protocol):
+    """What makes grants hold inside the container: :class:`vc_egpu_node.isolation.Isolation`."""
+
+    def prepare(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> dict[str, Any]:
+        """Everything in place before the container starts; edits (mounts, hooks) on top."""
+
+    def running(self, grant: Grant) -> dict[str, Any]:
+        """The same edits for a container that runs; nothing is touched."""
+
+    def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
+        """The container is gone."""
+
+
+def spec_of(
+    grant: Grant, toolkit: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The CDI document: exactly this container's cards, and nothing that would open another one."""
     own_env = [f"{names.ENV_CARDS}={grant.cards_json}", "NVIDIA_VISIBLE_DEVICES=void"]
     overruled = {entry.split("=", 1)[0] for entry in own_env}
@@ -95,6 +111,9 @@ def spec_of(grant: Grant, toolkit: Edits, limits_folder: Path) -> dict[str, Any]
             "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
         },
     ]
+    for key, entries in (isolation or {}).items():
+        if entries:
+            edits[key] = [*edits.get(key, ()), *entries]
     record = {"version": GRANT_VERSION, **asdict(grant)}
     record["shares"] = [share.model_dump(by_alias=True) for share in grant.shares]
     return {
@@ -129,9 +148,10 @@ def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str,
 class GrantFolder:
     """The CDI specs of this node's containers, and the grants in them. Thread-safe."""
 
-    def __init__(self, cdi_dir: Path, limits_dir: Path) -> None:
+    def __init__(self, cdi_dir: Path, limits_dir: Path, isolation: Isolates | None = None) -> None:
         self._cdi_dir = cdi_dir
         self._limits_dir = limits_dir
+        self._isolation = isolation
         self._lock = threading.Lock()
         self._grants: dict[str, Grant] = {}
         cdi_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -162,24 +182,38 @@ class GrantFolder:
         with self._lock:
             self._grants[grant.name] = grant
 
-    def write(self, grant: Grant, toolkit: Edits, cards: Mapping[str, Mapping[str, Any]]) -> None:
+    def write(
+        self,
+        grant: Grant,
+        toolkit: Edits,
+        cards: Mapping[str, Mapping[str, Any]],
+        *,
+        running: bool = False,
+    ) -> None:
         """Write the container's files; a spec that is there already and says the same is left alone (every
-        change makes the runtime read all specs again). Raises ``OSError``."""
+        change makes the runtime read all specs again). ``running``: it is not about to start. Raises
+        ``OSError`` and, where the library cannot be told of the grant, ``ValueError``."""
         folder = self._limits_dir / grant.name
         folder.mkdir(exist_ok=True, mode=0o755)
+        edits: dict[str, Any] = {}
+        if self._isolation is not None:
+            isolation = self._isolation
+            edits = isolation.running(grant) if running else isolation.prepare(grant, self.all)
         _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, cards), indent=1) + "\n")
-        _write_if_other(self.path(grant.name), json.dumps(spec_of(grant, toolkit, folder)))
+        _write_if_other(self.path(grant.name), json.dumps(spec_of(grant, toolkit, folder, edits)))
 
     def release(self, name: str) -> None:
         """The container is gone: its spec first, then its folder, then the grant."""
         self.path(name).unlink(missing_ok=True)
-        folder = self._limits_dir / name
-        if folder.is_dir():
-            (folder / "limits.json").unlink(missing_ok=True)
-            try:
-                folder.rmdir()
-            except OSError as error:
-                log.warning("%s was not removed: %s", folder, error)
+        grant = self.get(name)
+        if self._isolation is not None and grant is not None:
+            self._isolation.release(grant, self.all)
+        try:
+            shutil.rmtree(self._limits_dir / name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("%s was not removed: %s", self._limits_dir / name, error)
         with self._lock:
             self._grants.pop(name, None)
 

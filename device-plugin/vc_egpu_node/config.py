@@ -9,6 +9,13 @@ The file, usually a ConfigMap that all nodes share::
       memoryRatio: 1.0           # memory that may be promised, per card; at most 1
       recoveryS: 60              # an ill card is offered again after this long without a new fault
       foreignResources: [nvidia.com/gpu, volcano.sh/vgpu-number]
+      secondWall: report         # or kill: what becomes of processes that take more than their container's
+      grant hysteresisUs: 2000         # with the library: a class stays active at most so long after its
+      last work leaseMs: 100               # ... and holds nobody if its activity is not renewed for so long
+      hangS: 30                  # ... or its work makes no progress for so long
+      inFlightUs: 500            # low's queued work where a high share sits
+      lowFloorPercent: 5         # of time, for low that has been held for lowFloorAfterS
+      lowFloorAfterS: 60
     nodes:
       gpu-7: {coreRatio: 1.5}    # over the defaults, for this node
 """
@@ -33,6 +40,7 @@ TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 
 Action = Literal["run", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
+WallPolicy = Literal["report", "kill"]
 
 
 class ConfigError(ValueError):
@@ -49,6 +57,13 @@ class Policy(BaseModel):
     memory_ratio: Annotated[float, Field(ge=0.01, le=1.0)] = 1.0
     recovery_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
     foreign_resources: tuple[str, ...] = FOREIGN_RESOURCES
+    second_wall: WallPolicy = "report"
+    hysteresis_us: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 2_000
+    lease_ms: Annotated[int, Field(strict=True, ge=5, le=10_000)] = 100
+    hang_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 30.0
+    in_flight_us: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 500
+    low_floor_percent: Annotated[int, Field(strict=True, ge=0, le=100)] = 5
+    low_floor_after_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
 
 
 class _PolicyFile(BaseModel):
@@ -123,6 +138,11 @@ class Settings:
     cgroup_dir: Path = Path("/sys/fs/cgroup")
     proc_dir: Path = Path("/proc")
     """The host's, to find the container behind a process."""
+    library: Path | None = None
+    """The isolation library; None: containers get cards and nothing that limits them."""
+    run_dir: Path = Path("/run/vc-egpu")
+    """In memory, same path on the host and in the agent: pages that containers write are mounted from
+    here."""
     toolkit: ToolkitMode = "auto"
     """Whether containers need NVIDIA's own CDI edits; auto: where the driver's devices exist."""
     toolkit_specs: tuple[Path, ...] = tuple(Path(path) for path in TOOLKIT_SPECS)
@@ -152,8 +172,10 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         ("state-dir", defaults.state_dir),
         ("cgroup-dir", defaults.cgroup_dir),
         ("proc-dir", defaults.proc_dir),
+        ("run-dir", defaults.run_dir),
     ):
         parser.add_argument(f"--{flag}", type=Path, default=value, help=f"default: {value}")
+    parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
     parser.add_argument("--toolkit", choices=("auto", "required", "off"), default=defaults.toolkit)
     parser.add_argument("--toolkit-spec", type=Path, action="append", dest="toolkit_specs",
                         help="file or folder of NVIDIA's CDI specs; may be repeated")  # fmt: skip

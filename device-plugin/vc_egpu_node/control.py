@@ -82,7 +82,7 @@ class Peer:
     cards: int
     """Bit i: it shares the page's card i."""
     pod_cards: int
-    """How many of its cards this pod's containers use."""
+    """Bit i: this pod's containers use the card i of the peer's own pages."""
     card_of: tuple[int, ...]
     """For each card of the page: index in the peer's own pages (0 where the bit is not set)."""
 
@@ -208,7 +208,7 @@ def _peers(grant: Grant, near: Iterable[Grant], pod_cards: set[str]) -> tuple[Pe
                 card_of[own[share.uuid]] = index
         if other.pod_uid == grant.pod_uid and not mask:
             continue  # the pod's own containers on other cards hold nobody here
-        common = sum(share.uuid in pod_cards for share in other.shares)
+        common = sum(1 << index for index, share in enumerate(other.shares) if share.uuid in pod_cards)
         peers.append(Peer(other.name, _CLASSES[other.share_class], mask, common, tuple(card_of)))
     peers.sort(key=lambda peer: (_PREFERENCE.index(peer.peer_class), not peer.cards, peer.name))
     return tuple(peers[: abi.MAX_PEERS])

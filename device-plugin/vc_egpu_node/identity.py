@@ -9,7 +9,7 @@ CDI spec is written that the name stands for. Nothing is ever guessed: what cann
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -22,6 +22,7 @@ from vc_egpu.volcano.plans import epoch_of
 
 from vc_egpu_node import admission
 from vc_egpu_node.cdi import Grant, GrantFolder, qualified
+from vc_egpu_node.control import ControlError
 from vc_egpu_node.inventory import CORDONED
 from vc_egpu_node.podresources import (
     Checkpoint,
@@ -189,6 +190,29 @@ class Identity:
         self._grants.reserve(grant)
         self._write(grant, running=True)
 
+    def change(self, grants: Sequence[Grant]) -> None:
+        """Other limits for containers of one pod that run, all or none: the cards' sums are checked again,
+        then the books are changed. Files are written by :meth:`rewrite`. Raises :class:`NotAdmittedError`."""
+        stock = self._stock()
+        names_changed = {grant.name for grant in grants}
+        with self._room:
+            others = [one for one in self._grants.all() if one.name not in names_changed]
+            held = [share for other in (*others, *grants) for share in other.held]
+            for grant in grants:
+                for new in grant.held:
+                    card = stock.card(new.uuid)
+                    if card is None:
+                        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {new.uuid} is not on this node")
+                    refusal = admission.refusal(stock.limits(card), admission.rivals(held, (), new), new)
+                    if refusal:
+                        raise NotAdmittedError(Why.NO_ROOM, refusal)
+            for grant in grants:
+                self._grants.reserve(grant)
+
+    def rewrite(self, grant: Grant) -> None:
+        """The files of a container that runs, as its grant is now; raises :class:`NotAdmittedError`."""
+        self._write(grant, running=True)
+
     def _owner(self, resource: str, ids: frozenset[str]) -> ContainerRef:
         for attempt in range(OWNER_TRIES):
             try:
@@ -300,9 +324,11 @@ class Identity:
         try:
             edits = self._toolkit.edits(known_as)
             described = {share.uuid: stock.describe(share) for share in grant.shares}
-            self._grants.write(grant, edits, described)
+            self._grants.write(grant, edits, described, running=running)
         except ToolkitError as error:
             raise NotAdmittedError(Why.TOOLKIT, str(error)) from error
+        except ControlError as error:
+            raise NotAdmittedError(Why.WRONG_PLAN, str(error)) from error
         except OSError as error:
             raise NotAdmittedError(Why.NOT_NOW, f"the container's files were not written: {error}") from error
 

@@ -17,6 +17,7 @@ from vc_egpu_node.monitor import Observation
 from vc_egpu_node.processes import Use
 from vc_egpu_node.slots import Slot
 from vc_egpu_node.vendors.base import CardReading
+from vc_egpu_node.wall import Account
 
 CALL_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _CARD_LABELS: Final = (
@@ -58,6 +59,10 @@ class View:
     registrations: int = 0
     bypasses: int = 0
     policy_problem: str = ""
+    isolated: bool = False
+    """Whether new containers get the isolation library."""
+    accounts: Iterable[Account] = ()
+    """What containers with the library say of themselves."""
     now_s: float = 0.0
     """Unix time."""
 
@@ -81,6 +86,18 @@ class Metrics(Collector):
             ["call", "reason"],
             registry=self.registry,
         )
+        self._offences = Counter(
+            "egpu_node_offences_total",
+            "Containers that took more than they were granted, by what was done about it.",
+            ["offence", "action"],
+            registry=self.registry,
+        )
+        self._changes = Counter(
+            "egpu_node_limit_changes_total",
+            "Limits of running containers that were to change, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.registry.register(self)
 
     def observe(self, call: str, seconds: float, outcome: str) -> None:
@@ -88,6 +105,14 @@ class Metrics(Collector):
         self._calls.labels(call).observe(seconds)
         if outcome != "ok":
             self._refusals.labels(call, outcome).inc()
+
+    def offence(self, offence: str, action: str) -> None:
+        """Count what the second wall found."""
+        self._offences.labels(offence, action).inc()
+
+    def limits_changed(self, outcome: str) -> None:
+        """Count a change of a running container's limits: ``applied`` or ``refused``."""
+        self._changes.labels(outcome).inc()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand: families depend on what the cards tell."""
@@ -99,6 +124,7 @@ class Metrics(Collector):
         yield from _cards(view)
         yield from _inventory(view)
         yield from _containers(view)
+        yield from _accounts(view)
         yield from _agent(view)
 
 
@@ -169,6 +195,42 @@ def _containers(view: View) -> Iterator[Metric]:
     yield from (memory, cores, time_held, used, busy)
 
 
+# (name, field of Activity, is a counter, help)
+_ACTIVITY: Final = (
+    ("compute_used_seconds", "busy_s", True, "Time of the card used by the container's work, seconds."),
+    ("held_seconds", "held_s", True, "Time that its launches waited for a higher class, seconds."),
+    ("capped_seconds", "capped_s", True, "Time that its launches waited for its own share, seconds."),
+    ("units", "units", True, "Kernels, graph launches, memsets and copies."),
+    ("longest_unit_seconds", "longest_s", False, "The longest of these, seconds."),
+)
+
+
+def _accounts(view: View) -> Iterator[Metric]:
+    """As the library in the container counts: an estimate where the container is hostile."""
+    accounts = list(view.accounts)
+    if not view.isolated and not accounts:
+        return
+    prefix = "egpu_node_container_"
+    charged = GaugeMetricFamily(
+        f"{prefix}memory_charged_mib", "Memory charged to the container, MiB.", labels=_CONTAINER_LABELS
+    )
+    managed = GaugeMetricFamily(
+        f"{prefix}memory_managed_mib", "Managed memory, wherever it lies now, MiB.", labels=_CONTAINER_LABELS
+    )
+    for one in accounts:
+        labels = (one.namespace, one.pod, one.container, one.uuid)
+        charged.add_metric(labels, one.charged_mib)
+        managed.add_metric(labels, one.managed_mib)
+    yield from (charged, managed)
+    for name, attribute, is_counter, text in _ACTIVITY:
+        kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+        family = kind(f"{prefix}{name}", text, labels=_CONTAINER_LABELS)
+        for one in accounts:
+            labels = (one.namespace, one.pod, one.container, one.uuid)
+            family.add_metric(labels, getattr(one.activity, attribute))
+        yield family
+
+
 def _agent(view: View) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "egpu_node_registrations", "Registrations with the kubelet.", value=view.registrations
@@ -180,6 +242,9 @@ def _agent(view: View) -> Iterator[Metric]:
         "egpu_node_policy_broken", "1: the policy file is wrong, the last good one holds.",
         value=float(bool(view.policy_problem)),
     )  # fmt: skip
+    yield GaugeMetricFamily(
+        "egpu_node_isolation", "1: new containers get the isolation library.", value=float(view.isolated)
+    )
     yield GaugeMetricFamily(
         "egpu_node_problem", "1: the node takes nothing.", value=float(bool(view.node_cards.problem))
     )

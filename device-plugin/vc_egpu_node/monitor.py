@@ -29,6 +29,8 @@ class Observation:
     xids: Mapping[str, int] = field(default_factory=dict)
     """UUID to the last error number."""
     scans: int = 0
+    looks: int = 0
+    """How often processes were read."""
 
 
 class Monitor:
@@ -42,8 +44,14 @@ class Monitor:
         rescan_interval_s: float,
         recovery_s: Callable[[], float],
         on_change: Callable[[], None],
+        look_interval_s: float = 0.0,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
+        """``look_interval_s``: how often processes are read; 0: with everything else. ``on_look`` is called
+        after each time, on the monitor's thread."""
         self._vendor = vendor
+        self._look_interval_s = look_interval_s
+        self._on_look = on_look
         self._probe_interval_s = probe_interval_s
         self._rescan_interval_s = rescan_interval_s
         self._recovery_s = recovery_s
@@ -111,15 +119,30 @@ class Monitor:
         uuids = [card.uuid for card in self.observation.reading.cards]
         self._publish(
             samples={uuid: self._vendor.sample(uuid) for uuid in uuids},
-            processes={uuid: self._vendor.processes(uuid) for uuid in uuids},
         )
+        self._look()
+
+    def _look(self) -> None:
+        """Who runs on the cards."""
+        uuids = [card.uuid for card in self.observation.reading.cards]
+        self._publish(processes={uuid: self._vendor.processes(uuid) for uuid in uuids})
+        self._on_look()
 
     def _listen(self) -> None:
-        """Until the next probe is due, or the driver tells of an error."""
-        for event in self._vendor.wait_events(self._probe_interval_s):
-            log.warning("card %s: XID %d", event.uuid, event.xid)
-            self._xids[event.uuid] = event.xid
-            self._step(event.uuid, time.monotonic(), f"XID {event.xid}")
+        """Until the next probe is due, or the driver tells of an error; processes are read more often."""
+        due_s = time.monotonic() + self._probe_interval_s
+        while not self._stopping.is_set():
+            left_s = due_s - time.monotonic()
+            look_first = 0 < self._look_interval_s < left_s
+            events = self._vendor.wait_events(self._look_interval_s if look_first else max(0.0, left_s))
+            for event in events:
+                log.warning("card %s: XID %d", event.uuid, event.xid)
+                self._xids[event.uuid] = event.xid
+                self._step(event.uuid, time.monotonic(), f"XID {event.xid}")
+            if events or not look_first:
+                break
+            self.beat_s = time.monotonic()
+            self._look()
         self._publish()
 
     def _step(self, uuid: str, now_s: float, fault: str) -> None:
@@ -147,6 +170,7 @@ class Monitor:
             processes=before.processes if processes is None else processes,
             xids=dict(self._xids),
             scans=before.scans if scans is None else scans,
+            looks=before.looks + (processes is not None),
         )
         changed = self.observation.reading != before.reading or self.observation.ill != before.ill
         if changed or (before.scans == 0 and scans):

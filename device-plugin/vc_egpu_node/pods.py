@@ -205,7 +205,7 @@ class NodePods:
 
     def _changed(self, change: Change) -> None:
         self._remember(change)
-        if change.kind is ChangeKind.DELETED or change.old is None or _ended(change):
+        if change.kind is ChangeKind.DELETED or change.old is None or _ended(change) or _other_cards(change):
             self._on_change()
 
     def _remember(self, change: Change) -> None:
@@ -223,3 +223,9 @@ def _ended(change: Change) -> bool:
     before = ((change.old or {}).get("status") or {}).get("phase")
     now = (change.object.get("status") or {}).get("phase")
     return before != now
+
+
+def _other_cards(change: Change) -> bool:
+    """The admission layer changed the limits of a pod that may run already."""
+    before = ((change.old or {}).get("metadata") or {}).get("annotations") or {}
+    return before.get(names.CARDS) != (change.object["metadata"].get("annotations") or {}).get(names.CARDS)

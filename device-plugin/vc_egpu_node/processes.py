@@ -1,7 +1,13 @@
-"""Which container a process on a card belongs to: host PID to cgroup to pod and container id."""
+"""Which container a process on a card belongs to: host PID to cgroup to pod and container.
 
+By looking, never by probing: what the kernel says of a process in its cgroup file (version 1 or 2, either
+driver) and status file is enough, also for processes that go round the library.
+"""
+
+import os
 import re
-from collections.abc import Iterable, Mapping
+import signal
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +16,9 @@ from vc_egpu_node.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
 
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+_POD: Final = re.compile(
+    r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[./\n]|$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,22 @@ class Use:
     sm_percent: int
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the host knows of a process."""
+
+    pid: int
+    """On the host."""
+    start_ticks: int
+    """Since boot: with the PID it is one process and no later one."""
+    container_id: str
+    """64 hex digits; empty: in no container."""
+    pod_uid: str
+    """Empty: in no pod."""
+    own_pid: int
+    """In its own PID namespace."""
+
+
 class ContainerOfProcess:
     """Looks PIDs up in the host's process tree."""
 
@@ -32,12 +57,66 @@ class ContainerOfProcess:
 
     def container_id(self, pid: int) -> str | None:
         """64 hex digits, or None for a process that is in no container (or is gone)."""
-        try:
-            text = (self._proc_dir / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
-        except OSError:
+        return place(self._read(pid, "cgroup"))[1] or None
+
+    def host(self, pid: int) -> Host | None:
+        """All that is known of one process; None: it is gone."""
+        start = start_ticks(self._read(pid, "stat"))
+        if start is None:
             return None
-        found = _CONTAINER_ID.findall(text)
-        return found[-1] if found else None
+        pod_uid, container_id = place(self._read(pid, "cgroup"))
+        return Host(pid, start, container_id, pod_uid, own_pid(self._read(pid, "status")) or pid)
+
+    def hosts(self, pids: Iterable[int]) -> dict[int, Host]:
+        """PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
+        namespace: where that is in no pod, the one process of a pod which has it there is meant."""
+        found: dict[int, Host] = {}
+        lost: set[int] = set()
+        for pid in set(pids):
+            host = self.host(pid)
+            if host is not None:
+                found[pid] = host
+            if host is None or not host.pod_uid:
+                lost.add(pid)
+        if lost:
+            matches: dict[int, list[Host]] = {}
+            for host in self._in_pods():
+                if host.own_pid in lost and host.own_pid != host.pid:
+                    matches.setdefault(host.own_pid, []).append(host)
+            found |= {pid: hosts[0] for pid, hosts in matches.items() if len(hosts) == 1}
+        return found
+
+    def kill(self, pid: int, start: int) -> str:
+        """SIGKILL for that very process, not for a later one of its number; why it was not done, or
+        nothing."""
+        elsewhere = "the agent is not in the host's PID namespace"
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return elsewhere if start_ticks(self._read(pid, "stat")) == start else ""
+        except OSError as error:
+            return str(error.strerror)
+        try:
+            if start_ticks(_text(Path("/proc") / str(pid) / "stat")) != start:
+                return elsewhere if start_ticks(self._read(pid, "stat")) == start else ""
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            return ""
+        except OSError as error:
+            return str(error.strerror)
+        finally:
+            os.close(descriptor)
+        return ""
+
+    def _in_pods(self) -> Iterator[Host]:
+        for entry in self._proc_dir.iterdir():
+            if entry.name.isdecimal() and place(self._read(int(entry.name), "cgroup"))[0]:
+                host = self.host(int(entry.name))
+                if host is not None:
+                    yield host
+
+    def _read(self, pid: int, name: str) -> str:
+        return _text(self._proc_dir / str(pid) / name)
 
     def uses(
         self, processes: Mapping[str, Iterable[ProcessSample]], pods: Iterable[PodView]
@@ -55,3 +134,37 @@ class ContainerOfProcess:
                 memory_mib, percent = sums.get(key, (0, 0))
                 sums[key] = (memory_mib + sample.memory_mib, percent + sample.sm_percent)
         return tuple(Use(*key, *value) for key, value in sorted(sums.items()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def place(cgroup: str) -> tuple[str, str]:
+    """(pod UID, container id) of a cgroup file. What runs inside a container's own containers is the outer
+    one's."""
+    for line in cgroup.splitlines():
+        pod = _POD.search(line)
+        if pod is not None:
+            inside = _CONTAINER_ID.search(line, pod.end())
+            return pod[1].replace("_", "-"), inside[0] if inside else ""
+    found = _CONTAINER_ID.findall(cgroup)
+    return "", found[-1] if found else ""
+
+
+def start_ticks(stat: str) -> int | None:
+    """The start time in a stat file. The command's name may hold anything, so it is skipped from its end."""
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
+
+
+def own_pid(status: str) -> int | None:
+    """The PID in the process's innermost namespace, from a status file."""
+    for line in status.splitlines():
+        if line.startswith("NSpid:"):
+            last = line.split()[-1]
+            return int(last) if last.isdecimal() else None
+    return None

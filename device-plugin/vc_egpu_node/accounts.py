@@ -1,0 +1,160 @@
+"""What containers say in their usage and activity pages. Pure, and doubtful: any number may be there.
+
+A reader takes what is within bounds and nothing else, so that a page of nonsense makes its own container's
+figures wrong and no other's.
+"""
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu_node import abi
+
+MAX_BYTES: Final = 1 << 44
+"""16 TiB: far above any card."""
+MAX_UNITS: Final = 1 << 53
+_PID_MASK: Final = 0x7FFFFFFF
+_EMPTYING: Final = 0x80000000
+_NS: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One process as the library registered it."""
+
+    pid: int
+    """In the process's own PID namespace."""
+    start_ticks: int
+    """Low 32 bits; 0: not known."""
+    device_bytes: tuple[int, ...]
+    """By card of the container."""
+    managed_bytes: tuple[int, ...]
+    contexts: int
+    """Bit i: it has a context on card i."""
+
+    def uses(self, card: int) -> bool:
+        """Whether it says to use that card."""
+        return bool(self.contexts >> card & 1 or self.device_bytes[card] or self.managed_bytes[card])
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A container's memory as its library counts it."""
+
+    slots: tuple[Slot, ...] = ()
+    shared_bytes: tuple[int, ...] = ()
+    """By card: memory that several processes hold."""
+
+    def charged_bytes(self, card: int) -> int:
+        """Device memory on that card."""
+        return min(MAX_BYTES, self.shared_bytes[card] + sum(slot.device_bytes[card] for slot in self.slots))
+
+    def managed_bytes(self, card: int) -> int:
+        """Managed memory."""
+        return min(MAX_BYTES, sum(slot.managed_bytes[card] for slot in self.slots))
+
+    def slot_of(self, pid: int, start_ticks: int) -> Slot | None:
+        """The slot of a process, by its PID in the container and its start."""
+        for slot in self.slots:
+            if slot.pid == pid and slot.start_ticks in (0, start_ticks & 0xFFFFFFFF):
+                return slot
+        return None
+
+
+def read_usage(data: bytes | None, cards: int) -> Usage | None:
+    """A usage page of a container with so many cards; None: it is not there, or says nothing (a fresh page, a
+    damaged one, another version)."""
+    if data is None or len(data) < ctypes.sizeof(abi.UsagePage):
+        return None
+    page = abi.UsagePage.from_buffer_copy(data)
+    if page.magic != abi.USAGE_MAGIC or page.abi_major != abi.ABI_MAJOR:
+        return None
+    slots = []
+    for slot in page.slots[: min(page.slots_used, abi.USAGE_SLOTS)]:
+        owner = slot.owner
+        if owner and not owner & _EMPTYING:
+            slots.append(
+                Slot(
+                    pid=owner & _PID_MASK,
+                    start_ticks=owner >> 32,
+                    device_bytes=tuple(min(one.device, MAX_BYTES) for one in slot.cards[:cards]),
+                    managed_bytes=tuple(min(one.managed, MAX_BYTES) for one in slot.cards[:cards]),
+                    contexts=slot.contexts,
+                )
+            )
+    shared = [0] * cards
+    for entry in page.shared[: min(page.shared_used, abi.USAGE_SHARED)]:
+        card, size = entry.bytes_card & 0xFFF, entry.bytes_card & ~0xFFF
+        if entry.key and card < cards and any(entry.holders):
+            shared[card] = min(MAX_BYTES, shared[card] + size)
+    return Usage(tuple(slots), tuple(shared))
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a container did on one card, and whether it is active there now."""
+
+    busy_s: float = 0.0
+    units: int = 0
+    longest_s: float = 0.0
+    held_s: float = 0.0
+    """Launches waited for a higher class."""
+    capped_s: float = 0.0
+    """Launches waited for their own share."""
+    active_since_ns: int | None = None
+    """Work has been in flight without a pause since then (CLOCK_MONOTONIC), and moves on; None: it is not
+    so."""
+
+
+def read_activity(
+    data: bytes | None, cards: int, *, age_s: float, now_ns: int, lease_ms: int, hang_ms: int
+) -> tuple[Activity, ...]:
+    """By card of the container. No time is longer than the container is old."""
+    if data is None or len(data) < ctypes.sizeof(abi.ActivityPage):
+        return (Activity(),) * cards
+    page = abi.ActivityPage.from_buffer_copy(data)
+    if page.magic not in (0, abi.ACTIVITY_MAGIC):
+        return (Activity(),) * cards
+    result = []
+    for card in page.cards[: min(cards, abi.MAX_CARDS)]:
+        fresh = 0 <= now_ns - card.beat_ns <= lease_ms * 1_000_000
+        moves = 0 <= now_ns - card.progress_ns <= hang_ms * 1_000_000
+        active = card.word & 1 and fresh and moves and 0 < card.started_ns <= now_ns
+        result.append(
+            Activity(
+                busy_s=min(card.busy_ns * _NS, age_s),
+                units=min(card.units, MAX_UNITS),
+                longest_s=min(card.longest_ns * _NS, age_s),
+                held_s=min(card.held_ns * _NS, age_s),
+                capped_s=min(card.capped_ns * _NS, age_s),
+                active_since_ns=card.started_ns if active else None,
+            )
+        )
+    return tuple(result)
+
+
+CONTEXT_LIMIT: Final = 1 << 30
+_GRANULE: Final = 2 << 20
+
+
+def context_cost(usage: Usage, card: int, used_bytes: Mapping[tuple[int, int], int]) -> int:
+    """What one process's context costs on a card, from processes that say to have one and nothing that
+    cannot be told apart from it; 0: not to be known from these. ``used_bytes`` is by (pid in the
+    container, start): what the driver sees. The least counts: others load more code into theirs."""
+    if any(usage.shared_bytes):
+        return 0
+    costs: list[int] = []
+    for slot in _alone(usage.slots, card):
+        used = next(
+            (size for (pid, ticks), size in used_bytes.items()
+             if pid == slot.pid and slot.start_ticks in (0, ticks & 0xFFFFFFFF)), 0,
+        )  # fmt: skip
+        cost = used - slot.device_bytes[card]
+        if 0 < cost <= CONTEXT_LIMIT:
+            costs.append(-(-cost // _GRANULE) * _GRANULE)
+    return min(costs, default=0)
+
+
+def _alone(slots: Iterable[Slot], card: int) -> Iterable[Slot]:
+    return (slot for slot in slots if slot.contexts >> card & 1 and not slot.managed_bytes[card])

@@ -1,0 +1,229 @@
+"""The library's part in a container's life: its pages seeded before it starts and kept current while it runs,
+the mounts by which it gets pages and library.
+
+Without a library there is none of this: then containers get cards and nothing that limits them.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from vc_egpu_node import abi
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.control import CardFacts, Control, Timings, controls, neighbours, shared
+from vc_egpu_node.library import Library, drop_unused
+from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, SharedPages
+from vc_egpu_node.state import write_atomically
+
+log = logging.getLogger(__name__)
+
+CONTROL_NAME: Final = "control"
+VERSIONS_NAME: Final = "library-versions"
+"""In a container's folder: digests of the library that it was ever started with, one per line."""
+CEILINGS_NAME: Final = "lowered.json"
+"""In a container's folder: what it was let in with on cards where its memory was lowered while it ran."""
+PRELOAD_NAME: Final = "ld.so.preload"
+"""In a container's folder: its image's preload file with our line, where the hook makes it."""
+FILES: Final = (CONTROL_NAME, VERSIONS_NAME, CEILINGS_NAME, PRELOAD_NAME)
+_WRITABLE: Final = ("rw", "nosuid", "nodev", "noexec", "bind")
+_READ_ONLY: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
+
+
+class Isolation:
+    """The pages of all containers of the node. Thread-safe."""
+
+    def __init__(
+        self,
+        library: Library,
+        folder: Path,
+        pages: SharedPages,
+        *,
+        pci_bus_ids: Callable[[], Mapping[str, str]],
+        timings: Callable[[], Timings],
+    ) -> None:
+        """``folder`` holds a folder per container; ``pci_bus_ids`` is by card UUID."""
+        self.library = library
+        self.pages = pages
+        self._folder = folder
+        self._pci_bus_ids = pci_bus_ids
+        self._timings = timings
+        self._lock = threading.Lock()
+        self._said: dict[str, Control] = {}
+        self._facts: dict[tuple[str, str], CardFacts] = {}
+        self._paged: set[str] = set()
+        for name in pages.names():
+            page = self.file(name).read()
+            if page is not None:
+                self._paged.add(name)
+                self._facts |= {
+                    (name, limit.uuid): CardFacts(limit.pci_bus_id, limit.context_bytes)
+                    for limit in page.limits
+                }
+
+    def file(self, name: str) -> ControlFile:
+        """One container's control page."""
+        return ControlFile(self._folder / name / CONTROL_NAME)
+
+    @property
+    def paged(self) -> frozenset[str]:
+        """Containers that have pages."""
+        with self._lock:
+            return frozenset(self._paged)
+
+    def prepare(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> dict[str, Any]:
+        """Everything in place before the container starts, its neighbours told; the edits it needs on top.
+        Raises ``OSError`` and :class:`vc_egpu_node.control.ControlError`."""
+        if not shared(grant):
+            return {}
+        with self._lock:
+            new = grant.name not in self._paged
+            self._paged.add(grant.name)
+            try:
+                everyone = [*(one for one in grants() if one.name != grant.name), grant]
+                self.pages.clear(grant.name)
+                self._note_version(grant.name)
+                self._put(grant.name, self._pages_of(everyone, [grant.name])[grant.name])
+                self._update(everyone, neighbours(everyone, [grant]) - {grant.name})
+            except (OSError, ValueError):
+                if new:
+                    self._paged.discard(grant.name)
+                raise
+        return self._edits(grant.name)
+
+    def running(self, grant: Grant) -> dict[str, Any]:
+        """The edits of a container that runs already, for its record; nothing is touched."""
+        return self._edits(grant.name) if grant.name in self.paged else {}
+
+    def refresh(self, grants: Iterable[Grant], changed: Iterable[Grant] | None = None) -> None:
+        """Bring the pages up to date: all, or those that these grants' coming, going or changing touches."""
+        with self._lock:
+            everyone = list(grants)
+            names = neighbours(everyone, changed) if changed is not None else {one.name for one in everyone}
+            self._update(everyone, names)
+
+    def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
+        """The container is gone: its neighbours no longer look at it, then its pages go."""
+        with self._lock:
+            self._paged.discard(grant.name)
+            self._said.pop(grant.name, None)
+            self._facts = {key: value for key, value in self._facts.items() if key[0] != grant.name}
+            everyone = [one for one in grants() if one.name != grant.name]
+            self._update(everyone, neighbours(everyone, [grant]))
+        self.pages.release(grant.name)
+
+    def learnt(self, name: str, uuid: str, context_bytes: int) -> None:
+        """What one process's context costs on that card, as seen in that container."""
+        with self._lock:
+            if name in self._paged:
+                known = self._facts.get((name, uuid), CardFacts())
+                self._facts[(name, uuid)] = replace(known, context_bytes=context_bytes)
+
+    def context_bytes(self, name: str, uuid: str) -> int:
+        """What was learnt; 0: nothing yet."""
+        with self._lock:
+            return self._facts.get((name, uuid), CardFacts()).context_bytes
+
+    # --- what a lowered container may still use ---------------------------------------------------
+
+    def lower(self, before: Grant, after: Grant) -> None:
+        """Memory was lowered while the container runs: what it had is not held against it."""
+        old = {share.uuid: share.memory_mib for share in before.shares}
+        kept = self.ceilings(before.name)
+        for share in after.shares:
+            ceiling = max(old.get(share.uuid, 0), kept.get(share.uuid, 0))
+            if ceiling > share.memory_mib:
+                kept[share.uuid] = ceiling
+        if kept:
+            self.keep_ceilings(before.name, kept)
+
+    def ceilings(self, name: str) -> dict[str, int]:
+        """Card UUID to MiB, where it is above what is granted now."""
+        try:
+            document = json.loads((self._folder / name / CEILINGS_NAME).read_text())
+            return {str(uuid): int(mib) for uuid, mib in document.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+    def keep_ceilings(self, name: str, ceilings: Mapping[str, int]) -> None:
+        """Write them, or nothing where the container is gone."""
+        try:
+            write_atomically(self._folder / name / CEILINGS_NAME, json.dumps(dict(ceilings)))
+        except OSError as error:
+            log.warning("what %s may still use was not written: %s", name, error)
+
+    # --- versions --------------------------------------------------------------------------------
+
+    def drop_unused_versions(self) -> None:
+        """Remove versions of the library that no container was started with."""
+        used = {self.library.digest}
+        for path in self._folder.glob(f"*/{VERSIONS_NAME}"):
+            used |= set(path.read_text().split())
+        drop_unused(self.library.folder.parent, used)
+
+    def _note_version(self, name: str) -> None:
+        path = self._folder / name / VERSIONS_NAME
+        known = path.read_text().split() if path.exists() else []
+        if self.library.digest not in known:
+            write_atomically(path, "\n".join([*known, self.library.digest]) + "\n", flush=True)
+
+    # --- inside the lock ---------------------------------------------------------------------------
+
+    def _pages_of(self, everyone: list[Grant], names: Iterable[str]) -> dict[str, Control]:
+        buses = self._pci_bus_ids()
+        known = {one.name: one for one in everyone}
+        wanted = list(names)
+        for name in wanted:
+            for share in known[name].shares:
+                self._facts[(name, share.uuid)] = self._fact(name, share.uuid, buses)
+        return controls(
+            everyone, wanted, paged=frozenset(self._paged), facts=self._facts, timings=self._timings()
+        )
+
+    def _fact(self, name: str, uuid: str, buses: Mapping[str, str]) -> CardFacts:
+        """A card that is not seen now keeps what its page says; a new container begins with the least that a
+        context was seen to cost in another one (nobody can raise what others pay)."""
+        known = self._facts.get((name, uuid))
+        if known is None:
+            seen = [
+                fact.context_bytes
+                for key, fact in self._facts.items()
+                if key[1] == uuid and fact.context_bytes
+            ]
+            known = CardFacts("", min(seen, default=0))
+        return replace(known, pci_bus_id=buses.get(uuid, known.pci_bus_id)[: abi.PCI_BYTES - 1])
+
+    def _update(self, everyone: list[Grant], names: Iterable[str]) -> None:
+        """Pages that exist only; one that cannot be written is tried again at the next change."""
+        wanted = [name for name in names if name in self._paged and name in {one.name for one in everyone}]
+        for name, page in self._pages_of(everyone, wanted).items():
+            try:
+                self._put(name, page)
+            except OSError as error:
+                log.warning("the control page of %s was not changed: %s", name, error)
+
+    def _put(self, name: str, page: Control) -> None:
+        if self._said.get(name) == page:
+            return
+        self._said.pop(name, None)
+        self.file(name).put(page)
+        self._said[name] = page
+
+    def _edits(self, name: str) -> dict[str, Any]:
+        pages = self.pages
+        return {
+            "mounts": [
+                *self.library.mounts(),
+                _mount(pages.path(USAGE, name), abi.USAGE_PATH, _WRITABLE),
+                _mount(pages.path(ACTIVITY, name), abi.ACTIVITY_PATH, _WRITABLE),
+                _mount(pages.folder(ACTIVITY), abi.PEERS_FOLDER, _READ_ONLY),
+            ],
+            "hooks": self.library.hooks(self._folder / name / PRELOAD_NAME),
+        }
+
+
+def _mount(source: Path, target: str, options: Iterable[str]) -> dict[str, Any]:
+    return {"hostPath": str(source), "containerPath": target, "options": list(options)}

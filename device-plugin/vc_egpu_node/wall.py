@@ -1,0 +1,318 @@
+"""Every other second: what the driver sees of each container, what its pages say, and what is done about it.
+
+The judgement is :mod:`vc_egpu_node.secondwall`; this module fetches, tells and, where the node's policy
+says so, kills. It also puts right what containers did to their pages and learns what a context costs.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu_node import secondwall
+from vc_egpu_node.accounts import Activity, Usage, context_cost, read_activity, read_usage
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.config import WallPolicy
+from vc_egpu_node.control import Timings
+from vc_egpu_node.isolation import Isolation
+from vc_egpu_node.monitor import Observation
+from vc_egpu_node.pages import ACTIVITY, USAGE
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.processes import ContainerOfProcess, Host
+from vc_egpu_node.secondwall import Allowance, Finding, Seen
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 2.0
+MIB: Final = 1024 * 1024
+TELL_AGAIN_S: Final = 300.0
+PAGES: Final = "PagesPutRight"
+"""Reason of the event about a container that damaged its own pages."""
+Tell = Callable[[str, str, str, str, str], None]
+"""(namespace, pod, UID, reason, sentence)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one container says of one card."""
+
+    namespace: str
+    pod: str
+    container: str
+    uuid: str
+    charged_mib: int
+    managed_mib: int
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    usage: Usage | None
+    activity: tuple[Activity, ...]
+
+
+class SecondWall:
+    """Looks on a thread of its own, each time the monitor has read processes."""
+
+    def __init__(
+        self,
+        *,
+        grants: Callable[[], list[Grant]],
+        pods: Callable[[], list[PodView]],
+        isolation: Isolation,
+        hosts: ContainerOfProcess,
+        observation: Callable[[], Observation],
+        policy: Callable[[], WallPolicy],
+        timings: Callable[[], Timings],
+        tell: Tell,
+        count: Callable[[str, str], None] = lambda _offence, _action: None,
+    ) -> None:
+        """``count`` counts (offence, action): ``reported``, ``killed``, ``failed``."""
+        self._grants = grants
+        self._pods = pods
+        self._isolation = isolation
+        self._hosts = hosts
+        self._observation = observation
+        self._policy = policy
+        self._timings = timings
+        self._tell = tell
+        self._count = count
+        self._strikes: dict[tuple[str, str, str], int] = {}
+        self._told: dict[tuple[str, ...], float] = {}
+        self._costs: dict[tuple[str, str], int] = {}
+        self._looks = -1
+        self._looked_ns = time.monotonic_ns()
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="second-wall", daemon=True)
+        self.accounts: tuple[Account, ...] = ()
+        """As of the last look."""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def poke(self) -> None:
+        """There is something new to look at."""
+        self._due.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._due.wait()
+            self._due.clear()
+            try:
+                self.look()
+            except Exception:
+                log.exception("a fault of ours in the second wall; looking again")
+
+    def look(self) -> list[Finding]:
+        """One look; what was proven by it. The same observation is looked at once."""
+        observation = self._observation()
+        if observation.looks == self._looks:
+            return []
+        self._looks = observation.looks
+        began_ns, last_ns = time.monotonic_ns(), self._looked_ns
+        self._looked_ns = began_ns
+        grants = self._grants()
+        paged = self._isolation.paged
+        pages = {one.name: self._read(one, began_ns) for one in grants if one.name in paged}
+        pods = {pod.uid: pod for pod in self._pods()}
+        seen, hosts = self._seen(observation, grants, pods, pages)
+        allowances = {one.name: self._allowance(one, grants, pages, seen, last_ns) for one in grants}
+        self._strikes, proven = secondwall.strike(self._strikes, secondwall.judge(seen, allowances))
+        self._learn([one for one in grants if one.name in pages], pages, seen, hosts)
+        self.accounts = tuple(_accounts(grants, pages))
+        for finding in proven:
+            self._act(finding, grants)
+        self._told = {key: at for key, at in self._told.items() if time.monotonic() - at < TELL_AGAIN_S}
+        return proven
+
+    # --- what is there -----------------------------------------------------------------------------
+
+    def _read(self, grant: Grant, now_ns: int) -> _Pages:
+        for fault in self._isolation.pages.mend(grant.name):
+            self._say(grant, PAGES, f"{grant.container}: {fault}")
+        timings, files = self._timings(), self._isolation.pages
+        return _Pages(
+            read_usage(files.read(USAGE, grant.name), len(grant.shares)),
+            read_activity(
+                files.read(ACTIVITY, grant.name),
+                len(grant.shares),
+                age_s=max(0.0, time.time() - grant.granted_at_s),
+                now_ns=now_ns,
+                lease_ms=timings.lease_ms,
+                hang_ms=timings.hang_ms,
+            ),
+        )
+
+    def _seen(
+        self,
+        observation: Observation,
+        grants: Iterable[Grant],
+        pods: Mapping[str, PodView],
+        pages: Mapping[str, _Pages],
+    ) -> tuple[list[Seen], dict[int, Host]]:
+        samples = [(uuid, one) for uuid, several in observation.processes.items() for one in several]
+        hosts = self._hosts.hosts(one.pid for _, one in samples)
+        by_container = {(one.pod_uid, one.container): one for one in grants}
+        seen = []
+        for uuid, sample in samples:
+            host = hosts.get(sample.pid)
+            pod = pods.get(host.pod_uid) if host is not None else None
+            container = container_of(host, pod, by_container) if host and pod else None
+            if host is None or pod is None or container is None:
+                continue
+            grant = by_container.get((pod.uid, container))
+            registered = None
+            if grant is not None and grant.name in pages:
+                registered = _registered(grant, uuid, host, pages[grant.name].usage)
+            owner = grant.name if grant is not None else f"{pod.namespace}/{pod.name}/{container}/{pod.uid}"
+            seen.append(
+                Seen(
+                    uuid, host.pid, host.start_ticks, sample.memory_mib, sample.sm_percent, owner, registered
+                )
+            )
+        return seen, {host.pid: host for host in hosts.values()}
+
+    def _allowance(
+        self,
+        grant: Grant,
+        grants: Iterable[Grant],
+        pages: Mapping[str, _Pages],
+        seen: Iterable[Seen],
+        last_look_ns: int,
+    ) -> Allowance:
+        memory = {share.uuid: share.memory_mib for share in grant.shares}
+        before = self._isolation.ceilings(grant.name) if grant.name in pages else {}
+        after = {}
+        for uuid, ceiling in before.items():
+            granted = memory.get(uuid, 0)
+            used = sum(one.memory_mib for one in seen if (one.owner, one.uuid) == (grant.name, uuid))
+            memory[uuid] = secondwall.lowered(ceiling, granted, used)
+            if memory[uuid] > granted:
+                after[uuid] = memory[uuid]
+        if after != before:
+            self._isolation.keep_ceilings(grant.name, after)
+        held: frozenset[str] = frozenset()
+        if grant.share_class == "low" and grant.name in pages:
+            since = (since for since in _high_since(grant, grants, pages))
+            if secondwall.held_through(since, last_look_ns):
+                held = frozenset(memory)
+        return Allowance(memory, whole=grant.native, held=held)
+
+    def _learn(
+        self,
+        grants: list[Grant],
+        pages: Mapping[str, _Pages],
+        seen: Iterable[Seen],
+        hosts: Mapping[int, Host],
+    ) -> None:
+        """A context's cost: the less of two looks in a row, once for each container and card."""
+        costs: dict[tuple[str, str], int] = {}
+        for grant in grants:
+            usage = pages[grant.name].usage
+            for card, share in enumerate(grant.shares):
+                if usage is None or self._isolation.context_bytes(grant.name, share.uuid):
+                    continue
+                used = {
+                    (hosts[one.pid].own_pid, one.start_ticks): one.memory_mib * MIB
+                    for one in seen
+                    if (one.owner, one.uuid) == (grant.name, share.uuid)
+                }
+                cost = context_cost(usage, card, used)
+                before = self._costs.get((grant.name, share.uuid), 0)
+                if cost and before:
+                    self._isolation.learnt(grant.name, share.uuid, min(cost, before))
+                    self._isolation.refresh(self._grants(), [grant])
+                elif cost:
+                    costs[(grant.name, share.uuid)] = cost
+        self._costs = costs
+
+    # --- what is done about it ---------------------------------------------------------------------
+
+    def _act(self, finding: Finding, grants: Iterable[Grant]) -> None:
+        grant = next((one for one in grants if one.name == finding.owner), None)
+        reason = finding.offence.value
+        if grant is None:  # a container without cards of ours: never killed, since nobody promised it to us
+            namespace, pod, container, uid = finding.owner.split("/", 3)
+            if self._fresh((finding.owner, reason, finding.uuid)):
+                self._count(reason, "reported")
+                self._tell(namespace, pod, uid, reason, f"{container}: {finding.text}")
+            return
+        if self._policy() != "kill":
+            if self._say(grant, reason, f"{grant.container}: {finding.text}", finding.uuid):
+                self._count(reason, "reported")
+            return
+        problems = {why for pid, start in finding.processes if (why := self._hosts.kill(pid, start))}
+        action = "failed" if problems else "killed"
+        outcome = f"not killed: {'; '.join(sorted(problems))}" if problems else "killed by the node's policy"
+        self._count(reason, action)
+        self._say(grant, reason, f"{grant.container}: {finding.text}; {outcome}", finding.uuid, action)
+
+    def _say(self, grant: Grant, reason: str, text: str, *about: str) -> bool:
+        """Once in a while for the same thing; whether it was said."""
+        if not self._fresh((grant.name, reason, *(about or (text,)))):
+            return False
+        log.warning("%s/%s: %s: %s", grant.namespace, grant.pod, reason, text)
+        self._tell(grant.namespace, grant.pod, grant.pod_uid, reason, text)
+        return True
+
+    def _fresh(self, key: tuple[str, ...]) -> bool:
+        known = key in self._told
+        if not known:
+            self._told[key] = time.monotonic()
+        return not known
+
+
+def container_of(host: Host, pod: PodView, granted: Iterable[tuple[str, str]]) -> str | None:
+    """Name of the container that a process belongs to. The pod's status may not name a container yet that
+    has just begun: then it is the only one with cards that the status does not name, if there is only one."""
+    known = pod.containers.get(host.container_id)
+    if known is not None:
+        return known
+    missing = [name for uid, name in granted if uid == pod.uid and name not in pod.containers.values()]
+    return missing[0] if len(missing) == 1 else None
+
+
+def _registered(grant: Grant, uuid: str, host: Host, usage: Usage | None) -> bool:
+    card = next((index for index, share in enumerate(grant.shares) if share.uuid == uuid), None)
+    if usage is None or card is None:
+        return False
+    slot = usage.slot_of(host.own_pid, host.start_ticks)
+    return slot is not None and slot.uses(card)
+
+
+def _high_since(grant: Grant, grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> Iterable[int | None]:
+    """Since when each neighbour of class high on a card of this pod has had work there."""
+    everyone = list(grants)
+    cards = {share.uuid for one in everyone if one.pod_uid == grant.pod_uid for share in one.shares}
+    for other in everyone:
+        if other.share_class == "high" and other.name in pages and other.pod_uid != grant.pod_uid:
+            for share, activity in zip(other.shares, pages[other.name].activity, strict=False):
+                if share.uuid in cards:
+                    yield activity.active_since_ns
+
+
+def _accounts(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> Iterable[Account]:
+    for grant in grants:
+        found = pages.get(grant.name)
+        for card, share in enumerate(grant.shares if found is not None else ()):
+            usage, activity = (found.usage, found.activity) if found is not None else (None, ())
+            yield Account(
+                grant.namespace,
+                grant.pod,
+                grant.container,
+                share.uuid,
+                charged_mib=usage.charged_bytes(card) // MIB if usage is not None else 0,
+                managed_mib=usage.managed_bytes(card) // MIB if usage is not None else 0,
+                activity=activity[card] if card < len(activity) else Activity(),
+            )
