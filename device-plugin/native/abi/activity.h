@@ -12,9 +12,14 @@
 
 #define EGPU_ACTIVITY_MAGIC 0x41504745u /* "EGPA"; the library also takes 0: a fresh file */
 
-enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_ENDS = 64 };
-enum { EGPU_ACTIVITY_BYTES = 20480 }; /* of the file: whole pages */
+enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_RUNS = 64 };
+enum { EGPU_ACTIVITY_BYTES = 40960 }; /* of the file: whole pages */
 enum { EGPU_WORD_ACTIVE = 1u }; /* the word's lowest bit; the others count its changes */
+
+/* Work that ended: free to run from begin, expected to take length. While a row is written its end is 0. */
+struct egpu_activity_run {
+    _Atomic uint64_t end_ns, begin_ns, length_ns;
+};
 
 /* One card, by the index in the owner's control page. The first line is what neighbours read at each launch. */
 struct egpu_activity_card {
@@ -40,9 +45,10 @@ struct egpu_activity_card {
     _Atomic uint64_t last_pass_ns; /* when a launch last passed because a unit was overdue */
     uint64_t reserved2[4];
 
-    _Atomic uint32_t end_next;     /* ends[end_next % EGPU_ACTIVITY_ENDS] is written next */
+    /* What ran lately, in rows: neighbours take it from their own times. */
+    _Atomic uint32_t run_next;     /* runs[run_next % EGPU_ACTIVITY_RUNS] is written next */
     uint32_t reserved3[15];
-    _Atomic uint64_t ends[EGPU_ACTIVITY_ENDS]; /* when units ended: neighbours take from their own times what ran before */
+    struct egpu_activity_run runs[EGPU_ACTIVITY_RUNS];
 };
 
 /* One process with work in flight. Free when `owner` is 0 or its beat is older than the lease. */
@@ -53,6 +59,7 @@ struct egpu_activity_slot {
     _Atomic uint32_t alone;  /* bit i: a unit of unknown length is in flight on card i */
     uint64_t reserved[5];
     _Atomic uint64_t queued_ns[EGPU_ACTIVITY_CARDS]; /* estimated device time of what is in flight */
+    _Atomic uint64_t due_ns[EGPU_ACTIVITY_CARDS];    /* when the oldest of it is overdue; 0: nothing is in flight */
 };
 
 struct egpu_activity {
@@ -63,7 +70,7 @@ struct egpu_activity {
     struct egpu_activity_slot slots[EGPU_ACTIVITY_SLOTS];
 };
 
-static_assert(sizeof(struct egpu_activity_card) == 256 + 8 * EGPU_ACTIVITY_ENDS, "layout of a card");
-static_assert(sizeof(struct egpu_activity_slot) == 192, "layout of a slot");
+static_assert(sizeof(struct egpu_activity_card) == 256 + 24 * EGPU_ACTIVITY_RUNS, "layout of a card");
+static_assert(sizeof(struct egpu_activity_slot) == 320, "layout of a slot");
 static_assert(offsetof(struct egpu_activity, cards) == 64, "layout of the head");
 static_assert(sizeof(struct egpu_activity) <= EGPU_ACTIVITY_BYTES, "the file holds it");

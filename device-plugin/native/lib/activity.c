@@ -1,0 +1,276 @@
+/* The pages by which containers of one node tell each other when they have work on a card. */
+#define _GNU_SOURCE
+#include "activity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gate.h"
+
+enum { NAMES = 256, LISTS = 32 };
+
+static _Atomic(struct egpu_activity *) own;
+static _Atomic(struct egpu_activity_slot *) own_slot;
+static struct egpu_lock opening;
+
+/* --- this container's page ------------------------------------------------------------------------ */
+
+static struct egpu_activity *map_own(void) {
+    char buffer[512];
+    const char *path = egpu_path(EGPU_ACTIVITY_PATH, buffer, sizeof buffer);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    struct stat is;
+    void *page = MAP_FAILED;
+    if (file >= 0 && fstat(file, &is) == 0 &&
+        (is.st_size >= EGPU_ACTIVITY_BYTES || ftruncate(file, EGPU_ACTIVITY_BYTES) == 0))
+        page = mmap(NULL, EGPU_ACTIVITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0)
+        close(file);
+    if (page != MAP_FAILED)
+        return page;
+    egpu_say_once("activity", "%s cannot be used: the share of time is kept for each process by itself", path);
+    page = mmap(NULL, EGPU_ACTIVITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    static struct egpu_activity last_resort;
+    return page != MAP_FAILED ? page : &last_resort;
+}
+
+struct egpu_activity *egpu_activity_own(void) {
+    struct egpu_activity *page = atomic_load_explicit(&own, memory_order_acquire);
+    if (page != NULL)
+        return page;
+    const int kept_errno = errno;
+    egpu_lock(&opening);
+    page = atomic_load_explicit(&own, memory_order_acquire);
+    if (page == NULL) {
+        page = map_own();
+        page->magic = EGPU_ACTIVITY_MAGIC;
+        page->abi_major = EGPU_ABI_MAJOR;
+        page->bytes = sizeof *page;
+        atomic_store_explicit(&own, page, memory_order_release);
+    }
+    egpu_unlock(&opening);
+    errno = kept_errno;
+    return page;
+}
+
+/* --- neighbours ----------------------------------------------------------------------------------- */
+
+/* A neighbour's page stays mapped for the life of the process: someone may be waiting on it. */
+static struct { char name[EGPU_NAME_BYTES]; const struct egpu_activity *page; ino_t inode; } mapped[NAMES];
+static uint32_t mapped_count;
+static struct egpu_near_all lists[LISTS];
+static uint32_t lists_made;
+static _Atomic(const struct egpu_near_all *) near_list = &lists[0];
+static struct egpu_lock listing;
+
+static const struct egpu_activity *map_peer(const char *name) {
+    char folder[512], path[640];
+    struct stat is;
+    if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == 0)
+        return NULL;
+    snprintf(path, sizeof path, "%s/%s", egpu_path(EGPU_PEERS_FOLDER, folder, sizeof folder), name);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0)
+        return NULL;
+    const struct egpu_activity *page = NULL;
+    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_size >= EGPU_ACTIVITY_BYTES) {
+        for (uint32_t i = 0; i < mapped_count && page == NULL; i++)
+            if (mapped[i].inode == is.st_ino && strcmp(mapped[i].name, name) == 0)
+                page = mapped[i].page;
+        if (page == NULL && mapped_count < NAMES) {
+            void *there = mmap(NULL, EGPU_ACTIVITY_BYTES, PROT_READ, MAP_SHARED, file, 0);
+            if (there != MAP_FAILED) {
+                page = there;
+                snprintf(mapped[mapped_count].name, EGPU_NAME_BYTES, "%s", name);
+                mapped[mapped_count].inode = is.st_ino;
+                mapped[mapped_count++].page = page;
+            }
+        }
+    }
+    close(file);
+    return page;
+}
+
+static void add_near(struct egpu_near_all *list, const struct egpu_activity *page, uint32_t card, int own_card,
+                     bool above, bool below) {
+    if (list->count == sizeof list->near / sizeof *list->near || card >= EGPU_ACTIVITY_CARDS)
+        return;
+    list->near[list->count++] = (struct egpu_near){&page->cards[card], page, own_card, above, below};
+    list->above += above;
+    list->any_below |= below;
+}
+
+static void add_peer(struct egpu_near_all *list, const struct egpu_control *control,
+                     const struct egpu_control_peer *peer, bool only_above) {
+    bool above = control->own_class == EGPU_CLASS_LOW && peer->peer_class == EGPU_CLASS_HIGH;
+    bool below = control->own_class == EGPU_CLASS_HIGH && peer->peer_class == EGPU_CLASS_LOW;
+    if (above != only_above)
+        return;
+    const struct egpu_activity *page = map_peer(peer->name);
+    if (page == NULL) {
+        list->missing = true;
+        return;
+    }
+    uint32_t done = 0; /* cards of the peer that are in the list already */
+    for (uint32_t i = 0; i < control->card_count; i++)
+        if (peer->cards >> i & 1 && peer->peer_card_of[i] < EGPU_ACTIVITY_CARDS) {
+            add_near(list, page, peer->peer_card_of[i], (int)i, above, below);
+            done |= 1u << peer->peer_card_of[i];
+        }
+    for (uint32_t j = 0; above && j < EGPU_ACTIVITY_CARDS; j++)
+        if (peer->pod_cards >> j & 1 && !(done >> j & 1))
+            add_near(list, page, j, -1, above, below);
+}
+
+const struct egpu_near_all *egpu_near_now(void) { return atomic_load_explicit(&near_list, memory_order_acquire); }
+
+void egpu_near_refresh(const struct egpu_control *control) {
+    const struct egpu_near_all *now = egpu_near_now();
+    if (control == NULL || (now->sequence == control->sequence + 1 && !now->missing))
+        return;
+    const int kept_errno = errno;
+    egpu_lock(&listing);
+    struct egpu_near_all *list = &lists[++lists_made % LISTS]; /* a reader has LISTS - 1 changes of time */
+    memset(list, 0, sizeof *list);
+    list->sequence = control->sequence + 1; /* 0: made from none */
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < control->peer_count && i < EGPU_MAX_PEERS; i++)
+            add_peer(list, control, &control->peers[i], pass == 0);
+    atomic_store_explicit(&near_list, list, memory_order_release);
+    egpu_unlock(&listing);
+    errno = kept_errno;
+}
+
+const struct egpu_activity_card *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
+                                             int64_t now_ns) {
+    for (uint32_t i = 0; i < all->above; i++) {
+        const struct egpu_activity_card *card = all->near[i].card;
+        uint32_t word = atomic_load_explicit(&card->word, memory_order_acquire);
+        if ((word & EGPU_WORD_ACTIVE) == 0)
+            continue;
+        struct egpu_claim claim = {word, card->beat_ns, card->progress_ns};
+        if (egpu_claim_holds(&claim, now_ns, control->lease_ms * 1000000ull, control->hang_ms * 1000000ull))
+            return card;
+    }
+    return NULL;
+}
+
+void egpu_word_wait(const struct egpu_activity_card *card, uint32_t seen, int64_t wait_ns) {
+    struct timespec time = {wait_ns / 1000000000, wait_ns % 1000000000};
+    syscall(SYS_futex, &card->word, FUTEX_WAIT, seen, &time, NULL, 0);
+}
+
+/* --- this container's processes ------------------------------------------------------------------- */
+
+static bool lives(const struct egpu_activity_slot *slot, int64_t now_ns, uint64_t lease_ns) {
+    uint64_t beat = slot->beat_ns, now = (uint64_t)now_ns;
+    return slot->owner != 0 && (beat >= now || now - beat <= lease_ns);
+}
+
+static uint64_t own_number(void) { /* pids may be the same in two namespaces that share a page */
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return ((uint64_t)getpid() << 40 ^ (uint64_t)time.tv_sec << 30 ^ (uint64_t)time.tv_nsec) | 1;
+}
+
+struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns) {
+    static struct egpu_activity_slot nowhere; /* where all are taken: not seen by the other processes */
+    struct egpu_activity_slot *slot = atomic_load_explicit(&own_slot, memory_order_acquire);
+    if (slot != NULL)
+        return slot;
+    struct egpu_activity *page = egpu_activity_own();
+    egpu_lock(&opening);
+    slot = atomic_load_explicit(&own_slot, memory_order_acquire);
+    for (int i = 0; slot == NULL && i < EGPU_ACTIVITY_SLOTS; i++) {
+        struct egpu_activity_slot *one = &page->slots[i];
+        uint64_t owner = one->owner;
+        if (lives(one, now_ns, lease_ns) || !atomic_compare_exchange_strong(&one->owner, &owner, own_number()))
+            continue;
+        one->beat_ns = (uint64_t)now_ns;
+        one->active = one->alone = 0;
+        for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++)
+            one->queued_ns[card] = one->due_ns[card] = 0;
+        atomic_fetch_or(&page->slots_used, 1ull << i);
+        slot = one;
+    }
+    if (slot == NULL)
+        slot = &nowhere;
+    atomic_store_explicit(&own_slot, slot, memory_order_release);
+    egpu_unlock(&opening);
+    return slot;
+}
+
+void egpu_slot_leave(void) {
+    struct egpu_activity *page = egpu_activity_own();
+    struct egpu_activity_slot *slot = atomic_exchange(&own_slot, NULL);
+    if (slot == NULL || slot < page->slots || slot >= page->slots + EGPU_ACTIVITY_SLOTS)
+        return;
+    atomic_fetch_and(&page->slots_used, ~egpu_own_slot_bit(page, slot));
+    slot->active = slot->alone = 0;
+    slot->owner = 0;
+}
+
+void egpu_slot_forget(void) {
+    atomic_store(&own_slot, NULL);
+    opening.holder = listing.holder = 0;
+}
+
+void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns) {
+    struct egpu_activity_card *mine = &egpu_activity_own()->cards[card];
+    struct egpu_activity_slot *slot = egpu_slot_own(now_ns, lease_ns);
+    slot->beat_ns = (uint64_t)now_ns;
+    atomic_fetch_or(&slot->active, 1u << card);
+    mine->beat_ns = (uint64_t)now_ns;
+    uint32_t word = mine->word;
+    if ((word & EGPU_WORD_ACTIVE) == 0)
+        mine->progress_ns = (uint64_t)now_ns;
+    /* Changes also where it is active already: whoever is about to say idle looks again. */
+    while (!atomic_compare_exchange_weak(&mine->word, &word, (word + 2) | EGPU_WORD_ACTIVE)) {
+    }
+}
+
+void egpu_say_idle(int card, int64_t now_ns, uint64_t lease_ns, bool wake) {
+    struct egpu_activity *page = egpu_activity_own();
+    struct egpu_activity_card *mine = &page->cards[card];
+    atomic_fetch_and(&egpu_slot_own(now_ns, lease_ns)->active, ~(1u << card));
+    uint32_t word = mine->word;
+    for (;;) {
+        bool others = false;
+        for (int i = 0; i < EGPU_ACTIVITY_SLOTS; i++)
+            others |= (page->slots[i].active >> card & 1) && lives(&page->slots[i], now_ns, lease_ns);
+        if (others || (word & EGPU_WORD_ACTIVE) == 0)
+            return;
+        if (atomic_compare_exchange_strong(&mine->word, &word, (word + 2) & ~(uint32_t)EGPU_WORD_ACTIVE))
+            break;
+    }
+    if (wake)
+        syscall(SYS_futex, &mine->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+struct egpu_others egpu_others_in_flight(int card, int64_t now_ns, uint64_t lease_ns) {
+    struct egpu_activity *page = egpu_activity_own();
+    const struct egpu_activity_slot *self = atomic_load_explicit(&own_slot, memory_order_relaxed);
+    uint64_t used = atomic_load_explicit(&page->slots_used, memory_order_acquire);
+    struct egpu_others sum = {0};
+    for (; used != 0; used &= used - 1) {
+        int i = __builtin_ctzll(used);
+        const struct egpu_activity_slot *slot = &page->slots[i % EGPU_ACTIVITY_SLOTS];
+        if (slot == self || (slot->queued_ns[card] == 0 && !(slot->alone >> card & 1)) || !lives(slot, now_ns, lease_ns))
+            continue;
+        sum.queued_ns = egpu_add(sum.queued_ns, slot->queued_ns[card]);
+        sum.alone |= slot->alone >> card & 1;
+        uint64_t due = slot->due_ns[card];
+        if (due != 0 && (sum.due_ns == 0 || due < sum.due_ns))
+            sum.due_ns = due;
+    }
+    return sum;
+}

@@ -1,0 +1,53 @@
+/* This container's activity page and those of its neighbours, mapped. */
+#pragma once
+
+#include "../abi/activity.h"
+#include "internal.h"
+
+/* One card of a neighbour that matters here. */
+struct egpu_near {
+    const struct egpu_activity_card *card;
+    const struct egpu_activity *page;
+    int own_card; /* index of the card in this container's control page, -1: a card of another container of the pod */
+    bool above;   /* of a higher class than this container: holds it while active */
+    bool below;   /* of a lower class: waits for this container */
+};
+
+struct egpu_near_all {
+    uint64_t sequence; /* of the control page that it was made from */
+    bool missing;      /* some page was not there yet: try again */
+    bool any_below;
+    uint32_t count, above; /* near[0..above) hold this container */
+    struct egpu_near near[EGPU_MAX_PEERS * 2];
+};
+
+/* This container's page, or memory of this process alone where there is none. Never NULL. */
+struct egpu_activity *egpu_activity_own(void);
+/* The neighbours by the present control page. Never NULL; valid for the life of the process. */
+const struct egpu_near_all *egpu_near_now(void);
+/* Looks again whether the control page names others. */
+void egpu_near_refresh(const struct egpu_control *control);
+
+/* The card that holds launches of this container now, or NULL. */
+const struct egpu_activity_card *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
+                                             int64_t now_ns);
+
+/* Waits until the word is another than `seen`, or the time is up. */
+void egpu_word_wait(const struct egpu_activity_card *card, uint32_t seen, int64_t wait_ns);
+
+/* This process's place among those of the container that have work in flight; taken at need. */
+struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns);
+void egpu_slot_leave(void);
+void egpu_slot_forget(void); /* in a forked child: it was the parent's */
+
+/* Says that this process is active on the card, or no longer. The word falls when no process of it is. */
+void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns);
+void egpu_say_idle(int card, int64_t now_ns, uint64_t lease_ns, bool wake);
+
+/* What the other processes of this container have in flight on the card. */
+struct egpu_others { uint64_t queued_ns, due_ns; bool alone; };
+struct egpu_others egpu_others_in_flight(int card, int64_t now_ns, uint64_t lease_ns);
+
+static inline uint64_t egpu_own_slot_bit(const struct egpu_activity *page, const struct egpu_activity_slot *slot) {
+    return 1ull << (slot - page->slots);
+}

@@ -1,0 +1,131 @@
+/* Work of this process that the driver has and the card may not have ended yet.
+ *
+ * Launches on one stream are gathered into batches of about 50 us; an event behind each batch tells when it ended
+ * (flight.c). Batches that ended are taken out (resolve.c), and a little later, when the neighbours have said what
+ * they ran meanwhile, their device time is settled and the share's books corrected (settle.c). One watcher thread
+ * does this in the background (watch.c); launches that wait do it for themselves. */
+#pragma once
+
+#include "activity.h"
+#include "gate.h"
+#include "internal.h"
+#include "limiter.h"
+#include "settle.h"
+
+enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 50 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
+
+/* A lock for a few lines without system calls; a child of a fork resets it. */
+struct egpu_spin { _Atomic uint32_t held; };
+void egpu_spin_lock(struct egpu_spin *lock);
+static inline void egpu_spin_unlock(struct egpu_spin *lock) {
+    atomic_store_explicit(&lock->held, 0, memory_order_release);
+}
+
+/* A kind of unit. Launches read `expects` and nothing else. */
+struct egpu_kind_row {
+    _Atomic uint64_t key;
+    _Atomic uint64_t expects; /* length in ns; 0: not known */
+    _Atomic uint32_t meets;
+    struct egpu_kind stats; /* under the card's lock */
+};
+
+enum { EGPU_ANCHORS = 2, EGPU_EVENTS = 4096 };
+
+struct egpu_context {
+    _Atomic(CUcontext) handle; /* NULL: free row */
+    int card;
+    CUstream clock;            /* our own stream: nothing but anchors runs on it */
+    CUevent anchor[EGPU_ANCHORS];
+    int64_t anchor_ns[EGPU_ANCHORS]; /* on the host's clock; 0: none */
+    _Atomic uint32_t anchor_now;
+    _Atomic int64_t anchored_ns;
+    struct egpu_spin lock;     /* of the events */
+    CUevent *events;
+    uint32_t events_free;
+};
+
+struct egpu_batch {
+    struct egpu_batch *next;
+    struct egpu_context *context;
+    CUstream stream;
+    bool per_thread;
+    CUevent event;
+    uint32_t anchor, count;
+    int64_t begin_ns, last_ns;   /* first and last launch */
+    int64_t predicted_ns;        /* end, as far as one can tell */
+    int64_t end_ns, own_end_ns;
+    uint64_t idle_ns, booked_ns, queued_ns;
+    struct egpu_kind_row *kind;  /* NULL: of several */
+    bool unknown, crowd, floor;
+};
+
+struct egpu_card {
+    _Atomic uint32_t used;      /* anything was ever launched here */
+    _Atomic uint32_t flying;    /* launches of this process that have not ended */
+    _Atomic uint32_t announced; /* this process has said that it is active */
+    _Atomic uint32_t capped;    /* launches that wait for the share */
+    _Atomic uint64_t rate_ppm;
+    _Atomic int64_t begin_ns;   /* from when the oldest batch runs; 0: none */
+    _Atomic uint64_t oldest_ns; /* its estimate */
+    _Atomic int64_t due_ns, last_pass_ns;
+    _Atomic uint32_t passes;
+    _Atomic int64_t held_since_ns;
+    _Atomic uint32_t polling;   /* one thread asks the driver at a time */
+    struct egpu_spin lock;      /* of all that follows */
+    struct egpu_batch *pending, **pending_end, *settling, **settling_end;
+    int64_t last_end_ns;
+    struct egpu_pulse pulse;
+};
+extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
+
+/* --- flight.c --- */
+int64_t egpu_now_ns(void);
+struct egpu_context *egpu_context_now(const struct egpu_real *real); /* the thread's, if a card of ours; else NULL */
+struct egpu_kind_row *egpu_kind_of(uint64_t key);
+extern _Atomic uint32_t egpu_captures; /* streams that are being captured, at least */
+extern struct egpu_lock egpu_streams_lock; /* held while we record on a stream that is not the caller's */
+
+struct egpu_launched {
+    const struct egpu_real *real;
+    struct egpu_context *context;
+    CUstream stream;
+    bool per_thread, unknown, floor;
+    struct egpu_kind_row *kind;
+    uint64_t booked_ns, queued_ns;
+    int64_t now_ns;
+};
+/* A launch was made: puts it into its stream's batch and closes that where it is time. */
+void egpu_flight_add(const struct egpu_launched *launch);
+/* Closes the batches that wait for more and had no launch since `before_ns`. Never on a stream of a capture. */
+void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns);
+void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream);
+void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown);
+void egpu_batch_free(struct egpu_batch *batch);
+void egpu_event_give(struct egpu_context *context, CUevent event);
+void egpu_anchor(const struct egpu_real *real, struct egpu_context *context);
+void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
+
+/* --- resolve.c --- */
+/* Takes out what ended. True: something did. */
+bool egpu_resolve(const struct egpu_real *real, int card, int64_t now_ns);
+/* Books what ended EGPU_SETTLE_NS ago. */
+void egpu_settle_card(int card, int64_t now_ns);
+void egpu_resolve_drop(int card, const struct egpu_context *context); /* its events go with it */
+void egpu_rates(const struct egpu_control *control, int64_t now_ns);
+static inline uint64_t egpu_lease_ns(const struct egpu_control *control) {
+    return (control && control->lease_ms ? control->lease_ms : 1000) * 1000000ull;
+}
+
+/* --- watch.c --- */
+void egpu_watch_begin(void);
+extern _Atomic uint32_t egpu_watch_state;
+static inline void egpu_watch_start(void) { /* its thread; limits and neighbours are known then */
+    if (__builtin_expect(atomic_load_explicit(&egpu_watch_state, memory_order_acquire) < 2, 0))
+        egpu_watch_begin();
+}
+void egpu_watch_launch(int card, int64_t now_ns); /* before each launch: the card is announced */
+
+/* --- hold.c --- */
+void egpu_refund(const struct egpu_launched *launch); /* the driver refused it */
+/* Waits until the launch may be made, and books it. */
+void egpu_hold(struct egpu_launched *launch);

@@ -1,0 +1,195 @@
+/* A launch at the gate. */
+#define _GNU_SOURCE
+#include "flight.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_NS = 15 * 1000, NAP_MOST_NS = 300 * 1000 };
+
+struct visit {
+    int index;
+    const struct egpu_control *control;
+    const struct egpu_activity_card *holder;
+    uint32_t word; /* the holder's, as seen */
+    struct egpu_gate_in in;
+};
+
+static void look_at_holder(struct visit *visit, struct egpu_card *card) {
+    visit->holder = egpu_holder(egpu_near_now(), visit->control, visit->in.now_ns);
+    int64_t since = atomic_load_explicit(&card->held_since_ns, memory_order_relaxed);
+    if (visit->holder != NULL) {
+        visit->word = visit->holder->word;
+        if (since == 0 && atomic_compare_exchange_strong(&card->held_since_ns, &since, visit->in.now_ns))
+            since = visit->in.now_ns;
+    } else if (since != 0 && atomic_compare_exchange_strong(&card->held_since_ns, &since, 0)) {
+        atomic_fetch_add(&egpu_activity_own()->cards[visit->index].held_ns,
+                         egpu_sub((uint64_t)visit->in.now_ns, (uint64_t)since));
+    }
+    visit->in.held = visit->holder != NULL && (visit->word & EGPU_WORD_ACTIVE);
+    visit->in.held_since_ns = since;
+}
+
+static uint64_t bound_of(const struct egpu_control *control, int index, uint64_t rate_ppm) {
+    uint64_t bound = rate_ppm != EGPU_RATE_FREE ? EGPU_HARD_QUEUE_NS : 0;
+    if (control->own_class == EGPU_CLASS_LOW && control->cards[index].flags & EGPU_CARD_HIGH_HERE) {
+        uint64_t low = (control->in_flight_us ? control->in_flight_us : 500) * 1000ull;
+        bound = bound == 0 || low < bound ? low : bound;
+    }
+    return bound;
+}
+
+/* What of the work in flight has still to run: the oldest has for a while. */
+static uint64_t still_queued(struct egpu_card *card, uint64_t queued_ns, int64_t now_ns) {
+    int64_t begin = atomic_load_explicit(&card->begin_ns, memory_order_relaxed);
+    uint64_t ran = begin != 0 && now_ns > begin ? (uint64_t)(now_ns - begin) : 0;
+    uint64_t oldest = atomic_load_explicit(&card->oldest_ns, memory_order_relaxed);
+    return egpu_sub(queued_ns, ran < oldest ? ran : oldest);
+}
+
+static void fill(struct visit *visit, const struct egpu_launched *launch) {
+    struct egpu_card *card = &egpu_cards[visit->index];
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
+    const struct egpu_control *control = visit->control;
+    struct egpu_gate_in *in = &visit->in;
+    struct egpu_activity_slot *slot = egpu_slot_own(in->now_ns, egpu_lease_ns(control));
+    in->suspended = control->suspended == 1;
+    in->rate_ppm = atomic_load_explicit(&card->rate_ppm, memory_order_relaxed);
+    in->paid_ns = atomic_load_explicit(&page->paid_ns, memory_order_relaxed);
+    in->bound_ns = bound_of(control, visit->index, in->rate_ppm);
+    in->unit_ns = launch->queued_ns;
+    in->unit_known = !launch->unknown;
+    if (in->bound_ns != 0 || in->held || in->rate_ppm != EGPU_RATE_FREE) {
+        struct egpu_others others = egpu_others_in_flight(visit->index, in->now_ns, egpu_lease_ns(control));
+        in->in_flight = atomic_load(&card->flying) + (others.queued_ns != 0 || others.alone);
+        in->alone = others.alone || (slot->alone >> visit->index & 1);
+        in->queued_ns = egpu_add(others.queued_ns, still_queued(card, slot->queued_ns[visit->index], in->now_ns));
+        in->due_ns = card->due_ns;
+        if (others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns))
+            in->due_ns = (int64_t)others.due_ns;
+        in->last_pass_ns = card->last_pass_ns;
+        in->passes = card->passes;
+    }
+    if (in->held) {
+        in->floor_ppm = control->low_floor_percent <= 100 ? control->low_floor_percent * 10000 : 0;
+        in->floor_after_ns = control->low_floor_after_ms * 1000000ll;
+        in->floor_paid_ns = page->floor_paid_ns;
+    }
+}
+
+static void nap(int64_t wait_ns) {
+    int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    nanosleep(&(struct timespec){wait_ns / 1000000000, wait_ns % 1000000000}, NULL);
+    if (slack > 0)
+        prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
+}
+
+static void wait_bound(struct visit *visit, const struct egpu_launched *launch, int64_t wake_ns) {
+    struct egpu_card *card = &egpu_cards[visit->index];
+    if (atomic_load(&egpu_captures) != 0) { /* no questions to the driver then; the watcher may, on its own thread */
+        nap(NAP_MOST_NS);
+        return;
+    }
+    egpu_flight_flush(launch->real, visit->index, INT64_MAX);
+    int64_t now = egpu_now_ns();
+    if (egpu_resolve(launch->real, visit->index, now))
+        return;
+    int64_t expected = card->begin_ns + (int64_t)card->oldest_ns - now, nap_ns = expected * 3 / 4;
+    nap_ns = nap_ns < NAP_LEAST_NS ? NAP_LEAST_NS : nap_ns > NAP_MOST_NS ? NAP_MOST_NS : nap_ns;
+    nap(nap_ns < wake_ns - now || wake_ns <= now ? nap_ns : wake_ns - now);
+    egpu_resolve(launch->real, visit->index, egpu_now_ns());
+}
+
+static void wait_at(struct visit *visit, const struct egpu_launched *launch, const struct egpu_gate_out *out) {
+    struct egpu_card *card = &egpu_cards[visit->index];
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
+    int64_t now = visit->in.now_ns;
+    page->wanted_ns = (uint64_t)now;
+    switch (out->reason) {
+    case EGPU_WAIT_HELD:
+        if (visit->holder != NULL && card->due_ns == 0)
+            egpu_word_wait(visit->holder, visit->word, out->wake_ns - now);
+        else
+            wait_bound(visit, launch, out->wake_ns);
+        break;
+    case EGPU_WAIT_BOUND:
+        wait_bound(visit, launch, out->wake_ns);
+        break;
+    case EGPU_WAIT_SHARE:
+        atomic_fetch_add(&card->capped, 1);
+        nap(out->wake_ns - now);
+        atomic_fetch_sub(&card->capped, 1);
+        atomic_fetch_add(&page->capped_ns, egpu_sub((uint64_t)egpu_now_ns(), (uint64_t)now));
+        break;
+    default:
+        nap(out->wake_ns - now);
+    }
+}
+
+/* Books the launch. False: another was faster, ask again. */
+static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_reason reason) {
+    struct egpu_card *card = &egpu_cards[visit->index];
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
+    const struct egpu_gate_in *in = &visit->in;
+    if (in->rate_ppm != EGPU_RATE_FREE) {
+        int64_t paid = in->paid_ns;
+        int64_t after = egpu_limiter_charge(paid, in->rate_ppm, in->now_ns, launch->booked_ns);
+        if (!atomic_compare_exchange_strong(&page->paid_ns, &paid, after))
+            return false;
+    }
+    if (reason == EGPU_PASS_OVERDUE) {
+        card->last_pass_ns = in->now_ns;
+        atomic_fetch_add(&card->passes, 1);
+    }
+    if (reason == EGPU_PASS_FLOOR) {
+        uint64_t cost = launch->unknown ? UNKNOWN_FLOOR_NS : launch->booked_ns;
+        page->floor_paid_ns = egpu_limiter_charge(in->floor_paid_ns, in->floor_ppm, in->now_ns, cost);
+        launch->floor = true;
+    }
+    struct egpu_activity_slot *slot = egpu_slot_own(in->now_ns, egpu_lease_ns(visit->control));
+    atomic_fetch_add_explicit(&slot->queued_ns[visit->index], launch->queued_ns, memory_order_relaxed);
+    if (launch->unknown)
+        atomic_fetch_or(&slot->alone, 1u << visit->index);
+    atomic_fetch_add(&card->flying, 1);
+    egpu_watch_launch(visit->index, in->now_ns);
+    return true;
+}
+
+void egpu_refund(const struct egpu_launched *launch) {
+    int index = launch->context->card;
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    uint64_t rate = egpu_cards[index].rate_ppm;
+    egpu_flight_undo(index, launch->queued_ns, 1, launch->unknown);
+    int64_t paid = page->paid_ns;
+    while (!atomic_compare_exchange_weak(&page->paid_ns, &paid,
+                                         egpu_limiter_correct(paid, rate, launch->booked_ns, 0))) {
+    }
+}
+
+void egpu_hold(struct egpu_launched *launch) {
+    struct visit visit = {.index = launch->context->card, .control = egpu_control_now()};
+    int64_t refreshed = launch->now_ns;
+    visit.in.now_ns = launch->now_ns;
+    for (;;) {
+        look_at_holder(&visit, &egpu_cards[visit.index]);
+        fill(&visit, launch);
+        struct egpu_gate_out out = egpu_gate(&visit.in);
+        if (egpu_passes(out.reason)) {
+            if (book(&visit, launch, out.reason))
+                break;
+        } else {
+            wait_at(&visit, launch, &out);
+        }
+        visit.in.now_ns = egpu_now_ns();
+        if (visit.in.now_ns - refreshed >= REFRESH_NS) {
+            refreshed = visit.in.now_ns;
+            visit.control = egpu_control_refresh();
+            egpu_near_refresh(visit.control);
+            egpu_rates(visit.control, refreshed);
+        } else {
+            visit.control = egpu_control_now();
+        }
+    }
+    launch->now_ns = visit.in.now_ns;
+}

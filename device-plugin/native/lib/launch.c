@@ -1,0 +1,162 @@
+/* Kernels and graphs, and the captures inside which nothing is touched. */
+#include "launch.h"
+
+enum { DEVICES_MOST = 64 };
+#define PER_THREAD ((CUstream)2) /* CU_STREAM_PER_THREAD */
+
+static bool capturing(const struct egpu_real *real, CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return real->cuStreamIsCapturing == NULL || real->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *real, CUstream stream, bool per_thread,
+                       uint64_t key) {
+    if (key == 0)
+        return false;
+    if (stream == NULL && per_thread)
+        stream = PER_THREAD;
+    if (__builtin_expect(atomic_load_explicit(&egpu_captures, memory_order_acquire) != 0, 0) && capturing(real, stream))
+        return false;
+    egpu_watch_start();
+    if (__builtin_expect(egpu_control_now() == NULL, 0))
+        return false; /* nothing is known of this container: no card of it either */
+    struct egpu_context *context = egpu_context_now(real);
+    if (context == NULL)
+        return false;
+    struct egpu_kind_row *kind = egpu_kind_of(key + ((uint64_t)context->card << 58));
+    uint64_t expects = atomic_load_explicit(&kind->expects, memory_order_relaxed);
+    bool meets = atomic_load_explicit(&kind->meets, memory_order_relaxed) != 0;
+    *launch = (struct egpu_launched){
+        .real = real, .context = context, .stream = stream, .per_thread = stream == PER_THREAD, .kind = kind,
+        .unknown = expects == 0 && !meets, .booked_ns = expects, .now_ns = egpu_now_ns(),
+        .queued_ns = meets ? 0 : expects, /* nothing waits behind one that waits for others */
+    };
+    egpu_hold(launch);
+    return true;
+}
+
+CUresult egpu_launch_end(struct egpu_launched *launch, CUresult result) {
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        egpu_flight_add(launch);
+    else
+        egpu_refund(launch);
+    return result;
+}
+
+EGPU_UNIT_TSZ(cuLaunchKernel,
+              (CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+               CUstream stream, void **params, void **extra),
+              (f, x, y, z, bx, by, bz, shared, stream, params, extra), stream, egpu_kernel_key(f, x, y, z, bx *by *bz))
+EGPU_UNIT_TSZ(cuLaunchCooperativeKernel,
+              (CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+               CUstream stream, void **params),
+              (f, x, y, z, bx, by, bz, shared, stream, params), stream, egpu_kernel_key(f, x, y, z, bx *by *bz))
+EGPU_UNIT_TSZ(cuLaunchKernelEx, (const CUlaunchConfig *how, CUfunction f, void **params, void **extra),
+              (how, f, params, extra), how ? how->hStream : NULL,
+              how ? egpu_kernel_key(f, how->gridDimX, how->gridDimY, how->gridDimZ,
+                                    how->blockDimX * how->blockDimY * how->blockDimZ) : 0)
+EGPU_UNIT_TSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream), stream,
+              egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0))
+EGPU_UNIT(cuLaunch, false, (CUfunction f), (f), NULL, egpu_kernel_key(f, 1, 1, 1, 0))
+EGPU_UNIT(cuLaunchGrid, false, (CUfunction f, int x, int y), (f, x, y), NULL,
+          egpu_kernel_key(f, (unsigned)x, (unsigned)y, 1, 0))
+EGPU_UNIT(cuLaunchGridAsync, false, (CUfunction f, int x, int y, CUstream stream), (f, x, y, stream), stream,
+          egpu_kernel_key(f, (unsigned)x, (unsigned)y, 1, 0))
+
+/* One kernel on each of several cards, each in the context of its stream. */
+EGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
+    EGPU_DRIVER(real, cuLaunchCooperativeKernelMultiDevice);
+    struct egpu_launched launches[DEVICES_MOST];
+    CUcontext contexts[DEVICES_MOST], before;
+    bool counted[DEVICES_MOST] = {false};
+    if (list == NULL || count > DEVICES_MOST || real->cuStreamGetCtx == NULL)
+        return real->cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+    for (unsigned i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *one = &list[i];
+        if (real->cuStreamGetCtx(one->hStream, &contexts[i]) != CUDA_SUCCESS ||
+            real->cuCtxPushCurrent_v2(contexts[i]) != CUDA_SUCCESS)
+            continue;
+        uint64_t key = egpu_kernel_key(one->function, one->gridDimX, one->gridDimY, one->gridDimZ,
+                                       one->blockDimX * one->blockDimY * one->blockDimZ);
+        counted[i] = egpu_launch_begin(&launches[i], real, one->hStream, false, key);
+        real->cuCtxPopCurrent_v2(&before);
+    }
+    CUresult result = real->cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+    for (unsigned i = 0; i < count; i++)
+        if (counted[i] && real->cuCtxPushCurrent_v2(contexts[i]) == CUDA_SUCCESS) {
+            egpu_launch_end(&launches[i], result);
+            real->cuCtxPopCurrent_v2(&before);
+        }
+    return result;
+}
+
+/* A graph's handle may be one that was used before. */
+void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
+    (void)graph;
+    for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++)
+        egpu_kind_of(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58))->expects = 0;
+}
+
+/* --- captures: counted before they begin, so that nobody records on a stream that becomes part of one ---- */
+
+static void capture_begins(void) {
+    egpu_lock(&egpu_streams_lock);
+    atomic_fetch_add(&egpu_captures, 1);
+    egpu_unlock(&egpu_streams_lock);
+}
+
+static CUresult capture_began(CUresult result) {
+    if (result != CUDA_SUCCESS)
+        atomic_fetch_sub(&egpu_captures, 1);
+    return result;
+}
+
+#define CAPTURE(name, arguments, values)             \
+    EGPU_EXPORT CUresult name arguments {            \
+        EGPU_DRIVER(real, name);                     \
+        capture_begins();                            \
+        return capture_began(real->name values);     \
+    }
+#define CAPTURE_TSZ(name, ...) CAPTURE(name, __VA_ARGS__) CAPTURE(name##_ptsz, __VA_ARGS__)
+
+CAPTURE_TSZ(cuStreamBeginCapture, (CUstream stream), (stream))
+CAPTURE_TSZ(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+CAPTURE_TSZ(cuStreamBeginCaptureToGraph,
+            (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count,
+             CUstreamCaptureMode mode),
+            (stream, graph, nodes, edges, count, mode))
+CAPTURE_TSZ(cuStreamBeginRecaptureToGraph,
+            (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data),
+            (stream, mode, graph, callback, data))
+
+static CUresult capture_ended(const struct egpu_real *real, CUstream stream, bool was, CUresult result) {
+    if (was && !capturing(real, stream)) /* also one that failed is over; where in doubt it counts on */
+        atomic_fetch_sub(&egpu_captures, 1);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    EGPU_DRIVER(real, cuStreamEndCapture);
+    bool was = atomic_load(&egpu_captures) != 0 && capturing(real, stream);
+    return capture_ended(real, stream, was, real->cuStreamEndCapture(stream, graph));
+}
+
+EGPU_EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    EGPU_DRIVER(real, cuStreamEndCapture_ptsz);
+    CUstream asked = stream ? stream : PER_THREAD;
+    bool was = atomic_load(&egpu_captures) != 0 && capturing(real, asked);
+    return capture_ended(real, asked, was, real->cuStreamEndCapture_ptsz(stream, graph));
+}
+
+EGPU_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
+    EGPU_DRIVER(real, cuStreamDestroy_v2);
+    egpu_flight_stream_gone(real, stream);
+    return real->cuStreamDestroy_v2(stream);
+}
+
+EGPU_EXPORT CUresult cuStreamDestroy(CUstream stream) {
+    EGPU_DRIVER(real, cuStreamDestroy);
+    egpu_flight_stream_gone(real, stream);
+    return real->cuStreamDestroy(stream);
+}

@@ -1,0 +1,311 @@
+/* Which work has ended, how much device time it took, and what that changes in the share's books. */
+#include "flight.h"
+
+#include <string.h>
+
+enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
+static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
+
+static uint64_t slot_tag(void) {
+    return (uint64_t)(egpu_slot_own(0, 0) - egpu_activity_own()->slots + 1) << SLOT_SHIFT;
+}
+
+/* --- what ended ----------------------------------------------------------------------------------- */
+
+/* When the batch ended; 0: not yet. */
+static int64_t ended(const struct egpu_real *real, const struct egpu_batch *batch, int64_t now_ns) {
+    CUresult result = real->cuEventQuery(batch->event);
+    if (result == CUDA_ERROR_NOT_READY)
+        return 0;
+    float ms = 0;
+    int64_t anchor_ns = batch->context->anchor_ns[batch->anchor];
+    if (result != CUDA_SUCCESS || anchor_ns == 0 || now_ns - batch->begin_ns > 3000000000 ||
+        real->cuEventElapsedTime(&ms, batch->context->anchor[batch->anchor], batch->event) != CUDA_SUCCESS)
+        return now_ns;
+    int64_t end = anchor_ns + (int64_t)((double)ms * 1e6);
+    return end > now_ns ? now_ns : end < batch->begin_ns ? batch->begin_ns : end;
+}
+
+static bool crowded(int card, int64_t now_ns, uint64_t lease_ns) {
+    const struct egpu_near_all *all = egpu_near_now();
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct egpu_activity_card *other = all->near[i].card;
+        uint64_t beat = other->beat_ns;
+        if (all->near[i].own_card == card && other->started_ns != 0 && beat + lease_ns >= (uint64_t)now_ns)
+            return true;
+    }
+    return false;
+}
+
+/* Says in our page what ran: neighbours and our other processes take it from their times. */
+static void publish(struct egpu_activity_card *page, const struct egpu_batch *batch, uint64_t length_ns, uint64_t tag) {
+    uint32_t row = atomic_fetch_add(&page->run_next, 1) % EGPU_ACTIVITY_RUNS;
+    struct egpu_activity_run *run = &page->runs[row];
+    run->end_ns = 0;
+    run->begin_ns = (uint64_t)batch->begin_ns;
+    run->length_ns = length_ns | tag;
+    run->end_ns = (uint64_t)batch->end_ns;
+}
+
+static void take_out(int index, struct egpu_batch *batch, bool crowd) {
+    struct egpu_card *card = &egpu_cards[index];
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    batch->crowd = crowd;
+    batch->own_end_ns = card->last_end_ns;
+    if (batch->end_ns > card->last_end_ns)
+        card->last_end_ns = batch->end_ns;
+    if (batch->kind != NULL) {
+        int64_t pass = card->last_pass_ns;
+        uint32_t meets = batch->kind->meets;
+        if (card->passes != 0 && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < 2000000)
+            batch->kind->meets = 1000; /* it ended when another launch was let through: it had waited for that */
+        else if (meets != 0)
+            batch->kind->meets = meets - 1;
+    }
+    card->passes = 0;
+    int64_t begin = batch->begin_ns > batch->own_end_ns ? batch->begin_ns : batch->own_end_ns;
+    uint64_t length = batch->unknown ? egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin) : batch->booked_ns;
+    if (batch->kind != NULL && batch->kind->expects == 0) /* a first idea, until it is settled */
+        batch->kind->expects = length / batch->count + 1;
+    publish(page, batch, length, slot_tag());
+    page->progress_ns = (uint64_t)batch->end_ns;
+    *card->settling_end = batch;
+    card->settling_end = &batch->next;
+    batch->next = NULL;
+}
+
+static void set_oldest(int index) {
+    struct egpu_card *card = &egpu_cards[index];
+    const struct egpu_batch *oldest = card->pending;
+    int64_t due = 0, begin = 0;
+    if (oldest != NULL) {
+        begin = oldest->begin_ns > card->last_end_ns ? oldest->begin_ns : card->last_end_ns;
+        due = egpu_overdue_at(begin, oldest->booked_ns, !oldest->unknown);
+    }
+    card->begin_ns = begin;
+    card->oldest_ns = oldest ? oldest->booked_ns : 0;
+    card->due_ns = due;
+    egpu_slot_own(0, 0)->due_ns[index] = (uint64_t)due;
+}
+
+/* Moves what ended to a list in the order of its ends. True: something did. */
+static bool collect(const struct egpu_real *real, struct egpu_card *card, struct egpu_batch **ended_list, int64_t now_ns) {
+    const struct egpu_batch *busy[BUSY_STREAMS];
+    uint32_t busy_count = 0;
+    egpu_spin_lock(&card->lock);
+    struct egpu_batch **at = &card->pending, *batch = *at;
+    egpu_spin_unlock(&card->lock);
+    while (batch != NULL) {
+        bool known_busy = false;
+        for (uint32_t i = 0; i < busy_count && !known_busy; i++)
+            known_busy = busy[i]->stream == batch->stream && busy[i]->context == batch->context;
+        batch->end_ns = known_busy ? 0 : ended(real, batch, now_ns);
+        if (batch->end_ns == 0 && !known_busy) {
+            if (busy_count == BUSY_STREAMS)
+                break;
+            busy[busy_count++] = batch;
+        }
+        egpu_spin_lock(&card->lock); /* others only ever add at the end */
+        struct egpu_batch *next = batch->next;
+        if (batch->end_ns != 0) {
+            *at = next;
+            if (next == NULL)
+                card->pending_end = at;
+        } else {
+            at = &batch->next;
+        }
+        egpu_spin_unlock(&card->lock);
+        if (batch->end_ns != 0) {
+            struct egpu_batch **into = ended_list;
+            while (*into != NULL && (*into)->end_ns <= batch->end_ns)
+                into = &(*into)->next;
+            batch->next = *into;
+            *into = batch;
+        }
+        batch = next;
+    }
+    return *ended_list != NULL;
+}
+
+bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
+    struct egpu_card *card = &egpu_cards[index];
+    if (atomic_load_explicit(&card->due_ns, memory_order_acquire) == 0 || atomic_exchange(&card->polling, 1))
+        return false;
+    struct egpu_batch *list = NULL;
+    bool any = collect(real, card, &list, now_ns);
+    if (any) {
+        bool crowd = crowded(index, now_ns, egpu_lease_ns(egpu_control_now()));
+        egpu_spin_lock(&card->lock);
+        if (card->settling == NULL)
+            card->settling_end = &card->settling;
+        while (list != NULL) {
+            struct egpu_batch *batch = list;
+            list = batch->next;
+            egpu_event_give(batch->context, batch->event);
+            egpu_flight_undo(index, batch->queued_ns, batch->count, batch->unknown);
+            take_out(index, batch, crowd);
+        }
+        set_oldest(index);
+        egpu_spin_unlock(&card->lock);
+    }
+    atomic_store(&card->polling, 0);
+    return any;
+}
+
+void egpu_resolve_drop(int index, const struct egpu_context *context) {
+    struct egpu_card *card = &egpu_cards[index];
+    while (atomic_exchange(&card->polling, 1)) {
+    }
+    egpu_spin_lock(&card->lock);
+    struct egpu_batch **at = &card->pending;
+    while (*at != NULL) {
+        struct egpu_batch *batch = *at;
+        if (batch->context != context) {
+            at = &batch->next;
+            continue;
+        }
+        *at = batch->next;
+        egpu_flight_undo(index, batch->queued_ns, batch->count, batch->unknown);
+        egpu_batch_free(batch);
+    }
+    card->pending_end = at;
+    set_oldest(index);
+    egpu_spin_unlock(&card->lock);
+    atomic_store(&card->polling, 0);
+}
+
+/* --- what it took --------------------------------------------------------------------------------- */
+
+static uint32_t gather_page(const struct egpu_activity_card *page, uint64_t not_tag, int64_t from_ns, struct egpu_run *runs,
+                            uint32_t count) {
+    for (int i = 0; i < EGPU_ACTIVITY_RUNS && count < OTHERS; i++) {
+        uint64_t end = page->runs[i].end_ns, begin = page->runs[i].begin_ns, length = page->runs[i].length_ns;
+        if (end != page->runs[i].end_ns || (int64_t)end <= from_ns || begin > end || length >> SLOT_SHIFT == not_tag >> SLOT_SHIFT)
+            continue;
+        runs[count++] = (struct egpu_run){(int64_t)begin, (int64_t)end, length & ((1ull << SLOT_SHIFT) - 1)};
+    }
+    return count;
+}
+
+static void correct(int index, uint64_t booked_ns, uint64_t length_ns) {
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    uint64_t rate = egpu_cards[index].rate_ppm;
+    int64_t paid = page->paid_ns;
+    while (!atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, length_ns))) {
+    }
+}
+
+static void settle(int index, struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count) {
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    struct egpu_card *card = &egpu_cards[index];
+    struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
+                             batch->kind ? &batch->kind->stats : NULL, batch->own_end_ns};
+    egpu_spin_lock(&card->lock);
+    uint64_t length = egpu_settle(&unit, runs, count, batch->crowd);
+    if (batch->kind != NULL && (batch->count == 1 || batch->idle_ns == 0)) {
+        egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, batch->crowd));
+        uint64_t expects = batch->kind->stats.mean_ns;
+        batch->kind->expects = expects != 0 ? expects : 1;
+    }
+    egpu_spin_unlock(&card->lock);
+    if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
+        correct(index, batch->booked_ns, length);
+    atomic_fetch_add(&page->busy_ns, length);
+    atomic_fetch_add(&page->units, batch->count);
+    uint64_t each = length / batch->count, longest = page->longest_ns;
+    while (each > longest && !atomic_compare_exchange_weak(&page->longest_ns, &longest, each)) {
+    }
+}
+
+void egpu_settle_card(int index, int64_t now_ns) {
+    struct egpu_card *card = &egpu_cards[index];
+    const struct egpu_near_all *all = egpu_near_now();
+    struct egpu_run runs[OTHERS];
+    if (card->polling || atomic_exchange(&card->polling, 1))
+        return;
+    egpu_spin_lock(&card->lock);
+    struct egpu_batch *first = card->settling, *last = NULL;
+    for (struct egpu_batch *one = first; one != NULL && one->end_ns + EGPU_SETTLE_NS <= now_ns; one = one->next)
+        last = one;
+    if (last != NULL)
+        card->settling = last->next;
+    egpu_spin_unlock(&card->lock);
+    if (last != NULL) {
+        int64_t from = first->begin_ns;
+        for (struct egpu_batch *one = first; one != last->next; one = one->next)
+            from = one->begin_ns < from ? one->begin_ns : from;
+        uint32_t count = gather_page(&egpu_activity_own()->cards[index], slot_tag(), from, runs, 0);
+        for (uint32_t i = 0; i < all->count; i++)
+            if (all->near[i].own_card == index)
+                count = gather_page(all->near[i].card, 0, from, runs, count);
+        for (struct egpu_batch *one = first, *end = last->next, *next; one != end; one = next) {
+            next = one->next;
+            settle(index, one, runs, count);
+            egpu_batch_free(one);
+        }
+    }
+    atomic_store(&card->polling, 0);
+}
+
+/* --- rates ---------------------------------------------------------------------------------------- */
+
+/* What of the card's time each neighbour with a hard share lately took. */
+static uint64_t taken_ppm(const struct egpu_activity_card *card, int64_t now_ns) {
+    static struct { const struct egpu_activity_card *card; uint64_t busy_ns, ppm; int64_t since_ns; } seen[EGPU_MAX_PEERS * 2];
+    for (uint32_t i = 0; i < EGPU_MAX_PEERS * 2; i++) {
+        if (seen[i].card != card && seen[i].card != NULL)
+            continue;
+        uint64_t busy = card->busy_ns;
+        int64_t passed = now_ns - seen[i].since_ns;
+        if (seen[i].card == NULL || passed > 10 * SAMPLE_NS) {
+            seen[i].card = card, seen[i].busy_ns = busy, seen[i].since_ns = now_ns;
+        } else if (passed >= SAMPLE_NS) {
+            uint64_t more = egpu_sub(busy, seen[i].busy_ns);
+            seen[i].ppm = more < (uint64_t)passed ? more * EGPU_RATE_WHOLE / (uint64_t)passed : EGPU_RATE_WHOLE;
+            seen[i].busy_ns = busy, seen[i].since_ns = now_ns;
+        }
+        return seen[i].ppm;
+    }
+    return 0;
+}
+
+static uint64_t rate_of(const struct egpu_control *control, uint32_t index, int64_t now_ns) {
+    const struct egpu_control_card *card = &control->cards[index];
+    const struct egpu_near_all *all = egpu_near_now();
+    struct egpu_share share = {.policy = card->core_policy, .cores_percent = card->cores_percent, .weight = card->weight};
+    for (uint32_t i = 0; share.policy == EGPU_CORES_SOFT && i < all->count; i++) {
+        const struct egpu_activity_card *other = all->near[i].card;
+        uint64_t wanted = other->wanted_ns, beat = other->beat_ns, now = (uint64_t)now_ns;
+        bool wants = (wanted <= now && now - wanted < (uint64_t)WANTED_NS) ||
+                     (other->started_ns != 0 && beat <= now && now - beat < egpu_lease_ns(control));
+        if (all->near[i].own_card != (int)index)
+            continue;
+        uint64_t ppm = taken_ppm(other, now_ns);
+        if (!wants)
+            continue;
+        uint32_t weight = other->weight;
+        share.others_wanting++;
+        if (weight != 0)
+            share.others_soft += weight > 100 ? 100 : weight;
+        else
+            share.others_hard_ppm += ppm;
+    }
+    return egpu_limiter_rate(&share);
+}
+
+void egpu_rates(const struct egpu_control *control, int64_t now_ns) {
+    static struct egpu_lock one_at_a_time;
+    egpu_lock(&one_at_a_time);
+    for (uint32_t i = 0; i < control->card_count && i < EGPU_ACTIVITY_CARDS; i++) {
+        struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
+        page->weight = control->cards[i].core_policy == EGPU_CORES_SOFT ? control->cards[i].weight : 0;
+        uint64_t rate = rate_of(control, i, now_ns);
+        egpu_cards[i].rate_ppm = rate;
+        uint64_t before = atomic_exchange(&page->rate_ppm, rate);
+        int64_t paid = page->paid_ns;
+        while (before != rate &&
+               !atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_rescale(paid, before, rate, now_ns))) {
+        }
+    }
+    egpu_unlock(&one_at_a_time);
+}

@@ -1,0 +1,74 @@
+#include "settle.h"
+
+#include <stddef.h>
+
+enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32 };
+
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static uint64_t at_least_0(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
+
+/* A run that began and ended in the midst of the unit: the card left the unit for it. */
+static bool nested(const struct egpu_unit *unit, const struct egpu_run *run) {
+    return run->begin_ns > unit->begin_ns + EDGE_NS && run->end_ns < unit->end_ns - EDGE_NS &&
+           run->begin_ns <= run->end_ns;
+}
+
+static bool steady(const struct egpu_kind *kind) {
+    return kind != NULL && kind->clean >= CLEAN_ENOUGH && kind->clean_spread_ns <= kind->clean_ns / 5;
+}
+
+bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
+    for (uint32_t i = 0; i < count; i++)
+        if (others[i].end_ns > unit->begin_ns && others[i].begin_ns < unit->end_ns)
+            return false;
+    return !crowd;
+}
+
+uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
+    int64_t begin = later(unit->begin_ns, unit->own_end_ns < unit->end_ns ? unit->own_end_ns : unit->end_ns);
+    uint64_t stay = at_least_0(unit->end_ns - begin);
+    int64_t before = begin;
+    uint64_t inside = 0;
+    bool sliced = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct egpu_run *run = &others[i];
+        if (run->end_ns <= begin || run->end_ns >= unit->end_ns)
+            continue;
+        sliced |= nested(unit, run);
+        before = later(before, run->end_ns);
+        uint64_t overlap = at_least_0(run->end_ns - later(begin, run->begin_ns));
+        inside += run->length_ns < overlap ? run->length_ns : overlap;
+    }
+    uint64_t length = sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
+    length = length > unit->idle_ns ? length - unit->idle_ns : 0;
+    if (steady(unit->kind) && !egpu_ran_alone(unit, others, count, crowd)) {
+        uint64_t expected = unit->kind->clean_ns * unit->count;
+        if (length > expected + expected / 4)
+            length = expected;
+        else if (length < expected - expected / 4)
+            length = stay < expected ? stay : expected;
+    }
+    return length;
+}
+
+static void follow(uint64_t *mean_ns, uint64_t *spread_ns, uint32_t *count, uint64_t length_ns) {
+    uint64_t weight = *count < WINDOW ? ++*count : WINDOW;
+    uint64_t off = length_ns > *mean_ns ? length_ns - *mean_ns : *mean_ns - length_ns;
+    if (*count == 1)
+        off = 0;
+    *mean_ns = length_ns > *mean_ns ? *mean_ns + (length_ns - *mean_ns) / weight : *mean_ns - (*mean_ns - length_ns) / weight;
+    *spread_ns = off > *spread_ns ? *spread_ns + (off - *spread_ns) / weight : *spread_ns - (*spread_ns - off) / weight;
+}
+
+void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean) {
+    if (length_ns > INT64_MAX / 64)
+        length_ns = INT64_MAX / 64;
+    follow(&kind->mean_ns, &kind->spread_ns, &kind->count, length_ns);
+    if (clean)
+        follow(&kind->clean_ns, &kind->clean_spread_ns, &kind->clean, length_ns);
+}
+
+bool egpu_expect(const struct egpu_kind *kind, uint64_t *length_ns) {
+    *length_ns = kind->mean_ns;
+    return kind->count != 0;
+}

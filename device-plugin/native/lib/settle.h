@@ -1,0 +1,45 @@
+/* How much device time did a unit take? Pure: its own times, what is known of its kind, what neighbours say.
+ *
+ * The driver tells when work on a stream ended, not how long the card worked on it: in between others may have run.
+ * Where the card runs units one after another, a unit's time is that since the last end before its own. Where it
+ * switches between containers in slices, a long unit's time is its stay less what others ran in the midst of it.
+ * Kinds of steady length are known from when nobody else was there, and that bounds both. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What is known of one kind of unit: a kernel with one grid, a graph, a copy of one size. */
+struct egpu_kind {
+    uint64_t key;        /* 0: free row */
+    uint64_t mean_ns;    /* running mean of all measured lengths */
+    uint64_t spread_ns;  /* running mean of the distance from it */
+    uint64_t clean_ns;   /* the same two of those measured with nobody else about */
+    uint64_t clean_spread_ns;
+    uint32_t count, clean;
+    uint32_t meets;      /* not 0: it lately waited for another launch of this program; counts down */
+};
+
+struct egpu_run { int64_t begin_ns, end_ns; uint64_t length_ns; };
+
+struct egpu_unit {
+    int64_t begin_ns; /* from when it could run: launched, and all before it in its stream ended */
+    int64_t end_ns;
+    uint64_t idle_ns; /* of that, not covered by work because the program was late */
+    uint64_t booked_ns;
+    uint32_t count;   /* launches in it, of one kind where `kind` is not NULL */
+    struct egpu_kind *kind;
+    int64_t own_end_ns; /* the last end before it of this process, on any stream; 0: none */
+};
+
+/* Its device time. `others`: the neighbours' runs, in any order; `crowd`: somebody has work in flight besides. */
+uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
+
+/* Learns from a settled unit. `clean`: nobody else ran meanwhile. */
+void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean);
+
+/* True: no run of others overlaps the unit, and none is in flight. */
+bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
+
+/* What a launch of that kind will take; false: not known yet. */
+bool egpu_expect(const struct egpu_kind *kind, uint64_t *length_ns);

@@ -1,0 +1,189 @@
+/* The thread that sees work end: started at a process's first launch, asleep most of the time after its last. */
+#define _GNU_SOURCE
+#include "flight.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1000 * 1000, QUIET_NS = 200 * 1000 * 1000 };
+enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, IDLE_NS = 100 * 1000 * 1000 };
+
+enum { NOT_STARTED = 0, STARTING = 1, RUNNING = 2, CANNOT = 3 };
+_Atomic uint32_t egpu_watch_state;
+static _Atomic uint32_t bell;   /* futex; 1: look now */
+static _Atomic uint32_t asleep; /* for longer than a tick */
+static _Atomic int64_t last_launch_ns;
+
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
+
+static uint64_t most_pause_ns(const struct egpu_control *control) {
+    return control->hysteresis_us != 0 ? control->hysteresis_us * 1000ull : 500000;
+}
+
+static void ring(void) {
+    if (atomic_exchange(&bell, 1) == 0)
+        syscall(SYS_futex, &bell, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+}
+
+static void rest(int64_t wait_ns, bool deep) {
+    struct timespec time = {wait_ns / 1000000000, wait_ns % 1000000000};
+    if (deep)
+        atomic_store(&asleep, 1);
+    syscall(SYS_futex, &bell, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, &time, NULL, 0);
+    atomic_store(&bell, 0);
+    atomic_store(&asleep, 0);
+}
+
+/* Says that the process is idle on the card once it is. Returns when to look again. */
+static int64_t follow_pulse(int index, const struct egpu_control *control, bool wake, int64_t now_ns) {
+    struct egpu_card *card = &egpu_cards[index];
+    if (!card->announced)
+        return INT64_MAX;
+    egpu_spin_lock(&card->lock);
+    if (card->flying == 0 && card->pulse.busy)
+        egpu_pulse_ended(&card->pulse, card->last_end_ns != 0 ? card->last_end_ns : now_ns);
+    else if (card->flying != 0 && !card->pulse.busy)
+        egpu_pulse_launch(&card->pulse, now_ns, most_pause_ns(control));
+    if (card->capped != 0 && card->flying == 0)
+        egpu_pulse_capped(&card->pulse);
+    int64_t until = egpu_pulse_until(&card->pulse, now_ns, most_pause_ns(control));
+    egpu_spin_unlock(&card->lock);
+    if (until != 0)
+        return until;
+    atomic_store(&card->announced, 0);
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    if (atomic_load(&card->flying) != 0) { /* launched just now, by one who saw it announced */
+        atomic_store(&card->announced, 1);
+        return INT64_MAX;
+    }
+    egpu_say_idle(index, now_ns, egpu_lease_ns(control), wake);
+    struct egpu_others others = egpu_others_in_flight(index, now_ns, egpu_lease_ns(control));
+    if (others.queued_ns == 0 && !others.alone)
+        page->started_ns = 0;
+    return INT64_MAX;
+}
+
+/* One look at everything. Returns how long to rest. */
+static int64_t look(const struct egpu_real *real, const struct egpu_control *control, int64_t now_ns) {
+    bool prompt = egpu_near_now()->any_below;
+    int64_t next = now_ns + TICK_NS;
+    bool busy = false;
+    uint64_t lease = egpu_lease_ns(control);
+    egpu_slot_own(now_ns, lease)->beat_ns = (uint64_t)now_ns;
+    for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
+        struct egpu_card *card = &egpu_cards[i];
+        if (!card->used)
+            continue;
+        struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
+        egpu_flight_flush(real, i, now_ns - (prompt ? 0 : STALE_NS));
+        egpu_resolve(real, i, now_ns);
+        egpu_settle_card(i, now_ns);
+        int64_t until = follow_pulse(i, control, prompt, now_ns);
+        if (card->announced)
+            page->beat_ns = (uint64_t)now_ns;
+        busy |= card->announced || card->settling != NULL || card->capped;
+        if (prompt && card->announced) {
+            int64_t end = card->begin_ns + (int64_t)card->oldest_ns;
+            int64_t soon = until != INT64_MAX ? until : end > now_ns + PROMPT_LEAST_NS ? end : now_ns + PROMPT_LEAST_NS;
+            soon = soon < now_ns + PROMPT_MOST_NS ? soon : now_ns + PROMPT_MOST_NS;
+            next = soon < next ? soon : next;
+        }
+    }
+    if (!busy && now_ns - last_launch_ns > QUIET_NS)
+        return lease / 3 < IDLE_NS ? (int64_t)(lease / 3) : IDLE_NS;
+    return next > now_ns ? next - now_ns : 1;
+}
+
+static void *watch(void *unused) {
+    const struct egpu_real *real = egpu_driver();
+    int64_t refreshed = 0;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    prctl(PR_SET_NAME, "egpu-watch", 0, 0, 0);
+    if (real->cuThreadExchangeStreamCaptureMode)
+        real->cuThreadExchangeStreamCaptureMode(&mode);
+    for (;;) {
+        int64_t now = egpu_now_ns();
+        const struct egpu_control *control = egpu_control_now();
+        if (now - refreshed >= REFRESH_NS) {
+            control = egpu_control_refresh();
+            egpu_near_refresh(control);
+            refreshed = now;
+            egpu_contexts_anchor(real, now);
+        }
+        int64_t wait = look(real, control, now);
+        egpu_rates(control, now);
+        rest(wait, wait > 2 * TICK_NS || egpu_near_now()->any_below);
+    }
+    return unused;
+}
+
+static void child(void) { /* its parent's work is not its own, and it has no watcher yet */
+    atomic_store(&egpu_watch_state, NOT_STARTED);
+    atomic_store(&bell, 0);
+    egpu_streams_lock.holder = 0;
+    egpu_slot_forget();
+    for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
+        struct egpu_card *card = &egpu_cards[i];
+        card->flying = card->announced = card->capped = card->polling = card->lock.held = 0;
+        card->pending = card->settling = NULL;
+        card->due_ns = card->begin_ns = 0;
+    }
+}
+
+void egpu_watch_begin(void) {
+    uint32_t before = NOT_STARTED;
+    if (!atomic_compare_exchange_strong(&egpu_watch_state, &before, STARTING))
+        return;
+    static _Atomic uint32_t registered;
+    extern void *__dso_handle __attribute__((weak));
+    if (!atomic_exchange(&registered, 1))
+        __register_atfork(NULL, NULL, child, &__dso_handle);
+    const struct egpu_control *control = egpu_control_refresh();
+    egpu_near_refresh(control);
+    egpu_rates(control, egpu_now_ns());
+    int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (__typeof__(make))egpu_libc("pthread_create");
+    int (*mask)(int, const sigset_t *, sigset_t *) = (__typeof__(mask))egpu_libc("pthread_sigmask");
+    int (*detach)(pthread_t) = (__typeof__(detach))egpu_libc("pthread_detach");
+    sigset_t all, kept;
+    sigfillset(&all);
+    pthread_t thread;
+    if (mask)
+        mask(SIG_SETMASK, &all, &kept); /* the program's signals are for its own threads */
+    bool made = make != NULL && make(&thread, NULL, watch, NULL) == 0;
+    if (mask)
+        mask(SIG_SETMASK, &kept, NULL);
+    if (made && detach)
+        detach(thread);
+    if (!made)
+        egpu_say_once("watcher", "no thread can be started: shares are kept less exactly");
+    atomic_store(&egpu_watch_state, made ? RUNNING : CANNOT);
+}
+
+void egpu_watch_launch(int index, int64_t now_ns) {
+    struct egpu_card *card = &egpu_cards[index];
+    const struct egpu_control *control = egpu_control_now();
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    if (now_ns - atomic_load_explicit(&last_launch_ns, memory_order_relaxed) > TICK_NS) {
+        atomic_store_explicit(&last_launch_ns, now_ns, memory_order_relaxed);
+        page->wanted_ns = (uint64_t)now_ns;
+    }
+    if (__builtin_expect(atomic_load(&card->announced), 1))
+        return;
+    card->used = 1;
+    egpu_spin_lock(&card->lock);
+    egpu_pulse_launch(&card->pulse, now_ns, most_pause_ns(control));
+    egpu_spin_unlock(&card->lock);
+    uint64_t none = 0;
+    atomic_compare_exchange_strong(&page->started_ns, &none, (uint64_t)now_ns);
+    egpu_say_active(index, now_ns, egpu_lease_ns(control));
+    atomic_store(&card->announced, 1);
+    if (atomic_load(&asleep))
+        ring();
+}
