@@ -5,6 +5,7 @@ figures wrong and no other's.
 """
 
 import ctypes
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -67,11 +68,14 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
     damaged one, another version)."""
     if data is None or len(data) < ctypes.sizeof(abi.UsagePage):
         return None
-    page = abi.UsagePage.from_buffer_copy(data)
-    if page.magic != abi.USAGE_MAGIC or page.abi_major != abi.ABI_MAJOR:
+    magic, major = struct.unpack_from("<II", data)
+    slots_used, shared_used = struct.unpack_from("<II", data, abi.UsagePage.slots_used.offset)
+    if magic != abi.USAGE_MAGIC or major != abi.ABI_MAJOR:
         return None
     slots = []
-    for slot in page.slots[: min(page.slots_used, abi.USAGE_SLOTS)]:
+    for index in range(min(slots_used, abi.USAGE_SLOTS)):
+        at = abi.UsagePage.slots.offset + index * ctypes.sizeof(abi.UsageSlot)
+        slot = abi.UsageSlot.from_buffer_copy(data, at)
         owner = slot.owner
         if owner and not owner & _EMPTYING:
             slots.append(
@@ -84,7 +88,9 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
                 )
             )
     shared = [0] * cards
-    for entry in page.shared[: min(page.shared_used, abi.USAGE_SHARED)]:
+    for index in range(min(shared_used, abi.USAGE_SHARED)):
+        at = abi.UsagePage.shared.offset + index * ctypes.sizeof(abi.UsageShared)
+        entry = abi.UsageShared.from_buffer_copy(data, at)
         card, size = entry.bytes_card & 0xFFF, entry.bytes_card & ~0xFFF
         if entry.key and card < cards and any(entry.holders):
             shared[card] = min(MAX_BYTES, shared[card] + size)

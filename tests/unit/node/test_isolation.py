@@ -1,0 +1,355 @@
+"""The library, the edits that bring it into a container, and pages that follow their neighbours."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu_node import abi
+from vc_egpu_node.cdi import Grant, GrantFolder
+from vc_egpu_node.config import ConfigError, Policy, Settings, parse_flags, parse_policy
+from vc_egpu_node.control import Control, Timings
+from vc_egpu_node.guard import Guard, timings_of
+from vc_egpu_node.isolation import Isolation
+from vc_egpu_node.library import HOOK_NAME, LIBRARY_NAME, STUB_NAME, LibraryError, drop_unused, install
+from vc_egpu_node.live import NotChangeableError, wanted
+from vc_egpu_node.monitor import Observation
+from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, SharedPages
+from vc_egpu_node.toolkit import Edits
+
+ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
+
+
+def grant(name: str, *cards: tuple[str, int, int], **changes: Any) -> Grant:
+    values: dict[str, Any] = {
+        "name": name,
+        "resource": "volcano.sh/vgpu-h20",
+        "ids": ("s1",),
+        "pod_uid": f"uid-{name}",
+        "namespace": "ns",
+        "pod": name,
+        "container": "main",
+        "plan_id": "1-1",
+        "epoch": 1,
+        "share_class": "unset",
+        "core_policy": "hard",
+        "native": False,
+        "shares": tuple(CardShare(uuid=uuid, memory_mib=mib, cores=cores) for uuid, mib, cores in cards),
+        "granted_at_s": 0.0,
+    }
+    return Grant(**{**values, **changes})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A built library."""
+    (tmp_path / "built").mkdir()
+    path = tmp_path / "built" / LIBRARY_NAME
+    path.write_bytes(ELF + b"one")
+    return path
+
+
+# --- the library -----------------------------------------------------------------------------------
+
+
+def test_a_version_is_installed_once_and_never_replaced(tmp_path: Path, source: Path) -> None:
+    first = install(source, tmp_path / "versions", "x86_64")
+    places = {str(path.relative_to(first.folder / "root")) for path in first.folder.rglob(LIBRARY_NAME)}
+    assert places == {f"{lib}/{LIBRARY_NAME}" for lib in ("lib/x86_64-linux-gnu", "lib64", "lib")}
+    assert (first.folder / "ld.so.preload").read_text() == "/usr/local/vc-egpu/$LIB/libvgpu-egpu.so\n"
+    inode = (first.folder / "root/lib64" / LIBRARY_NAME).stat().st_ino
+    assert install(source, tmp_path / "versions", "x86_64") == first
+    assert (first.folder / "root/lib64" / LIBRARY_NAME).stat().st_ino == inode
+    source.write_bytes(ELF + b"two")
+    second = install(source, tmp_path / "versions", "x86_64")
+    assert second.digest != first.digest
+    assert (first.folder / "root/lib64" / LIBRARY_NAME).read_bytes() == ELF + b"one"
+    drop_unused(tmp_path / "versions", {second.digest})
+    assert [path.name for path in (tmp_path / "versions").iterdir()] == [second.digest]
+
+
+def test_what_lies_beside_the_library_goes_with_it(tmp_path: Path, source: Path) -> None:
+    source.with_name(STUB_NAME).write_bytes(b"stub")
+    source.with_name(HOOK_NAME).write_bytes(b"hook")
+    library = install(source, tmp_path / "versions", "x86_64")
+    assert (library.folder / "root/lib/i386-linux-gnu" / LIBRARY_NAME).read_bytes() == b"stub"
+    assert library.hook is not None
+    assert os.access(library.hook, os.X_OK)
+    assert [mount["containerPath"] for mount in library.mounts()] == ["/usr/local/vc-egpu"]
+    (hook,) = library.hooks(Path("/x/merged"))
+    assert (hook["hookName"], hook["path"]) == ("createContainer", str(library.hook))
+    assert hook["args"][1:] == ["/usr/local/vc-egpu/$LIB/libvgpu-egpu.so", "/x/merged"]
+
+
+@pytest.mark.parametrize(
+    ("content", "machine", "text"),
+    [
+        (None, "x86_64", "there is no "),
+        (b"", "x86_64", "is no 64-bit library for x86_64"),
+        (ELF, "aarch64", "is no 64-bit library for aarch64"),
+        (ELF, "riscv64", "there is no library for riscv64"),
+    ],
+)
+def test_what_is_no_library_for_this_machine(
+    tmp_path: Path, source: Path, content: bytes | None, machine: str, text: str
+) -> None:
+    source.unlink()
+    if content is not None:
+        source.write_bytes(content)
+    with pytest.raises(LibraryError, match=text):
+        install(source, tmp_path / "versions", machine)
+    assert not list(tmp_path.glob("versions/*"))
+
+
+# --- the container's edits ----------------------------------------------------------------------------
+
+
+class Node:
+    """Grants and pages, without anything around them."""
+
+    def __init__(self, root: Path, source: Path) -> None:
+        self.root = root
+        self.source = source
+        self.timings = Timings()
+        self.buses = {"GPU-0": "00000000:1A:00.0"}
+        self.restart()
+
+    def restart(self) -> None:
+        self.isolation = Isolation(
+            install(self.source, self.root / "library", "x86_64"),
+            self.root / "containers",
+            SharedPages(self.root / "run"),
+            pci_bus_ids=lambda: self.buses,
+            timings=lambda: self.timings,
+        )
+        self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
+
+    def let_in(self, one: Grant) -> None:
+        self.grants.reserve(one)
+        self.grants.write(one, Edits(), {})
+
+    def page(self, name: str) -> Control:
+        page = self.isolation.file(name).read()
+        assert page is not None
+        return page
+
+    def peers(self, name: str) -> list[str]:
+        return [peer.name for peer in self.page(name).peers]
+
+    def edits(self, name: str) -> Any:
+        return json.loads(self.grants.path(name).read_text())["devices"][0]["containerEdits"]
+
+
+@pytest.fixture
+def node(tmp_path: Path, source: Path) -> Node:
+    return Node(tmp_path, source)
+
+
+def test_everything_is_there_before_the_container_starts(node: Node) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    mounts = {mount["containerPath"]: mount for mount in node.edits("a")["mounts"]}
+    assert set(mounts) == {
+        "/etc/egpu",
+        "/usr/local/vc-egpu",
+        "/etc/ld.so.preload",
+        "/run/egpu/usage",
+        "/run/egpu/activity",
+        "/run/egpu/peers",
+    }
+    assert all(Path(mount["hostPath"]).exists() for mount in mounts.values())
+    writable = {path for path, mount in mounts.items() if "ro" not in mount["options"]}
+    assert writable == {"/run/egpu/usage", "/run/egpu/activity"}
+    assert "noexec" not in mounts["/usr/local/vc-egpu"]["options"]
+    assert (Path(mounts["/etc/egpu"]["hostPath"]) / "control").stat().st_size == abi.CONTROL_BYTES
+    page = node.page("a")
+    assert (page.limits[0].memory_bytes, page.limits[0].pci_bus_id) == (1000 << 20, "00000000:1A:00.0")
+
+
+def test_native_cards_go_without(node: Node) -> None:
+    node.let_in(grant("a", ("GPU-0", 98304, 100), native=True))
+    assert [mount["containerPath"] for mount in node.edits("a")["mounts"]] == ["/etc/egpu"]
+    assert node.isolation.paged == frozenset()
+
+
+def test_without_a_library_nothing_changes(tmp_path: Path) -> None:
+    folder = GrantFolder(tmp_path / "cdi", tmp_path / "containers")
+    folder.write(grant("a", ("GPU-0", 1, 1)), Edits(), {})
+    edits = json.loads(folder.path("a").read_text())["devices"][0]["containerEdits"]
+    assert set(edits) == {"env", "mounts"}
+    assert len(edits["mounts"]) == 1
+
+
+def test_neighbours_hear_of_who_comes_and_goes(node: Node) -> None:
+    low = grant("low", ("GPU-0", 1000, 20), share_class="low")
+    node.let_in(low)
+    node.let_in(grant("far", ("GPU-5", 1000, 20)))
+    far = node.isolation.file("far").path.read_bytes()
+    assert node.peers("low") == []
+    node.let_in(grant("high", ("GPU-0", 1000, 20), share_class="high"))
+    assert node.peers("low") == ["high"]
+    assert node.page("low").limits[0].flags == abi.CARD_HIGH_HERE
+    assert node.peers("high") == ["low"]
+    node.grants.release("high")
+    assert node.peers("low") == []
+    assert node.page("low").limits[0].flags == 0
+    assert node.isolation.file("far").path.read_bytes() == far
+    assert not (node.root / "containers" / "high").exists()
+    assert not any(node.isolation.pages.path(kind, "high").exists() for kind in KINDS)
+
+
+def test_a_page_that_cannot_be_made_lets_nobody_in(node: Node) -> None:
+    node.let_in(grant("a", ("GPU-0", 1, 1)))
+    many = grant("many", *((f"GPU-{n}", 1, 1) for n in range(17)))
+    node.grants.reserve(many)
+    with pytest.raises(ValueError, match="17 cards"):
+        node.grants.write(many, Edits(), {})
+    node.grants.release("many")
+    assert node.peers("a") == []
+    assert node.isolation.paged == {"a"}
+
+
+def test_a_restarted_agent_leaves_pages_as_they_are(node: Node) -> None:
+    for name in ("a", "b"):
+        node.let_in(grant(name, ("GPU-0", 1000, 20)))
+    node.isolation.learnt("a", "GPU-0", 400 << 20)
+    node.isolation.refresh(node.grants.all())
+    usage = node.isolation.pages.path(USAGE, "a")
+    usage.write_bytes(b"u" * USAGE.size)
+    before = [node.isolation.file(name).path.read_bytes() for name in ("a", "b")]
+    node.buses = {}  # the driver does not answer yet
+    node.restart()
+    node.isolation.refresh(node.grants.all())
+    assert [node.isolation.file(name).path.read_bytes() for name in ("a", "b")] == before
+    assert usage.read_bytes() == b"u" * USAGE.size
+    node.let_in(grant("c", ("GPU-0", 1000, 20)))
+    assert node.peers("a") == ["b", "c"]
+    assert node.page("c").limits[0].context_bytes == 400 << 20
+
+
+def test_a_container_that_starts_again_finds_empty_pages_in_the_same_files(node: Node) -> None:
+    one = grant("a", ("GPU-0", 1000, 20))
+    node.let_in(one)
+    activity = node.isolation.pages.path(ACTIVITY, "a")
+    inode = activity.stat().st_ino
+    activity.write_bytes(b"x" * ACTIVITY.size)
+    node.let_in(one)
+    assert activity.read_bytes() == bytes(ACTIVITY.size)
+    assert activity.stat().st_ino == inode
+    assert node.peers("a") == []
+
+
+def test_a_version_stays_while_a_container_may_run_with_it(node: Node, source: Path) -> None:
+    one = grant("a", ("GPU-0", 1000, 20))
+    node.let_in(one)
+    old = node.isolation.library.folder
+    source.write_bytes(ELF + b"newer")
+    node.restart()
+    node.let_in(one)  # started again, or only its record was written: not to be told apart
+    node.isolation.drop_unused_versions()
+    assert old.exists()
+    node.grants.release("a")
+    node.isolation.drop_unused_versions()
+    assert not old.exists()
+    assert node.isolation.library.folder.exists()
+
+
+def test_settings_reach_every_page(node: Node) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    node.timings = Timings(lease_ms=77)
+    node.isolation.refresh(node.grants.all())
+    assert node.page("a").timings.lease_ms == 77
+
+
+def test_lowered_memory_is_remembered(node: Node) -> None:
+    before, after = grant("a", ("GPU-0", 1000, 20)), grant("a", ("GPU-0", 600, 20))
+    node.let_in(before)
+    node.isolation.lower(before, after)
+    node.restart()
+    assert node.isolation.ceilings("a") == {"GPU-0": 1000}
+    node.isolation.lower(after, grant("a", ("GPU-0", 500, 20)))
+    assert node.isolation.ceilings("a") == {"GPU-0": 1000}
+    (node.root / "containers" / "a" / "lowered.json").write_text("[1]")
+    assert node.isolation.ceilings("a") == {}
+
+
+# --- what changes while it runs -----------------------------------------------------------------------
+
+
+def cards(**changes: Any) -> Cards:
+    values = {
+        "pod_uid": "uid-a",
+        "node": "n",
+        "plan_id": "2-7",
+        "containers": {"main": (CardShare(uuid="GPU-1", memory_mib=5, cores=6),
+                                CardShare(uuid="GPU-0", memory_mib=7, cores=8))},
+        **changes,
+    }  # fmt: skip
+    return Cards(**values)
+
+
+RUNNING = grant("a", ("GPU-0", 1000, 20), ("GPU-1", 1000, 20))
+
+
+def test_other_limits_on_the_same_cards() -> None:
+    ((before, after),) = wanted([RUNNING], cards(share_class="low", core_policy="soft"), "uid-a", "n")
+    assert before == RUNNING
+    assert [(s.uuid, s.memory_mib, s.cores) for s in after.shares] == [("GPU-0", 7, 8), ("GPU-1", 5, 6)]
+    assert (after.share_class, after.core_policy, after.epoch) == ("low", "soft", 2)
+    assert wanted([after], cards(share_class="low", core_policy="soft"), "uid-a", "n") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"pod_uid": "other"}, "names pod UID other"),
+        ({"node": "m"}, "on m"),
+        ({"native": True}, "native became True"),
+        ({"plan_id": "x"}, "planId 'x'"),
+        ({"containers": {}}, "cards cannot change"),
+        ({"containers": {"main": (CardShare(uuid="GPU-2", memory_mib=1, cores=1),)}}, "cards cannot change"),
+        ({"containers": {"main": (CardShare(uuid="GPU-0", memory_mib=1, cores=1),
+                                  CardShare(uuid="GPU-1", memory_mib=1, cores=1),
+                                  CardShare(uuid="GPU-1", memory_mib=2, cores=1))}}, "cards cannot change"),
+    ],
+)  # fmt: skip
+def test_what_a_running_container_cannot_become(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(NotChangeableError, match=text):
+        wanted([RUNNING], cards(**changes), "uid-a", "n")
+
+
+# --- settings -----------------------------------------------------------------------------------------
+
+
+def test_settings_of_the_node() -> None:
+    policy = parse_policy(
+        "defaults: {secondWall: kill, hangS: 20, lowFloorAfterS: 0.5, inFlightUs: 250}", "n"
+    )
+    assert policy.second_wall == "kill"
+    timings = timings_of(policy)
+    assert (timings.hang_ms, timings.low_floor_after_ms, timings.in_flight_us) == (20_000, 500, 250)
+    assert timings_of(Policy()) == Timings()
+    with pytest.raises(ConfigError, match="secondWall"):
+        parse_policy("defaults: {secondWall: maybe}", "n")
+    assert parse_flags(["--node-name=n"]).library is None
+    assert parse_flags(["--node-name=n", "--library=/x/y.so", "--run-dir=/r"]).run_dir == Path("/r")
+
+
+@pytest.mark.parametrize("name", [None, "nothing.so"])
+def test_a_node_without_a_library_says_so(
+    tmp_path: Path, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = None if name is None else tmp_path / name
+    settings = Settings("n", tmp_path, library=library, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    observe: Callable[[], Observation] = Observation
+    guard = Guard(settings, policy=Policy, observation=observe)
+    assert guard.isolation is None
+    assert guard.look_interval_s == 0
+    assert not (tmp_path / "r").exists()
+    if name is None:
+        assert guard.problem == ""
+        assert "nothing limits them" in caplog.text
+    else:
+        assert "nothing limits containers: there is no" in guard.problem
