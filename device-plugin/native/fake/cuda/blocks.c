@@ -100,7 +100,7 @@ static size_t kept(CUdeviceptr pointer, size_t bytes) {
         return bytes;
     }
     size_t before = pointer - block->base, limit = block->bytes < KEPT ? block->bytes : KEPT;
-    if (block->kind == BLOCK_RESERVED || before >= limit) return 0;
+    if (before >= limit) return 0;
     return bytes < limit - before ? bytes : limit - before;
 }
 
@@ -173,7 +173,7 @@ void block_remove(CUdeviceptr base) {
 
 bool block_of_context(CUcontext context, CUdeviceptr *base) {
     for (size_t i = 0; i < block_count; i++) {
-        if (blocks[i].context != context || blocks[i].kind == BLOCK_RESERVED || blocks[i].kind == BLOCK_MAPPED) continue;
+        if (blocks[i].context != context || blocks[i].kind == BLOCK_MAPPED) continue;
         *base = blocks[i].base;
         return true;
     }

@@ -28,7 +28,7 @@ static bool pinned(CUdeviceptr pointer) {
 static CUresult in_range(CUdeviceptr pointer, size_t bytes) {
     pthread_mutex_lock(&driver.lock);
     const struct block *block = block_at(pointer);
-    bool fits = !block || block->kind == BLOCK_MAPPED || block->kind == BLOCK_RESERVED ||
+    bool fits = !block || block->kind == BLOCK_MAPPED ||
                 pointer - block->base + bytes <= block->bytes;
     pthread_mutex_unlock(&driver.lock);
     return fits && pointer ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

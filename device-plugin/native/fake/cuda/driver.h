@@ -142,7 +142,7 @@ CUresult context_warm(CUcontext context);
 
 /* --- memory ------------------------------------------------------------------------------------- */
 enum block_kind { BLOCK_DEVICE = 1, BLOCK_MANAGED, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_POOL, BLOCK_IPC, BLOCK_MAPPED,
-                  BLOCK_RESERVED };
+                  BLOCK_GRAPH };
 
 struct block {
     CUdeviceptr base;
@@ -189,6 +189,10 @@ CUresult submit(CUstream stream, enum fc_kind kind, uint64_t length, void (*prep
 CUresult stream_drain(CUstream stream);
 void sleep_until_change(uint64_t not_before);
 bool stream_idle(CUstream stream);
+CUresult event_record(CUevent event, CUstream stream);
+CUresult event_wait(CUevent event, CUstream stream);
+/* After a wait: pools give back what is beyond their threshold. */
+void pools_synchronised(void);
 
 /* --- launch.c ----------------------------------------------------------------------------------- */
 struct launch {
@@ -213,5 +217,7 @@ CUresult submit_host(CUstream stream, CUhostFn function, void *data);
 CUresult capture_forbids(void);
 struct node_content;
 CUresult capture_add(CUstream stream, const struct node_content *content);
-CUresult capture_event_record(CUstream stream, CUevent event);
-CUresult capture_event_wait(CUstream stream, CUevent event);
+CUresult capture_event_record(CUstream stream, CUevent event, bool external);
+CUresult capture_event_wait(CUstream stream, CUevent event, bool external);
+/* Work in the default stream while a stream that it would wait for is captured. */
+CUresult capture_implies(CUstream stream);

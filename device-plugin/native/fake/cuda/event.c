@@ -55,17 +55,21 @@ static void mark(struct fc_unit *unit, void *with) {
     shared->pending++;
 }
 
+CUresult event_record(CUevent event, CUstream stream) {
+    if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+    event->capture = NULL;
+    event->recorded = true;
+    return submit(stream, FC_MARK, 0, mark, event);
+}
+
 static CUresult record(CUevent event, CUstream handle, unsigned flags) {
     CUstream stream;
     ENTER();
     if (flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
     TRY(event_of(event));
     TRY(stream_of(handle, &stream));
-    if (stream->capture) return capture_event_record(stream, event);
-    if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
-    event->capture = NULL;
-    event->recorded = true;
-    return submit(stream, FC_MARK, 0, mark, event);
+    if (stream->capture) return capture_event_record(stream, event, flags & CU_EVENT_RECORD_EXTERNAL);
+    return event_record(event, stream);
 }
 EXPORT_TSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0))
 EXPORT_TSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), record(event, stream, flags))
@@ -98,6 +102,7 @@ API CUresult cuEventSynchronize(CUevent event) {
         fc_unlock(driver.s);
         sleep_until_change(at == FC_NEVER ? now + 500000 : at < now + 30000 ? now + 30000 : at);
     }
+    pools_synchronised();
     return CUDA_SUCCESS;
 }
 
@@ -133,15 +138,17 @@ static void wait(struct fc_unit *unit, void *with) {
     driver.s->events[event->index].pending++;
 }
 
+CUresult event_wait(CUevent event, CUstream stream) {
+    return reached(event) ? CUDA_SUCCESS : submit(stream, FC_WAIT, 0, wait, event);
+}
+
 static CUresult wait_event(CUstream handle, CUevent event, unsigned flags) {
     CUstream stream;
     ENTER();
     if (flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
     TRY(event_of(event));
     TRY(stream_of(handle, &stream));
-    if (event->capture) return capture_event_wait(stream, event);
-    if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-    if (reached(event)) return CUDA_SUCCESS;
-    return submit(stream, FC_WAIT, 0, wait, event);
+    if (event->capture || stream->capture) return capture_event_wait(stream, event, flags & CU_EVENT_WAIT_EXTERNAL);
+    return event_wait(event, stream);
 }
 EXPORT_TSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), wait_event(stream, event, flags))

@@ -108,7 +108,7 @@ void blocks_of_context_gone(CUcontext context) {
     CUdeviceptr base;
     while (block_of_context(context, &base)) {
         struct block block = *block_at(base);
-        if (block.kind == BLOCK_POOL || block.kind == BLOCK_IPC) block_remove(base);
+        if (block.kind == BLOCK_POOL || block.kind == BLOCK_IPC || block.kind == BLOCK_GRAPH) block_remove(base);
         else give_back(block);
     }
 }

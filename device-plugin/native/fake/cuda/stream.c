@@ -127,6 +127,7 @@ static uint64_t last_of(uint32_t index) {
 CUresult stream_drain(CUstream stream) {
     uint64_t seq = last_of(stream->index);
     if (seq) wait_for(stream->index, seq);
+    pools_synchronised();
     if (stream != &stream->context->null) return CUDA_SUCCESS;
     for (CUstream other = stream->context->streams; other; other = other->next) {
         if (other->flags & CU_STREAM_NON_BLOCKING || other->magic != MAGIC_STREAM) continue;
@@ -146,6 +147,7 @@ bool stream_idle(CUstream stream) {
 
 CUresult submit(CUstream stream, enum fc_kind kind, uint64_t length, void (*prepare)(struct fc_unit *, void *),
                 void *with) {
+    TRY(capture_implies(stream));
     for (;;) {
         fc_lock(driver.s, driver.slot);
         uint64_t now = fc_now();
