@@ -1,0 +1,203 @@
+"""Figures that containers give, within bounds; processes found by the host's /proc, and killed by it."""
+
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.node.doubtful import MIB, Proc, activity_page, usage_page
+from vc_egpu_node import abi
+from vc_egpu_node.accounts import (
+    MAX_BYTES,
+    Activity,
+    Slot,
+    Usage,
+    context_cost,
+    read_activity,
+    read_usage,
+)
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.processes import ContainerOfProcess, own_pid, place, start_ticks
+from vc_egpu_node.wall import container_of
+
+# --- pages -------------------------------------------------------------------------------------------
+
+
+def test_usage_is_read() -> None:
+    data = usage_page((7, 5, 1, 100, 3), (8, 6, 0, 0, 0))
+    page = abi.UsagePage.from_buffer(data)
+    page.shared_used = 1
+    page.shared[0].key, page.shared[0].bytes_card, page.shared[0].holders[3] = 1, 4096 * 256 | 1, 1
+    usage = read_usage(bytes(data), 2)
+    assert usage is not None
+    assert (usage.charged_bytes(0), usage.charged_bytes(1), usage.managed_bytes(0)) == (
+        100 * MIB,
+        MIB,
+        3 * MIB,
+    )
+    first = usage.slot_of(7, 5 + (1 << 32))
+    assert first is not None
+    assert first.uses(0)
+    assert not first.uses(1)
+    second = usage.slot_of(8, 6)
+    assert second is not None
+    assert not second.uses(0)
+    assert usage.slot_of(7, 6) is None
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", bytes(abi.USAGE_BYTES), bytes(usage_page(magic=1)), bytes(usage_page())[:-1]]
+)
+def test_usage_that_says_nothing(data: bytes | None) -> None:
+    assert read_usage(data, 1) is None
+
+
+def test_nonsense_stays_within_bounds() -> None:
+    chance = random.Random(4)
+    for size in (abi.USAGE_BYTES, abi.ACTIVITY_BYTES):
+        for _ in range(20):
+            data = bytearray(chance.randbytes(size))
+            data[:8] = struct.pack("<II", abi.USAGE_MAGIC, 1)
+            usage = read_usage(bytes(data), 16)
+            if usage is not None:
+                assert all(0 <= usage.charged_bytes(card) <= MAX_BYTES for card in range(16))
+                assert all(0 <= usage.managed_bytes(card) <= MAX_BYTES for card in range(16))
+            data[:4] = struct.pack("<I", abi.ACTIVITY_MAGIC)
+            times = {"age_s": 10.0, "now_ns": 1 << 40, "lease_ms": 100, "hang_ms": 30_000}
+            for card in read_activity(bytes(data), 16, **times):  # type: ignore[arg-type]
+                assert max(card.busy_s, card.longest_s, card.held_s, card.capped_s) <= 10.0
+                assert card.units <= 1 << 53
+    full = read_usage(b"\xff" * abi.USAGE_BYTES, 16)
+    assert full is None
+
+
+NOW = 50_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "since"),
+    [
+        ({}, 10_000_000_000),
+        ({"word": 2}, None),
+        ({"beat_ns": NOW - 101_000_000}, None),
+        ({"beat_ns": NOW + 1}, None),
+        ({"progress_ns": NOW - 31_000_000_000}, None),
+        ({"started_ns": 0}, None),
+        ({"started_ns": NOW + 1}, None),
+    ],
+)
+def test_who_is_active(fields: dict[str, int], since: int | None) -> None:
+    good = {"word": 3, "beat_ns": NOW - 50_000_000, "progress_ns": NOW - 1, "started_ns": 10_000_000_000}
+    data = activity_page(**{**good, **fields})
+    (card,) = read_activity(data, 1, age_s=60, now_ns=NOW, lease_ms=100, hang_ms=30_000)
+    assert card.active_since_ns == since
+    assert read_activity(data[:100], 1, age_s=60, now_ns=NOW, lease_ms=100, hang_ms=30_000) == (Activity(),)
+
+
+@pytest.mark.parametrize(
+    ("slots", "used", "cost"),
+    [
+        ([(7, 5, 1, 100, 0)], {(7, 5): 515 * MIB}, 416 * MIB),
+        ([(7, 5, 1, 100, 0), (8, 5, 1, 0, 0)], {(7, 5): 515 * MIB, (8, 5): 300 * MIB}, 300 * MIB),
+        ([(7, 5, 1, 100, 1)], {(7, 5): 515 * MIB}, 0),  # managed memory may lie on the card or not
+        ([(7, 5, 0, 100, 0)], {(7, 5): 515 * MIB}, 0),
+        ([(7, 5, 1, 100, 0)], {(7, 6): 515 * MIB}, 0),
+        ([(7, 5, 1, 100, 0)], {(7, 5): 50 * MIB}, 0),
+        ([(7, 5, 1, 0, 0)], {(7, 5): 60_000 * MIB}, 0),  # it lies about its allocations
+    ],
+)
+def test_what_a_context_costs(slots: list[Any], used: dict[tuple[int, int], int], cost: int) -> None:
+    usage = read_usage(bytes(usage_page(*slots)), 1)
+    assert usage is not None
+    assert context_cost(usage, 0, used) == cost
+    shared = Usage(usage.slots, (MIB,))
+    assert context_cost(shared, 0, used) == 0
+
+
+def test_a_slot_without_a_start_time_counts_by_its_pid() -> None:
+    usage = Usage((Slot(7, 0, (MIB,), (0,), 1),), (0,))
+    assert usage.slot_of(7, 99) is not None
+
+
+# --- processes -----------------------------------------------------------------------------------------
+
+UID = "0bd41001-1111-2222-3333-444444444444"
+IN_POD = "c" * 64
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"),
+    [
+        (f"4:memory:/kubepods/besteffort/pod{UID}/{IN_POD}\n", (UID, IN_POD)),
+        (f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/"
+         f"cri-containerd-{IN_POD}.scope\n", (UID, IN_POD)),
+        (f"0::/../../kubepods-pod{UID.replace('-', '_')}.slice/crio-{IN_POD}.scope\n", (UID, IN_POD)),
+        (f"5:cpu:/\n4:memory:/vc/n1/kubepods/pod{UID}/{IN_POD}/docker/{'d' * 64}\n", (UID, IN_POD)),
+        (f"0::/kubepods/pod{UID}\n", (UID, "")),
+        (f"0::/system.slice/docker-{IN_POD}.scope\n", ("", IN_POD)),
+        ("0::/init.scope\n", ("", "")),
+        ("", ("", "")),
+    ],
+)  # fmt: skip
+def test_where_a_process_runs(cgroup: str, expected: tuple[str, str]) -> None:
+    assert place(cgroup) == expected
+
+
+def test_odd_files_of_processes() -> None:
+    fields = " ".join(str(n) for n in range(4, 53))
+    assert start_ticks(f"7 (a) b) ( c) S {fields}") == 22
+    assert start_ticks("7 (a) S 1") is None
+    assert start_ticks("") is None
+    assert own_pid("Name:\tx\nNSpid:\t700\t12\t3\n") == 3
+    assert own_pid("NSpid:\t700\n") == 700
+    assert own_pid("Name:\tx\n") is None
+    assert start_ticks(Path("/proc/self/stat").read_text()) is not None
+
+
+def test_pids_of_the_processs_own_namespace_are_found(tmp_path: Path) -> None:
+    proc = Proc(tmp_path)
+    proc.put(700, UID, IN_POD, own=12)
+    proc.put(12, "", "")
+    (tmp_path / "self").mkdir()
+    found = ContainerOfProcess(tmp_path).hosts([700, 12, 99])
+    assert (found[700].pod_uid, found[700].own_pid, found[12].pid) == (UID, 12, 700)
+    assert 99 not in found
+    proc.put(701, UID, IN_POD, own=12)
+    assert ContainerOfProcess(tmp_path).hosts([12])[12].pod_uid == ""
+
+
+def test_a_container_that_the_status_does_not_name_yet(tmp_path: Path) -> None:
+    proc = Proc(tmp_path)
+    proc.put(700, UID, IN_POD)
+    host = ContainerOfProcess(tmp_path).host(700)
+    assert host is not None
+    pod = PodView(UID, "ns", "p", "n", "Running", None, {"d" * 64: "side"})
+    assert container_of(host, pod, [(UID, "main"), (UID, "side")]) == "main"
+    assert container_of(host, pod, [(UID, "main"), (UID, "other")]) is None
+    assert container_of(host, pod, []) is None
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_that_very_process_is_killed(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    hosts = ContainerOfProcess(Path("/proc"))
+    host = hosts.host(sleeper.pid)
+    assert host is not None
+    assert hosts.kill(sleeper.pid, host.start_ticks + 1) == ""  # it has ended; another has its number
+    assert sleeper.poll() is None
+    other = Proc(tmp_path)
+    other.put(sleeper.pid, "", "", start=1)
+    assert "not in the host's PID namespace" in ContainerOfProcess(tmp_path).kill(sleeper.pid, 1)
+    assert sleeper.poll() is None
+    assert hosts.kill(sleeper.pid, host.start_ticks) == ""
+    assert sleeper.wait(10) == -9
+    assert hosts.kill(sleeper.pid, host.start_ticks) == ""
