@@ -1,6 +1,7 @@
 /* A fake libnvidia-ml.so.1: the part of NVML that the node agent calls, answered from a text file (see
  * state.h). Signatures and structs follow NVIDIA's published ABI; nothing here talks to a driver. */
 #define _GNU_SOURCE
+#include "cuda_view.h"
 #include "state.h"
 
 #include <pthread.h>
@@ -139,7 +140,7 @@ API const char *nvmlErrorString(nvmlReturn_t result) {
 /* The same with `card` bound: the card of `handle` as it is now. */
 #define WITH_CARD(handle, body)                                              \
     WITH_STATE(                                                              \
-        const struct card *card = (handle) ? state_card(state, (handle)->uuid) : NULL; \
+        const struct card *card = (handle) ? card_with_cuda(state_card(state, (handle)->uuid)) : NULL; \
         if (!(handle)) result = INVALID_ARGUMENT;                            \
         else if (!card) result = GPU_IS_LOST;                                \
         else if (card->error) result = (nvmlReturn_t)card->error;            \

@@ -14,6 +14,12 @@ static struct state current;
 static struct stat seen;
 static bool was_read;
 
+/* Programs without an environment still see the cards. */
+static const char *state_path(void) {
+    const char *named = getenv("FAKE_NVML_STATE");
+    return named ? named : "/run/fake-gpu/nvml.state";
+}
+
 static void copy_text(char *to, size_t room, const char *from) {
     snprintf(to, room, "%s", from);
 }
@@ -108,9 +114,9 @@ static void read_file(FILE *file) {
 }
 
 const struct state *state_now(void) {
-    const char *path = getenv("FAKE_NVML_STATE");
+    const char *path = state_path();
     struct stat now;
-    if (!path || stat(path, &now) != 0) {
+    if (stat(path, &now) != 0) {
         memset(&current, 0, sizeof current);
         current.error = 9;
         was_read = false;
@@ -138,11 +144,11 @@ const struct card *state_card(const struct state *state, const char *uuid) {
 }
 
 bool state_wait(int timeout_ms) {
-    const char *path = getenv("FAKE_NVML_STATE");
+    const char *path = state_path();
     char folder[4096];
     int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     bool changed = false;
-    copy_text(folder, sizeof folder, path ? path : ".");
+    copy_text(folder, sizeof folder, path);
     char *slash = strrchr(folder, '/');
     if (slash) *slash = '\0';
     else copy_text(folder, sizeof folder, ".");

@@ -1,5 +1,5 @@
-/* State behind the fake libnvidia-ml.so.1: a text file, named by FAKE_NVML_STATE, that tests edit while
- * a program uses the library. It is read again whenever it changes.
+/* State behind the fake libnvidia-ml.so.1: a text file, named by FAKE_NVML_STATE (else
+ * /run/fake-gpu/nvml.state), that tests edit while a program uses the library. It is read again whenever it changes.
  *
  * One `key=value` per line, `#` starts a comment line. Lines before the first `card=` describe the node:
  *

@@ -92,6 +92,7 @@ static void forget_managed(const struct block *block) {
 /* Under driver.lock. */
 static void give_back(struct block block) {
     block_remove(block.base);
+    if (block.kind == BLOCK_DEVICE && block.handle) ipc_drop((uint32_t)block.handle - 1);
     if (block.chunk) {
         free_small(block.context, &block);
         return;
@@ -108,6 +109,7 @@ void blocks_of_context_gone(CUcontext context) {
     CUdeviceptr base;
     while (block_of_context(context, &base)) {
         struct block block = *block_at(base);
+        if (block.kind == BLOCK_IPC) ipc_drop((uint32_t)block.handle - 1);
         if (block.kind == BLOCK_POOL || block.kind == BLOCK_IPC || block.kind == BLOCK_GRAPH) block_remove(base);
         else give_back(block);
     }
