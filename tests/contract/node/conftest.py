@@ -18,6 +18,7 @@ from vc_egpu.kube.errors import Unavailable
 from vc_egpu.volcano.annotations import Cards, CardShare, NodeCard, NodeCards
 from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.identity import Identity, Stock
+from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.kubelet import KubeletLink
 from vc_egpu_node.plugin import Plugin
 from vc_egpu_node.podresources import Checkpoint, PodResources
@@ -111,6 +112,8 @@ class World:
     calls: list[tuple[str, float, str]] = field(default_factory=list)
     changed: threading.Event = field(default_factory=threading.Event)
     """Set when the kubelet begins or ends to follow."""
+    isolation: Isolation | None = None
+    """Taken at the next :meth:`assemble`."""
 
     def __post_init__(self) -> None:
         self.assemble()
@@ -118,7 +121,7 @@ class World:
     def assemble(self) -> None:
         """(Re)start the agent's parts from what is on disk."""
         self.allocations = AllocationStore(self.root / "allocations")
-        self.grants = GrantFolder(self.root / "cdi", self.root / "containers")
+        self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
         self.pod_resources = PodResources(self.kubelet.pod_resources_socket)
         self.toolkit = Toolkit([self.root / "toolkit"], "auto")
         self.identity = Identity(
