@@ -1,13 +1,14 @@
 """When a gang comes back, what comes back with it, and how long it waits then."""
 
 import pytest
-from unit.admission.build import TABLE, group, let_go, pod
+from unit.admission.build import TABLE, added, group, let_go, pod
 from vc_egpu.admission import backoffs
 from vc_egpu.admission.backoffs import RolledBack
 from vc_egpu.admission.leader import HealthyClock
+from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.rollback import PATIENCE_S, STARVED_S, Watchlist, judge
 from vc_egpu.core.cluster import NodeName, PodUid
-from vc_egpu.volcano import codec, pod_codec
+from vc_egpu.volcano import codec, names, pod_codec
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 GANG = codec.group(group(members=2)).gang
@@ -123,6 +124,26 @@ def test_the_wait_doubles_and_the_nodes_add_up() -> None:
     assert backoffs.decode(backoffs.encode(twice)) == twice
     much_later = twice.again(1100.0 + backoffs.FORGET_S + 1, frozenset(), "")
     assert (much_later.count, much_later.nodes) == (1, frozenset())
+
+
+def test_nodes_that_refused_are_open_again_in_time() -> None:
+    """Or a gang that fits nowhere else would never run again because an agent was away for a second."""
+    record = RolledBack().again(1000.0, frozenset({NodeName("n1")}), "refused")
+    assert record.nodes_until > record.until > 1000.0
+    mirror, key = Mirror(TABLE), "default/g"
+    rolled_back = {names.ROLLED_BACK: backoffs.encode(record)}
+    mirror.apply("podgroups", added(group(annotations=rolled_back)))
+    mirror.open_nodes(record.nodes_until - 1)
+    assert mirror.snapshot().gangs[key].blocked_nodes == {NodeName("n1")}
+    mirror.tries.clear()
+    mirror.open_nodes(record.nodes_until)
+    assert mirror.snapshot().gangs[key].blocked_nodes == frozenset()
+    assert mirror.tries == {key}
+    mirror.apply("podgroups", added(group(annotations=rolled_back)))
+    assert mirror.snapshot().gangs[key].blocked_nodes == frozenset(), "the same note shuts nothing again"
+    again = record.again(record.nodes_until, frozenset({NodeName("n2")}), "refused")
+    mirror.apply("podgroups", added(group(annotations={names.ROLLED_BACK: backoffs.encode(again)})))
+    assert mirror.snapshot().gangs[key].blocked_nodes == {NodeName("n1"), NodeName("n2")}
 
 
 def test_the_wait_has_a_limit() -> None:

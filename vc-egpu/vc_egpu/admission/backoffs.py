@@ -35,6 +35,12 @@ class RolledBack:
     nodes: frozenset[NodeName] = frozenset()
     why: str = ""
 
+    @property
+    def nodes_until(self) -> Instant:
+        """Until when those nodes are left out: twice the wait, so that others come first, and no longer: the
+        gang may fit nowhere else."""
+        return max(self.until, 2 * self.until - self.at)
+
     def again(self, now: Instant, nodes: frozenset[NodeName], why: str) -> "RolledBack":
         """One more time: the wait doubles, the nodes that refused are added."""
         fresh = now - self.at > FORGET_S

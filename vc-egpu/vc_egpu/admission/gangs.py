@@ -46,6 +46,8 @@ class Group:
     booked: PlanRecord | None = None
     outstanding: set[str] = field(default_factory=set)
     """Keys of planned members that have not been carried out."""
+    opened: str = ""
+    """The note on a roll-back whose nodes are left out no longer."""
 
     @property
     def effective(self) -> PlanRecord | None:
@@ -101,7 +103,7 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         share_class=ShareClass(share_class),
         priority_value=max((m.priority_value for m in live), default=0),
         plan=in_force,
-        blocked_nodes=retry.nodes,
+        blocked_nodes=frozenset() if group.opened == group.decoded.rolled_back else retry.nodes,
         not_before=retry.until,
         template=template.rows,
     )

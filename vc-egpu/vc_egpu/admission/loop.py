@@ -326,6 +326,7 @@ class Loop:
             return
         self._next_tick = clock + TICK_S
         self._mirror.unshield(now)
+        self._mirror.open_nodes(now)
         self._mirror.dirty.update(self._pending.since)
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._conductor.evictions.overdue(clock, self._conductor.rolling.is_leaving):

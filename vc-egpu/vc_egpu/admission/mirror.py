@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from vc_egpu.admission import owners
+from vc_egpu.admission import backoffs, owners
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, frees, gang_of, may_help
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
@@ -64,6 +64,8 @@ class Mirror:
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until the (wall clock) instant."""
+        self._shut: dict[str, float] = {}
+        """Gangs for which nodes are left out, until the (wall clock) instant."""
         self.freed = False
         self.revision = 0
         self._versions = Versions()
@@ -231,6 +233,16 @@ class Mirror:
             del self.shielded[uid]
             self._enter_again(uid)
 
+    def open_nodes(self, now: float) -> None:
+        """Nodes that refused a gang long enough ago are left out for it no longer."""
+        for key in [key for key, until in self._shut.items() if until <= now]:
+            del self._shut[key]
+            group = self.groups.get(key)
+            if group is not None:
+                group.opened = group.decoded.rolled_back
+                self._refresh(key, group)
+                self.tries.add(key)
+
     def _enter_again(self, uid: PodUid) -> None:
         decoded = self.pods.get(uid)
         if decoded is not None and decoded.managed:
@@ -305,6 +317,8 @@ class Mirror:
         if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
             self.tries.add(key)
         self.groups[key] = known
+        if decoded.rolled_back != known.opened:
+            self._shut[key] = backoffs.decode(decoded.rolled_back).nodes_until
         if known.plan is None or before.plan_text != decoded.plan_text:
             known.read_plan(self.nodes)
             if before.plan_text and before.plan_text != decoded.plan_text:
