@@ -41,6 +41,10 @@ static void fill(struct fc_shared *s, size_t bytes, size_t log_offset) {
     s->bytes = bytes;
     s->log_offset = log_offset;
     s->log_count = FC_LOG;
+    s->log_head_offset = offsetof(struct fc_shared, log_head);
+    s->birth_offset = offsetof(struct fc_shared, birth);
+    s->card_offset = offsetof(struct fc_shared, cards);
+    s->card_bytes = sizeof(struct fc_card);
     s->next_seq = 1;
     s->next_handle = 1;
     for (uint32_t i = 0; i < FC_UNITS; i++) s->units[i].next = i + 1 < FC_UNITS ? i + 1 : FC_NONE;

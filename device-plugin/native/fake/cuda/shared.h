@@ -134,7 +134,7 @@ struct fc_stretch {
 struct fc_shared {
     uint64_t magic;
     uint32_t version, card_count;
-    uint64_t bytes, log_offset, log_count;
+    uint64_t bytes, log_offset, log_count, log_head_offset, birth_offset, card_offset, card_bytes;
     _Atomic uint32_t lock;         /* slot + 1, bit 31: somebody waits */
     uint32_t births, context_serials, free_unit, stream_hint, event_hint;
     uint64_t clock, next_seq, next_handle, reaped;
