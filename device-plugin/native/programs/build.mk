@@ -1,0 +1,13 @@
+# Test programs. All look the driver up at run time; train-direct is linked to it.
+PROGRAMS := train serve meet allocate
+
+native: $(PROGRAMS:%=$(OUT)/programs/%) $(OUT)/programs/train-direct
+
+$(OUT)/programs/%: programs/%.c programs/program.c programs/program.h programs/kernels.ptx $(wildcard include/*) | $(COMPILER)
+	@mkdir -p $(OUT)/programs
+	$(CC) $(filter-out -fPIC,$(STRICT)) $(CFLAGS) -Iinclude -o $@ programs/$*.c programs/program.c -ldl -lm
+
+$(OUT)/programs/train-direct: programs/train.c programs/program.c programs/program.h $(OUT)/libcuda.so.1
+	@mkdir -p $(OUT)/programs
+	$(CC) $(filter-out -fPIC,$(STRICT)) $(CFLAGS) -DDIRECT -Iinclude -o $@ programs/train.c programs/program.c \
+		-L$(OUT) -l:libcuda.so.1 -lm
