@@ -21,3 +21,15 @@ $(OUT)/release/%/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $
 	@mkdir -p $(@D)
 	$(ZIG) -target $*-linux-gnu.2.17 $(STRICT) -O2 -s $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
 	mv $@.tmp $@
+
+# Programs of the memory side's tests.
+native: $(OUT)/memory-actor $(OUT)/memory-actor-direct
+
+$(OUT)/memory-actor: tests/memory_actor.c $(LIB_HEADERS) | $(COMPILER)
+	@mkdir -p $(OUT)
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/memory_actor.c -ldl -lpthread
+	mv $@.tmp $@
+
+$(OUT)/memory-actor-direct: tests/memory_actor.c $(LIB_HEADERS) $(OUT)/libcuda.so.1 | $(COMPILER)
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -DDIRECT -o $@.tmp tests/memory_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread
+	mv $@.tmp $@

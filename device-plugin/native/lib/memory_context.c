@@ -112,6 +112,32 @@ EGPU_EXPORT CUresult cuCtxDestroy(CUcontext context)
     return destroy(context, real->cuCtxDestroy);
 }
 
+static bool grow(struct egpu_track *context, void *bytes)
+{
+    context->bytes = egpu_add(context->bytes, *(uint64_t *)bytes);
+    return false;
+}
+
+/* The heap of malloc() in kernels and the buffer of printf() lie on the card. */
+EGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    enum { PRINTF_BUFFER = 1, MALLOC_HEAP = 2 };
+    EGPU_DRIVER(real, cuCtxSetLimit);
+    size_t before = 0;
+    if ((limit != PRINTF_BUFFER && limit != MALLOC_HEAP) || !real->cuCtxGetLimit ||
+        real->cuCtxGetLimit(&before, limit) != CUDA_SUCCESS || value <= before)
+        return real->cuCtxSetLimit(limit, value);
+    const int card = egpu_charged_current();
+    uint64_t more = egpu_round(value - before);
+    CUresult result = egpu_charge(card, more, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real->cuCtxSetLimit(limit, value);
+    if (result != CUDA_SUCCESS || !egpu_change(EGPU_CONTEXT, egpu_current_context(), grow, &more))
+        egpu_discharge(card, more, 0);
+    return result;
+}
+
 /* A primary context is one, however often it is retained. */
 static bool primary_is_active(const struct egpu_real *real, CUdevice device)
 {

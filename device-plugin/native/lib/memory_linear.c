@@ -3,9 +3,6 @@
 
 enum { PITCH = 512 };
 
-/* Set once two small allocations were seen in one piece: this driver packs them. */
-static _Atomic bool packs;
-
 uint64_t egpu_current_context(void)
 {
     const struct egpu_real *real = egpu_driver();
@@ -24,7 +21,6 @@ static bool one_more(struct egpu_track *chunk, void *data)
 {
     (void)data;
     chunk->references++;
-    atomic_store_explicit(&packs, true, memory_order_relaxed);
     return false;
 }
 
@@ -34,15 +30,15 @@ static bool one_less(struct egpu_track *chunk, void *data)
     return --chunk->references == 0;
 }
 
-/* A small allocation is at `pointer`, charged with a piece of its own: if it shares one, that charge goes back. */
-static bool settle_small(CUdeviceptr pointer, int card, bool charged)
+/* A small allocation is at `pointer`, charged with a piece of its own: if it shares one, that charge goes back. Which
+ * it will be is not known before, so where no piece is left no small allocation succeeds. */
+static bool settle_small(CUdeviceptr pointer, int card)
 {
     if (egpu_change(EGPU_CHUNK, chunk_of(pointer), one_more, NULL)) {
-        if (charged)
-            egpu_discharge(card, EGPU_GRANULE, 0);
+        egpu_discharge(card, EGPU_GRANULE, 0);
         return true;
     }
-    return charged && egpu_put(&(struct egpu_track){.key = chunk_of(pointer), .kind = EGPU_CHUNK, .card = card,
+    return egpu_put(&(struct egpu_track){.key = chunk_of(pointer), .kind = EGPU_CHUNK, .card = card,
                                                     .bytes = EGPU_GRANULE, .shared = -1, .references = 1});
 }
 
@@ -89,21 +85,19 @@ static CUresult on_card(CUdeviceptr *pointer, uint64_t bytes, int card, CUresult
     const struct egpu_real *real = egpu_driver();
     const bool small = bytes < EGPU_GRANULE;
     const uint64_t charge = egpu_round(bytes);
-    bool charged = egpu_charge(card, charge, 0) == CUDA_SUCCESS;
-    if (!charged && !(small && atomic_load_explicit(&packs, memory_order_relaxed)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = allocate(pointer, data);
+    CUresult result = egpu_charge(card, charge, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = allocate(pointer, data);
     if (result != CUDA_SUCCESS) {
-        if (charged)
-            egpu_discharge(card, charge, 0);
+        egpu_discharge(card, charge, 0);
         return result;
     }
     struct egpu_track track = {.key = *pointer, .kind = EGPU_LINEAR, .card = card, .bytes = small ? 0 : charge,
                                .context = egpu_current_context(), .other = small, .shared = -1, .references = 1};
-    if (small && !settle_small(*pointer, card, charged)) {
+    if (small && !settle_small(*pointer, card)) {
         real->cuMemFree_v2(*pointer);
-        if (charged)
-            egpu_discharge(card, charge, 0);
+        egpu_discharge(card, charge, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (egpu_put(&track))

@@ -1,7 +1,8 @@
 /* Stream-ordered allocation. A pool holds what it has reserved, not what is in use of it: that is what is charged. */
 #include "memory.h"
 
-enum { MOST_POOLS = 64, MOST_DEVICES = 64 };
+enum { MOST_POOLS = 64, MOST_DEVICES = 64, CELL = 512 };
+#define PIECE (32ull << 20) /* what a pool takes from the card at a time */
 
 static struct egpu_lock pool_lock; /* reading what a pool holds and charging it */
 static _Atomic bool shrinking;     /* memory was freed into a pool, which lets go of it at the next synchronisation */
@@ -169,6 +170,26 @@ static void undo(const struct egpu_real *real, const struct ask *ask, CUmemoryPo
     refresh(pool);
 }
 
+static uint64_t pieces(uint64_t bytes)
+{
+    return egpu_add(bytes, PIECE - 1) / PIECE * PIECE;
+}
+
+/* Charges what the pool may take from the card for that many more bytes. */
+static CUresult reserve(const struct egpu_real *real, CUmemoryPool pool, int card, uint64_t bytes, uint64_t *charged)
+{
+    *charged = pieces(bytes);
+    if (egpu_charge(card, *charged, 0) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    /* It may have room inside; what nobody uses of it goes back first. */
+    real->cuMemPoolTrimTo(pool, 0);
+    refresh(pool);
+    uint64_t unused = egpu_sub(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
+                               attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+    *charged = pieces(egpu_sub(egpu_add(bytes, CELL - 1) / CELL * CELL, unused));
+    return egpu_charge(card, *charged, 0);
+}
+
 static CUresult allocate(const struct ask *ask)
 {
     const struct egpu_real *real = egpu_driver();
@@ -183,19 +204,10 @@ static CUresult allocate(const struct ask *ask)
         if (!add_pool(pool, card, &track))
             return card == EGPU_NO_CARD ? CUDA_ERROR_OUT_OF_MEMORY : call(real, ask);
     }
-    uint64_t provisional = egpu_round(ask->bytes);
-    CUresult result = egpu_charge(track.card, provisional, 0);
-    if (result != CUDA_SUCCESS) {
-        real->cuMemPoolTrimTo(pool, 0);
-        refresh(pool);
-        result = egpu_charge(track.card, provisional, 0);
-    }
-    if (result != CUDA_SUCCESS) { /* it may still have room inside, which its streams have not let go of */
-        uint64_t holds = attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-        if (egpu_sub(holds, attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)) < ask->bytes)
-            return result;
-        provisional = 0;
-    }
+    uint64_t provisional;
+    CUresult result = reserve(real, pool, track.card, ask->bytes, &provisional);
+    if (result != CUDA_SUCCESS)
+        return result;
     result = call(real, ask);
     if (result != CUDA_SUCCESS) {
         egpu_discharge(track.card, provisional, 0);

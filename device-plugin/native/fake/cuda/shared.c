@@ -79,7 +79,8 @@ struct fc_shared *fc_open(bool create) {
         if (create) fill(s, bytes, log_offset);
         else munmap(s, bytes), s = MAP_FAILED;
     }
-    close(fd); /* drops the flock as well */
+    flock(fd, LOCK_UN); /* the mapping would keep it */
+    close(fd);
     return s == MAP_FAILED ? NULL : s;
 }
 

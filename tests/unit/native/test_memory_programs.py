@@ -1,0 +1,144 @@
+"""Random programs of several processes that allocate in every way and are killed in between.
+
+What is really in use on the card never exceeds the cap, nothing leaks, and nothing is left after the last
+process.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from unit.native.memory_worlds import MIB, OK, OUT_OF_MEMORY, UUIDS, Actor, Share, World, charged, used
+
+PROGRAMS = 200 if os.environ.get("VC_EGPU_LONG") == "1" else 10
+ROUNDS = 40
+PROCESSES = 3
+CAP = 384 * MIB
+WAYS = ("direct", "dlsym", "procaddress", "procaddress-stream")
+
+MAKES = {
+    # what is made: the command, and what unmakes it
+    "alloc": "free",
+    "pitch": "free",
+    "managed": "free",
+    "array": "array-free",
+    "mipmap": "mipmap-free",
+    "async": "free-async",
+    "from-pool": "free-async",
+    "create": "release",
+    "graph": "graph-destroy",
+    "context": "context-destroy",
+}
+
+
+class Program:
+    """One process: what it holds, and what it does next."""
+
+    def __init__(self, actor: Actor, chance: random.Random) -> None:
+        self.actor = actor
+        self.chance = chance
+        self.held: dict[int, str] = {}
+        self.mapped: set[int] = set()
+        self.next_thing = 1
+
+    def step(self) -> None:
+        """Sends one random command; `settle` takes the answer."""
+        if self.held and self.chance.random() < 0.45:
+            thing = self.chance.choice(sorted(self.held))
+            self.command = (MAKES[self.held[thing]], thing)
+            self.becomes: tuple[int, str] | None = None
+            del self.held[thing]
+        else:
+            way = self.chance.choice(sorted(MAKES))
+            thing, self.next_thing = self.next_thing, self.next_thing + 1
+            size = self.chance.choice([1, 700, 300_000, 1_500_000, 2 * MIB, 20_000_000, 90_000_000])
+            self.command = self._make(way, thing, size)
+            self.becomes = (thing, way)
+        self.actor.tell(*self.command)
+
+    def _make(self, way: str, thing: int, size: int) -> tuple[object, ...]:
+        granules = (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+        arguments: dict[str, tuple[object, ...]] = {
+            "pitch": (1024, size // 1024 + 1),
+            "array": (1024, size // 4096 + 1),
+            "mipmap": (1024, size // 4096 + 1),
+            "from-pool": (size, 0),
+            "create": (granules,),
+            "graph": (size, self.chance.randrange(2)),
+            "context": (0,),
+        }
+        return way, thing, *arguments.get(way, (size,))
+
+    def settle(self) -> None:
+        """Takes the answer: past the cap is CUDA_ERROR_OUT_OF_MEMORY, and nothing else."""
+        code = int(self.actor.hear()[0])
+        assert code in (OK, OUT_OF_MEMORY), (self.command, code)
+        if code == OK and self.becomes:
+            self.held[self.becomes[0]] = self.becomes[1]
+        elif not self.becomes:
+            assert code == OK, self.command
+        if self.command[0] == "context" and code == OK:
+            # A context that is made is current: go on in the primary one.
+            assert self.actor.do("primary", 0, 0) == OK
+        if self.command[0] == "context-destroy":
+            assert self.actor.do("primary", 0, 0) == OK
+
+    def free_all(self) -> None:
+        """Frees what it holds."""
+        for thing, way in sorted(self.held.items()):
+            assert self.actor.do(MAKES[way], thing) == OK
+        assert self.actor.do("sync") == OK
+        assert self.actor.do("graph-trim", 0, 0) == OK
+        self.held.clear()
+
+
+def _start(world: World, chance: random.Random) -> Program | None:
+    actor = world.actor(chance.choice(WAYS))
+    assert actor.do("init") == OK
+    code = actor.do("primary", 0, 0)
+    assert code in (OK, OUT_OF_MEMORY)
+    if code == OUT_OF_MEMORY:
+        actor.close()
+        return None
+    assert actor.do("pool", 0) == OK
+    return Program(actor, chance)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_the_sum_never_exceeds_the_cap(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    try:
+        watcher = world.watcher()
+        assert watcher.do("watch", 0) == OK
+        programs: list[Program] = []
+        for _ in range(ROUNDS):
+            while len(programs) < PROCESSES:
+                started = _start(world, chance)
+                if started is None:
+                    break
+                programs.append(started)
+            for program in programs:
+                program.step()
+            if chance.random() < 0.1 and programs:
+                programs.pop(chance.randrange(len(programs))).actor.kill()  # in the middle of a call
+            for program in programs:
+                program.settle()
+            assert used(watcher) <= CAP
+        assert int(watcher.ask("peak")[1]) <= CAP
+        if programs:
+            programs[0].free_all()
+            for program in programs[1:]:
+                program.actor.kill()
+            last = programs[0].actor
+            free, total = last.info()
+            assert (free, total) == (CAP - world.shares[0].context_bytes, CAP)
+            assert charged(world) == world.shares[0].context_bytes
+            last.kill()
+        fresh = world.actor().start()
+        assert fresh.info()[0] == CAP - world.shares[0].context_bytes
+        fresh.kill()
+        assert used(watcher) == 0
+    finally:
+        world.close()
