@@ -142,6 +142,7 @@ class Agent:
         leaving = 0
         while not self._stopping.is_set():
             self._beat_s = time.monotonic()
+            self._change_limits()  # also what came while things were gathered
             try:
                 if self._ready_to_work():
                     leaving = self._step()

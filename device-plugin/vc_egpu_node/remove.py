@@ -12,6 +12,7 @@ from vc_egpu_node.cdi import FILE_PREFIX
 from vc_egpu_node.config import Settings
 from vc_egpu_node.inventory import is_counter
 from vc_egpu_node.node import FIELD_MANAGER, SHARED_LABELS, slim
+from vc_egpu_node.pages import KINDS
 from vc_egpu_node.plugin import SOCKET_PREFIX
 from vc_egpu_node.pods import PodView, view
 from vc_egpu_node.pods import slim as slim_pod
@@ -44,7 +45,8 @@ def remove(settings: Settings, api: ApiConnection, *, force: bool) -> None:
         path.unlink(missing_ok=True)
     for path in settings.kubelet_dir.glob(f"{SOCKET_PREFIX}*.sock"):
         path.unlink(missing_ok=True)
-    for path in settings.state_dir.glob("*"):
+    pages = [settings.run_dir / kind.name for kind in KINDS]
+    for path in (*settings.state_dir.glob("*"), *(one for one in pages if one.is_dir())):
         if path.is_dir():
             shutil.rmtree(path)
         else:
