@@ -28,7 +28,7 @@ struct egpu_activity_card {
     _Atomic uint64_t beat_ns;     /* renewed while active: older than the lease, and the word counts for nothing */
     _Atomic uint64_t progress_ns; /* when a unit last ended, or the first was queued after a pause */
     _Atomic uint64_t wanted_ns;   /* when a launch last was made, or waited for its share */
-    _Atomic uint64_t started_ns;  /* since when work has been in flight; 0: none */
+    _Atomic uint64_t started_ns;  /* from when the oldest work in flight could run; 0: none is */
     uint64_t reserved0[3];
 
     _Atomic uint64_t busy_ns;     /* device time used so far, others' taken out */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { KINDS = 4096, CONTEXTS = 128, STREAMS = 1024, TRIES = 4 };
+enum { KINDS = 4096, CONTEXTS = 128, STREAMS = 1024, TRIES = 12 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 _Atomic uint32_t egpu_captures;
@@ -96,24 +96,28 @@ void egpu_anchor(const struct egpu_real *real, struct egpu_context *context) {
     if (context->clock == NULL &&
         real->cuStreamCreate(&context->clock, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return;
-    if (context->anchor[index] == NULL && real->cuEventCreate(&context->anchor[index], CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+    if ((context->anchor[index] == NULL && real->cuEventCreate(&context->anchor[index], CU_EVENT_DEFAULT) != CUDA_SUCCESS) ||
+        (context->trial == NULL && real->cuEventCreate(&context->trial, CU_EVENT_DEFAULT) != CUDA_SUCCESS))
         return;
-    for (int tries = 0; tries < TRIES; tries++) {
-        int64_t before = egpu_now_ns(), after = before;
-        if (real->cuEventRecord(context->anchor[index], context->clock) != CUDA_SUCCESS)
+    int64_t best = INT64_MAX, spent = egpu_now_ns() + 4000000;
+    for (int tries = 0; tries < TRIES && (best > 3000 || tries == 0); tries++) {
+        int64_t not_yet = egpu_now_ns();
+        if (best != INT64_MAX && not_yet > spent)
+            break;
+        if (real->cuEventRecord(context->trial, context->clock) != CUDA_SUCCESS)
             return;
-        int64_t recorded = egpu_now_ns();
         CUresult result;
-        while ((result = real->cuEventQuery(context->anchor[index])) == CUDA_ERROR_NOT_READY &&
-               (after = egpu_now_ns()) < before + 2000000) {
-        }
-        after = egpu_now_ns();
+        while ((result = real->cuEventQuery(context->trial)) == CUDA_ERROR_NOT_READY && not_yet < spent)
+            not_yet = egpu_now_ns();
+        int64_t reached = egpu_now_ns();
         if (result != CUDA_SUCCESS)
             return;
-        if (after - before > 60000 && tries + 1 < TRIES)
-            continue; /* something came between: not a good time */
-        context->anchor_ns[index] = before + (recorded - before) / 2;
-        break;
+        if (reached - not_yet >= best)
+            continue;
+        best = reached - not_yet;
+        context->anchor_ns[index] = not_yet + best / 2;
+        CUevent swap = context->anchor[index];
+        context->anchor[index] = context->trial, context->trial = swap;
     }
     context->anchored_ns = context->anchor_ns[index];
     atomic_store(&context->anchor_now, index);
@@ -267,11 +271,15 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     struct open_batch *open = stream_of(launch->context, launch->stream, launch->per_thread);
     struct egpu_batch *batch = open ? open->batch : NULL;
     bool first = batch == NULL;
+    if (first || now > batch->predicted_ns)
+        now += (egpu_now_ns() - now) / 2; /* it began to run in the midst of the call */
     if (first && (batch = batch_take()) != NULL) {
         *batch = (struct egpu_batch){.context = launch->context, .stream = launch->stream, .begin_ns = now,
                                      .per_thread = launch->per_thread, .kind = launch->kind, .predicted_ns = now};
         if (open && open->predicted_ns > now)
             batch->predicted_ns = open->predicted_ns;
+        uint64_t none = 0;
+        atomic_compare_exchange_strong(&egpu_activity_own()->cards[launch->context->card].started_ns, &none, (uint64_t)now);
     }
     if (batch == NULL) { /* more is in flight than we can follow: it is booked as estimated */
         egpu_spin_unlock(&streams_spin);
@@ -301,11 +309,8 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     }
     done = close ? batch : NULL;
     egpu_spin_unlock(&streams_spin);
-    if (done != NULL) {
-        if (first) /* it began no earlier than the call returned: what it waited for is not device time */
-            done->begin_ns = egpu_now_ns() - 200;
+    if (done != NULL)
         batch_close(launch->real, done);
-    }
 }
 
 static struct egpu_batch *open_take(struct open_batch *open) {

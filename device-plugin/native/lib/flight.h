@@ -1,6 +1,6 @@
 /* Work of this process that the driver has and the card may not have ended yet.
  *
- * Launches on one stream are gathered into batches of about 50 us; an event behind each batch tells when it ended
+ * Launches on one stream are gathered into batches of about 40 us; an event behind each batch tells when it ended
  * (flight.c). Batches that ended are taken out (resolve.c), and a little later, when the neighbours have said what
  * they ran meanwhile, their device time is settled and the share's books corrected (settle.c). One watcher thread
  * does this in the background (watch.c); launches that wait do it for themselves. */
@@ -12,7 +12,7 @@
 #include "limiter.h"
 #include "settle.h"
 
-enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 50 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
+enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
 
 /* A lock for a few lines without system calls; a child of a fork resets it. */
 struct egpu_spin { _Atomic uint32_t held; };
@@ -35,7 +35,7 @@ struct egpu_context {
     _Atomic(CUcontext) handle; /* NULL: free row */
     int card;
     CUstream clock;            /* our own stream: nothing but anchors runs on it */
-    CUevent anchor[EGPU_ANCHORS];
+    CUevent anchor[EGPU_ANCHORS], trial;
     int64_t anchor_ns[EGPU_ANCHORS]; /* on the host's clock; 0: none */
     _Atomic uint32_t anchor_now;
     _Atomic int64_t anchored_ns;
@@ -56,7 +56,7 @@ struct egpu_batch {
     int64_t end_ns, own_end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
     struct egpu_kind_row *kind;  /* NULL: of several */
-    bool unknown, crowd, floor;
+    bool unknown, floor;
 };
 
 struct egpu_card {
@@ -111,6 +111,8 @@ bool egpu_resolve(const struct egpu_real *real, int card, int64_t now_ns);
 /* Books what ended EGPU_SETTLE_NS ago. */
 void egpu_settle_card(int card, int64_t now_ns);
 void egpu_resolve_drop(int card, const struct egpu_context *context); /* its events go with it */
+/* How many neighbours have work in flight on the card that began before that. */
+uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns);
 void egpu_rates(const struct egpu_control *control, int64_t now_ns);
 static inline uint64_t egpu_lease_ns(const struct egpu_control *control) {
     return (control && control->lease_ms ? control->lease_ms : 1000) * 1000000ull;

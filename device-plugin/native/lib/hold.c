@@ -2,10 +2,14 @@
 #define _GNU_SOURCE
 #include "flight.h"
 
+#include <linux/futex.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_NS = 15 * 1000, NAP_MOST_NS = 300 * 1000 };
+enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_NS = 15 * 1000, NAP_MOST_NS = 300 * 1000,
+       TURN_NS = 25 * 1000 * 1000 };
 
 struct visit {
     int index;
@@ -47,6 +51,15 @@ static uint64_t still_queued(struct egpu_card *card, uint64_t queued_ns, int64_t
     return egpu_sub(queued_ns, ran < oldest ? ran : oldest);
 }
 
+/* What is overdue by itself may be waiting for others' turn on the card. */
+static int64_t due_among(const struct visit *visit, int64_t due_ns) {
+    int64_t now = visit->in.now_ns, begin = egpu_cards[visit->index].begin_ns;
+    if (due_ns == 0 || now < due_ns)
+        return due_ns;
+    int64_t crowd = egpu_crowd(visit->index, now, now, egpu_lease_ns(visit->control));
+    return due_ns + crowd * ((begin != 0 && begin < due_ns ? due_ns - begin : 0) + TURN_NS);
+}
+
 static void fill(struct visit *visit, const struct egpu_launched *launch) {
     struct egpu_card *card = &egpu_cards[visit->index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
@@ -67,6 +80,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
         in->due_ns = card->due_ns;
         if (others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns))
             in->due_ns = (int64_t)others.due_ns;
+        in->due_ns = due_among(visit, in->due_ns);
         in->last_pass_ns = card->last_pass_ns;
         in->passes = card->passes;
     }
@@ -77,13 +91,20 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     }
 }
 
-static void nap(int64_t wait_ns) {
+/* Sleeps that long, or until the books (the lower half is the futex) are another than `seen` and somebody says so. */
+static void nap_for(const _Atomic int64_t *books, int64_t seen, int64_t wait_ns) {
+    struct timespec time = {wait_ns / 1000000000, wait_ns % 1000000000};
     int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-    nanosleep(&(struct timespec){wait_ns / 1000000000, wait_ns % 1000000000}, NULL);
+    if (books != NULL)
+        syscall(SYS_futex, books, FUTEX_WAIT, (uint32_t)seen, &time, NULL, 0);
+    else
+        nanosleep(&time, NULL);
     if (slack > 0)
         prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
 }
+
+static void nap(int64_t wait_ns) { nap_for(NULL, 0, wait_ns); }
 
 static void wait_bound(struct visit *visit, const struct egpu_launched *launch, int64_t wake_ns) {
     struct egpu_card *card = &egpu_cards[visit->index];
@@ -118,7 +139,7 @@ static void wait_at(struct visit *visit, const struct egpu_launched *launch, con
         break;
     case EGPU_WAIT_SHARE:
         atomic_fetch_add(&card->capped, 1);
-        nap(out->wake_ns - now);
+        nap_for(&page->paid_ns, visit->in.paid_ns, out->wake_ns - now);
         atomic_fetch_sub(&card->capped, 1);
         atomic_fetch_add(&page->capped_ns, egpu_sub((uint64_t)egpu_now_ns(), (uint64_t)now));
         break;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    EGPU_BURST_NS = 8 * 1000 * 1000,
+    EGPU_BURST_NS = 16 * 1000 * 1000,
     EGPU_RATE_WHOLE = 1000 * 1000, /* rates are in millionths of the card's time */
     EGPU_RATE_FREE = 0,            /* no limit */
     EGPU_SHARERS = 128,

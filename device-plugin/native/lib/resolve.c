@@ -1,8 +1,13 @@
 /* Which work has ended, how much device time it took, and what that changes in the share's books. */
+#define _GNU_SOURCE
 #include "flight.h"
 
+#include <linux/futex.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+enum { SOONER_NS = 200 * 1000 };
 enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
@@ -26,15 +31,16 @@ static int64_t ended(const struct egpu_real *real, const struct egpu_batch *batc
     return end > now_ns ? now_ns : end < batch->begin_ns ? batch->begin_ns : end;
 }
 
-static bool crowded(int card, int64_t now_ns, uint64_t lease_ns) {
+uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns) {
     const struct egpu_near_all *all = egpu_near_now();
+    uint32_t count = 0;
     for (uint32_t i = 0; i < all->count; i++) {
         const struct egpu_activity_card *other = all->near[i].card;
-        uint64_t beat = other->beat_ns;
-        if (all->near[i].own_card == card && other->started_ns != 0 && beat + lease_ns >= (uint64_t)now_ns)
-            return true;
+        uint64_t beat = other->beat_ns, started = other->started_ns;
+        count += all->near[i].own_card == card && started != 0 && started < (uint64_t)before_ns &&
+                 beat + lease_ns >= (uint64_t)now_ns;
     }
-    return false;
+    return count;
 }
 
 /* Says in our page what ran: neighbours and our other processes take it from their times. */
@@ -47,10 +53,9 @@ static void publish(struct egpu_activity_card *page, const struct egpu_batch *ba
     run->end_ns = (uint64_t)batch->end_ns;
 }
 
-static void take_out(int index, struct egpu_batch *batch, bool crowd) {
+static void take_out(int index, struct egpu_batch *batch) {
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
-    batch->crowd = crowd;
     batch->own_end_ns = card->last_end_ns;
     if (batch->end_ns > card->last_end_ns)
         card->last_end_ns = batch->end_ns;
@@ -85,6 +90,7 @@ static void set_oldest(int index) {
     card->begin_ns = begin;
     card->oldest_ns = oldest ? oldest->booked_ns : 0;
     card->due_ns = due;
+    egpu_activity_own()->cards[index].started_ns = (uint64_t)(oldest ? begin : card->flying ? card->last_end_ns : 0);
     egpu_slot_own(0, 0)->due_ns[index] = (uint64_t)due;
 }
 
@@ -134,7 +140,6 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
     struct egpu_batch *list = NULL;
     bool any = collect(real, card, &list, now_ns);
     if (any) {
-        bool crowd = crowded(index, now_ns, egpu_lease_ns(egpu_control_now()));
         egpu_spin_lock(&card->lock);
         if (card->settling == NULL)
             card->settling_end = &card->settling;
@@ -143,7 +148,7 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
             list = batch->next;
             egpu_event_give(batch->context, batch->event);
             egpu_flight_undo(index, batch->queued_ns, batch->count, batch->unknown);
-            take_out(index, batch, crowd);
+            take_out(index, batch);
         }
         set_oldest(index);
         egpu_spin_unlock(&card->lock);
@@ -193,17 +198,21 @@ static void correct(int index, uint64_t booked_ns, uint64_t length_ns) {
     int64_t paid = page->paid_ns;
     while (!atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, length_ns))) {
     }
+    if (egpu_sub(booked_ns, length_ns) > SOONER_NS) /* it was less: whoever waits for the share may go sooner */
+        syscall(SYS_futex, &page->paid_ns, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-static void settle(int index, struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count) {
+static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
+    bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
                              batch->kind ? &batch->kind->stats : NULL, batch->own_end_ns};
     egpu_spin_lock(&card->lock);
-    uint64_t length = egpu_settle(&unit, runs, count, batch->crowd);
+    uint64_t length = egpu_settle(&unit, runs, count, crowd);
     if (batch->kind != NULL && (batch->count == 1 || batch->idle_ns == 0)) {
-        egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, batch->crowd));
+        egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
+                   batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns;
         batch->kind->expects = expects != 0 ? expects : 1;
     }
@@ -240,7 +249,7 @@ void egpu_settle_card(int index, int64_t now_ns) {
                 count = gather_page(all->near[i].card, 0, from, runs, count);
         for (struct egpu_batch *one = first, *end = last->next, *next; one != end; one = next) {
             next = one->next;
-            settle(index, one, runs, count);
+            settle(index, one, runs, count, now_ns);
             egpu_batch_free(one);
         }
     }

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32 };
+static const int64_t FRESH_NS = 5000000000;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static uint64_t at_least_0(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
@@ -15,6 +16,10 @@ static bool nested(const struct egpu_unit *unit, const struct egpu_run *run) {
 
 static bool steady(const struct egpu_kind *kind) {
     return kind != NULL && kind->clean >= CLEAN_ENOUGH && kind->clean_spread_ns <= kind->clean_ns / 5;
+}
+
+static bool trusted(const struct egpu_unit *unit) {
+    return steady(unit->kind) && unit->end_ns - unit->kind->clean_at_ns < FRESH_NS;
 }
 
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
@@ -41,12 +46,9 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
     }
     uint64_t length = sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
     length = length > unit->idle_ns ? length - unit->idle_ns : 0;
-    if (steady(unit->kind) && !egpu_ran_alone(unit, others, count, crowd)) {
+    if (trusted(unit) && !egpu_ran_alone(unit, others, count, crowd)) {
         uint64_t expected = unit->kind->clean_ns * unit->count;
-        if (length > expected + expected / 4)
-            length = expected;
-        else if (length < expected - expected / 4)
-            length = stay < expected ? stay : expected;
+        return stay < expected - expected / 4 ? stay : expected; /* a mean of these two would fall short */
     }
     return length;
 }
@@ -60,12 +62,18 @@ static void follow(uint64_t *mean_ns, uint64_t *spread_ns, uint32_t *count, uint
     *spread_ns = off > *spread_ns ? *spread_ns + (off - *spread_ns) / weight : *spread_ns - (*spread_ns - off) / weight;
 }
 
-void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean) {
+void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean, int64_t now_ns) {
     if (length_ns > INT64_MAX / 64)
         length_ns = INT64_MAX / 64;
     follow(&kind->mean_ns, &kind->spread_ns, &kind->count, length_ns);
-    if (clean)
-        follow(&kind->clean_ns, &kind->clean_spread_ns, &kind->clean, length_ns);
+    if (!clean)
+        return;
+    kind->clean_at_ns = now_ns;
+    if (steady(kind)) { /* one that the program or the host was late for says little */
+        uint64_t most = kind->clean_ns + kind->clean_ns / 3, least = kind->clean_ns - kind->clean_ns / 3;
+        length_ns = length_ns > most ? most : length_ns < least ? least : length_ns;
+    }
+    follow(&kind->clean_ns, &kind->clean_spread_ns, &kind->clean, length_ns);
 }
 
 bool egpu_expect(const struct egpu_kind *kind, uint64_t *length_ns) {

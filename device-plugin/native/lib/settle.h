@@ -3,7 +3,7 @@
  * The driver tells when work on a stream ended, not how long the card worked on it: in between others may have run.
  * Where the card runs units one after another, a unit's time is that since the last end before its own. Where it
  * switches between containers in slices, a long unit's time is its stay less what others ran in the midst of it.
- * Kinds of steady length are known from when nobody else was there, and that bounds both. */
+ * Of a kind of steady length it is known from when nobody else was there, which is more exact than both. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,6 +16,7 @@ struct egpu_kind {
     uint64_t spread_ns;  /* running mean of the distance from it */
     uint64_t clean_ns;   /* the same two of those measured with nobody else about */
     uint64_t clean_spread_ns;
+    int64_t clean_at_ns; /* the last of them */
     uint32_t count, clean;
     uint32_t meets;      /* not 0: it lately waited for another launch of this program; counts down */
 };
@@ -36,7 +37,7 @@ struct egpu_unit {
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
 
 /* Learns from a settled unit. `clean`: nobody else ran meanwhile. */
-void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean);
+void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean, int64_t now_ns);
 
 /* True: no run of others overlaps the unit, and none is in flight. */
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);

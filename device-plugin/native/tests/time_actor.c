@@ -1,0 +1,211 @@
+/* Programs that want a card's time. What they say on stdout is JSON.
+ *
+ *   time_actor run SECONDS DEPTH NS[,NS...]  kernels of these lengths in random order, DEPTH launched before each wait
+ *   time_actor serve SECONDS LOAD            requests of 40 kernels of 100 us, Poisson arrivals, LOAD percent of the card
+ *   time_actor graph SECONDS KERNELS NS      graphs of so many kernels, captured
+ *   time_actor meet SECONDS STREAMS          kernels that wait for each other on so many streams
+ *   time_actor cost ROUNDS                   what a launch costs the program
+ *   time_actor sets SECONDS BYTES            memsets and copies on the card
+ *
+ * Each begins when a line comes on stdin. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../include/egpu_cuda.h"
+
+#define TRY(call)                                                          \
+    do {                                                                   \
+        CUresult result_ = (call);                                         \
+        if (result_ != CUDA_SUCCESS) {                                     \
+            fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, result_); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+static CUfunction spin, meet;
+static uint64_t seed;
+
+static uint64_t now_ns(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+static uint64_t now(void) { return now_ns(CLOCK_MONOTONIC); }
+
+static uint64_t dice(void) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return seed >> 11;
+}
+
+static void launch(CUstream stream, uint64_t ns) {
+    void *params[] = {&ns};
+    TRY(cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+static void run(double seconds, int depth, const char *list) {
+    uint64_t lengths[16], count = 0;
+    for (char *at = strdup(list); at && count < 16; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        lengths[count++] = strtoull(at, NULL, 10);
+    uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9);
+    uint64_t launches = 0;
+    CUstream stream;
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    while (now() < end) {
+        for (int i = 0; i < depth && now() < end; i++, launches++)
+            launch(stream, lengths[dice() % count]);
+        TRY(cuStreamSynchronize(stream));
+    }
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"launches\": %lu}\n", getpid(), began, now(), launches);
+}
+
+static int by_size(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void serve(double seconds, double load) {
+    enum { KERNELS = 40, LENGTH_NS = 100000, MOST = 100000 };
+    static uint64_t took[MOST];
+    uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9), due = began, count = 0;
+    double mean = KERNELS * (double)LENGTH_NS * 100 / load;
+    CUstream stream;
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    while (due < end && count < MOST) {
+        due += (uint64_t)(-log(((double)(dice() % 1000000) + 1) / 1000001) * mean);
+        for (uint64_t at = now(); at < due; at = now())
+            nanosleep(&(struct timespec){(time_t)((due - at) / 1000000000), (long)((due - at) % 1000000000)}, NULL);
+        for (int i = 0; i < KERNELS; i++)
+            launch(stream, LENGTH_NS);
+        TRY(cuStreamSynchronize(stream));
+        took[count++] = now() - due;
+    }
+    qsort(took, count, sizeof *took, by_size);
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"requests\": %lu, \"p50_ns\": %lu, \"p99_ns\": %lu}\n",
+           getpid(), began, now(), count, took[count / 2], took[count * 99 / 100]);
+}
+
+static void graph(double seconds, int kernels, uint64_t ns) {
+    CUstream stream;
+    CUgraph made;
+    CUgraphExec exec;
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    TRY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int i = 0; i < kernels; i++)
+        launch(stream, ns);
+    TRY(cuStreamEndCapture(stream, &made));
+    size_t nodes = 0;
+    TRY(cuGraphGetNodes(made, NULL, &nodes));
+    TRY(cuGraphInstantiateWithFlags(&exec, made, 0));
+    uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9), launches = 0;
+    for (; now() < end; launches++)
+        TRY(cuGraphLaunch(exec, stream));
+    TRY(cuStreamSynchronize(stream));
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"launches\": %lu, \"nodes\": %zu}\n", getpid(), began, now(),
+           launches, nodes);
+}
+
+static void rendezvous(double seconds, int parties) {
+    CUstream streams[16];
+    for (int i = 0; i < parties; i++)
+        TRY(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9), rounds = 0, worst = 0;
+    uint64_t ns = 100000, key = (uint64_t)getpid() << 32;
+    for (; now() < end; rounds++) {
+        uint64_t start = now();
+        key++;
+        void *params[] = {&ns, &key, &parties};
+        for (int i = 0; i < parties; i++)
+            TRY(cuLaunchKernel(meet, 1, 1, 1, 32, 1, 1, 0, streams[i], params, NULL));
+        for (int i = 0; i < parties; i++)
+            TRY(cuStreamSynchronize(streams[i]));
+        worst = now() - start > worst ? now() - start : worst;
+    }
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"rounds\": %lu, \"worst_ns\": %lu}\n", getpid(), began, now(),
+           rounds, worst);
+}
+
+/* CPU time of a launch: the median over batches of 100, and the 99th percentile of single ones. */
+static void cost(int rounds) {
+    uint64_t *batch = calloc((size_t)rounds, 8), *single = calloc((size_t)rounds, 8), timer = UINT64_MAX;
+    CUstream stream;
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 1000; i++) {
+        uint64_t at = now();
+        uint64_t took = now() - at;
+        timer = took < timer ? took : timer;
+    }
+    for (int k = 0; k < rounds; k++) {
+        uint64_t at = now();
+        for (int i = 0; i < 100; i++)
+            launch(stream, 1000);
+        batch[k] = (now() - at) / 100;
+        TRY(cuStreamSynchronize(stream));
+        at = now();
+        launch(stream, 1000);
+        single[k] = now() - at - timer;
+        TRY(cuStreamSynchronize(stream));
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    }
+    qsort(batch, (size_t)rounds, 8, by_size);
+    qsort(single, (size_t)rounds, 8, by_size);
+    printf("{\"pid\": %d, \"p50_ns\": %lu, \"single_p50_ns\": %lu, \"p99_ns\": %lu}\n", getpid(), batch[rounds / 2],
+           single[rounds / 2], single[rounds * 99 / 100]);
+}
+
+static void sets(double seconds, size_t bytes) {
+    CUdeviceptr here, there;
+    CUstream stream;
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    TRY(cuMemAlloc_v2(&here, bytes));
+    TRY(cuMemAlloc_v2(&there, bytes));
+    uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9), launches = 0;
+    for (; now() < end; launches++) {
+        if (launches % 2)
+            TRY(cuMemsetD8Async(here, 1, bytes, stream));
+        else
+            TRY(cuMemcpyDtoDAsync_v2(there, here, bytes, stream));
+        if (launches % 16 == 0)
+            TRY(cuStreamSynchronize(stream));
+    }
+    TRY(cuStreamSynchronize(stream));
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"launches\": %lu}\n", getpid(), began, now(), launches);
+}
+
+int main(int count, char **values) {
+    static const unsigned char image[64] = {0x7f, 0x45, 1}; /* not text: the fake takes every name for a kernel of it */
+    CUcontext context;
+    CUmodule module;
+    char line[8];
+    if (count < 3)
+        return 2;
+    seed = (now() ^ (uint64_t)getpid() << 32) | 1;
+    TRY(cuInit(0));
+    TRY(cuCtxCreate_v2(&context, 0, 0));
+    TRY(cuModuleLoadData(&module, image));
+    TRY(cuModuleGetFunction(&spin, module, "egpu_spin"));
+    TRY(cuModuleGetFunction(&meet, module, "egpu_meet"));
+    puts("ready");
+    fflush(stdout);
+    if (fgets(line, sizeof line, stdin) == NULL)
+        return 1;
+    if (strcmp(values[1], "run") == 0 && count == 5)
+        run(atof(values[2]), atoi(values[3]), values[4]);
+    else if (strcmp(values[1], "serve") == 0 && count == 4)
+        serve(atof(values[2]), atof(values[3]));
+    else if (strcmp(values[1], "graph") == 0 && count == 5)
+        graph(atof(values[2]), atoi(values[3]), strtoull(values[4], NULL, 10));
+    else if (strcmp(values[1], "meet") == 0 && count == 4)
+        rendezvous(atof(values[2]), atoi(values[3]));
+    else if (strcmp(values[1], "cost") == 0)
+        cost(atoi(values[2]));
+    else if (strcmp(values[1], "sets") == 0 && count == 4)
+        sets(atof(values[2]), strtoull(values[3], NULL, 10));
+    else
+        return 2;
+    return 0;
+}

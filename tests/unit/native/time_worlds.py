@@ -1,0 +1,218 @@
+"""Containers that share a fake card, for the tests of the compute side: judged by the card's own timeline."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from vc_egpu_node import abi
+
+NATIVE: Final = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
+BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or NATIVE / "build")
+UUIDS: Final = tuple(f"GPU-0000000{i}-5555-6666-7777-888888888888" for i in range(2))
+GIB: Final = 1 << 30
+UNSET, LOW, HIGH = 0, 1, 2
+FREE, HARD, SOFT = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A container: its share of each of its cards (indices into the machine's)."""
+
+    name: str
+    policy: int = FREE
+    cores: int = 100
+    weight: int = 0
+    share_class: int = UNSET
+    cards: tuple[int, ...] = (0,)
+    in_flight_us: int = 500
+    floor_percent: int = 5
+    floor_after_ms: int = 60_000
+    lease_ms: int = 500
+    hang_ms: int = 30_000
+    suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What the timeline says that a process took of a card."""
+
+    busy_ns: int
+    busiest_second_ns: int
+    longest_ns: int
+    units: int
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(slots=True)
+class Running:
+    """A program in a container, waiting for the start."""
+
+    process: subprocess.Popen[str]
+    box: Box
+
+    def begin(self) -> None:
+        """Lets it go."""
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def result(self, timeout_s: float = 60) -> dict[str, Any]:
+        """What it says at its end."""
+        out, errors = self.process.communicate(timeout=timeout_s)
+        assert self.process.returncode == 0, f"{self.box.name}: {self.process.returncode} {errors}"
+        answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return answer
+
+
+@dataclass(slots=True)
+class Machine:
+    """One node: cards whose timeline all programs share, containers with pages of their own."""
+
+    root: Path
+    mode: str = "fifo"
+    boxes: dict[str, Box] = field(default_factory=dict)
+    running: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.peers.mkdir(parents=True)
+        lines = ["driver=570.124.06", "cuda=13000"]
+        for index, uuid in enumerate(UUIDS):
+            lines += [f"card={uuid}", "name=NVIDIA H20", "memory_mib=65536", "reserved_mib=0"]
+            lines += [f"pci=00000000:{index + 1:02X}:00.0", f"minor={index}", "cores=9984", "cc=9.0"]
+        (self.root / "cards").write_text("\n".join(lines) + "\n")
+
+    @property
+    def peers(self) -> Path:
+        """All activity pages."""
+        return self.root / "peers"
+
+    @property
+    def state(self) -> Path:
+        """The cards' timeline."""
+        return self.root / "cards.cuda"
+
+    def add(self, *boxes: Box) -> None:
+        """Makes the pages of containers, and writes all control pages anew."""
+        for box in boxes:
+            self.boxes[box.name] = box
+            inside = self.root / box.name
+            for folder in ("etc/egpu", "run/egpu"):
+                (inside / folder).mkdir(parents=True)
+            page = self.peers / box.name
+            page.write_bytes(bytes(abi.ACTIVITY_BYTES))
+            os.link(page, inside / "run/egpu/activity")
+            (inside / "run/egpu/peers").symlink_to(self.peers)
+        self._write_all()
+
+    def change(self, name: str, **fields: Any) -> None:
+        """Changes a container's limits in place."""
+        self.boxes[name] = replace(self.boxes[name], **fields)
+        self._write_all()
+
+    def _write_all(self) -> None:
+        for box in self.boxes.values():
+            path = self.root / box.name / "etc/egpu/control"
+            before = abi.ControlPage.from_buffer_copy(path.read_bytes()) if path.exists() else None
+            page = self._page(box)
+            page.sequence = before.sequence + 2 if before else 2
+            page.generation = page.sequence // 2
+            with open(path, "r+b" if before else "wb") as file:
+                if before:
+                    os.pwrite(file.fileno(), (before.sequence + 1).to_bytes(8, "little"), abi.SEQUENCE_OFFSET)
+                    os.pwrite(file.fileno(), bytes(page)[24:], 24)
+                    os.pwrite(file.fileno(), int(page.sequence).to_bytes(8, "little"), abi.SEQUENCE_OFFSET)
+                else:
+                    file.write(bytes(page))
+
+    def _page(self, box: Box) -> abi.ControlPage:
+        page = abi.ControlPage(
+            magic=abi.CONTROL_MAGIC,
+            abi_major=1,
+            abi_minor=0,
+            bytes=abi.CONTROL_BYTES,
+            name=box.name.encode(),
+            own_class=box.share_class,
+            suspended=int(box.suspended),
+            card_count=len(box.cards),
+            hysteresis_us=500,
+            lease_ms=box.lease_ms,
+            hang_ms=box.hang_ms,
+            in_flight_us=box.in_flight_us,
+            low_floor_percent=box.floor_percent,
+            low_floor_after_ms=box.floor_after_ms,
+        )
+        on = {card for other in self.boxes.values() if other.share_class == HIGH for card in other.cards}
+        for index, card in enumerate(box.cards):
+            slot = page.cards[index]
+            slot.uuid = UUIDS[card].encode()
+            slot.pci_bus_id = f"00000000:{card + 1:02X}:00.0".encode()
+            slot.memory_bytes = slot.physical_bytes = 8 * GIB
+            slot.cores_percent, slot.core_policy, slot.weight = box.cores, box.policy, box.weight
+            slot.flags = abi.CARD_HIGH_HERE if card in on else 0
+        others = [one for one in self.boxes.values() if one.name != box.name and set(one.cards) & set(box.cards)]
+        page.peer_count = len(others)
+        for at, other in enumerate(others):
+            peer = page.peers[at]
+            peer.name, peer.peer_class = other.name.encode(), other.share_class
+            for index, card in enumerate(box.cards):
+                if card in other.cards:
+                    peer.cards |= 1 << index
+                    peer.peer_card_of[index] = other.cards.index(card)
+                    peer.pod_cards |= 1 << other.cards.index(card)
+        return page
+
+    def start(self, box: str, *words: object, preload: bool = True, **environment: str) -> Running:
+        """A program of tests/time_actor.c in a container, ready to begin."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "EGPU_", "LD_"))}
+        ours = {
+            "EGPU_TEST_ROOT": str(self.root / box),
+            "FAKE_NVML_STATE": str(self.root / "cards"),
+            "FAKE_CUDA_MODE": self.mode,
+            "LD_LIBRARY_PATH": str(BUILD),
+        }
+        if preload:
+            ours["LD_PRELOAD"] = str(BUILD / "libvgpu-egpu.so")
+        process = subprocess.Popen(
+            [BUILD / "time-actor", *map(str, words)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=kept | ours | environment,
+        )
+        running = Running(process, self.boxes[box])
+        self.running.append(running)
+        assert process.stdout
+        line = process.stdout.readline()
+        assert line == "ready\n", f"{box}: {line!r} {process.stderr.read() if process.stderr else ''}"
+        return running
+
+    def used(self, from_ns: int, to_ns: int) -> Mapping[tuple[int, int], Used]:
+        """By pid and card, from the timeline."""
+        done = subprocess.run(
+            [BUILD / "time-judge", self.state, str(from_ns), str(to_ns)], capture_output=True, text=True, check=True
+        )
+        rows = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+        return {(row[0], row[1]): Used(*row[2:]) for row in rows}
+
+    def together(self, programs: Iterable[Running], timeout_s: float = 60) -> list[dict[str, Any]]:
+        """Begins them all and waits for their ends."""
+        programs = list(programs)
+        for one in programs:
+            one.begin()
+        return [one.result(timeout_s) for one in programs]
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        for one in self.running:
+            if one.process.poll() is None:
+                one.process.kill()
+                one.process.wait(10)
+            for pipe in (one.process.stdin, one.process.stdout, one.process.stderr):
+                if pipe:
+                    pipe.close()
