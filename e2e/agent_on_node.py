@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class AgentOnNode:
     fake: FakeNode
     process: ManagedProcess = field(init=False)
     flags: tuple[str, ...] = ()
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.process = self.node.context.process(f"extra-agent@{self.node.name}")
@@ -101,6 +103,7 @@ class AgentOnNode:
             "LD_LIBRARY_PATH": str(FAKE_LIBRARIES),
             "FAKE_NVML_STATE": str(self.fake.path),
             "PYTHONPATH": f"{REPOSITORY}/vc-egpu:{REPOSITORY}/device-plugin",
+            **self.extra_environment,
         }
 
     def wait_ready(self, timeout_s: float = 30) -> None:

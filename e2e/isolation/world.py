@@ -1,0 +1,113 @@
+"""One real node whose agent delivers the isolation library; pods in it run programs on the fake driver."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_on_node import AgentOnNode
+from agent_world import World
+from localcluster import ClusterSpec, LocalCluster
+from planned_pods import NAMESPACE, SLEEP, PlannedPod, Planner
+from stack.kit import Kit
+from vc_egpu.kube import ApiConnection
+from vc_egpu.volcano.annotations import Cards, CardShare
+
+from isolation.driver import BUILT, FakeDriver
+from isolation.image import IMAGE, PROBE, archive
+
+Json = dict[str, Any]
+LIBRARY = BUILT / "release" / "x86_64" / "libvgpu-egpu.so"
+
+
+@dataclass(frozen=True)
+class IsolatedPod(PlannedPod):
+    """A pod with one container, one share and a program."""
+
+    share_class: str = "unset"
+    core_policy: str = "hard"
+    command: tuple[str, ...] = ("/bin/sh", "-c", SLEEP)
+    env: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self, node: str) -> Json:
+        """The gated pod."""
+        document = super().document(node)
+        document["spec"] |= self.spec
+        for container in document["spec"]["containers"]:
+            container |= {"image": IMAGE, "command": list(self.command)}
+            container["env"] = [{"name": name, "value": value} for name, value in self.env.items()]
+        return document
+
+    def cards(self, uid: str, node: str, plan_id: str = "1-1", **changes: Any) -> Cards:
+        """The annotation for this pod's UID."""
+        own = {"share_class": self.share_class, "core_policy": self.core_policy}
+        return super().cards(uid, node, plan_id, **own, **changes)
+
+
+def share(uuid: str, memory_mib: int, cores: int = 0) -> dict[str, tuple[CardShare, ...]]:
+    """What a pod with one container asks for."""
+    return {"main": (CardShare(uuid=uuid, memory_mib=memory_mib, cores=cores),)}
+
+
+def program(*arguments: str | int | float) -> tuple[str, ...]:
+    """A command of :mod:`isolation.probe`."""
+    return ("/usr/bin/python3", PROBE, *map(str, arguments))
+
+
+@dataclass
+class IsolationWorld(World):
+    """What a test holds."""
+
+    driver: FakeDriver
+
+    def start(self, *pods: IsolatedPod) -> None:
+        """Create them and wait until all run."""
+        self.planner.start(pods)
+        for pod in pods:
+            self.started(pod.name)
+
+    def run(self, pod: str, *command: str, check: bool = True) -> str:
+        """A command in a running container; what it said."""
+        done = self.cluster.kubectl("exec", "-n", NAMESPACE, pod, "--", *command, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{pod}: {' '.join(command)}: {done.stdout}{done.stderr}")
+        return str(done.stdout)
+
+    def ask(self, pod: str, *command: str) -> Json:
+        """The same; the last line as JSON."""
+        said = self.run(pod, *command).splitlines()
+        answer: Json = json.loads(said[-1])
+        return answer
+
+    def lines(self, pod: str) -> list[Json]:
+        """What the container's own program has said so far."""
+        return [json.loads(line) for line in self.api.pod_log(pod, NAMESPACE).splitlines() if line[:1] == "{"]
+
+    def note(self, name: str, reason: str, timeout_s: float = 15) -> str:
+        """Wait for an event of that reason about a pod; its text."""
+        return self.refusal(name, reason, timeout_s)
+
+
+@contextlib.contextmanager
+def isolation_world(name: str, cards: int) -> Iterator[IsolationWorld]:
+    """Cluster up, driver and programs on the node, agent ready; all of it down at the end."""
+    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1, services=False, dns=False)) as cluster:
+        node = cluster.nodes[0]
+        cluster.import_image(archive(print))
+        driver = FakeDriver(node.folder / "driver", cards, node.index + 1)
+        driver.install(node.static_cdi_dir)
+        flags = (f"--library={LIBRARY}", "--probe-interval-s=0.5", "--rescan-interval-s=4")
+        agent = AgentOnNode(cluster, node, driver.fake, flags=flags, extra_environment=driver.environment)
+        agent.start()
+        agent.wait_ready()
+        api = ApiConnection.connect(cluster.kubeconfig)
+        world = IsolationWorld(
+            cluster, agent, Kit(api, cluster.kubectl), Planner(api, agent.node.name), driver
+        )
+        world.offers("volcano.sh/vgpu-h20", cards * 100)
+        try:
+            yield world
+        finally:
+            print(agent.process.log_tail())

@@ -1,0 +1,221 @@
+"""Real containers with the isolation library and programs on a fake CUDA driver: what each is told of its
+card, what it gets of memory and time, and what happens to those that go past the library."""
+
+import base64
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes.cuda_log import CudaLog, busy_ns
+from isolation.probe import MIB
+from isolation.world import IsolatedPod, IsolationWorld, isolation_world, program, share
+from localcluster.api import wait_until
+from planned_pods import NAMESPACE
+from vc_egpu.kube.resources import EVENTS, PODS
+from vc_egpu_node import abi
+from vc_egpu_node.control import Control, decode
+
+OUT_OF_MEMORY = 2
+NS = 1_000_000_000
+PAST_THE_PRELOAD = """
+import os
+loader = open("/lib64/ld-linux-x86-64.so.2", "rb").read()
+with open("/tmp/loader", "wb") as file:
+    file.write(loader.replace(b"/etc/ld.so.preload", b"/etc/ld.so.nowhere"))
+os.chmod("/tmp/loader", 0o755)
+os.execv("/tmp/loader", ["/tmp/loader", "/usr/bin/python3", "/opt/egpu/probe.py", "hold", "{mib}"])
+"""
+"""Starts a program by a copy of the dynamic linker that looks for another file, as root inside always can."""
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def cluster_world() -> Iterator[IsolationWorld]:
+    with isolation_world("programs", 2) as world:
+        yield world
+
+
+@pytest.fixture
+def world(cluster_world: IsolationWorld) -> Iterator[IsolationWorld]:
+    """The same cluster for all; each test leaves it as it was."""
+    yield cluster_world
+    if not cluster_world.agent.process.alive():
+        cluster_world.agent.start()
+        cluster_world.agent.wait_ready()
+    for name in cluster_world.pods():
+        cluster_world.api.delete(PODS, name, NAMESPACE, grace_period_s=0)
+    cluster_world.none_left()
+
+
+def pod(world: IsolationWorld, name: str, memory_mib: int, cores: int = 0, **changes: Any) -> IsolatedPod:
+    """On the first card; the driver's log knows its programs by the pod's name."""
+    env = {"FAKE_CUDA_LABEL": name, **changes.pop("env", {})}
+    return IsolatedPod(name, share(world.uuids[0], memory_mib, cores), env=env, **changes)
+
+
+# --- memory ----------------------------------------------------------------------------------------
+
+
+def test_two_containers_of_one_card_each_have_their_own_slice(world: IsolationWorld) -> None:
+    granted = {"one": 30_000, "two": 20_000}
+    world.start(*(pod(world, name, mib) for name, mib in granted.items()))
+    for name, mib in granted.items():
+        told = world.ask(name, *program("memory"))
+        assert told["total"] == told["device_total"] == mib * MIB
+        assert told["free"] <= told["total"]
+        assert told["cards"] == 1
+        assert world.ask(name, *program("fill", mib + 2))["code"] == OUT_OF_MEMORY
+        exact = world.ask(name, *program("exact"))
+        assert exact["codes"] == [0, OUT_OF_MEMORY]
+        assert exact["left"] == 0
+
+
+def test_processes_of_a_container_share_its_slice_and_leave_that_of_the_neighbour(
+    world: IsolationWorld,
+) -> None:
+    world.start(pod(world, "full", 30_000, command=program("hold", 25_000)), pod(world, "beside", 20_000))
+    wait_until("memory is held", lambda: world.lines("full") == [{"code": 0}], 30)
+    assert world.ask("full", *program("fill", 6_000))["code"] == OUT_OF_MEMORY
+    assert world.ask("full", *program("memory"))["free"] <= 5_000 * MIB
+    assert world.ask("beside", *program("exact"))["codes"] == [0, OUT_OF_MEMORY]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(("env", "-i"), id="empty environment"),
+        pytest.param(("env", "LD_PRELOAD=/nowhere.so", "LD_LIBRARY_PATH=/tmp"), id="other preload"),
+        pytest.param(("/usr/sbin/chroot", "--userspec=65534:65534", "/"), id="other user"),
+        pytest.param(("/bin/sh", "-c", '"$0" "$@" & wait'), id="child of a shell"),
+    ],
+)
+def test_a_program_has_its_cap_however_it_is_started(world: IsolationWorld, way: tuple[str, ...]) -> None:
+    world.start(pod(world, "capped", 10_000))
+    assert world.ask("capped", *way, *program("memory"))["total"] == 10_000 * MIB
+    assert world.ask("capped", *way, *program("fill", 10_002))["code"] == OUT_OF_MEMORY
+
+
+def test_a_pod_cannot_open_other_cards_by_its_environment(world: IsolationWorld) -> None:
+    env = {"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": world.uuids[0]}
+    world.start(pod(world, "greedy", 1000, env=env))
+    told = world.ask("greedy", *program("memory"))
+    assert told["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert told["cards"] == 1
+    other = world.run(
+        "greedy", "env", f"CUDA_VISIBLE_DEVICES={world.uuids[1]}", *program("memory"), check=False
+    )
+    assert "cuInit: 100" in other  # no device
+
+
+# --- the control page ------------------------------------------------------------------------------
+
+
+def page(world: IsolationWorld, name: str) -> Control:
+    """As a process inside reads it."""
+    inside = world.run(name, "/usr/bin/base64", abi.CONTROL_PATH)
+    control = decode(base64.b64decode(inside))
+    assert control is not None
+    return control
+
+
+def test_the_page_inside_says_what_the_plan_says(world: IsolationWorld) -> None:
+    world.start(
+        pod(world, "low", 12_345, 30, share_class="low", core_policy="soft"),
+        pod(world, "high", 2_000, share_class="high"),
+    )
+    low, high = page(world, "low"), page(world, "high")
+    limit = low.limits[0]
+    assert (limit.uuid, limit.pci_bus_id) == (world.uuids[0], world.driver.fake.cards[0].pci)
+    assert (limit.memory_bytes, limit.cores_percent) == (12_345 * MIB, 30)
+    assert (low.own_class, limit.core_policy) == (abi.CLASS_LOW, abi.CORES_SOFT)
+    assert limit.flags & abi.CARD_HIGH_HERE
+    assert (high.own_class, high.limits[0].core_policy) == (abi.CLASS_HIGH, abi.CORES_FREE)
+    assert [peer.name for peer in low.peers] == [high.name]
+    refused = world.run("low", "/bin/sh", "-c", f"(echo x > {abi.CONTROL_PATH}) 2>&1; id", check=False)
+    assert "Read-only file system" in refused
+    assert "uid=0" in refused
+
+
+# --- time ------------------------------------------------------------------------------------------
+
+
+def share_of(log: CudaLog, label: str, begin_ns: int, end_ns: int) -> float:
+    """Part of the card's time, from the driver's log."""
+    mine = [one for one in log.stretches(begin_ns) if one.label == label]
+    return busy_ns(mine, begin_ns, end_ns) / (end_ns - begin_ns)
+
+
+def test_a_hard_cap_holds_on_an_idle_card(world: IsolationWorld) -> None:
+    world.start(pod(world, "slow", 1000, 30, command=program("train", 1000)))
+    wait_until("it trains", lambda: bool(world.lines("slow")), 30)
+    with CudaLog(world.driver.timeline) as log:
+        begin_ns = log.now_ns()
+        time.sleep(4)  # the window that is measured
+        assert share_of(log, "slow", begin_ns, log.now_ns()) <= 0.33
+
+
+def test_training_yields_to_inference_and_goes_on(world: IsolationWorld) -> None:
+    """Without the hold the driver's time-slices would give each of them half of the card."""
+    world.start(
+        pod(world, "training", 40_000, share_class="low", command=program("train", 1000)),
+        pod(world, "inference", 20_000, share_class="high"),
+    )
+    wait_until("it trains", lambda: bool(world.lines("training")), 30)
+    with CudaLog(world.driver.timeline) as log:
+        alone_ns = log.now_ns()
+        time.sleep(1)  # the window that is measured
+        assert share_of(log, "training", alone_ns, log.now_ns()) > 0.5
+        world.ask("inference", *program("serve", 1, 5_000, 200, 100))
+        units = [one for one in log.units(alone_ns) if one.label == "inference"]
+        begin_ns, end_ns = units[1].start_ns, units[-1].end_ns
+        assert end_ns - begin_ns > 0.9 * NS
+        assert share_of(log, "training", begin_ns, end_ns) < 0.1
+        assert share_of(log, "inference", begin_ns, end_ns) > 0.85
+        steps = world.lines("training")[-1]["steps"]
+        wait_until("it goes on", lambda: world.lines("training")[-1]["steps"] > steps + 100, 30)
+        assert share_of(log, "training", end_ns, log.now_ns()) > 0.5
+    (status,) = world.pods()["training"]["status"]["containerStatuses"]
+    assert status["restartCount"] == 0
+
+
+# --- the agent's end, and what goes past the library ----------------------------------------------
+
+
+def test_containers_of_a_dead_agent_keep_their_limits(world: IsolationWorld) -> None:
+    world.start(pod(world, "orphan", 8_000, command=program("hold", 5_000)))
+    wait_until("memory is held", lambda: world.lines("orphan") == [{"code": 0}], 30)
+    before = page(world, "orphan")
+    world.agent.kill()
+    assert world.ask("orphan", *program("memory"))["total"] == 8_000 * MIB
+    assert world.ask("orphan", *program("fill", 3_100))["code"] == OUT_OF_MEMORY
+    world.agent.start()
+    world.agent.wait_ready()
+    assert world.ask("orphan", *program("fill", 3_100))["code"] == OUT_OF_MEMORY
+    after = page(world, "orphan")
+    assert [limit.memory_bytes for limit in after.limits] == [limit.memory_bytes for limit in before.limits]
+    assert world.lines("orphan") == [{"code": 0}]
+
+
+def test_a_program_past_the_library_is_told_of(world: IsolationWorld) -> None:
+    command = ("/usr/bin/python3", "-c", PAST_THE_PRELOAD.format(mib=9_000))
+    world.start(
+        pod(world, "rogue", 4_000, command=command),
+        pod(world, "honest", 4_000, command=program("hold", 3_000)),
+    )
+    wait_until("memory is taken", lambda: world.lines("rogue") == [{"code": 0}], 30)
+    began_s = time.monotonic()
+    over = world.note("rogue", "granted are 4000")
+    past = world.note("rogue", "past the isolation library")
+    assert time.monotonic() - began_s < 10
+    assert world.uuids[0] in over
+    assert world.uuids[0] in past
+    status, metrics = world.agent.get("/metrics")
+    assert status == 200
+    assert 'offence="OverGrant"' in metrics
+    accused = {
+        (event.get("regarding") or {}).get("name")
+        for event in world.api.list(EVENTS, NAMESPACE).items
+        if "past the isolation library" in (event.get("note") or "")
+    }
+    assert accused == {"rogue"}
