@@ -1,0 +1,278 @@
+"""The fake CUDA driver: time on its cards, what death frees, who sees whom."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from fakes.cuda_log import GPU_TIME, KERNEL, busy_ns
+
+from .fake_worlds import Machine, built
+
+MS = 1_000_000
+CONTEXT_MIB = 416 + 16
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    built()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+def _lines_until(process: subprocess.Popen[str], wanted: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip().startswith(wanted):
+            return
+    raise AssertionError(f"ended without {wanted!r}")
+
+
+def test_lengths_are_off_by_a_noise_that_programs_cannot_know(machine: Machine) -> None:
+    machine.start("a", "train", "--steps", "5", "--kernels", "40", "--ns", "100000").wait(20)
+    lengths = [unit.ran_ns for unit in machine.log().units() if unit.kind == KERNEL]
+    assert len(lengths) == 200
+    assert all(80_000 <= length <= 120_000 for length in lengths)
+    assert len(set(lengths)) > 100
+    assert 95_000 < sum(lengths) / len(lengths) < 105_000
+
+
+def test_in_fifo_mode_units_run_whole_and_in_the_order_of_arrival(machine: Machine) -> None:
+    programs = [
+        machine.start(
+            name, "train", "--steps", "3", "--kernels", "10", "--ns", "1000000", FAKE_CUDA_MODE="fifo"
+        )
+        for name in "ab"
+    ]
+    assert [program.wait(20) for program in programs] == [0, 0]
+    units = [unit for unit in machine.log().units() if unit.kind in GPU_TIME]
+    assert {unit.label for unit in units} == {"a", "b"}
+    for before, after in pairwise(units):
+        assert before.seq < after.seq
+        assert before.end_ns <= after.start_ns
+        assert before.ran_ns == before.end_ns - before.start_ns
+
+
+def test_two_contexts_take_turns_of_two_milliseconds(machine: Machine) -> None:
+    programs = [machine.start(name, "train", "--kernels", "4", "--ns", "20000000") for name in "ab"]
+    begin = machine.log().now_ns() + 200 * MS
+    time.sleep(1.2)  # what is measured is time itself
+    end = begin + 900 * MS
+    for program in programs:
+        program.kill()
+    stretches = list(machine.log().stretches(since_ns=begin))
+    longest = max(s.end_ns - s.start_ns for s in stretches if begin <= s.start_ns and s.end_ns <= end)
+    assert longest <= 2 * MS
+    for name in "ab":
+        share = busy_ns([s for s in stretches if s.label == name], begin, end) / (end - begin)
+        assert 0.42 < share < 0.58
+
+
+def test_streams_overlap_where_the_mode_says_so(machine: Machine) -> None:
+    code = """
+context()
+spin = driver.kernel("egpu_spin")
+streams = [driver.stream() for _ in range(3)]
+for stream in streams: driver.launch(spin, stream, 20_000_000)
+driver.cuCtxSynchronize()
+"""
+    for mode, least, most in (("slices", 48, 75), ("overlap", 16, 25)):
+        (machine.folder / "nvml.state.cuda").unlink(missing_ok=True)
+        machine.python(code, FAKE_CUDA_MODE=mode)
+        units = [unit for unit in machine.log().units() if unit.kind == KERNEL]
+        took = max(u.end_ns for u in units) - min(u.start_ns for u in units)
+        assert least * MS <= took <= most * MS, mode
+
+
+def test_rendezvous_of_two_processes(machine: Machine) -> None:
+    sides = [machine.start(name, "meet", "--rounds", "40", "--key", "7") for name in "ab"]
+    assert [side.wait(30) for side in sides] == [0, 0]
+
+
+def test_death_frees_memory_and_card(machine: Machine) -> None:
+    doomed = machine.start("doomed", "train", "--ns", "5000000", "--memory-mib", "2000")
+    other = machine.start("other", "train", "--ns", "1000000", "--memory-mib", "1000", "--every", "1")
+    used, percent, processes = machine.nvml()
+    assert processes == {doomed.pid: 2002 + CONTEXT_MIB, other.pid: 1002 + CONTEXT_MIB}
+    assert used == 3004 + 2 * CONTEXT_MIB
+    doomed.send_signal(signal.SIGKILL)
+    doomed.wait(10)
+    _lines_until(other, "step")
+    used, percent, processes = machine.nvml()
+    assert processes == {other.pid: 1002 + CONTEXT_MIB}
+    begin = machine.log().now_ns()
+    for _ in range(4):
+        _lines_until(other, "step")
+    assert {s.label for s in machine.log().stretches(since_ns=begin)} == {"other"}
+    other.kill()
+    other.wait(10)
+    assert machine.nvml()[0] == 0
+    assert percent > 0
+
+
+def test_a_forked_child_has_no_driver_and_takes_nothing_with_it(machine: Machine) -> None:
+    out = machine.python("""
+context()
+block = driver.allocate(64 << 20)
+before = driver.free_bytes()
+child = os.fork()
+if child == 0:
+    os._exit(driver.code("cuMemFree_v2", block))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), driver.free_bytes() == before)
+""")
+    assert out == "3 True"
+
+
+def test_memory_of_a_program_that_ends_well_is_there_again_at_once(machine: Machine) -> None:
+    ended = machine.start("a", "allocate", "--style", "vllm")
+    assert ended.wait(20) == 0
+    assert machine.nvml()[0] == 0
+
+
+@pytest.mark.parametrize("style", ["pytorch", "vllm", "jax"])
+def test_allocators_get_what_the_driver_says_is_free(machine: Machine, style: str) -> None:
+    program = machine.start("a", "allocate", "--style", style)
+    assert '"code": 0' in machine.said[program.pid]
+
+
+@pytest.mark.parametrize("how", ["dlsym", "proc", "direct"])
+def test_programs_find_the_driver_in_every_way(machine: Machine, how: str) -> None:
+    name = "train-direct" if how == "direct" else "train"
+    program = machine.start("a", name, "--steps", "3", "--ns", "10000", "--graph", EGPU_LOOKUP=how)
+    assert program.communicate(timeout=20)[0].split()[-1] == "3"
+
+
+def test_exported_memory_outlives_its_process(machine: Machine) -> None:
+    exporter = machine.start_python(
+        "exporter",
+        """
+context()
+handle = Handle64()
+driver.cuIpcGetMemHandle(byref(handle), driver.allocate(256 << 20))
+print(bytes(handle).hex(), flush=True)
+sys.stdin.read()
+""",
+    )
+    importer = machine.start_python(
+        "importer",
+        """
+context()
+handle = Handle64.from_buffer_copy(bytes.fromhex(os.environ["HANDLE"]))
+pointer = c_uint64()
+driver.cuIpcOpenMemHandle_v2(byref(pointer), handle, 1)
+print("open", flush=True)
+sys.stdin.readline()
+driver.cuIpcCloseMemHandle(pointer)
+print("closed", flush=True)
+sys.stdin.read()
+""",
+        HANDLE=machine.said[exporter.pid],
+    )
+    both = machine.nvml()[0]
+    exporter.kill()
+    exporter.wait(10)
+    assert both - machine.nvml()[0] == 416
+    assert importer.stdin is not None
+    importer.stdin.write("\n")
+    importer.stdin.flush()
+    _lines_until(importer, "closed")
+    assert machine.nvml()[0] == 416
+
+
+def test_handles_of_physical_memory_go_from_process_to_process(machine: Machine) -> None:
+    out = machine.python("""
+import socket, subprocess
+if len(sys.argv) < 2:
+    mine, theirs = socket.socketpair()
+    context()
+    before, handle, fd = driver.free_bytes(), c_uint64(), c_int()
+    driver.cuMemCreate(byref(handle), 64 << 20, byref(AllocationProperties(1, 1, Location(1, 0))), 0)
+    driver.cuMemExportToShareableHandle(byref(fd), handle, 1, 0)
+    child = subprocess.Popen([sys.executable, "-c", sys.orig_argv[2], str(theirs.fileno())],
+                             pass_fds=[theirs.fileno()], stdin=subprocess.PIPE)
+    socket.send_fds(mine, [b"x"], [fd.value])
+    assert mine.recv(1) == b"y"
+    driver.cuMemRelease(handle)
+    held = before - driver.free_bytes()
+    child.communicate()
+    print(held >> 20, (before - driver.free_bytes()) >> 20)
+else:
+    theirs = socket.socket(fileno=int(sys.argv[1]))
+    fds = socket.recv_fds(theirs, 1, 1)[1]
+    handle, address = c_uint64(), c_uint64()
+    context()
+    driver.cuMemImportFromShareableHandle(byref(handle), fds[0], 1)
+    driver.cuMemAddressReserve(byref(address), 64 << 20, 0, 0, 0)
+    driver.cuMemMap(address, 64 << 20, 0, handle, 0)
+    theirs.send(b"y")
+    sys.stdin.read()
+""")
+    assert out == f"{64 + 416} 0"
+
+
+def test_faults_come_when_they_are_asked_for(machine: Machine) -> None:
+    out = machine.python(
+        """
+context()
+print([driver.code("cuMemAlloc_v2", byref(c_uint64()), 4096) for _ in range(4)])
+""",
+        FAKE_CUDA_FAULTS="cuMemAlloc_v2:2:2:2,cuCtxCreate_v2:1:1:999",
+    )
+    assert out == "[0, 2, 2, 0]"
+
+
+def test_visible_cards(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, cards=3)
+    code = """
+count, name = c_int(), (ctypes.c_char * 64)()
+driver.cuDeviceGetCount(byref(count))
+uuids = []
+for device in range(count.value):
+    uuid = (ctypes.c_ubyte * 16)()
+    driver.cuDeviceGetUuid_v2(uuid, device)
+    uuids.append(uuid[15])
+print(uuids)
+"""
+    assert machine.python(code) == "[1, 2, 3]"
+    assert machine.python(code, CUDA_VISIBLE_DEVICES="2,0") == "[3, 1]"
+    assert machine.python(code, CUDA_VISIBLE_DEVICES=f"{Machine.uuid(2)}") == "[2]"
+    assert machine.python(code, FAKE_CUDA_VISIBLE=f"{Machine.uuid(3)},{Machine.uuid(1)}") == "[3, 1]"
+    assert machine.python(code, FAKE_CUDA_VISIBLE=Machine.uuid(3), CUDA_VISIBLE_DEVICES="0") == "[3]"
+
+
+def test_managed_memory_is_not_the_cards_until_it_is_touched(machine: Machine) -> None:
+    out = machine.python("""
+context()
+driver.allocate(4096)
+before, managed = driver.free_bytes(), c_uint64()
+driver.cuMemAllocManaged(byref(managed), 32 << 30, 1)   # twice the card
+untouched = before - driver.free_bytes()
+driver.cuMemsetD8_v2(managed, 0, 8 << 30)
+touched = before - driver.free_bytes()
+driver.allocate(10 << 30)                               # it makes room
+driver.cuMemFree_v2(managed)
+print(untouched >> 20, touched >> 20, (before - driver.free_bytes()) >> 20)
+""")
+    assert out == "0 8192 10240"
+
+
+def test_the_state_survives_a_process_killed_at_any_moment(machine: Machine) -> None:
+    for turn in range(6):
+        program = machine.start("a", "train", "--ns", "20000", "--kernels", "50")
+        time.sleep(0.01 + 0.013 * turn)  # at some moment of its work
+        os.kill(program.pid, signal.SIGKILL)
+        program.wait(10)
+    begin = time.monotonic()
+    last = machine.start("last", "train", "--ns", "20000", "--steps", "2")
+    assert last.wait(10) == 0
+    assert time.monotonic() - begin < 5
+    assert machine.nvml()[0] == 0
