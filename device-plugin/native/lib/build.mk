@@ -1,14 +1,17 @@
 # libvgpu-egpu.so. `make native` builds the one that tests use: the machine's compiler, and files looked for under
 # EGPU_TEST_ROOT. `make native-release` builds what is shipped: no such variable, no symbol newer than glibc 2.17.
+comma := ,
 LIB_SOURCES := $(wildcard lib/*.c)
 LIB_HEADERS := $(wildcard lib/*.h lib/*.def include/*.h include/*.def abi/*.h)
+# A preload has its thread-local words in the first block: no call for them.
+LIB_FLAGS := -ftls-model=initial-exec
 LIB_LINK := -shared -Wl,-soname,libvgpu-egpu.so -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1
 
 native: $(OUT)/libvgpu-egpu.so
 
 $(OUT)/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $(COMPILER)
 	@mkdir -p $(OUT)
-	$(CC) $(STRICT) $(CFLAGS) -g -DEGPU_TEST_ROOT $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
+	$(CC) $(STRICT) $(CFLAGS) -g -DEGPU_TEST_ROOT $(LIB_FLAGS) $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
 	mv $@.tmp $@
 
 RELEASE := $(OUT)/release/x86_64/libvgpu-egpu.so $(OUT)/release/aarch64/libvgpu-egpu.so
@@ -19,7 +22,7 @@ native-release: $(RELEASE)
 
 $(OUT)/release/%/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $(OUT)/zig/.done
 	@mkdir -p $(@D)
-	$(ZIG) -target $*-linux-gnu.2.17 $(STRICT) -O2 -s $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
+	$(ZIG) -target $*-linux-gnu.2.17 $(STRICT) -O2 -s $(LIB_FLAGS) $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
 	mv $@.tmp $@
 
 # Programs of the memory side's tests.
@@ -32,4 +35,15 @@ $(OUT)/memory-actor: tests/memory_actor.c $(LIB_HEADERS) | $(COMPILER)
 
 $(OUT)/memory-actor-direct: tests/memory_actor.c $(LIB_HEADERS) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -DDIRECT -o $@.tmp tests/memory_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread
+	mv $@.tmp $@
+
+# The same with the sanitizers in it; prints what has to be preloaded before it.
+.PHONY: native-asan
+native-asan: $(OUT)/asan/libvgpu-egpu.so
+	@realpath $$($(CC) -print-file-name=libasan.so)
+
+$(OUT)/asan/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(STRICT) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
+		-DEGPU_TEST_ROOT $(filter-out -Wl$(comma)-z$(comma)defs,$(LIB_LINK)) -o $@.tmp $(LIB_SOURCES)
 	mv $@.tmp $@

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COPIES = 16, TRIES = 200 };
@@ -15,6 +16,7 @@ enum { COPIES = 16, TRIES = 200 };
 static struct egpu_control copies[COPIES]; /* a reader of an old copy has COPIES - 1 changes of time */
 static unsigned next_copy;
 static _Atomic(const struct egpu_control *) good;
+static struct { dev_t device; ino_t inode; struct timespec changed; } good_file; /* a file written anew may count anew */
 static struct egpu_lock reading;
 
 const char *egpu_path(const char *path, char *buffer, size_t size)
@@ -92,6 +94,16 @@ const struct egpu_control *egpu_control_now(void)
     return atomic_load_explicit(&good, memory_order_acquire);
 }
 
+static bool same_file(const struct stat *about)
+{
+    egpu_lock(&reading);
+    bool same = about->st_dev == good_file.device && about->st_ino == good_file.inode &&
+                about->st_mtim.tv_sec == good_file.changed.tv_sec &&
+                about->st_mtim.tv_nsec == good_file.changed.tv_nsec;
+    egpu_unlock(&reading);
+    return same;
+}
+
 const struct egpu_control *egpu_control_refresh(void)
 {
     char buffer[512];
@@ -102,13 +114,17 @@ const struct egpu_control *egpu_control_refresh(void)
     const struct egpu_control *now = egpu_control_now();
     struct egpu_control head;
     const size_t head_size = offsetof(struct egpu_control, name);
-    bool there = file >= 0 && read_at(file, &head, head_size, 0);
-    if (there && now && memcmp(&head, now, head_size) == 0)
+    struct stat about = {0};
+    bool there = file >= 0 && fstat(file, &about) == 0 && read_at(file, &head, head_size, 0);
+    if (there && now && memcmp(&head, now, head_size) == 0 && same_file(&about))
         goto done;
     egpu_lock(&reading);
     struct egpu_control *copy = &copies[next_copy % COPIES];
     if (there && read_page(file, copy)) {
         next_copy++;
+        good_file.device = about.st_dev;
+        good_file.inode = about.st_ino;
+        good_file.changed = about.st_mtim;
         atomic_store_explicit(&good, copy, memory_order_release);
     } else if (egpu_control_now()) {
         egpu_say_once("control-lost", "%s cannot be used any more: the last good limits stay in force", path);

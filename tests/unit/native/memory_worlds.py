@@ -11,7 +11,8 @@ from typing import Final
 
 NATIVE: Final = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or NATIVE / "build")
-LIBRARY: Final = BUILD / "libvgpu-egpu.so"
+LIBRARY: Final = os.environ.get("VC_EGPU_NATIVE_LIBRARY") or str(BUILD / "libvgpu-egpu.so")
+"""What stands in LD_PRELOAD; a sanitizer's run-time library before it where that is tried."""
 MIB: Final = 1 << 20
 GRANULE: Final = 2 * MIB
 UUIDS: Final = tuple(f"GPU-0000000{i}-1111-2222-3333-444444444444" for i in range(4))
@@ -135,7 +136,7 @@ class World:
         self.control.parent.mkdir(parents=True)
         self.actors: list[Actor] = []
         self.limit(shares, host_mib=host_mib)
-        lines = ["driver=570.124.06", "cuda=13000"]
+        lines = ["driver=570.124.06", "cuda=13030"]
         for index, uuid in enumerate(UUIDS):
             lines += [f"card={uuid}", "name=NVIDIA H20", f"memory_mib={CARD_MIB}", "reserved_mib=0"]
             lines += [f"pci=00000000:{index + 1:02X}:00.0", f"minor={index}", "cores=9984", "cc=9.0"]
@@ -149,7 +150,7 @@ class World:
         with self.control.open("r+b" if before else "wb") as file:
             file.write(control_page(self.shares, host_mib=host_mib, sequence=sequence))
 
-    def environment(self, *, preload: Path | None = LIBRARY, **more: str) -> dict[str, str]:
+    def environment(self, *, preload: str | None = LIBRARY, **more: str) -> dict[str, str]:
         """What a program in the container runs with."""
         ignored = ("FAKE_", "EGPU_", "LD_", "CUDA_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ignored)}
@@ -161,10 +162,10 @@ class World:
             "LD_LIBRARY_PATH": str(BUILD),
         }
         if preload:
-            ours["LD_PRELOAD"] = str(preload)
+            ours["LD_PRELOAD"] = preload
         return kept | ours | more
 
-    def actor(self, way: str = "dlsym", *, preload: Path | None = LIBRARY, **more: str) -> Actor:
+    def actor(self, way: str = "dlsym", *, preload: str | None = LIBRARY, **more: str) -> Actor:
         """A program in the container (without `preload`: one that nobody limits)."""
         program = BUILD / ("memory-actor-direct" if way == "direct" else "memory-actor")
         process = subprocess.Popen(

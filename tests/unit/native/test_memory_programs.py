@@ -6,10 +6,23 @@ process.
 
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import MIB, OK, OUT_OF_MEMORY, UUIDS, Actor, Share, World, charged, used
+from unit.native.memory_worlds import (
+    MIB,
+    NATIVE,
+    OK,
+    OUT_OF_MEMORY,
+    UUIDS,
+    Actor,
+    Share,
+    World,
+    charged,
+    used,
+)
 
 PROGRAMS = 200 if os.environ.get("VC_EGPU_LONG") == "1" else 10
 ROUNDS = 40
@@ -142,3 +155,25 @@ def test_the_sum_never_exceeds_the_cap(tmp_path: Path, seed: int) -> None:
         assert used(watcher) == 0
     finally:
         world.close()
+
+
+@pytest.mark.skipif(os.environ.get("VC_EGPU_LONG") != "1", reason="builds with sanitizers: make test-long")
+@pytest.mark.long
+def test_sanitizers_find_nothing() -> None:
+    built = subprocess.run(
+        ["make", "-s", "-C", NATIVE, "native-asan"], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    runtime = built.stdout.split()[-1]
+    library = NATIVE / "build" / "asan" / "libvgpu-egpu.so"
+    environment = os.environ | {
+        "VC_EGPU_NATIVE_LIBRARY": f"{runtime} {library}",
+        "ASAN_OPTIONS": "detect_leaks=0,exitcode=77",
+        "UBSAN_OPTIONS": "halt_on_error=1,exitcode=77",
+        "VC_EGPU_LONG": "0",
+    }
+    here = Path(__file__).parent
+    files = [here / "test_memory_ways.py", here / "test_memory_safety.py", here / "test_memory_programs.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=280)
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -1,0 +1,226 @@
+"""How the library comes into programs, and that it is not felt where it has nothing to do."""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.native.memory_worlds import BUILD, LIBRARY, MIB, NATIVE, OK, UUIDS, Share, World
+
+CAP = 512 * MIB
+LIB = NATIVE / "lib"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    yield world
+    world.close()
+
+
+def _wraps(kind: str = r"EGPU_WRAP(?:_NVML)?") -> set[str]:
+    rows = (LIB / "symbols_memory.def").read_text() + (LIB / "symbols_time.def").read_text()
+    return set(re.findall(rf"^{kind}\((\w+)\)", rows, re.MULTILINE))
+
+
+def _names(library: Path | str, *flags: str) -> list[str]:
+    done = subprocess.run(["nm", "-D", *flags, library], capture_output=True, text=True, check=True)
+    return [line.split()[-1] for line in done.stdout.splitlines()]
+
+
+def test_exports_are_exactly_what_is_wrapped() -> None:
+    assert set(_names(LIBRARY, "--defined-only")) == _wraps() | {"dlsym", "dlvsym"}
+
+
+def test_needs_the_c_library_and_nothing_else() -> None:
+    done = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True, check=True)
+    assert set(re.findall(r"\(NEEDED\).*\[(.*)\]", done.stdout)) == {"libc.so.6"}
+
+
+@pytest.mark.parametrize("way", ["direct", "dlsym", "procaddress", "procaddress-stream"])
+def test_each_wrapped_entry_point_is_found_by_every_way(world: World, way: str) -> None:
+    found = set(world.actor(way).ask("wrapped"))
+    expected = _wraps("EGPU_WRAP")
+    if way == "procaddress":
+        expected = {name for name in expected if not name.endswith(("_ptsz", "_ptds"))}
+    if way == "procaddress-stream":  # a name that has a variant for streams of threads is that variant
+        expected -= {
+            re.sub(r"_pt[ds][sz]$", "", name) for name in expected if re.search(r"_pt[ds][sz]$", name)
+        }
+    assert found >= expected
+
+
+def test_other_names_are_the_drivers_own(world: World) -> None:
+    found = set(world.actor("dlsym").ask("wrapped"))
+    assert not found - _wraps()
+
+
+SILENT = "import os, ctypes; print(len(os.listdir('/proc/self/task')), os.path.exists(os.environ['USAGE']))"
+
+
+def test_a_program_without_cuda_does_not_notice(world: World) -> None:
+    world.control.write_bytes(b"nonsense")
+    run = subprocess.run(
+        [sys.executable, "-c", SILENT],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=world.environment(USAGE=str(world.usage)),
+    )
+    assert (run.stdout, run.stderr) == ("1 False\n", "")
+
+
+LOOKS = """
+import ctypes, os
+program = ctypes.CDLL(None)
+print(*[hasattr(program, name) for name in ("cuInit", "nvmlInit_v2", "nvmlDeviceGetMemoryInfo")])
+ctypes.CDLL("libcuda.so.1", mode=os.RTLD_GLOBAL | os.RTLD_NOW)
+print(hasattr(ctypes.CDLL(None), "cuMemAlloc_v2"))
+"""
+
+
+def test_a_driver_that_is_not_there_is_not_found_either(world: World) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True, env=world.environment()
+    )
+    assert (run.stdout, run.stderr) == ("False False False\nTrue\n", "")
+
+
+NEXT = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int probe_here(void);
+int probe_here(void) { return 1; }
+void *next_open(void);
+void *next_open(void) { return dlsym(RTLD_NEXT, "probe_here"); }
+void *next_init(void);
+void *next_init(void) { return dlsym(RTLD_NEXT, "cuInit"); }
+void *default_local(void);
+void *default_local(void) { return dlsym(RTLD_DEFAULT, "probe_here"); }
+void *versioned(void);
+void *versioned(void) { return dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"); }
+"""
+
+
+def test_rtld_next_and_default_are_those_of_the_caller(world: World, tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        pytest.skip("needs a C compiler on the machine")
+    (tmp_path / "next.c").write_text(NEXT)
+    shared = tmp_path / "next.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", shared, tmp_path / "next.c"], check=True)
+    program = (
+        f"import ctypes, os; lib = ctypes.CDLL({str(shared)!r})\n"
+        "for name in ('next_open', 'default_local', 'next_init', 'versioned'):\n"
+        "    f = getattr(lib, name); f.restype = ctypes.c_void_p; print(bool(f()))\n"
+    )
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=world.environment(preload=preload),
+        ).stdout
+        for preload in (LIBRARY, None)
+    ]
+    assert answers[0] == answers[1]  # a local library's own symbol is found by it, as without us
+
+
+PRELOAD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int cuInit(unsigned flags)
+{
+    int (*next)(unsigned) = dlsym(RTLD_NEXT, "cuInit");
+    fprintf(stderr, "other preload\\n");
+    return next ? next(flags) : -1;
+}
+"""
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_other_preloads_still_work(world: World, tmp_path: Path, *, first: bool) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        pytest.skip("needs a C compiler on the machine")
+    (tmp_path / "other.c").write_text(PRELOAD)
+    other = tmp_path / "other.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", other, tmp_path / "other.c"], check=True)
+    order = f"{other}:{LIBRARY}" if first else f"{LIBRARY}:{other}"
+    actor = world.actor("direct", LD_PRELOAD=order).start()
+    assert actor.info()[1] == CAP
+    assert actor.do("alloc", 0, 2 * CAP) != OK
+    assert "other preload" in actor.close()
+
+
+def test_a_driver_behind_an_absolute_path_is_wrapped(world: World, tmp_path: Path) -> None:
+    hidden = tmp_path / "compat"
+    hidden.mkdir()
+    shutil.copy(BUILD / "libcuda.so.1", hidden / "libcuda.so.1")
+    program = (
+        "import ctypes\n"
+        f"cuda = ctypes.CDLL({str(hidden / 'libcuda.so.1')!r})\n"
+        "total = ctypes.c_size_t()\n"
+        "print(cuda.cuInit(0), cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0), total.value)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=world.environment(LD_LIBRARY_PATH=""),
+    )
+    assert run.stdout.split() == ["0", "0", str(CAP)]
+
+
+NVML = """
+import ctypes, os, pynvml
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+one = pynvml.nvmlDeviceGetMemoryInfo(device)
+two = pynvml.nvmlDeviceGetMemoryInfo(device, pynvml.nvmlMemory_v2)
+print(one.total, one.free, one.used, two.total, two.free, two.used)
+print(sorted((p.pid, p.usedGpuMemory) for p in pynvml.nvmlDeviceGetComputeRunningProcesses(device)))
+"""
+
+
+def test_nvml_shows_the_containers_slice_and_processes(world: World) -> None:
+    stranger = world.actor(preload=None).start()
+    assert stranger.do("alloc", 0, 100 * MIB) == OK
+    actor = world.actor().start()
+    assert actor.do("alloc", 0, 64 * MIB) == OK
+    context = world.shares[0].context_bytes
+    run = subprocess.run(
+        [sys.executable, "-c", NVML], capture_output=True, text=True, check=True, env=world.environment()
+    )
+    memory, processes = run.stdout.splitlines()
+    left = CAP - 2 * context - 64 * MIB  # a program that reads this has its own context still before it
+    assert list(map(int, memory.split())) == [CAP, left, CAP - left, CAP, left, context + 64 * MIB]
+    assert processes == f"[({actor.process.pid}, {context + 64 * MIB})]"
+    reader = world.actor().start()
+    assert reader.do("alloc", 0, left) == OK
+
+
+@pytest.mark.skipif(os.environ.get("VC_EGPU_LONG") != "1", reason="needs Zig: make test-long")
+@pytest.mark.long
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_shipped_file_runs_on_glibc_2_17(machine: str) -> None:
+    subprocess.run(["make", "-s", "-C", NATIVE, "native-release"], check=True, timeout=280)
+    shipped = NATIVE / "build" / "release" / machine / "libvgpu-egpu.so"
+    listing = subprocess.run(["objdump", "-T", shipped], capture_output=True, text=True, check=True).stdout
+    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", listing)}
+    assert versions
+    assert max(versions) <= (2, 17)
+    assert "GLIBC_PRIVATE" not in listing
+    assert set(_names(shipped, "--defined-only")) == _wraps() | {"dlsym", "dlvsym"}
+    assert b"EGPU_TEST_ROOT" not in shipped.read_bytes()
+    if machine == os.uname().machine:
+        ctypes.CDLL(str(shipped))

@@ -1,0 +1,192 @@
+"""When files are missing, cut short or full of nonsense: no program dies of it, and no cap is lifted."""
+
+import random
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.native.memory_worlds import (
+    CONTEXT_MIB,
+    MIB,
+    OK,
+    OUT_OF_MEMORY,
+    PAGE_BYTES,
+    SLOT_BYTES,
+    SLOTS_AT,
+    USAGE_BYTES,
+    UUIDS,
+    Share,
+    World,
+    control_page,
+)
+
+CAP = 512 * MIB
+CONTEXT = CONTEXT_MIB * MIB
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    yield world
+    world.close()
+
+
+def test_without_a_control_page_nothing_is_limited_and_it_is_said_once(world: World) -> None:
+    world.control.unlink()
+    actor = world.actor().start()
+    assert actor.info()[1] > CAP
+    assert actor.do("alloc", 0, 2 * CAP) == OK
+    assert actor.do("alloc", 1, CAP) == OK
+    errors = actor.close()
+    assert errors.count("limits of this container are not known") == 1
+    assert errors.count("\n") == 1
+
+
+def _damaged() -> dict[str, bytes]:
+    good = control_page([Share(UUIDS[0], CAP)])
+    return {
+        "empty": b"",
+        "short": good[: PAGE_BYTES - 1],
+        "zeros": bytes(PAGE_BYTES),
+        "ones": b"\xff" * PAGE_BYTES,
+        "another major version": good[:4] + struct.pack("<I", 2) + good[8:],
+        "being written": good[:16] + struct.pack("<Q", 3) + good[24:],
+        "too many cards": good[:104] + struct.pack("<I", 17) + good[108:],
+        "no memory": control_page([Share(UUIDS[0], 0)]),
+        "more on the card than there is": control_page([Share(UUIDS[0], CAP, physical_bytes=CAP + 1)]),
+        "a name without an end": good[:176] + b"G" * 48 + good[224:],
+    }
+
+
+@pytest.mark.parametrize("what", _damaged())
+def test_a_page_damaged_later_changes_nothing(world: World, what: str) -> None:
+    actor = world.actor().start()
+    assert actor.info() == (CAP - CONTEXT, CAP)
+    world.control.write_bytes(_damaged()[what])
+    assert actor.info() == (CAP - CONTEXT, CAP)
+    assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
+    assert actor.do("alloc", 0, CAP - CONTEXT) == OK
+    world.control.unlink()
+    assert actor.info() == (0, CAP)
+    world.limit([Share(UUIDS[0], 2 * CAP)])
+    assert actor.info() == (CAP, 2 * CAP)
+    assert actor.close().count("last good limits") == 1
+
+
+@pytest.mark.parametrize("what", _damaged())
+def test_a_page_damaged_from_the_start_kills_nobody(world: World, what: str) -> None:
+    world.control.write_bytes(_damaged()[what])
+    actor = world.actor().start()
+    assert actor.do("alloc", 0, MIB) == OK
+    assert "damaged" in actor.close()
+
+
+def test_without_a_usage_page_each_process_is_still_capped(world: World) -> None:
+    world.usage.parent.rmdir()
+    actor = world.actor().start()
+    assert actor.info() == (CAP - CONTEXT, CAP)
+    assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
+    assert actor.do("alloc", 0, CAP - CONTEXT) == OK
+    assert "counted for each process by itself" in actor.close()
+
+
+def test_a_usage_page_that_is_no_file_is_not_used(world: World) -> None:
+    world.usage.symlink_to("/dev/full")
+    actor = world.actor().start()
+    assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
+    assert "counted for each process by itself" in actor.close()
+
+
+def test_a_usage_page_cut_short_or_taken_away_heals(world: World) -> None:
+    first, second = world.actor().start(), world.actor().start()
+    assert first.do("alloc", 0, 100 * MIB) == OK
+    for damage in (lambda: world.usage.write_bytes(b""), world.usage.unlink):
+        damage()
+        assert first.do("alloc", 1, MIB) == OK
+        assert first.do("free", 1) == OK
+        assert second.do("alloc", 1, CAP - 2 * CONTEXT - 100 * MIB + 1) == OUT_OF_MEMORY
+        assert second.info()[0] == CAP - 2 * CONTEXT - 100 * MIB
+    assert first.do("free", 0) == OK
+    assert second.info()[0] == CAP - 2 * CONTEXT
+
+
+def test_nonsense_in_the_usage_page_never_kills_and_never_lifts_the_own_cap(world: World) -> None:
+    chance = random.Random(1)
+    actor = world.actor().start()
+    for _ in range(60):
+        page = bytearray(world.usage.read_bytes())
+        for _ in range(chance.randrange(1, 2000)):
+            at = chance.choice([chance.randrange(USAGE_BYTES), chance.randrange(SLOTS_AT + 8 * SLOT_BYTES)])
+            page[at] = chance.choice([0, 0xFF, chance.randrange(256)])
+        with world.usage.open("r+b") as file:
+            file.write(page)
+        for command in ("alloc 0 1000000", "create 0 2097152", "async 1 100000", "graph 0 100000 0"):
+            if actor.do(*command.split()) == OK:
+                assert actor.do(*UNDO[command.split()[0]].split()) == OK
+        assert actor.do("sync") == OK
+        assert actor.do("graph-trim", 0, 0) == OK
+        assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
+        assert actor.do("alloc", 0, CAP - CONTEXT + 1) == OUT_OF_MEMORY
+    world.usage.unlink()
+    assert actor.info()[0] == CAP - CONTEXT
+
+
+UNDO = {"alloc": "free 0", "create": "release 0", "async": "free-async 1", "graph": "graph-destroy 0"}
+
+
+def test_a_lock_whose_holder_died_or_never_was_stops_nobody(world: World) -> None:
+    actor = world.actor().start()
+    for holder in (1 << 21, 0xDEADBEEFDEADBEEF, 1):
+        with world.usage.open("r+b") as file:
+            file.seek(16)
+            file.write(struct.pack("<Q", holder))
+        assert actor.do("alloc", 0, MIB) == OK
+        assert actor.do("free", 0) == OK
+
+
+@pytest.mark.parametrize("end", [0, 1, 2, 3])
+def test_a_forked_child_leaves_its_parents_charge_alone(world: World, end: int) -> None:
+    actor = world.actor().start()
+    assert actor.do("alloc", 0, 100 * MIB) == OK
+    assert actor.do("fork", 0, end) == OK
+    left = CAP - CONTEXT - 100 * MIB
+    assert actor.info()[0] == left
+    assert world.actor().start().info()[0] == left - CONTEXT
+
+
+def test_a_process_that_becomes_another_program_is_charged_no_more(world: World) -> None:
+    actor = world.actor().start()
+    assert actor.do("alloc", 0, 100 * MIB) == OK
+    actor.tell("exec")
+    name = Path(f"/proc/{actor.process.pid}/comm")
+    end = time.monotonic() + 10
+    while name.read_text() != "sleep\n" and time.monotonic() < end:
+        time.sleep(0.01)
+    other = world.actor().start()
+    assert other.info()[0] == CAP - CONTEXT
+
+
+def test_memory_passed_on_is_charged_once_and_as_long_as_anybody_holds_it(world: World) -> None:
+    watcher, maker, taker = world.watcher(), world.actor().start(), world.actor().start()
+    free = maker.info()[0]
+    assert maker.do("alloc", 0, 64 * MIB) == OK
+    code, handle = maker.ask("ipc", 0)
+    assert int(code) == OK
+    assert taker.do("ipc-open", 0, handle) == OK
+    assert taker.info()[0] == free - 64 * MIB
+    assert maker.do("create", 1, 64 * MIB) == OK
+    code, file = maker.ask("export", 1)
+    assert int(code) == OK
+    assert taker.do("import", 1, maker.process.pid, file) == OK
+    assert taker.do("map", 1, 64 * MIB) == OK
+    assert taker.info()[0] == free - 128 * MIB
+    maker.kill()
+    really = 4096 * MIB - watcher.info()[0]
+    assert really == 128 * MIB + CONTEXT - 2 * MIB  # the context has not grown yet
+    assert taker.info()[0] == CAP - CONTEXT - 128 * MIB  # what the card still holds is still charged
+    assert taker.do("ipc-close", 0) == OK
+    assert taker.do("unmap", 1) == OK
+    assert taker.do("release", 1) == OK
+    assert taker.info()[0] == CAP - CONTEXT
