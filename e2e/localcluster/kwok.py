@@ -257,6 +257,9 @@ def _pod_stages() -> list[dict[str, Any]]:
     deleted: tuple[str, str, list[str]] = (_DELETED, "Exists", [])
     # One that others still hold would be deleted over and over.
     free: tuple[str, str, list[str]] = (".metadata.finalizers", "DoesNotExist", [])
+    # kwok deletes by name. Its own delete changes the pod once more before it is gone, and a second delete
+    # would hit whatever has that name by then.
+    once: tuple[str, str, list[str]] = (".metadata.deletionGracePeriodSeconds == 0", "In", ["false"])
     ends = ((SUCCEED_AFTER, "Succeeded", 0, "Completed"), (FAIL_AFTER, "Failed", 1, "Error"))
     return [
         _stage(
@@ -278,13 +281,13 @@ def _pod_stages() -> list[dict[str, Any]]:
         _stage(
             "pod-delete",
             "Pod",
-            [deleted, free, (annotation(TERMINATE_AFTER), "DoesNotExist", [])],
+            [deleted, free, once, (annotation(TERMINATE_AFTER), "DoesNotExist", [])],
             next={"delete": True},
         ),
         _stage(
             "pod-delete-late",
             "Pod",
-            [deleted, free, (annotation(TERMINATE_AFTER), "Exists", [])],
+            [deleted, free, once, (annotation(TERMINATE_AFTER), "Exists", [])],
             delay=after(TERMINATE_AFTER),
             next={"delete": True},
         ),
