@@ -92,6 +92,13 @@ def _ctype(text: str) -> type:
     return c_int if kind.startswith("CU") or kind == "int" else c_uint
 
 
+def argument_types(arguments: str) -> list[type]:
+    """Of a prototype's argument list, with or without names."""
+    if arguments.strip() == "void":
+        return []
+    return [_ctype(re.sub(r"(?<=[\w*] )\w+$", "", part.strip()) or part) for part in arguments.split(",")]
+
+
 def signatures() -> dict[str, tuple[int, list[type]]]:
     """Symbol → (CUDA version from which it exists, argument types), the per-thread twins included."""
     found: dict[str, tuple[int, list[type]]] = {}
