@@ -1,6 +1,5 @@
 # libvgpu-egpu.so. `make native` builds the one that tests use: the machine's compiler, and files looked for under
 # EGPU_TEST_ROOT. `make native-release` builds what is shipped: no such variable, no symbol newer than glibc 2.17.
-comma := ,
 LIB_SOURCES := $(wildcard lib/*.c)
 LIB_HEADERS := $(wildcard lib/*.h lib/*.def include/*.h include/*.def abi/*.h)
 # A preload has its thread-local words in the first block: no call for them.
@@ -37,13 +36,14 @@ $(OUT)/memory-actor-direct: tests/memory_actor.c $(LIB_HEADERS) $(OUT)/libcuda.s
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -DDIRECT -o $@.tmp tests/memory_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread
 	mv $@.tmp $@
 
-# The same with the sanitizers in it; prints what has to be preloaded before it.
-.PHONY: native-asan
-native-asan: $(OUT)/asan/libvgpu-egpu.so
-	@realpath $$($(CC) -print-file-name=libasan.so)
+# The library and the program of its tests as one, with sanitizers: those do not bear being preloaded around.
+.PHONY: native-asan native-tsan
+native-asan: $(OUT)/memory-actor-asan
+native-tsan: $(OUT)/memory-actor-tsan
 
-$(OUT)/asan/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk
-	@mkdir -p $(@D)
-	$(CC) $(STRICT) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
-		-DEGPU_TEST_ROOT $(filter-out -Wl$(comma)-z$(comma)defs,$(LIB_LINK)) -o $@.tmp $(LIB_SOURCES)
+$(OUT)/memory-actor-asan: SANITIZE := address,undefined
+$(OUT)/memory-actor-tsan: SANITIZE := thread
+$(OUT)/memory-actor-asan $(OUT)/memory-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/memory_actor.c lib/build.mk $(OUT)/libcuda.so.1
+	$(CC) $(STRICT) -O1 -g -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer -DEGPU_TEST_ROOT \
+		-DEGPU_NO_LOOKUP -DDIRECT -rdynamic -o $@.tmp $(LIB_SOURCES) tests/memory_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread
 	mv $@.tmp $@

@@ -19,10 +19,14 @@ struct plan {
 struct plan egpu_plan_dlsym(void *handle, const char *name, const void *caller);
 struct plan egpu_plan_dlvsym(void *handle, const char *name, const char *version, const void *caller);
 
+#ifndef EGPU_NO_LOOKUP
 EGPU_EXPORT dlsym_function dlsym;
 EGPU_EXPORT dlvsym_function dlvsym;
+#endif
 
-#if defined(__x86_64__)
+#if defined(EGPU_NO_LOOKUP)
+/* A sanitizer's run-time library looks its own functions up before anything instrumented may run. */
+#elif defined(__x86_64__)
 __asm__(".text\n"
         ".globl dlsym\n.type dlsym,@function\n.p2align 4\n"
         "dlsym:\n"

@@ -148,6 +148,45 @@ static int open_ipc(size_t thing, const char *text)
     return cu.cuIpcOpenMemHandle_v2(&pointers[thing], handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
+/* Several threads at once, each with its own things from `first` on. */
+struct threaded { size_t first, rounds; int result; CUcontext context; };
+static void *allocate_threaded(void *data)
+{
+    struct threaded *mine = data;
+    cu.cuCtxSetCurrent(mine->context);
+    for (size_t i = 0; i < mine->rounds && !mine->result; i++) {
+        CUdeviceptr plain = 0, pooled = 0;
+        size_t left, total;
+        int one = cu.cuMemAlloc_v2(&plain, (i * 7919 + mine->first) % 9000000 + 1);
+        int two = cu.cuMemAllocAsync(&pooled, i % 4000000 + 1, CU_STREAM_PER_THREAD);
+        cu.cuMemGetInfo_v2(&left, &total);
+        if ((one && one != CUDA_ERROR_OUT_OF_MEMORY) || (two && two != CUDA_ERROR_OUT_OF_MEMORY))
+            mine->result = one ? one : two;
+        if (!two)
+            mine->result = mine->result ? mine->result : (int)cu.cuMemFreeAsync(pooled, CU_STREAM_PER_THREAD);
+        if (!one)
+            mine->result = mine->result ? mine->result : (int)cu.cuMemFree_v2(plain);
+        cu.cuStreamSynchronize(CU_STREAM_PER_THREAD);
+    }
+    return NULL;
+}
+
+static int threads(size_t count, size_t rounds)
+{
+    pthread_t ids[16];
+    struct threaded data[16];
+    int result = 0;
+    for (size_t i = 0; i < count && i < 16; i++) {
+        data[i] = (struct threaded){i * 1000, rounds, 0, contexts[0]};
+        pthread_create(&ids[i], NULL, allocate_threaded, &data[i]);
+    }
+    for (size_t i = 0; i < count && i < 16; i++) {
+        pthread_join(ids[i], NULL);
+        result = result ? result : data[i].result;
+    }
+    return result;
+}
+
 static _Atomic size_t peak;
 static void *watch(void *context)
 {
@@ -238,6 +277,7 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
         return pthread_create(&thread, NULL, watch, contexts[thing]);
     }
     if (IS("peak")) return printf("0 %zu\n", atomic_exchange(&peak, 0)), -1;
+    if (IS("threads")) return threads(thing, a);
     if (IS("wrapped")) return print_wrapped(), -1;
     if (IS("fork")) { /* the child ends in the way `a` says, with and without its handlers */
         fflush(stdout);

@@ -11,8 +11,9 @@ from typing import Final
 
 NATIVE: Final = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or NATIVE / "build")
-LIBRARY: Final = os.environ.get("VC_EGPU_NATIVE_LIBRARY") or str(BUILD / "libvgpu-egpu.so")
-"""What stands in LD_PRELOAD; a sanitizer's run-time library before it where that is tried."""
+LIBRARY: Final = str(BUILD / "libvgpu-egpu.so")
+SANITIZED: Final = os.environ.get("VC_EGPU_NATIVE_ACTOR")
+"""Program and library as one, with a sanitizer: takes the place of limited programs where it is set."""
 MIB: Final = 1 << 20
 GRANULE: Final = 2 * MIB
 UUIDS: Final = tuple(f"GPU-0000000{i}-1111-2222-3333-444444444444" for i in range(4))
@@ -168,6 +169,8 @@ class World:
     def actor(self, way: str = "dlsym", *, preload: str | None = LIBRARY, **more: str) -> Actor:
         """A program in the container (without `preload`: one that nobody limits)."""
         program = BUILD / ("memory-actor-direct" if way == "direct" else "memory-actor")
+        if SANITIZED and preload:
+            program, way, preload = Path(SANITIZED), "direct", None
         process = subprocess.Popen(
             [program, way],
             stdin=subprocess.PIPE,

@@ -157,23 +157,36 @@ def test_the_sum_never_exceeds_the_cap(tmp_path: Path, seed: int) -> None:
         world.close()
 
 
+def test_threads_of_one_process(tmp_path: Path) -> None:
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    try:
+        first, second = world.actor().start(), world.actor().start()
+        for actor in (first, second):
+            actor.tell("threads", 4, 50)
+        for actor in (first, second):
+            assert int(actor.hear()[0]) == OK
+        assert first.do("sync") == OK
+        assert second.do("sync") == OK
+        assert first.info()[0] == CAP - 2 * world.shares[0].context_bytes
+    finally:
+        world.close()
+
+
 @pytest.mark.skipif(os.environ.get("VC_EGPU_LONG") != "1", reason="builds with sanitizers: make test-long")
 @pytest.mark.long
-def test_sanitizers_find_nothing() -> None:
-    built = subprocess.run(
-        ["make", "-s", "-C", NATIVE, "native-asan"], capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    runtime = built.stdout.split()[-1]
-    library = NATIVE / "build" / "asan" / "libvgpu-egpu.so"
+@pytest.mark.parametrize("sanitizer", ["asan", "tsan"])
+def test_sanitizers_find_nothing(sanitizer: str) -> None:
+    subprocess.run(["make", "-s", "-C", NATIVE, f"native-{sanitizer}"], check=True)
     environment = os.environ | {
-        "VC_EGPU_NATIVE_LIBRARY": f"{runtime} {library}",
+        "VC_EGPU_NATIVE_ACTOR": str(NATIVE / "build" / f"memory-actor-{sanitizer}"),
         "ASAN_OPTIONS": "detect_leaks=0,exitcode=77",
-        "UBSAN_OPTIONS": "halt_on_error=1,exitcode=77",
+        "TSAN_OPTIONS": "exitcode=77,halt_on_error=1",
         "VC_EGPU_LONG": "0",
     }
     here = Path(__file__).parent
-    files = [here / "test_memory_ways.py", here / "test_memory_safety.py", here / "test_memory_programs.py"]
+    files = [
+        here / name for name in ("test_memory_ways.py", "test_memory_safety.py", "test_memory_programs.py")
+    ]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout[-4000:]
