@@ -245,6 +245,10 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
         result = cu.cuMemUnmap(pointers[thing], sizes[thing]);
         return result ? result : (int)cu.cuMemAddressFree(pointers[thing], sizes[thing]);
     }
+    if (IS("unmap-release")) {
+        result = cu.cuMemUnmap(pointers[thing], sizes[thing]);
+        return result ? result : (int)cu.cuMemRelease(handles[thing]);
+    }
     if (IS("retain")) return cu.cuMemRetainAllocationHandle(&handles[a], (void *)(uintptr_t)pointers[thing]);
     if (IS("export")) {
         result = cu.cuMemExportToShareableHandle(&file, handles[thing], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);

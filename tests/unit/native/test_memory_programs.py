@@ -24,8 +24,8 @@ from unit.native.memory_worlds import (
     used,
 )
 
-PROGRAMS = 200 if os.environ.get("VC_EGPU_LONG") == "1" else 10
-ROUNDS = 40
+PROGRAMS = 200 if os.environ.get("VC_EGPU_LONG") == "1" else 20
+ROUNDS = 60
 PROCESSES = 3
 CAP = 384 * MIB
 WAYS = ("direct", "dlsym", "procaddress", "procaddress-stream")
@@ -42,7 +42,11 @@ MAKES = {
     "create": "release",
     "graph": "graph-destroy",
     "context": "context-destroy",
+    # what another process passed on
+    "ipc-open": "ipc-close",
+    "import": "unmap-release",
 }
+PASSED_ON = ("ipc-open", "import")
 
 
 class Program:
@@ -52,8 +56,9 @@ class Program:
         self.actor = actor
         self.chance = chance
         self.held: dict[int, str] = {}
-        self.mapped: set[int] = set()
+        self.sizes: dict[int, int] = {}
         self.next_thing = 1
+        self.opened: set[tuple[int, int]] = set()
 
     def step(self) -> None:
         """Sends one random command; `settle` takes the answer."""
@@ -63,7 +68,7 @@ class Program:
             self.becomes: tuple[int, str] | None = None
             del self.held[thing]
         else:
-            way = self.chance.choice(sorted(MAKES))
+            way = self.chance.choice([way for way in sorted(MAKES) if way not in PASSED_ON])
             thing, self.next_thing = self.next_thing, self.next_thing + 1
             size = self.chance.choice([1, 700, 300_000, 1_500_000, 2 * MIB, 20_000_000, 90_000_000])
             self.command = self._make(way, thing, size)
@@ -72,6 +77,7 @@ class Program:
 
     def _make(self, way: str, thing: int, size: int) -> tuple[object, ...]:
         granules = (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+        self.sizes[thing] = granules
         arguments: dict[str, tuple[object, ...]] = {
             "pitch": (1024, size // 1024 + 1),
             "array": (1024, size // 4096 + 1),
@@ -96,6 +102,29 @@ class Program:
             assert self.actor.do("primary", 0, 0) == OK
         if self.command[0] == "context-destroy":
             assert self.actor.do("primary", 0, 0) == OK
+
+    def pass_on(self, taker: "Program") -> None:
+        """Gives another process something of this one's: that is no further memory."""
+        things = [thing for thing, way in sorted(self.held.items()) if way in ("alloc", "create")]
+        if not things:
+            return
+        thing = self.chance.choice(things)
+        pid = self.actor.process.pid
+        if (pid, thing) in taker.opened:
+            return
+        taker.opened.add((pid, thing))
+        number, taker.next_thing = taker.next_thing, taker.next_thing + 1
+        if self.held[thing] == "alloc":
+            code, handle = self.actor.ask("ipc", thing)
+            assert int(code) == OK
+            assert taker.actor.do("ipc-open", number, handle) == OK
+            taker.held[number] = "ipc-open"
+            return
+        code, file = self.actor.ask("export", thing)
+        assert int(code) == OK
+        assert taker.actor.do("import", number, pid, file) == OK
+        assert taker.actor.do("map", number, self.sizes[thing]) == OK
+        taker.held[number] = "import"
 
     def free_all(self) -> None:
         """Frees what it holds."""
@@ -138,6 +167,9 @@ def test_the_sum_never_exceeds_the_cap(tmp_path: Path, seed: int) -> None:
                 programs.pop(chance.randrange(len(programs))).actor.kill()  # in the middle of a call
             for program in programs:
                 program.settle()
+            if len(programs) > 1 and chance.random() < 0.3:
+                maker, taker = chance.sample(programs, 2)
+                maker.pass_on(taker)
             assert used(watcher) <= CAP
         assert int(watcher.ask("peak")[1]) <= CAP
         if programs:
