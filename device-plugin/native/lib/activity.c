@@ -216,7 +216,25 @@ void egpu_slot_leave(void) {
         return;
     atomic_fetch_and(&page->slots_used, ~egpu_own_slot_bit(page, slot));
     slot->active = slot->alone = 0;
+    for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++)
+        slot->queued_ns[card] = slot->due_ns[card] = 0;
     slot->owner = 0;
+}
+
+/* At the end of the program its neighbours need not wait until its lease runs out. */
+__attribute__((destructor)) static void leave(void) {
+    struct egpu_activity *page = atomic_load(&own);
+    struct egpu_activity_slot *slot = atomic_load(&own_slot);
+    if (page == NULL || slot == NULL)
+        return;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++)
+        if (slot->active >> card & 1) {
+            egpu_say_idle(card, (int64_t)time.tv_sec * 1000000000 + time.tv_nsec, 1000000000, true);
+            page->cards[card].started_ns = 0;
+        }
+    egpu_slot_leave();
 }
 
 void egpu_slot_forget(void) {

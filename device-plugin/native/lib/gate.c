@@ -15,9 +15,9 @@ static struct egpu_gate_out wait_until(enum egpu_reason reason, const struct egp
 }
 
 /* How long after the last launch that was let through the next one is. */
-static int64_t pass_step(uint32_t passes) {
-    int64_t step = EGPU_PASS_STEP_NS;
-    for (uint32_t i = 0; i < passes && step < EGPU_PASS_MAX_NS; i++)
+static int64_t pass_step(int64_t given_ns, uint32_t passes) {
+    int64_t step = given_ns / 8 > EGPU_PASS_STEP_NS ? given_ns / 8 : EGPU_PASS_STEP_NS;
+    for (uint32_t i = 1; i < passes && step < EGPU_PASS_MAX_NS; i++)
         step += step / 2;
     return step < EGPU_PASS_MAX_NS ? step : EGPU_PASS_MAX_NS;
 }
@@ -25,7 +25,7 @@ static int64_t pass_step(uint32_t passes) {
 static bool may_pass_overdue(const struct egpu_gate_in *in) {
     if (in->due_ns == 0 || in->now_ns < in->due_ns)
         return false;
-    return in->passes == 0 || in->last_pass_ns > in->now_ns || in->now_ns - in->last_pass_ns >= pass_step(in->passes);
+    return in->passes == 0 || in->last_pass_ns > in->now_ns || in->now_ns - in->last_pass_ns >= pass_step(in->given_ns, in->passes);
 }
 
 static bool fits_bound(const struct egpu_gate_in *in) {

@@ -11,9 +11,10 @@
 enum {
     EGPU_RECHECK_NS = 20 * 1000 * 1000,      /* nobody waits longer without looking again */
     EGPU_HARD_QUEUE_NS = 4 * 1000 * 1000,    /* in flight under a cap: what was estimated wrongly is found soon */
-    EGPU_UNKNOWN_DUE_NS = 10 * 1000 * 1000,  /* a unit of unknown length is overdue after that long */
+    EGPU_UNKNOWN_DUE_NS = 40 * 1000 * 1000,  /* a unit of unknown length is overdue after that long */
     EGPU_OVERDUE_SLACK_NS = 2 * 1000 * 1000, /* others of a known length after twice the length and this */
-    EGPU_PASS_STEP_NS = 1000 * 1000,         /* after a pass the next waits that long, each half as long again */
+    EGPU_PASS_STEP_NS = 1000 * 1000,         /* after a pass the next waits that long or an eighth of what the unit had,
+                                              and each half as long again */
     EGPU_PASS_MAX_NS = 100 * 1000 * 1000,
 };
 
@@ -48,6 +49,7 @@ struct egpu_gate_in {
     bool unit_known;
     /* the oldest of them */
     int64_t due_ns;         /* when it is overdue; 0: nothing in flight */
+    int64_t given_ns;       /* how long it was given until then */
     int64_t last_pass_ns;   /* when a launch last passed because of it */
     uint32_t passes;        /* how many did since a unit last ended */
 };

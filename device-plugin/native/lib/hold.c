@@ -35,7 +35,8 @@ static void look_at_holder(struct visit *visit, struct egpu_card *card) {
 }
 
 static uint64_t bound_of(const struct egpu_control *control, int index, uint64_t rate_ppm) {
-    uint64_t bound = rate_ppm != EGPU_RATE_FREE ? EGPU_HARD_QUEUE_NS : 0;
+    bool limits = rate_ppm != EGPU_RATE_FREE || control->cards[index].core_policy == EGPU_CORES_SOFT;
+    uint64_t bound = limits ? EGPU_HARD_QUEUE_NS : 0; /* soft: what is queued while alone is in others' way later */
     if (control->own_class == EGPU_CLASS_LOW && control->cards[index].flags & EGPU_CARD_HIGH_HERE) {
         uint64_t low = (control->in_flight_us ? control->in_flight_us : 500) * 1000ull;
         bound = bound == 0 || low < bound ? low : bound;
@@ -81,6 +82,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
         if (others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns))
             in->due_ns = (int64_t)others.due_ns;
         in->due_ns = due_among(visit, in->due_ns);
+        in->given_ns = in->due_ns - card->begin_ns;
         in->last_pass_ns = card->last_pass_ns;
         in->passes = card->passes;
     }

@@ -53,6 +53,16 @@ static void publish(struct egpu_activity_card *page, const struct egpu_batch *ba
     run->end_ns = (uint64_t)batch->end_ns;
 }
 
+static void correct(int index, uint64_t booked_ns, uint64_t length_ns) {
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    uint64_t rate = egpu_cards[index].rate_ppm;
+    int64_t paid = page->paid_ns;
+    while (!atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, length_ns))) {
+    }
+    if (egpu_sub(booked_ns, length_ns) > SOONER_NS) /* it was less: whoever waits for the share may go sooner */
+        syscall(SYS_futex, &page->paid_ns, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
 static void take_out(int index, struct egpu_batch *batch) {
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -70,6 +80,10 @@ static void take_out(int index, struct egpu_batch *batch) {
     card->passes = 0;
     int64_t begin = batch->begin_ns > batch->own_end_ns ? batch->begin_ns : batch->own_end_ns;
     uint64_t length = batch->unknown ? egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin) : batch->booked_ns;
+    if (batch->unknown) { /* nothing was booked for it: the next one waits for this one's share */
+        correct(index, 0, length);
+        batch->booked_ns = length;
+    }
     if (batch->kind != NULL && batch->kind->expects == 0) /* a first idea, until it is settled */
         batch->kind->expects = length / batch->count + 1;
     publish(page, batch, length, slot_tag());
@@ -190,16 +204,6 @@ static uint32_t gather_page(const struct egpu_activity_card *page, uint64_t not_
         runs[count++] = (struct egpu_run){(int64_t)begin, (int64_t)end, length & ((1ull << SLOT_SHIFT) - 1)};
     }
     return count;
-}
-
-static void correct(int index, uint64_t booked_ns, uint64_t length_ns) {
-    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
-    uint64_t rate = egpu_cards[index].rate_ppm;
-    int64_t paid = page->paid_ns;
-    while (!atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, length_ns))) {
-    }
-    if (egpu_sub(booked_ns, length_ns) > SOONER_NS) /* it was less: whoever waits for the share may go sooner */
-        syscall(SYS_futex, &page->paid_ns, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {

@@ -145,6 +145,10 @@ void egpu_watch_begin(void) {
     if (!atomic_exchange(&registered, 1))
         __register_atfork(NULL, NULL, child, &__dso_handle);
     const struct egpu_control *control = egpu_control_refresh();
+    if (control == NULL) { /* not a container of ours, or one whose page is lost: no limits are known */
+        atomic_store(&egpu_watch_state, CANNOT);
+        return;
+    }
     egpu_near_refresh(control);
     egpu_rates(control, egpu_now_ns());
     int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =

@@ -124,6 +124,7 @@ static void gate_keeps_its_rules(void) {
         .bound_ns = dice(3) == 0 ? 0 : dice(5 * MS), .queued_ns = flying ? dice(6 * MS) : 0,
         .in_flight = flying ? 1 + (uint32_t)dice(9) : 0, .alone = flying && dice(4) == 0, .unit_ns = dice(4 * MS),
         .unit_known = dice(4) != 0, .due_ns = flying ? now - 5 * MS + (int64_t)dice(10 * MS) : 0,
+        .given_ns = (int64_t)dice(100 * MS),
         .last_pass_ns = now - (int64_t)dice(200 * MS), .passes = (uint32_t)dice(12)};
     struct egpu_gate_out out = egpu_gate(&in);
     bool broke = !in.unit_known || in.alone || in.queued_ns + in.unit_ns > in.bound_ns;

@@ -4,11 +4,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from native.time_building import compiled
+from unit.native.time_building import compiled
 
 STEPS_QUICK = 100_000
 STEPS_ALL = 1_000_000
+SOURCES = ("tests/properties_time.c", "lib/limiter.c", "lib/gate.c", "lib/settle.c")
 
 
 def _run(program: Path, steps: int) -> None:
@@ -17,7 +17,7 @@ def _run(program: Path, steps: int) -> None:
 
 
 def _properties() -> Path:
-    return compiled("properties_time", "tests/properties_time.c", "lib/limiter.c", "lib/gate.c", sanitize="address,undefined")
+    return compiled("properties_time", *SOURCES, sanitize="address,undefined")
 
 
 def test_limiter_and_gate_hold_their_properties() -> None:

@@ -1,4 +1,4 @@
-"""Builds the C programs of the compute side's tests with the machine's compiler, once per session and flags."""
+"""Builds the C programs of the compute side's tests with the machine's compiler."""
 
 import functools
 import os
@@ -23,7 +23,7 @@ def compiler() -> str:
 
 @functools.cache
 def compiled(name: str, *sources: str, sanitize: str = "") -> Path:
-    """The program built from ``sources`` (paths under ``native/``), under ``sanitize`` (as the compiler names it)."""
+    """The program built from ``sources`` (under ``native/``) with these sanitizers, once per session."""
     out = Path(tempfile.mkdtemp(prefix="egpu-native-")) / name
     flags = [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"] if sanitize else []
     command = [*compiler().split(), *STRICT, *flags, "-o", str(out), *(str(NATIVE / one) for one in sources)]

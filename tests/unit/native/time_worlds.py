@@ -121,7 +121,7 @@ class Machine:
             page = self._page(box)
             page.sequence = before.sequence + 2 if before else 2
             page.generation = page.sequence // 2
-            with open(path, "r+b" if before else "wb") as file:
+            with path.open("r+b" if before else "wb") as file:
                 if before:
                     os.pwrite(file.fileno(), (before.sequence + 1).to_bytes(8, "little"), abi.SEQUENCE_OFFSET)
                     os.pwrite(file.fileno(), bytes(page)[24:], 24)
@@ -154,7 +154,8 @@ class Machine:
             slot.memory_bytes = slot.physical_bytes = 8 * GIB
             slot.cores_percent, slot.core_policy, slot.weight = box.cores, box.policy, box.weight
             slot.flags = abi.CARD_HIGH_HERE if card in on else 0
-        others = [one for one in self.boxes.values() if one.name != box.name and set(one.cards) & set(box.cards)]
+        boxes = self.boxes.values()
+        others = [one for one in boxes if one.name != box.name and set(one.cards) & set(box.cards)]
         page.peer_count = len(others)
         for at, other in enumerate(others):
             peer = page.peers[at]
@@ -168,7 +169,8 @@ class Machine:
 
     def start(self, box: str, *words: object, preload: bool = True, **environment: str) -> Running:
         """A program of tests/time_actor.c in a container, ready to begin."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "EGPU_", "LD_"))}
+        foreign = ("FAKE_", "EGPU_", "LD_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         ours = {
             "EGPU_TEST_ROOT": str(self.root / box),
             "FAKE_NVML_STATE": str(self.root / "cards"),
@@ -194,9 +196,8 @@ class Machine:
 
     def used(self, from_ns: int, to_ns: int) -> Mapping[tuple[int, int], Used]:
         """By pid and card, from the timeline."""
-        done = subprocess.run(
-            [BUILD / "time-judge", self.state, str(from_ns), str(to_ns)], capture_output=True, text=True, check=True
-        )
+        words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
         rows = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
         return {(row[0], row[1]): Used(*row[2:]) for row in rows}
 

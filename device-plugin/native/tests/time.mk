@@ -1,0 +1,17 @@
+# Programs of the compute side's tests: what wants a card's time, and what reads the cards' timeline.
+native: $(OUT)/time-actor $(OUT)/time-judge
+
+$(OUT)/time-actor: tests/time_actor.c $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
+	$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -lm
+	mv $@.tmp $@
+
+$(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)
+	@mkdir -p $(OUT)
+	$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_judge.c
+	mv $@.tmp $@
+
+# The library and the program as one.
+$(OUT)/time-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/time_actor.c $(OUT)/libcuda.so.1
+	$(CC) $(STRICT) -D_GNU_SOURCE -O1 -g -fsanitize=thread -fno-sanitize-recover=all -DEGPU_TEST_ROOT -DEGPU_NO_LOOKUP \
+		-DDIRECT -rdynamic -o $@.tmp $(LIB_SOURCES) tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread -lm
+	mv $@.tmp $@
