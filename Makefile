@@ -18,7 +18,7 @@ help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub(/:.*/, "", $$1); printf "  make %-18s %s\n", $$1, $$2}'
 
 # --- set-up ----------------------------------------------------------------------------------
-.PHONY: venv toolchain native image
+.PHONY: venv toolchain native native-release image
 venv: $(VENV)/.done ## Python packages of the lock file into .venv
 $(VENV)/.done: requirements-dev.lock pyproject.toml
 	@echo "==> Python packages into $(VENV) (about 40 s)"
@@ -33,6 +33,9 @@ toolchain: venv ## Kubernetes, etcd, containerd ... built once into the user's c
 
 native: venv ## the C parts: fake driver libraries for tests
 	@$(MAKE) -s -C device-plugin/native PYTHON=$(CURDIR)/$(VENV)/bin/python
+
+native-release: venv ## the isolation library as it is shipped: glibc 2.17, x86-64 and arm64
+	@$(MAKE) -s -C device-plugin/native PYTHON=$(CURDIR)/$(VENV)/bin/python native-release
 
 image: toolchain ## our image as an OCI archive, without Docker
 	@$(PY) -m image.build

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 from localcluster.errors import LocalClusterError
-from localcluster.oci import ImageConfig, Text, build_image
+from localcluster.oci import FileSource, ImageConfig, Text, build_image
 from localcluster.state import cache_root, locked
 from localcluster.toolchain import Say
 
@@ -38,6 +38,9 @@ _PRUNED = (
 """What no process of ours imports; a test imports every module of ours from the finished tree."""
 _RECIPE = f"{_PLATFORMS} {_PRUNED} 4"
 _PACKAGES_IMAGE = "vc-egpu.local/packages:1"
+_NATIVE = REPOSITORY / "device-plugin" / "native"
+_LIBRARY_FOLDER = "/usr/local/lib/vc-egpu"
+"""Where the node agent finds the isolation library (manifests/components/isolation)."""
 _SCRIPT = """#!/usr/bin/python3 -I
 import sys
 
@@ -77,6 +80,7 @@ def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Bui
     with locked(cache / "lock"):
         if rebuild:
             _forget_all(cache, name)
+        library = _isolation_library()
         packages = _packages_image(cache, base.image(say), say)
         with tempfile.TemporaryDirectory(prefix="vc-egpu-product-") as work:
             archive = build_image(
@@ -84,6 +88,7 @@ def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Bui
                 name,
                 dirs={_SITE_PACKAGES: _product(Path(work))},
                 files={
+                    **library,
                     "/usr/local/bin/vc-egpu": Text(_SCRIPT.format(module="vc_egpu.cli.main"), 0o755),
                     "/usr/local/bin/kubectl-egpu": Text(_SCRIPT.format(module="vc_egpu.cli.kubectl"), 0o755),
                 },
@@ -117,6 +122,16 @@ def _packages_image(cache: Path, below: Path, say: Say) -> Path:
             _compile(fresh)
             fresh.rename(tree)
     return build_image(below, _PACKAGES_IMAGE, dirs={_SITE_PACKAGES: tree})
+
+
+def _isolation_library() -> dict[str, FileSource]:
+    """The library and what lies beside it, by their paths in the image; built where that is due."""
+    command = ["make", "-s", "-C", str(_NATIVE), f"PYTHON={sys.executable}", "native-release"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LocalClusterError(f"make native-release failed: {result.stderr.strip()[-800:]}")
+    built = sorted((_NATIVE / "build" / "release" / "x86_64").iterdir())
+    return {f"{_LIBRARY_FOLDER}/{path.name}": path for path in built if path.suffix != ".tmp"}
 
 
 def _product(tree: Path) -> Path:
