@@ -126,7 +126,7 @@ def test_the_page_inside_says_what_the_plan_says(world: IsolationWorld) -> None:
     )
     low, high = page(world, "low"), page(world, "high")
     limit = low.limits[0]
-    assert (limit.uuid, limit.pci_bus_id) == (world.uuids[0], world.driver.fake.cards[0].pci)
+    assert (limit.uuid, limit.pci_bus_id) == (world.uuids[0], world.agent.fake.cards[0].pci)
     assert (limit.memory_bytes, limit.cores_percent) == (12_345 * MIB, 30)
     assert (low.own_class, limit.core_policy) == (abi.CLASS_LOW, abi.CORES_SOFT)
     assert limit.flags & abi.CARD_HIGH_HERE

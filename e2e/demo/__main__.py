@@ -3,8 +3,9 @@
 import argparse
 import sys
 
+from isolation.driver import FakeDriver
 from localcluster import ClusterSpec, LocalCluster, LocalClusterError
-from stack.install import Stack
+from stack.install import ISOLATED, Stack
 from stack.kit import StoryError
 from vc_egpu.kube.errors import KubeError
 
@@ -29,8 +30,14 @@ def main() -> int:
         return 1
     told = False
     try:
-        stack = Stack.install(cluster, cards_per_node=CARDS_PER_NODE, say=screen.progress)
-        Story(stack.kit, screen, stack.cards_table).tell()
+        stack = Stack.install(
+            cluster, cards_per_node=CARDS_PER_NODE, overlay=ISOLATED, say=screen.progress
+        )
+
+        def driver_of(node: str) -> FakeDriver:
+            return stack.driver_of(cluster.node(node), CARDS_PER_NODE)
+
+        Story(stack.kit, screen, stack.cards_table, driver_of).tell()
         stack.check_invariants()
         screen.fact("all invariants of the design hold, checked from the API objects")
         told = True

@@ -1,4 +1,4 @@
-"""The steps (a) to (h). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
+"""The steps (a) to (i). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
 cluster does not do what the step says."""
 
 import json
@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isolation.driver import FakeDriver
 from stack.kit import Json, Kit, StoryError, condition, phase, running
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
 
 from demo.screen import Screen
+from demo.sharing import Sharing
 
 YAML = Path(__file__).parent / "yaml"
 NAMESPACE = "demo"
@@ -27,6 +29,8 @@ class Story:
     screen: Screen
     cards_table: Callable[[], str]
     """``kubectl egpu cards``."""
+    driver_of: Callable[[str], FakeDriver] | None = None
+    """The fake CUDA driver of the node of that name; None: containers have neither driver nor library."""
 
     def tell(self) -> None:
         """All steps."""
@@ -38,6 +42,8 @@ class Story:
         self.preemption()
         self.comeback()
         self.inside()
+        if self.driver_of is not None:
+            self.sharing(self.driver_of)
 
     # --- the steps -----------------------------------------------------------------------------------
 
@@ -140,7 +146,30 @@ class Story:
         if json.loads(limits)["class"] != "high":
             raise StoryError(f"{LIMITS_FILE} of {pod} says {limits}")
         self.screen.plain(f"{pod}   {LIMITS_FILE}: {json.dumps(json.loads(limits))}")
-        self.screen.fact("its limits lie in a read-only file; nothing enforces them yet")
+        keeper = "nothing enforces them here" if self.driver_of is None else "the library in it enforces them"
+        self.screen.fact(f"its limits lie in a read-only file; {keeper}")
+
+    def sharing(self, driver_of: Callable[[str], FakeDriver]) -> None:
+        """(i) Programs on one card: training yields to inference."""
+        self.screen.step("i", "one card over time: training has it alone, inference comes, training yields")
+        (card,) = self._cards_of("infer-a")
+        training = {
+            name: pod
+            for job in ("train-a", "train-b")
+            for name, pod in self._pods(job).items()
+            if card in pod["metadata"]["annotations"].get(CARDS, "")
+        }
+        if not training:
+            raise StoryError(f"no training shares card {card} with infer-a")
+        pod, document = next(iter(training.items()))
+        before = self._uids("train-a") | self._uids("train-b")
+
+        def run(name: str, *command: str) -> str:
+            return str(self.kit.kubectl("exec", "-n", NAMESPACE, name, "--", *command).stdout)
+
+        driver = driver_of(document["spec"]["nodeName"])
+        Sharing(run, self.screen, driver, card, pod, "infer-a-worker-0").tell()
+        self._unharmed(before, "train-a", "train-b")
 
     # --- what the steps are made of ------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from agent_on_node import AgentOnNode
 from agent_world import World
+from fakes.nvml_state import FakeNode
 from localcluster import ClusterSpec, LocalCluster
 from planned_pods import NAMESPACE, SLEEP, PlannedPod, Planner
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano.annotations import Cards, CardShare
 
-from isolation.driver import BUILT, FakeDriver
+from isolation.driver import BUILT, NVML_STATE, FakeDriver
 from isolation.image import IMAGE, PROBE, archive
 
 Json = dict[str, Any]
@@ -96,10 +97,14 @@ def isolation_world(name: str, cards: int) -> Iterator[IsolationWorld]:
     with LocalCluster.up(ClusterSpec(name=name, real_nodes=1, services=False, dns=False)) as cluster:
         node = cluster.nodes[0]
         cluster.import_image(archive(print))
-        driver = FakeDriver(node.folder / "driver", cards, node.index + 1)
-        driver.install(node.static_cdi_dir)
+        state = node.folder / "driver" / "state"
+        state.mkdir(parents=True)
+        fake = FakeNode.of_h20(state / NVML_STATE, cards, node.index + 1)
+        driver = FakeDriver([card.uuid for card in fake.cards], state.parent, state, state)
+        driver.install(node.static_cdi_dir, [BUILT / "programs" / name for name in ("train", "serve")])
+        fake.write()
         flags = (f"--library={LIBRARY}", "--probe-interval-s=0.5", "--rescan-interval-s=4")
-        agent = AgentOnNode(cluster, node, driver.fake, flags=flags, extra_environment=driver.environment)
+        agent = AgentOnNode(cluster, node, fake, flags=flags, extra_environment=driver.environment)
         agent.start()
         agent.wait_ready()
         api = ApiConnection.connect(cluster.kubeconfig)

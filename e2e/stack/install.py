@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from image.build import build as build_image
+from isolation.driver import BUILT, FakeDriver
 from localcluster import LocalCluster, RealNode, images
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, NODES
@@ -22,8 +23,11 @@ from stack.kit import Json, Kit, StoryError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OVERLAY = REPOSITORY / "manifests" / "overlays" / "local"
+ISOLATED = REPOSITORY / "manifests" / "overlays" / "local-isolated"
+"""The same with the isolation library, which needs a driver in containers: see :meth:`Stack.driver_of`."""
 MODELS = REPOSITORY / "manifests" / "components" / "fake-gpus" / "models.yaml"
 FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so.1"
+PROGRAMS = (BUILT / "programs" / "train", BUILT / "programs" / "serve")
 FAKE_FOLDER = "/var/lib/vc-egpu-fake-gpus"
 NAMESPACE = "vc-egpu-system"
 READY_TIMEOUT_S = 90.0
@@ -53,7 +57,11 @@ class Stack:
                 pool.submit(cluster.import_image, archive).result()
         for node in cluster.nodes:
             stack.put_cards(node, nvml_state(node.name, cards_per_node))
-        say("kubectl apply -k manifests/overlays/local")
+            if overlay == ISOLATED:
+                driver = stack.driver_of(node, cards_per_node)
+                driver.install(node.static_cdi_dir, PROGRAMS)
+                driver.nvml_state.write_text(nvml_state(node.name, cards_per_node))
+        say(f"kubectl apply -k manifests/overlays/{overlay.name}")
         cluster.kubectl("apply", "--server-side", "-k", str(overlay))
         stack.wait_ready({node.name: cards_per_node for node in cluster.nodes})
         say("the stack is ready: webhook, admission, jobs, one agent per node")
@@ -72,6 +80,12 @@ class Stack:
             text_in=library,
         )
         self.set_cards(node, state)
+
+    def driver_of(self, node: RealNode, cards: int) -> FakeDriver:
+        """The fake CUDA driver of a node that has so many cards, for its containers."""
+        uuids = [f"GPU-{node.name}-{number}" for number in range(cards)]
+        state = node.machine.run_dir / "fake-gpu"
+        return FakeDriver(uuids, node.folder / "driver", state, Path("/run/fake-gpu"))
 
     def set_cards(self, node: RealNode, state: str) -> None:
         """Change what the fake driver of a node reports, at once and whole."""
