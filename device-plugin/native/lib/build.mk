@@ -13,7 +13,7 @@ $(OUT)/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $(COMPILER)
 	$(CC) $(STRICT) $(CFLAGS) -g -DEGPU_TEST_ROOT $(LIB_FLAGS) $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
 	mv $@.tmp $@
 
-RELEASE := $(OUT)/release/x86_64/libvgpu-egpu.so $(OUT)/release/aarch64/libvgpu-egpu.so
+RELEASE := $(foreach machine,x86_64 aarch64,$(addprefix $(OUT)/release/$(machine)/,libvgpu-egpu.so libvgpu-egpu-32.so))
 ZIG = $(OUT)/zig/bin/python -m ziglang cc
 
 .PHONY: native-release
@@ -22,6 +22,13 @@ native-release: $(RELEASE)
 $(OUT)/release/%/libvgpu-egpu.so: $(LIB_SOURCES) $(LIB_HEADERS) lib/build.mk | $(OUT)/zig/.done
 	@mkdir -p $(@D)
 	$(ZIG) -target $*-linux-gnu.2.17 $(STRICT) -O2 -s $(LIB_FLAGS) $(LIB_LINK) -o $@.tmp $(LIB_SOURCES)
+	mv $@.tmp $@
+
+$(OUT)/release/x86_64/libvgpu-egpu-32.so: NARROW := x86-linux-gnu.2.17
+$(OUT)/release/aarch64/libvgpu-egpu-32.so: NARROW := arm-linux-gnueabihf.2.17
+$(OUT)/release/%/libvgpu-egpu-32.so: lib/stub/nothing.c lib/build.mk | $(OUT)/zig/.done
+	@mkdir -p $(@D)
+	$(ZIG) -target $(NARROW) $(STRICT) -O2 -s -nostdlib -shared -Wl,-soname,libvgpu-egpu.so -o $@.tmp $<
 	mv $@.tmp $@
 
 # Programs of the memory side's tests.

@@ -197,6 +197,53 @@ static void *watch(void *context)
     return NULL;
 }
 
+/* The entry points that programs of today seldom call: `which` is their name. */
+static int seldom(const char *which, size_t thing, size_t a, const char *text)
+{
+    const CUDA_ARRAY_DESCRIPTOR flat = {a, 1024, CU_AD_FORMAT_FLOAT, 1};
+    const struct { unsigned width, height; CUarray_format format; unsigned channels; } old = {(unsigned)a, 1024, CU_AD_FORMAT_FLOAT, 1};
+    const struct { unsigned width, height, depth; CUarray_format format; unsigned channels, flags; } old3 = {(unsigned)a, 1024, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    CUdeviceptr_v1 narrow = 0;
+    unsigned left = 0, total = 0, pitch = 0;
+    CUgraph made = NULL;
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {0};
+    int result = -2;
+#define IS(name) (strcmp(which, name) == 0)
+    if (IS("cuCtxCreate")) return cu.cuCtxCreate(&contexts[thing], 0, 0);
+    if (IS("cuCtxCreate_v3")) return cu.cuCtxCreate_v3(&contexts[thing], NULL, 0, 0, 0);
+    if (IS("cuCtxCreate_v4")) return cu.cuCtxCreate_v4(&contexts[thing], NULL, 0, 0);
+    if (IS("cuCtxDestroy")) return cu.cuCtxDestroy(contexts[thing]);
+    if (IS("cuDevicePrimaryCtxRelease")) return cu.cuDevicePrimaryCtxRelease(0);
+    if (IS("cuDevicePrimaryCtxRelease_v2")) return cu.cuDevicePrimaryCtxRelease_v2(0);
+    if (IS("cuDevicePrimaryCtxReset")) return cu.cuDevicePrimaryCtxReset(0);
+    if (IS("cuDevicePrimaryCtxReset_v2")) return cu.cuDevicePrimaryCtxReset_v2(0);
+    if (IS("cuCtxSynchronize")) return cu.cuCtxSynchronize();
+    if (IS("cuArrayCreate_v2")) return cu.cuArrayCreate_v2(&arrays[thing], &flat);
+    if (IS("cuArrayCreate")) return cu.cuArrayCreate(&arrays[thing], (const void *)&old);
+    if (IS("cuArray3DCreate")) return cu.cuArray3DCreate(&arrays[thing], (const void *)&old3);
+    if (IS("cuMemAlloc")) return cu.cuMemAlloc(&narrow, (unsigned)a);
+    if (IS("cuMemAllocPitch")) return cu.cuMemAllocPitch(&narrow, &pitch, (unsigned)a, 1024, 4);
+    if (IS("cuIpcOpenMemHandle")) {
+        CUipcMemHandle handle = {0};
+        for (size_t i = 0; i < sizeof handle; i++)
+            sscanf(text + 2 * i, "%2hhx", (unsigned char *)&handle.reserved[i]);
+        return cu.cuIpcOpenMemHandle(&pointers[thing], handle, 1);
+    }
+    if (IS("cuMemGetInfo")) return result = cu.cuMemGetInfo(&left, &total), printf("%d %u %u\n", result, left, total), -1;
+    if (IS("cuDeviceTotalMem")) return result = cu.cuDeviceTotalMem(&total, 0), printf("%d %u\n", result, total), -1;
+    if (strncmp(which, "cuGraphInstantiate", 18) != 0)
+        return result;
+    CUdeviceptr pointer;
+    cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    cu.cuMemAllocAsync(&pointer, a, stream);
+    cu.cuMemFreeAsync(pointer, stream);
+    cu.cuStreamEndCapture(stream, &made);
+    if (IS("cuGraphInstantiate")) return cu.cuGraphInstantiate(&execs[thing], made, NULL, NULL, 0);
+    if (IS("cuGraphInstantiate_v2")) return cu.cuGraphInstantiate_v2(&execs[thing], made, NULL, NULL, 0);
+    return cu.cuGraphInstantiateWithParams(&execs[thing], made, &parameters);
+#undef IS
+}
+
 /* One command; `a`, `b`, `c` are its numbers. Prints its own answer, or returns the code to be printed. */
 static int act(const char *what, size_t thing, size_t a, size_t b, const char *text)
 {
@@ -281,6 +328,7 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
         return pthread_create(&thread, NULL, watch, contexts[thing]);
     }
     if (IS("peak")) return printf("0 %zu\n", atomic_exchange(&peak, 0)), -1;
+    if (strncmp(what, "cu", 2) == 0) return seldom(what, thing, a, text);
     if (IS("threads")) return threads(thing, a);
     if (IS("wrapped")) return print_wrapped(), -1;
     if (IS("fork")) { /* the child ends in the way `a` says, with and without its handlers */
@@ -304,9 +352,9 @@ int main(int count, char **arguments)
     find_functions(count > 1 ? arguments[1] : "direct");
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (char line[4096]; fgets(line, sizeof line, stdin);) {
-        char what[32] = "", text[512] = "";
+        char what[40] = "", text[512] = "";
         unsigned long long thing = 0, a = 0, b = 0;
-        sscanf(line, "%31s %llu %511s %llu", what, &thing, text, &b);
+        sscanf(line, "%39s %llu %511s %llu", what, &thing, text, &b);
         a = strtoull(text, NULL, 10);
         int result = act(what, (size_t)thing % THINGS, (size_t)a, (size_t)b, text);
         if (result != -1)

@@ -5,5 +5,5 @@ native: $(OUT)/libcuda.so.1
 
 $(OUT)/libcuda.so.1: $(FAKE_CUDA) fake/state.c fake/state.h $(wildcard fake/cuda/*.h include/*) | $(COMPILER)
 	@mkdir -p $(OUT)
-	$(CC) $(STRICT) $(CFLAGS) -Iinclude -shared -Wl,-soname,libcuda.so.1 -o $@.tmp $(FAKE_CUDA) fake/state.c -lpthread
+	$(CC) $(STRICT) $(CFLAGS) -Iinclude -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o $@.tmp $(FAKE_CUDA) fake/state.c -lpthread
 	mv $@.tmp $@
