@@ -224,3 +224,11 @@ def test_the_shipped_file_runs_on_glibc_2_17(machine: str) -> None:
     assert b"EGPU_TEST_ROOT" not in shipped.read_bytes()
     if machine == os.uname().machine:
         ctypes.CDLL(str(shipped))
+    stub = subprocess.run(
+        ["readelf", "-hd", shipped.with_name("libvgpu-egpu-32.so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "ELF32" in stub
+    assert "NEEDED" not in stub
