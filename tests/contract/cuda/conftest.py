@@ -15,6 +15,10 @@ REAL = os.environ.get("VC_EGPU_REAL_CUDA") == "1"
 
 @pytest.fixture(scope="session")
 def fake_library() -> Path:
+    """Built here, or taken from VC_EGPU_NATIVE_BUILD (with sanitizers, say)."""
+    built = os.environ.get("VC_EGPU_NATIVE_BUILD")
+    if built:
+        return Path(built) / "libcuda.so.1"
     subprocess.run(["make", "-s", "-C", str(NATIVE), "build/libcuda.so.1"], check=True, timeout=120)
     return NATIVE / "build" / "libcuda.so.1"
 

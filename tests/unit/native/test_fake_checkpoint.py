@@ -19,6 +19,7 @@ for call in calls:
 driver.code("cuCheckpointProcessGetState", pid, byref(state))
 print(*codes, state.value)
 """
+pytestmark = pytest.mark.timeout(60)
 RUNNING, LOCKED, CHECKPOINTED = 0, 1, 2
 CONTEXT_MIB = 432
 

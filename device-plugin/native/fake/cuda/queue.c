@@ -116,3 +116,50 @@ void fc_event_release(struct fc_shared *s, uint32_t index) {
     event->owner = event->pending ? event->owner : 0;
     if (!event->pending) *event = (struct fc_event){0};
 }
+
+/* Follows a stream's list as far as it is sound; marks what is in it. */
+static void mend_stream(struct fc_shared *s, uint32_t index, bool *used) {
+    struct fc_stream *stream = &s->streams[index];
+    uint32_t count = 0, last = FC_NONE, at = stream->owner ? stream->head : FC_NONE;
+    uint64_t seq = 0;
+    while (at < FC_UNITS && !used[at] && s->units[at].stream == index && s->units[at].kind && s->units[at].seq > seq) {
+        used[at] = true;
+        seq = s->units[at].seq;
+        if (seq >= s->next_seq) s->next_seq = seq + 1;
+        last = at;
+        at = s->units[at].next;
+        count++;
+    }
+    if (last != FC_NONE) s->units[last].next = FC_NONE;
+    if (!count) stream->head = FC_NONE;
+    stream->tail = last;
+    stream->count = count;
+    stream->active = 0;
+    if (count) activate(s, index);
+}
+
+void fc_repair(struct fc_shared *s) {
+    bool used[FC_UNITS] = {false};
+    for (uint32_t c = 0; c < FC_CARDS; c++) s->cards[c].active = s->cards[c].heavy = FC_NONE;
+    for (uint32_t i = 0; i < FC_EVENTS; i++) s->events[i].pending = 0;
+    for (uint32_t i = 0; i < FC_STREAMS; i++) mend_stream(s, i, used);
+    s->free_unit = FC_NONE;
+    for (uint32_t i = FC_UNITS; i-- > 0;) {
+        struct fc_unit *unit = &s->units[i];
+        if (!used[i]) {
+            *unit = (struct fc_unit){.next = s->free_unit};
+            s->free_unit = i;
+            continue;
+        }
+        if (unit->event < FC_EVENTS && (unit->kind == FC_MARK || unit->kind == FC_WAIT)) s->events[unit->event].pending++;
+        const struct fc_stream *stream = &s->streams[unit->stream];
+        bool heavy = unit->kind < FC_COPY_HOST && unit->flags & FC_RUNNING && stream->head == i;
+        if (heavy) s->cards[stream->card].heavy = i;
+    }
+    /* What no unit speaks of any more must not hold anybody. */
+    for (uint32_t i = 0; i < FC_EVENTS; i++) {
+        struct fc_event *event = &s->events[i];
+        if (!event->pending && event->dying) *event = (struct fc_event){0};
+        else if (!event->pending && event->done_serial < event->serial) event->done_serial = event->serial;
+    }
+}

@@ -119,6 +119,14 @@ uint32_t fc_pid(struct fc_shared *s, uint32_t slot, uint32_t self) {
     return slot_lives(slot, &pid) ? pid : 0;
 }
 
+/* The lock of somebody who died with it, who may have left anything half done. */
+static bool take_over(struct fc_shared *s, uint32_t dead, uint32_t mine) {
+    uint32_t word = atomic_load(&s->lock);
+    if ((word & ~(1u << 31)) != dead || !atomic_compare_exchange_strong(&s->lock, &word, mine | 1u << 31)) return false;
+    fc_repair(s);
+    return true;
+}
+
 void fc_lock(struct fc_shared *s, uint32_t slot) {
     uint32_t mine = slot == FC_NONE ? FC_PROCESSES + 1 : slot + 1, free_word = 0;
     if (atomic_compare_exchange_strong(&s->lock, &free_word, mine)) return;
@@ -141,8 +149,7 @@ void fc_lock(struct fc_shared *s, uint32_t slot) {
         since = fc_now();
         uint32_t owner = (word & ~(1u << 31)) - 1, pid;
         bool dead = owner >= FC_PROCESSES ? true : owner != slot && !is_self(&s->processes[owner]) && !slot_lives(owner, &pid);
-        word = atomic_load(&s->lock);
-        if (dead && (word & ~(1u << 31)) == owner + 1) atomic_compare_exchange_strong(&s->lock, &word, 0);
+        if (dead && take_over(s, owner + 1, mine)) return;
     }
 }
 
@@ -187,10 +194,11 @@ uint32_t fc_attach(struct fc_shared *s, const char *label) {
         if (fcntl(locks, F_SETLK, &take) == 0) found = slot;
     }
     if (found == FC_NONE) return FC_NONE;
-    fc_lock(s, found);
+    /* Whoever had this slot before is dead: if the lock says it is ours, it is its. */
+    if (!take_over(s, found + 1, found + 1)) fc_lock(s, found);
     fc_advance(s, fc_now());
     fc_reap(s, found, true);
-    if (s->processes[found].taken) fc_forget(s, found);
+    fc_forget(s, found); /* also what a clearing that was cut off has left */
     struct fc_process *process = &s->processes[found];
     process->pid = (uint32_t)getpid();
     process->started = started();

@@ -200,6 +200,10 @@ uint32_t fc_append(struct fc_shared *s, uint32_t stream, enum fc_kind kind, uint
 /* Takes the first unit out of the stream, done or not. */
 void fc_pop(struct fc_shared *s, uint32_t stream);
 
+/* Makes the lists whole again after a process died while it changed them: what it was about to add or take away is
+ * there or not, and nothing else is lost. */
+void fc_repair(struct fc_shared *s);
+
 uint32_t fc_stream_new(struct fc_shared *s, uint32_t owner, uint32_t context);
 /* Takes the stream away with what is queued in it, which is logged as cancelled where it had started. */
 void fc_stream_cancel(struct fc_shared *s, uint32_t stream, uint64_t now);
