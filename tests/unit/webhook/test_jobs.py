@@ -145,6 +145,10 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         job({**task("w", 1), "template": {"spec": {"nodeName": "n", "containers": [container(vgpu_h20=1)]}}}),
         ('spec.tasks["w"].template.spec.nodeName',),
     ),
+    "a template among the host's processes": (
+        job({**task("w", 1), "template": {"spec": {"hostPID": True, "containers": [container(vgpu_h20=1)]}}}),
+        ('spec.tasks["w"].template.spec.hostPID',),
+    ),
     "replicas below zero": (job(task("w", -1)), ('spec.tasks["w"].replicas', "'-1'")),
     **{f"forged {name} on the Job": (job(annotations={name: "x"}), (name,)) for name in FORGED},
     **{

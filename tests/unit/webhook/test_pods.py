@@ -18,6 +18,7 @@ from unit.webhook.world import (
     limits,
     patched,
     pod,
+    queue,
     update,
 )
 from vc_egpu.webhook.context import Context
@@ -312,6 +313,15 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
     ),
     "a label that is not true": (pod(labels={"egpu.volcano.sh/managed": "no"}), ("managed", "'no'", "true")),
     "bound by hand": (pod(nodeName="node-7"), ("spec.nodeName", "node-7")),
+    "among the host's processes": (pod(hostPID=True), ("spec.hostPID", "volcano.sh/gpu-h20")),
+    "a privileged container": (
+        pod({**container(vgpu_h20=1), "securityContext": {"privileged": True}}),
+        ('spec.containers["c"].securityContext.privileged', "whole cards"),
+    ),
+    "a privileged container beside the share": (
+        pod(container(vgpu_h20=1), {**container("side"), "securityContext": {"privileged": True}}),
+        ('spec.containers["side"].securityContext.privileged',),
+    ),
     "empty node-affinity terms": (
         pod(affinity={"nodeAffinity": EMPTY_TERM}),
         ("nodeSelectorTerms[0]", "matches no node"),
@@ -333,6 +343,12 @@ def test_hostile_pods_are_refused(story: str) -> None:
     obj, words = HOSTILE[story]
     message = refusal(obj)
     assert all(word in message for word in words), message
+
+
+def test_whole_native_cards_may_go_to_privileged_pods() -> None:
+    privileged = {**container(gpu_h20=1), "securityContext": {"privileged": True}}
+    here = context(queues={"a": queue("a", capability={"volcano.sh/gpu-h20": 1})})
+    assert complete(pod(privileged, hostPID=True), here)["spec"]["schedulingGates"]
 
 
 def test_a_request_that_lies_about_its_totals_is_refused() -> None:

@@ -98,6 +98,7 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         task, path = item.task, item.task.path
         specs.refuse_forged(task.annotations, f"{path}.{_ANNOTATIONS}", request_too=True)
         specs.check_placement(task.pod_spec, f"{path}.spec")
+        specs.check_isolation(task.pod_spec, f"{path}.spec", item.ask)
         knobs = specs.check_knobs(task.annotations, f"{path}.{_ANNOTATIONS}", item.ask, context.table)
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"

@@ -49,6 +49,7 @@ def _review(review: Review, context: Context) -> Decision:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
         return allow()
     specs.check_placement(spec, "spec")
+    specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
     scheduler, warning = specs.scheduler_for(
         spec.get("schedulerName", ""),

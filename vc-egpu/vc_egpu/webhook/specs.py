@@ -69,6 +69,26 @@ def check_placement(spec: Json, path: str) -> None:
             )
 
 
+def check_isolation(spec: Json, path: str, ask: PodAsk) -> None:
+    """Refuse shares for pods that nothing could keep to them.
+
+    A privileged container has every card of its node, one among the host's processes steers its neighbours'.
+    """
+    shared = next((each for each in ask.containers.values() if not each.native), None)
+    if shared is None:
+        return
+    advice = f"leave it out, or ask for whole cards ({names.native_resource(shared.model)})"
+    if spec.get("hostPID"):
+        raise Refusal(f"{path}.hostPID: true goes past the limits of a share; {advice}")
+    for key in ("initContainers", "containers"):
+        for container in items(spec.get(key)):
+            if mapping(mapping(container).get("securityContext")).get("privileged"):
+                which = f'{path}.{key}["{str(mapping(container).get("name"))[:63]}"]'
+                raise Refusal(
+                    f"{which}.securityContext.privileged: true goes past the limits of a share; {advice}"
+                )
+
+
 def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: ModelTable) -> Knobs:
     """Check the annotations that tune placement and isolation."""
     knobs = Knobs()
