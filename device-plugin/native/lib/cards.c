@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { DEVICES = 64 };
+enum { DEVICES = 64, NO_ANSWER = -2 };
 
 /* The answer for each device under one control page. */
 static struct {
@@ -26,6 +26,7 @@ int egpu_card_of_uuid(const char *uuid, const char *pci_bus_id)
     return -1;
 }
 
+/* NO_ANSWER: not initialised, or no such device. */
 static int look_up(const struct egpu_real *real, CUdevice device)
 {
     CUuuid raw;
@@ -37,6 +38,8 @@ static int look_up(const struct egpu_real *real, CUdevice device)
     }
     if (real->cuDeviceGetPCIBusId && real->cuDeviceGetPCIBusId(bus, sizeof bus, device) != CUDA_SUCCESS)
         *bus = 0;
+    if (!*uuid && !*bus)
+        return NO_ANSWER;
     int card = egpu_card_of_uuid(uuid, NULL);
     if (card >= 0 || !*bus)
         return card;
@@ -58,6 +61,8 @@ int egpu_card_of_device(CUdevice device)
     if (atomic_load_explicit(&known[device].page, memory_order_acquire) == page)
         return atomic_load_explicit(&known[device].card, memory_order_relaxed);
     int card = look_up(real, device);
+    if (card == NO_ANSWER)
+        return card;
     atomic_store_explicit(&known[device].card, card, memory_order_relaxed);
     atomic_store_explicit(&known[device].page, page, memory_order_release);
     return card;

@@ -106,7 +106,8 @@ const char *egpu_path(const char *path, char *buffer, size_t size);
 
 /* --- cards.c: which card is it -------------------------------------------------------------------- */
 
-/* Index into the control page's cards, or -1: not one of this container's. */
+/* Index into the control page's cards; -1: not one of this container's; less: the driver does not say which (it is
+ * not initialised, or there is no such device). */
 int egpu_card_of_device(CUdevice device);
 int egpu_card_of_context(CUcontext context); /* NULL: the current one */
 int egpu_card_of_uuid(const char *uuid, const char *pci_bus_id);

@@ -194,6 +194,42 @@ EGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     return result;
 }
 
+/* As programs lay out CUarrayMapInfo. */
+struct array_mapping {
+    uint32_t resource_type;
+    uint64_t resource;
+    uint32_t part_type;
+    uint64_t part[4];
+    uint32_t operation, handle_type; /* operation 1: map */
+    uint64_t handle, offset;
+    uint32_t devices, flags, reserved[2];
+};
+static_assert(sizeof(struct array_mapping) == 96 && offsetof(struct array_mapping, handle) == 64, "CUarrayMapInfo");
+
+/* Memory mapped into a sparse array stays charged until the process ends: which of it is unmapped is not known. */
+static CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream, __typeof__(cuMemMapArrayAsync) *map)
+{
+    CUresult result = map(list, count, stream);
+    const struct array_mapping *mappings = (const struct array_mapping *)(const void *)list;
+    struct egpu_track track;
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < count; i++)
+        if (mappings[i].operation == 1 && egpu_get(EGPU_HANDLE, mappings[i].handle, &track))
+            egpu_change(EGPU_BACKING, track.other, one_more, NULL);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    EGPU_DRIVER(real, cuMemMapArrayAsync);
+    return map_arrays(list, count, stream, real->cuMemMapArrayAsync);
+}
+
+EGPU_EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    EGPU_DRIVER(real, cuMemMapArrayAsync_ptsz);
+    return map_arrays(list, count, stream, real->cuMemMapArrayAsync_ptsz);
+}
+
 /* --- between processes --- */
 
 EGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,

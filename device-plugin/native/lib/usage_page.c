@@ -34,6 +34,12 @@ static void use_memory(const char *path, const char *why)
         use_page(page, NULL);
 }
 
+/* All of the file has its place: writing to a page for which a full file system has none kills. */
+static bool has_room(int file)
+{
+    return fallocate(file, 0, 0, sizeof *egpu_usage.page) == 0 || errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
 static void map_file(const char *path)
 {
     struct stat about;
@@ -44,7 +50,8 @@ static void map_file(const char *path)
         if (about.st_uid == geteuid())
             fchmod(file, 0666); /* whatever the umask: all users of the container share it */
         void *page = MAP_FAILED;
-        if (about.st_size >= (off_t)sizeof *egpu_usage.page || ftruncate(file, sizeof *egpu_usage.page) == 0)
+        if ((about.st_size >= (off_t)sizeof *egpu_usage.page || ftruncate(file, sizeof *egpu_usage.page) == 0) &&
+            has_room(file))
             page = mmap(NULL, sizeof *egpu_usage.page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         if (page == MAP_FAILED) {
             use_memory(path, strerror(errno));
@@ -67,9 +74,8 @@ static void hold_page(void)
     if (!egpu_usage.page || (egpu_usage.inode && (stat(path, &about) != 0 || about.st_ino != egpu_usage.inode ||
                                                   about.st_dev != egpu_usage.device)))
         map_file(path);
-    else if (egpu_usage.inode && about.st_size < (off_t)sizeof *egpu_usage.page &&
-             truncate(path, sizeof *egpu_usage.page) != 0)
-        use_memory(path, "was cut short");
+    else if (egpu_usage.inode && about.st_size < (off_t)sizeof *egpu_usage.page)
+        map_file(path);
     struct egpu_usage *page = egpu_usage.page;
     if (!page)
         return;

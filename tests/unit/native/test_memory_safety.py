@@ -2,6 +2,7 @@
 
 import random
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +191,29 @@ def test_memory_passed_on_is_charged_once_and_as_long_as_anybody_holds_it(world:
     assert taker.do("unmap", 1) == OK
     assert taker.do("release", 1) == OK
     assert taker.info()[0] == CAP - CONTEXT
+
+
+def test_before_cuinit_the_driver_answers_itself(world: World) -> None:
+    not_initialised = 3
+    actor = world.actor()
+    assert actor.do("context", 0, 0) == not_initialised
+    assert actor.do("alloc", 0, MIB) in (not_initialised, 201)
+    actor.start()
+    assert actor.do("context", 1, 99) == 101  # no such device
+    assert actor.do("alloc", 0, MIB) == OK
+
+
+def test_a_full_file_system_kills_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    folder = world.usage.parent
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("needs to mount a small file system")
+    try:
+        actor = world.actor().start()
+        assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
+        assert actor.do("alloc", 0, CAP - CONTEXT) == OK
+        assert "counted for each process by itself" in actor.close()
+    finally:
+        world.close()
+        subprocess.run(["umount", "-l", folder], check=False)
