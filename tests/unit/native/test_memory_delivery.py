@@ -232,3 +232,51 @@ def test_the_shipped_file_runs_on_glibc_2_17(machine: str) -> None:
     ).stdout
     assert "ELF32" in stub
     assert "NEEDED" not in stub
+
+
+HIDDEN = """
+#include <string.h>
+static int allocate(unsigned long long *to, unsigned long bytes) { *to = bytes; return 0; }
+int cuInit(unsigned flags) { return (int)flags; }
+int cuMemAlloc_v2(unsigned long long *to, unsigned long bytes) { return allocate(to, bytes); }
+int cuGetProcAddress(const char *name, void **to, int version, unsigned long flags)
+{
+    (void)version, (void)flags;
+    *to = strcmp(name, "cuMemAlloc") == 0 ? (void *)allocate : (void *)cuInit;
+    return 0;
+}
+"""
+
+ASKS = """
+import ctypes, os
+cuda = ctypes.CDLL(os.environ["DRIVER"])
+class Where(ctypes.Structure):
+    _fields_ = list(zip(("file", "base", "name", "at"), [ctypes.c_char_p, ctypes.c_void_p] * 2))
+for name in (b"cuMemAlloc", b"cuOther", b"cuInit"):
+    found, where = ctypes.c_void_p(), Where()
+    assert cuda.cuGetProcAddress(name, ctypes.byref(found), 12000, ctypes.c_uint64(0)) == 0
+    ctypes.CDLL(None).dladdr(found, ctypes.byref(where))
+    print(name.decode(), os.path.basename(where.file).decode(), (where.name or b"").decode())
+"""
+
+
+def test_an_answer_that_the_driver_does_not_export_is_known_by_its_name(world: World, tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        pytest.skip("needs a C compiler on the machine")
+    (tmp_path / "hidden.c").write_text(HIDDEN)
+    driver = tmp_path / "libcuda.so.1"
+    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", driver, tmp_path / "hidden.c"]
+    subprocess.run(command, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", ASKS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=world.environment(DRIVER=str(driver)),
+    )
+    assert run.stdout.splitlines() == [
+        "cuMemAlloc libvgpu-egpu.so cuMemAlloc_v2",
+        "cuOther libcuda.so.1 cuInit",
+        "cuInit libcuda.so.1 cuInit",
+    ]
