@@ -108,9 +108,8 @@ class Activity:
     """Launches waited for a higher class."""
     capped_s: float = 0.0
     """Launches waited for their own share."""
-    active_since_ns: int | None = None
-    """Work has been in flight without a pause since then (CLOCK_MONOTONIC), and moves on; None: it is not
-    so."""
+    active: bool = False
+    """It has work there now, and the work moves on."""
 
 
 def read_activity(
@@ -123,10 +122,12 @@ def read_activity(
     if page.magic not in (0, abi.ACTIVITY_MAGIC):
         return (Activity(),) * cards
     result = []
+    lease_ns = (
+        lease_ms * 1_000_000
+    )  # stamps may lie a little ahead: processors differ, and pages change while read
     for card in page.cards[: min(cards, abi.MAX_CARDS)]:
-        fresh = 0 <= now_ns - card.beat_ns <= lease_ms * 1_000_000
-        moves = 0 <= now_ns - card.progress_ns <= hang_ms * 1_000_000
-        active = card.word & 1 and fresh and moves and 0 < card.started_ns <= now_ns
+        fresh = -lease_ns <= now_ns - card.beat_ns <= lease_ns
+        moves = -lease_ns <= now_ns - card.progress_ns <= hang_ms * 1_000_000
         result.append(
             Activity(
                 busy_s=min(card.busy_ns * _NS, age_s),
@@ -134,7 +135,7 @@ def read_activity(
                 longest_s=min(card.longest_ns * _NS, age_s),
                 held_s=min(card.held_ns * _NS, age_s),
                 capped_s=min(card.capped_ns * _NS, age_s),
-                active_since_ns=card.started_ns if active else None,
+                active=bool(card.word & 1 and fresh and moves),
             )
         )
     return tuple(result)

@@ -18,6 +18,9 @@ TOLERANCE_MIB: Final = 64
 HELD_PERCENT: Final = 25
 """A held container that keeps a card so busy does not wait. Above the floor that low always has, and above
 what its last units in flight leave behind."""
+SAMPLES: Final = 8
+"""Fewer tell nothing of the time between."""
+ALWAYS: Final = 0.95
 
 
 class Offence(Enum):
@@ -142,6 +145,7 @@ def lowered(ceiling_mib: int, granted_mib: int, used_mib: int) -> int:
     return max(granted_mib, min(ceiling_mib, used_mib))
 
 
-def held_through(active_since_ns: Iterable[int | None], last_look_ns: int) -> bool:
-    """Whether some neighbour of higher class had work without a pause since before the last look."""
-    return any(since is not None and since <= last_look_ns for since in active_since_ns)
+def held_through(samples: Iterable[tuple[int, int]]) -> bool:
+    """Whether some neighbour of higher class was active as good as always between two looks. Of each: how
+    often it was found active, and how often anybody looked."""
+    return any(looked >= SAMPLES and active >= ALWAYS * looked for active, looked in samples)

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
 MIB: Final = 1024 * 1024
+SAMPLE_S: Final = 0.1
 TELL_AGAIN_S: Final = 300.0
 PAGES: Final = "PagesPutRight"
 """Reason of the event about a container that damaged its own pages."""
@@ -82,8 +83,8 @@ class SecondWall:
         self._strikes: dict[tuple[str, str, str], int] = {}
         self._told: dict[tuple[str, ...], float] = {}
         self._costs: dict[tuple[str, str], int] = {}
+        self._samples: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._looks = -1
-        self._looked_ns = time.monotonic_ns()
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="second-wall", daemon=True)
@@ -107,12 +108,21 @@ class SecondWall:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._due.wait()
-            self._due.clear()
+            due = self._due.wait(SAMPLE_S if self._samples else None)
             try:
-                self.look()
+                if due:
+                    self._due.clear()
+                    self.look()
+                else:
+                    self.sample()
             except Exception:
                 log.exception("a fault of ours in the second wall; looking again")
+
+    def sample(self) -> None:
+        """See which neighbours of higher class are active right now."""
+        for (name, card, cards), (active, looked) in self._samples.items():
+            found = self._activity(name, cards, 0.0)[card]
+            self._samples[(name, card, cards)] = (active + found.active, looked + 1)
 
     def look(self) -> list[Finding]:
         """One look; what was proven by it. The same observation is looked at once."""
@@ -120,14 +130,13 @@ class SecondWall:
         if observation.looks == self._looks:
             return []
         self._looks = observation.looks
-        began_ns, last_ns = time.monotonic_ns(), self._looked_ns
-        self._looked_ns = began_ns
         grants = self._grants()
         paged = self._isolation.paged
-        pages = {one.name: self._read(one, began_ns) for one in grants if one.name in paged}
+        pages = {one.name: self._read(one) for one in grants if one.name in paged}
         pods = {pod.uid: pod for pod in self._pods()}
         seen, hosts = self._seen(observation, grants, pods, pages)
-        allowances = {one.name: self._allowance(one, grants, pages, seen, last_ns) for one in grants}
+        allowances = {one.name: self._allowance(one, grants, pages, seen) for one in grants}
+        self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
         self._strikes, proven = secondwall.strike(self._strikes, secondwall.judge(seen, allowances))
         self._learn([one for one in grants if one.name in pages], pages, seen, hosts)
         self.accounts = tuple(_accounts(grants, pages))
@@ -138,20 +147,24 @@ class SecondWall:
 
     # --- what is there -----------------------------------------------------------------------------
 
-    def _read(self, grant: Grant, now_ns: int) -> _Pages:
+    def _read(self, grant: Grant) -> _Pages:
         for fault in self._isolation.pages.mend(grant.name):
             self._say(grant, PAGES, f"{grant.container}: {fault}")
-        timings, files = self._timings(), self._isolation.pages
-        return _Pages(
-            read_usage(files.read(USAGE, grant.name), len(grant.shares)),
-            read_activity(
-                files.read(ACTIVITY, grant.name),
-                len(grant.shares),
-                age_s=max(0.0, time.time() - grant.granted_at_s),
-                now_ns=now_ns,
-                lease_ms=timings.lease_ms,
-                hang_ms=timings.hang_ms,
-            ),
+        usage = self._isolation.pages.read(USAGE, grant.name)
+        age_s = max(0.0, time.time() - grant.granted_at_s)
+        cards = len(grant.shares)
+        return _Pages(read_usage(usage, cards), self._activity(grant.name, cards, age_s))
+
+    def _activity(self, name: str, cards: int, age_s: float) -> tuple[Activity, ...]:
+        timings = self._timings()
+        data = self._isolation.pages.read(ACTIVITY, name)
+        return read_activity(
+            data,
+            cards,
+            age_s=age_s,
+            now_ns=time.monotonic_ns(),  # after the page was read: a stamp in the future counts for nothing
+            lease_ms=timings.lease_ms,
+            hang_ms=timings.hang_ms,
         )
 
     def _seen(
@@ -189,7 +202,6 @@ class SecondWall:
         grants: Iterable[Grant],
         pages: Mapping[str, _Pages],
         seen: Iterable[Seen],
-        last_look_ns: int,
     ) -> Allowance:
         memory = {share.uuid: share.memory_mib for share in grant.shares}
         before = self._isolation.ceilings(grant.name) if grant.name in pages else {}
@@ -204,8 +216,8 @@ class SecondWall:
             self._isolation.keep_ceilings(grant.name, after)
         held: frozenset[str] = frozenset()
         if grant.share_class == "low" and grant.name in pages:
-            since = (since for since in _high_since(grant, grants, pages))
-            if secondwall.held_through(since, last_look_ns):
+            samples = (self._samples.get(key, (0, 0)) for key in _higher(grant, grants, pages))
+            if secondwall.held_through(samples):
                 held = frozenset(memory)
         return Allowance(memory, whole=grant.native, held=held)
 
@@ -291,15 +303,24 @@ def _registered(grant: Grant, uuid: str, host: Host, usage: Usage | None) -> boo
     return slot is not None and slot.uses(card)
 
 
-def _high_since(grant: Grant, grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> Iterable[int | None]:
-    """Since when each neighbour of class high on a card of this pod has had work there."""
+def _higher(grant: Grant, grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> list[tuple[str, int, int]]:
+    """(container, index of the card, number of cards) of each high neighbour on a card of this pod."""
     everyone = list(grants)
     cards = {share.uuid for one in everyone if one.pod_uid == grant.pod_uid for share in one.shares}
-    for other in everyone:
-        if other.share_class == "high" and other.name in pages and other.pod_uid != grant.pod_uid:
-            for share, activity in zip(other.shares, pages[other.name].activity, strict=False):
-                if share.uuid in cards:
-                    yield activity.active_since_ns
+    return [
+        (other.name, index, len(other.shares))
+        for other in everyone
+        if other.share_class == "high" and other.name in pages and other.pod_uid != grant.pod_uid
+        for index, share in enumerate(other.shares)
+        if share.uuid in cards
+    ]
+
+
+def _watched(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> set[tuple[str, int, int]]:
+    """Those of class high that somebody of class low has to wait for."""
+    everyone = list(grants)
+    low = [one for one in everyone if one.share_class == "low" and one.name in pages]
+    return {key for one in low for key in _higher(one, everyone, pages)}
 
 
 def _accounts(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> Iterable[Account]:

@@ -5,12 +5,24 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.native.memory_worlds import BUILD, CONTEXT_MIB, MIB, OK, OUT_OF_MEMORY, UUIDS, Actor, Share, World
+from unit.native.memory_worlds import (
+    BUILD,
+    CONTEXT_MIB,
+    LIBRARY,
+    MIB,
+    OK,
+    OUT_OF_MEMORY,
+    UUIDS,
+    Actor,
+    Share,
+    World,
+)
 from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node.cdi import Grant, GrantFolder
 from vc_egpu_node.control import Timings
@@ -19,11 +31,11 @@ from vc_egpu_node.library import install
 from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import SharedPages
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess, start_ticks
+from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.secondwall import Offence
 from vc_egpu_node.toolkit import Edits
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall import SecondWall
+from vc_egpu_node.wall import Account, SecondWall
 
 DRIVER = """
 import json, sys
@@ -35,18 +47,87 @@ for _ in sys.stdin:
     print(json.dumps(seen), flush=True)
 """
 """A process of its own for each test: the fake library keeps to the cards that it has seen first."""
-UID = "0bd41001-1111-2222-3333-444444444444"
-INSIDE = "c" * 64
 CARD = UUIDS[0]
 
 
 class Container:
     """One container whose pages are the agent's own files."""
 
-    def __init__(self, root: Path) -> None:
-        self.world = World(root / "inside", [Share(CARD, MIB)])
+    def __init__(self, node: "Node", name: str, share_class: Any) -> None:
+        self.node = node
+        self.name = name
+        self.uid = f"0bd41001-1111-2222-3333-{len(node.pods):012}"
+        self.inside = f"{len(node.pods):064x}"
+        node.pods.append(PodView(self.uid, "ns", name, "n", "Running", None, {self.inside: "main"}))
+        self.world = World(node.root / name, [Share(CARD, MIB)])
+        (self.world.root / "cards").unlink()
+        (self.world.root / "cards").symlink_to(node.cards)
         self.world.control.unlink()
         self.world.control.parent.rmdir()
+        self.grant = Grant(
+            name=name, resource="r", ids=(name,), pod_uid=self.uid, namespace="ns", pod=name,
+            container="main", plan_id="1-1", epoch=1, share_class=share_class, core_policy="hard",
+            native=False, granted_at_s=0.0, shares=(CardShare(uuid=CARD, memory_mib=1000, cores=0),),
+        )  # fmt: skip
+        node.grants.reserve(self.grant)
+        node.grants.write(self.grant, Edits(), {})
+        run = self.world.usage.parent
+        self.world.control.parent.symlink_to(node.root / "containers" / name)
+        (run / "usage").hardlink_to(node.root / "run" / "usage" / name)
+        (run / "activity").hardlink_to(node.root / "run" / "activity" / name)
+        (run / "peers").symlink_to(node.root / "run" / "activity")
+
+    def environment(self, *, preload: str | None = LIBRARY) -> dict[str, str]:
+        """What programs in it run with; all of the node share one set of fake cards."""
+        return self.world.environment(preload=preload, FAKE_NVML_STATE=str(self.node.cards))
+
+    def own(self, pid: int) -> None:
+        """The host sees that process as one of the pod's."""
+        folder = self.node.proc / str(pid)
+        folder.mkdir()
+        (folder / "cgroup").write_text(f"0::/kubepods/pod{self.uid}/{self.inside}\n")
+        (folder / "status").write_text(f"NSpid:\t{pid}\n")
+        (folder / "stat").write_text(Path(f"/proc/{pid}/stat").read_text())
+
+    def program(self, preload: str | None = LIBRARY) -> Actor:
+        """A program that allocates as it is told."""
+        actor = self.world.actor(preload=preload, FAKE_NVML_STATE=str(self.node.cards)).start()
+        self.own(actor.process.pid)
+        return actor
+
+    def train(self, preload: str | None = LIBRARY) -> "subprocess.Popen[str]":
+        """A program that keeps the card busy until it is ended."""
+        process = subprocess.Popen(
+            [BUILD / "programs" / "train", "--every", "100000", "--kernels", "10", "--ns", "1000000"],
+            stdout=subprocess.PIPE, text=True, env=self.environment(preload=preload),
+        )  # fmt: skip
+        self.node.training.append(process)
+        self.own(process.pid)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    def limit(self, mib: int) -> None:
+        """Another limit while it runs."""
+        before = self.grant
+        share = CardShare(uuid=CARD, memory_mib=mib, cores=0)
+        self.grant = dataclasses.replace(before, shares=(share,))
+        self.node.grants.reserve(self.grant)
+        self.node.isolation.refresh(self.node.grants.all(), [self.grant])
+        self.node.isolation.lower(before, self.grant)
+
+
+class Node:
+    """The agent's parts, a fake card, and containers on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cards = root / "cards"
+        World(root / "unused", [Share(CARD, MIB)])
+        (root / "unused" / "cards").rename(self.cards)
+        self.pods: list[PodView] = []
+        self.containers: list[Container] = []
+        self.training: list[subprocess.Popen[str]] = []
         self.isolation = Isolation(
             install(BUILD / "libvgpu-egpu.so", root / "library"),
             root / "containers",
@@ -55,18 +136,6 @@ class Container:
             timings=Timings,
         )
         self.grants = GrantFolder(root / "cdi", root / "containers", self.isolation)
-        self.grant = Grant(
-            name="g", resource="r", ids=("s1",), pod_uid=UID, namespace="ns", pod="p", container="main",
-            plan_id="1-1", epoch=1, share_class="unset", core_policy="hard", native=False, granted_at_s=0.0,
-            shares=(CardShare(uuid=CARD, memory_mib=1000, cores=0),),
-        )  # fmt: skip
-        self.grants.reserve(self.grant)
-        self.grants.write(self.grant, Edits(), {})
-        run = self.world.usage.parent
-        self.world.control.parent.symlink_to(root / "containers" / "g")
-        (run / "usage").hardlink_to(root / "run" / "usage" / "g")
-        (run / "activity").hardlink_to(root / "run" / "activity" / "g")
-        (run / "peers").symlink_to(root / "run" / "activity")
         self.proc = root / "proc"
         self.proc.mkdir()
         self.driver = subprocess.Popen(
@@ -75,13 +144,18 @@ class Container:
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            env=self.world.environment(preload=None, PYTHONPATH=os.pathsep.join(sys.path)),
+            env={
+                **os.environ,
+                "LD_LIBRARY_PATH": str(BUILD),
+                "FAKE_NVML_STATE": str(self.cards),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
         )
         self.observation = Observation()
         self.told: list[str] = []
         self.wall = SecondWall(
             grants=self.grants.all,
-            pods=lambda: [PodView(UID, "ns", "p", "n", "Running", None, {INSIDE: "main"})],
+            pods=lambda: self.pods,
             isolation=self.isolation,
             hosts=ContainerOfProcess(self.proc),
             observation=lambda: self.observation,
@@ -90,25 +164,10 @@ class Container:
             tell=lambda *event: self.told.append(event[3]),
         )
 
-    def program(self, **changes: Any) -> Actor:
-        """A program in it, seen by the host as one of the pod's."""
-        actor = self.world.actor(**changes).start()
-        pid = actor.process.pid
-        (self.proc / str(pid)).mkdir()
-        (self.proc / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{UID}/{INSIDE}\n")
-        (self.proc / str(pid) / "status").write_text(f"NSpid:\t{pid}\n")
-        (self.proc / str(pid) / "stat").write_text(Path(f"/proc/{pid}/stat").read_text())
-        assert start_ticks(Path(f"/proc/{pid}/stat").read_text())
-        return actor
-
-    def limit(self, mib: int) -> None:
-        """Another limit while it runs."""
-        before = self.grant
-        share = CardShare(uuid=CARD, memory_mib=mib, cores=0)
-        self.grant = dataclasses.replace(before, shares=(share,))
-        self.grants.reserve(self.grant)
-        self.isolation.refresh(self.grants.all(), [self.grant])
-        self.isolation.lower(before, self.grant)
+    def container(self, name: str = "g", share_class: Any = "unset") -> Container:
+        """One more."""
+        self.containers.append(Container(self, name, share_class))
+        return self.containers[-1]
 
     def look(self) -> list[Offence]:
         """One look of the second wall at what NVML says now."""
@@ -120,20 +179,29 @@ class Container:
         self.observation = Observation(processes=processes, looks=self.observation.looks + 1)
         return [finding.offence for finding in self.wall.look()]
 
+    def account(self, name: str) -> Account:
+        """As of the last look."""
+        return next(one for one in self.wall.accounts if one.pod == name)
+
     def close(self) -> None:
         """End everything in it."""
         self.driver.communicate(timeout=10)
-        self.world.close()
+        for process in self.training:
+            process.kill()
+            process.communicate(timeout=10)
+        for container in self.containers:
+            container.world.close()
 
 
 @pytest.fixture
-def container(fake_nvml: None, tmp_path: Path) -> Iterator[Container]:
-    made = Container(tmp_path)
+def node(fake_nvml: None, tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
     yield made
     made.close()
 
 
-def test_the_grant_holds_and_follows_changes(container: Container) -> None:
+def test_the_grant_holds_and_follows_changes(node: Node) -> None:
+    container = node.container()
     actor = container.program()
     assert actor.info()[1] == 1000 * MIB
     assert actor.do("alloc", 1, 500 * MIB) == OK
@@ -144,34 +212,66 @@ def test_the_grant_holds_and_follows_changes(container: Container) -> None:
     assert actor.info() == (0, 400 * MIB)
     assert actor.do("alloc", 3, 2 * MIB) == OUT_OF_MEMORY
     for _ in range(3):
-        assert container.look() == []  # lowered below what it uses: no offence
-    (account,) = container.wall.accounts
+        assert node.look() == []  # lowered below what it uses: no offence
+    (account,) = node.wall.accounts
     assert account.charged_mib >= 1100
 
 
-def test_a_program_past_the_library_is_seen(container: Container) -> None:
+def test_a_program_past_the_library_is_seen(node: Node) -> None:
+    container = node.container()
     good = container.program()
     assert good.do("alloc", 1, 100 * MIB) == OK
-    assert [container.look() for _ in range(3)] == [[], [], []]
+    assert [node.look() for _ in range(3)] == [[], [], []]
     rogue = container.program(preload=None)
     assert rogue.do("alloc", 1, 100 * MIB) == OK
-    assert [container.look(), container.look()] == [[], [Offence.UNREGISTERED]]
+    assert [node.look(), node.look()] == [[], [Offence.UNREGISTERED]]
     assert rogue.do("alloc", 2, 1000 * MIB) == OK
-    container.look()
-    assert container.look() == [Offence.OVER_GRANT, Offence.UNREGISTERED]
-    assert container.told == ["Unregistered", "OverGrant"]
+    node.look()
+    assert node.look() == [Offence.OVER_GRANT, Offence.UNREGISTERED]
+    assert node.told == ["Unregistered", "OverGrant"]
 
 
-def test_what_a_context_costs_is_learnt_from_the_driver(container: Container) -> None:
+def test_what_a_context_costs_is_learnt_from_the_driver(node: Node) -> None:
+    container = node.container()
     first = container.program()
     assert first.do("alloc", 1, 100 * MIB) == OK
-    container.look()
-    container.look()
-    page = container.isolation.file("g").read()
+    node.look()
+    node.look()
+    page = node.isolation.file("g").read()
     assert page is not None
     learnt = page.limits[0].context_bytes
     assert 0 < learnt <= CONTEXT_MIB * MIB
     free = first.info()[0]
     second = container.program()
     assert second.info()[0] == free - learnt
-    assert [container.look(), container.look()] == [[], []]
+    assert [node.look(), node.look()] == [[], []]
+
+
+def test_low_waits_for_high_and_whoever_does_not_is_seen(node: Node) -> None:
+    low, high = node.container("low", "low"), node.container("high", "high")
+
+    def look_until(done: Callable[[], bool]) -> list[Offence]:
+        found, deadline = [], time.monotonic() + 15
+        while not done():
+            assert time.monotonic() < deadline
+            for _ in range(10):
+                time.sleep(0.02)
+                node.wall.sample()
+            found += node.look()
+            if Offence.WHILE_HELD in found:
+                break
+        return found
+
+    low.train()
+    node.look()
+    assert look_until(lambda: node.account("low").activity.units > 50) == []
+    assert node.account("low").activity.held_s == 0
+    assert node.account("low").activity.busy_s > 0
+    high.train()
+    node.look()
+    held_s = node.account("low").activity.held_s + 0.5
+    assert look_until(lambda: node.account("low").activity.held_s > held_s) == []
+    low.train(preload=None)
+    found = look_until(lambda: False)
+    assert {Offence.UNREGISTERED, Offence.WHILE_HELD} == set(found)
+    assert node.told == ["Unregistered", "WhileHeld"]
