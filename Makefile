@@ -86,6 +86,9 @@ bench-webhook: venv ## reviews per second
 	@$(PY) e2e/bench_webhook.py
 bench-decide: venv ## the decision on 5,000 nodes
 	@$(PY) e2e/bench_decide.py
+.PHONY: bench-isolation
+bench-isolation: venv native ## shares, classes and overhead of the in-container library, on the fake card
+	@$(PY) tests/bench_isolation.py
 
 # --- generated files -------------------------------------------------------------------------
 .PHONY: lock clean

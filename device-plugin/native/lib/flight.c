@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { KINDS = 4096, CONTEXTS = 128, STREAMS = 1024, TRIES = 12 };
+enum { KINDS = 4096, CONTEXTS = 128, STREAMS = 1024, TRIES = 12, OFTEN = 256 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 _Atomic uint32_t egpu_captures;
@@ -153,7 +153,7 @@ static struct egpu_context *context_add(const struct egpu_real *real, CUcontext 
 }
 
 struct egpu_context *egpu_context_now(const struct egpu_real *real) {
-    static __thread struct { CUcontext handle; struct egpu_context *context; uint32_t gone; } last;
+    static __thread __attribute__((tls_model("initial-exec"))) struct { CUcontext handle; struct egpu_context *context; uint32_t gone; } last;
     CUcontext handle = NULL;
     if (real->cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
         return NULL;
@@ -299,7 +299,8 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     batch->floor |= launch->floor;
     if (batch->kind != launch->kind)
         batch->kind = NULL;
-    bool sample = first && open && ++open->samples % 16 == 0;
+    uint32_t nth = first && open ? ++open->samples : 0;
+    bool sample = nth != 0 && nth % (nth < OFTEN ? 8 : 128) == 0;
     bool close = open == NULL || launch->unknown || launch->per_thread || sample || batch->booked_ns >= EGPU_BATCH_NS ||
                  batch->count >= EGPU_BATCH_LAUNCHES;
     if (open) {
@@ -350,6 +351,7 @@ void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns
             egpu_spin_lock(&streams_spin);
             if (open->batch != NULL && open->batch->last_ns < before_ns) {
                 batch = open->batch;
+                batch->late_ns = egpu_now_ns();
                 open->batch = NULL;
                 atomic_fetch_sub(&streams_open, 1);
             }

@@ -53,6 +53,7 @@ struct egpu_batch {
     uint32_t anchor, count;
     int64_t begin_ns, last_ns;   /* first and last launch */
     int64_t predicted_ns;        /* end, as far as one can tell */
+    int64_t late_ns;             /* when its event was recorded, where that was not at once; 0: it was */
     int64_t end_ns, own_end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
     struct egpu_kind_row *kind;  /* NULL: of several */

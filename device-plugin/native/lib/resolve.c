@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOONER_NS = 200 * 1000 };
+enum { SOONER_NS = 200 * 1000, LATE_NS = 20 * 1000 };
 enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
@@ -80,6 +80,9 @@ static void take_out(int index, struct egpu_batch *batch) {
     card->passes = 0;
     int64_t begin = batch->begin_ns > batch->own_end_ns ? batch->begin_ns : batch->own_end_ns;
     uint64_t length = batch->unknown ? egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin) : batch->booked_ns;
+    /* Its event came after a pause: where it was reached at once the work had ended before, one cannot tell when. */
+    if (batch->late_ns != 0 && batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns)
+        batch->idle_ns += (uint64_t)(batch->end_ns - batch->predicted_ns);
     if (batch->unknown) { /* nothing was booked for it: the next one waits for this one's share */
         correct(index, 0, length);
         batch->booked_ns = length;

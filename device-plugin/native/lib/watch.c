@@ -34,6 +34,9 @@ static void rest(int64_t wait_ns, bool deep) {
     struct timespec time = {wait_ns / 1000000000, wait_ns % 1000000000};
     if (deep)
         atomic_store(&asleep, 1);
+    for (int i = 0; deep && wait_ns > TICK_NS && i < EGPU_ACTIVITY_CARDS; i++)
+        if (egpu_cards[i].announced) /* by one who did not see that we go to sleep */
+            time = (struct timespec){.tv_nsec = TICK_NS};
     syscall(SYS_futex, &bell, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, &time, NULL, 0);
     atomic_store(&bell, 0);
     atomic_store(&asleep, 0);

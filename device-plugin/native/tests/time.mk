@@ -2,7 +2,7 @@
 native: $(OUT)/time-actor $(OUT)/time-judge
 
 $(OUT)/time-actor: tests/time_actor.c $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
-	$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -lm
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -lm -lpthread
 	mv $@.tmp $@
 
 $(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)
@@ -12,6 +12,6 @@ $(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)
 
 # The library and the program as one.
 $(OUT)/time-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/time_actor.c $(OUT)/libcuda.so.1
-	$(CC) $(STRICT) -D_GNU_SOURCE -O1 -g -fsanitize=thread -fno-sanitize-recover=all -DEGPU_TEST_ROOT -DEGPU_NO_LOOKUP \
+	$(CC) $(STRICT) -O1 -g -fsanitize=thread -fno-sanitize-recover=all -DEGPU_TEST_ROOT -DEGPU_NO_LOOKUP \
 		-DDIRECT -rdynamic -o $@.tmp $(LIB_SOURCES) tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread -lm
 	mv $@.tmp $@

@@ -4,11 +4,14 @@
  *   time_actor serve SECONDS LOAD            requests of 40 kernels of 100 us, Poisson arrivals, LOAD percent of the card
  *   time_actor graph SECONDS KERNELS NS      graphs of so many kernels, captured
  *   time_actor meet SECONDS STREAMS          kernels that wait for each other on so many streams
+ *   time_actor threads SECONDS THREADS      each with a stream of its own, and one default stream for all
  *   time_actor cost ROUNDS                   what a launch costs the program
  *   time_actor sets SECONDS BYTES            memsets and copies on the card
  *
  * Each begins when a line comes on stdin. */
+#define _GNU_SOURCE
 #include <math.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +132,38 @@ static void rendezvous(double seconds, int parties) {
            rounds, worst);
 }
 
+static uint64_t threads_end;
+static CUcontext threads_context;
+
+static void *one_thread(void *with) {
+    uint64_t *launches = with;
+    CUstream stream;
+    TRY(cuCtxSetCurrent(threads_context));
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (; now() < threads_end; ++*launches) {
+        launch(*launches % 8 ? stream : NULL, 20000);
+        if (*launches % 32 == 0)
+            TRY(cuStreamSynchronize(stream));
+    }
+    TRY(cuStreamDestroy_v2(stream));
+    return NULL;
+}
+
+static void threads(double seconds, int count) {
+    pthread_t handles[16];
+    uint64_t launches[16] = {0}, sum = 0, began = now();
+    threads_end = began + (uint64_t)(seconds * 1e9);
+    TRY(cuCtxGetCurrent(&threads_context));
+    for (int i = 0; i < count && i < 16; i++)
+        if (pthread_create(&handles[i], NULL, one_thread, &launches[i]) != 0)
+            exit(1);
+    for (int i = 0; i < count && i < 16; i++) {
+        pthread_join(handles[i], NULL);
+        sum += launches[i];
+    }
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"launches\": %lu}\n", getpid(), began, now(), sum);
+}
+
 /* CPU time of a launch: the median over batches of 100, and the 99th percentile of single ones. */
 static void cost(int rounds) {
     uint64_t *batch = calloc((size_t)rounds, 8), *single = calloc((size_t)rounds, 8), timer = UINT64_MAX;
@@ -201,6 +236,8 @@ int main(int count, char **values) {
         graph(atof(values[2]), atoi(values[3]), strtoull(values[4], NULL, 10));
     else if (strcmp(values[1], "meet") == 0 && count == 4)
         rendezvous(atof(values[2]), atoi(values[3]));
+    else if (strcmp(values[1], "threads") == 0 && count == 4)
+        threads(atof(values[2]), atoi(values[3]));
     else if (strcmp(values[1], "cost") == 0)
         cost(atoi(values[2]));
     else if (strcmp(values[1], "sets") == 0 && count == 4)

@@ -1,5 +1,6 @@
 /* What the cards' timeline says: time_judge STATE FROM_NS TO_NS prints one line per process that ran anything on a card
- * then: pid card busy_ns busiest_second_ns longest_unit_ns units first_ns last_ns. */
+ * then: pid card busy_ns busiest_second_ns longest_unit_ns units first_ns last_ns. With a fourth word, one line per
+ * stretch of card 0 instead: pid enqueued_ns start_ns end_ns. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ static void judge(struct person *one) {
 }
 
 int main(int count, char **values) {
-    if (count != 4)
+    if (count != 4 && count != 5)
         return 2;
     int file = open(values[1], O_RDONLY);
     struct stat is;
@@ -86,6 +87,11 @@ int main(int count, char **values) {
         const struct fc_stretch *row = &log[i % s->log_count];
         if (row->kind >= FC_MARK || row->kind == FC_COPY_HOST || row->end <= from || row->start >= to)
             continue;
+        if (count == 5) {
+            if (row->card == 0)
+                printf("%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", row->pid, row->enqueued, row->start, row->end);
+            continue;
+        }
         struct person *one = person_of(row->pid, row->card);
         if (one->count == one->room)
             one->list = realloc(one->list, (one->room = one->room * 2 + 1024) * sizeof *one->list);

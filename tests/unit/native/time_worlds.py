@@ -201,6 +201,12 @@ class Machine:
         rows = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
         return {(row[0], row[1]): Used(*row[2:]) for row in rows}
 
+    def stretches(self, from_ns: int, to_ns: int) -> list[tuple[int, int, int, int]]:
+        """Of the first card, as they ran: pid, enqueued, start and end in ns."""
+        words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns), "all"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return [(int(a), int(b), int(c), int(d)) for a, b, c, d in map(str.split, done.stdout.splitlines())]
+
     def together(self, programs: Iterable[Running], timeout_s: float = 60) -> list[dict[str, Any]]:
         """Begins them all and waits for their ends."""
         programs = list(programs)
