@@ -164,3 +164,16 @@ def test_allocations_in_a_capture_become_nodes(driver: Driver) -> None:
     executable = _instantiate(driver, graph)
     driver.cuGraphLaunch(executable, stream)
     driver.cuStreamSynchronize(stream)
+
+
+def test_a_graph_by_hand_knows_its_edges(driver: Driver) -> None:
+    graph, first, second = c_void_p(), c_void_p(), c_void_p()
+    driver.cuGraphCreate(byref(graph), 0)
+    driver.cuGraphAddEmptyNode(byref(first), graph, None, 0)
+    driver.cuGraphAddEmptyNode(byref(second), graph, byref(first), 1)
+    source, target, count = c_void_p(), c_void_p(), c_size_t(1)
+    driver.cuGraphGetEdges(graph, byref(source), byref(target), byref(count))
+    assert (source.value, target.value, count.value) == (first.value, second.value, 1)
+    driver.cuGraphNodeGetDependentNodes(first, byref(target), byref(count))
+    assert (target.value, count.value) == (second.value, 1)
+    driver.cuGraphDestroy(graph)

@@ -70,6 +70,24 @@ def test_content_is_kept(driver: Driver) -> None:
     assert bytes(back) == bytes(data)
 
 
+def test_copies_in_a_batch(driver: Driver) -> None:
+    if not hasattr(driver.library, "cuMemcpyBatchAsync"):
+        pytest.skip("a driver from before CUDA 12.8")
+    block, stream = driver.allocate(4096), driver.stream()
+    driver.cuMemsetD8_v2(block, 3, 1024)
+    driver.cuMemsetD8_v2(block + 1024, 0, 3072)
+    driver.cuCtxSynchronize()
+    to, source = (c_uint64 * 2)(block + 1024, block + 2048), (c_uint64 * 2)(block, block)
+    sizes, failed, how = (c_size_t * 2)(512, 256), c_size_t(), (c_int * 8)(1, 0, 0, 0, 0, 0)
+    which = (c_size_t * 1)(0)
+    driver.cuMemcpyBatchAsync(to, source, sizes, 2, how, which, 1, byref(failed), stream)
+    driver.cuStreamSynchronize(stream)
+    back = (ctypes.c_ubyte * 4096)()
+    driver.cuMemcpyDtoH_v2(ctypes.addressof(back), block, 4096)
+    expected = [3] * 1024 + [3] * 512 + [0] * 512 + [3] * 256 + [0] * 1792
+    assert list(back) == expected
+
+
 def test_pitched_rows(driver: Driver) -> None:
     pointer, pitch = c_uint64(), c_size_t()
     before = driver.free_bytes()

@@ -222,6 +222,33 @@ else:
     assert out == f"{64 + 416} 0"
 
 
+def test_events_are_shared_between_processes(machine: Machine) -> None:
+    recorder = machine.start_python(
+        "recorder",
+        """
+context()
+event, handle, stream = driver.event(2 | 4), Handle64(), driver.stream()
+driver.cuIpcGetEventHandle(byref(handle), event)
+driver.launch(driver.kernel("egpu_spin"), stream, 1_000_000_000)
+driver.cuEventRecord(event, stream)
+print(bytes(handle).hex(), flush=True)
+sys.stdin.read()
+""",
+    )
+    out = machine.python(
+        """
+context()
+handle, event = Handle64.from_buffer_copy(bytes.fromhex(os.environ["HANDLE"])), c_void_p()
+driver.cuIpcOpenEventHandle(byref(event), handle)
+before = driver.code("cuEventQuery", event)
+driver.cuEventSynchronize(event)
+print(before, driver.code("cuEventQuery", event))
+""",
+        HANDLE=machine.said[recorder.pid],
+    )
+    assert out == "600 0"
+
+
 def test_faults_come_when_they_are_asked_for(machine: Machine) -> None:
     out = machine.python(
         """

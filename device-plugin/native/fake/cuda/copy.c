@@ -34,7 +34,7 @@ static CUresult in_range(CUdeviceptr pointer, size_t bytes) {
     return fits && pointer ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream handle, bool wait) {
+CUresult copy_range(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream handle, bool wait) {
     CUstream stream;
     TRY(stream_of(handle, &stream));
     if (!bytes) return CUDA_SUCCESS;
@@ -58,7 +58,7 @@ static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream ha
 
 static CUresult entered_copy(const char *name, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream, bool wait) {
     TRY(enter(name));
-    return copy(to, from, bytes, stream, wait);
+    return copy_range(to, from, bytes, stream, wait);
 }
 #define COPY(to, from, wait) entered_copy(__func__, (CUdeviceptr)(to), (CUdeviceptr)(from), bytes, stream, wait)
 

@@ -78,7 +78,7 @@ struct CUevent_st {
     uint32_t magic, index; /* index: in shared memory */
     CUcontext context;
     unsigned flags;
-    bool recorded;
+    bool recorded, foreign; /* foreign: of another process */
     uint64_t serial;         /* of the last record */
     struct capture *capture; /* of the last record, where that was captured */
     CUgraphNode *nodes;      /* what a wait for that record depends on */
@@ -209,6 +209,7 @@ CUresult launch_prepare(CUfunction function, void **parameters, void **extra, st
 void launch_effect(const struct launch *launch);
 uint64_t noisy(uint64_t length);
 uint64_t copy_ns(size_t bytes, bool over_bus);
+CUresult copy_range(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream handle, bool wait);
 CUresult run_launch(CUstream stream, const struct launch *launch);
 /* Makes the host function a unit of the stream. */
 CUresult submit_host(CUstream stream, CUhostFn function, void *data);

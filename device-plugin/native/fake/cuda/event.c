@@ -1,6 +1,7 @@
 #include "driver.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 CUresult event_of(CUevent event) {
     if (!event || event->magic != MAGIC_EVENT) return CUDA_ERROR_INVALID_HANDLE;
@@ -35,7 +36,7 @@ API CUresult cuEventDestroy_v2(CUevent event) {
     ENTER();
     if (!event || event->magic != MAGIC_EVENT) return CUDA_ERROR_INVALID_HANDLE;
     fc_lock(driver.s, driver.slot);
-    fc_event_release(driver.s, event->index);
+    if (!event->foreign) fc_event_release(driver.s, event->index);
     fc_unlock(driver.s);
     event->magic = 0;
     free(event->nodes);
@@ -56,7 +57,7 @@ static void mark(struct fc_unit *unit, void *with) {
 }
 
 CUresult event_record(CUevent event, CUstream stream) {
-    if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->context != event->context && !event->foreign) return CUDA_ERROR_INVALID_HANDLE;
     event->capture = NULL;
     event->recorded = true;
     return submit(stream, FC_MARK, 0, mark, event);
@@ -74,8 +75,16 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags) {
 EXPORT_TSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0))
 EXPORT_TSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), record(event, stream, flags))
 
+/* Of events that processes share the newest record counts, whosever it is. */
+static void refresh(CUevent event) {
+    if (!(event->flags & CU_EVENT_INTERPROCESS)) return;
+    event->serial = driver.s->events[event->index].serial;
+    event->recorded = event->serial > 0;
+}
+
 static bool reached(CUevent event) {
     _Atomic uint64_t *done = &driver.s->events[event->index].done_serial;
+    refresh(event);
     if (!event->recorded || atomic_load_explicit(done, memory_order_acquire) >= event->serial) return true;
     fc_lock(driver.s, driver.slot);
     fc_advance(driver.s, fc_now());
@@ -152,3 +161,31 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags) {
     return event_wait(event, stream);
 }
 EXPORT_TSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), wait_event(stream, event, flags))
+
+/* --- between processes -------------------------------------------------------------------------- */
+#define EVENT_MAGIC 0x4950434556ull
+struct event_name { uint64_t magic; uint32_t index, owner; };
+
+API CUresult cuIpcGetEventHandle(CUipcEventHandle *to, CUevent event) {
+    ENTER();
+    TRY(event_of(event));
+    if (!to || !(event->flags & CU_EVENT_INTERPROCESS)) return CUDA_ERROR_INVALID_VALUE;
+    struct event_name name = {EVENT_MAGIC, event->index, driver.s->events[event->index].owner};
+    *to = (CUipcEventHandle){{0}};
+    memcpy(to, &name, sizeof name);
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuIpcOpenEventHandle(CUevent *to, CUipcEventHandle handle) {
+    ENTER_CONTEXT(context);
+    struct event_name name;
+    memcpy(&name, &handle, sizeof name);
+    if (!to || name.magic != EVENT_MAGIC || name.index >= FC_EVENTS) return CUDA_ERROR_INVALID_VALUE;
+    if (driver.s->events[name.index].owner != name.owner) return CUDA_ERROR_INVALID_HANDLE;
+    CUevent event = calloc(1, sizeof *event);
+    if (!event) return CUDA_ERROR_OUT_OF_MEMORY;
+    *event = (struct CUevent_st){.magic = MAGIC_EVENT, .index = name.index, .context = context, .foreign = true,
+                                 .flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING};
+    *to = event;
+    return CUDA_SUCCESS;
+}

@@ -62,3 +62,8 @@ CUresult node_of(CUgraphNode node);
 /* Memory of a graph's allocation nodes: reserved address space, charged while it is in use. */
 CUresult graph_memory_reserve(CUdevice device, size_t bytes, CUdeviceptr *to);
 CUresult graph_memory_use(CUdeviceptr at, bool use);
+
+struct node_content copy_content(const CUDA_MEMCPY3D *from);
+/* Gives a node, of a graph or of what was instantiated from it, another content of the same kind. */
+CUresult node_set(CUgraphNode node, const struct node_content *content);
+CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct node_content *content);

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct node_content *content);
-
 API CUresult cuGraphCreate(CUgraph *to, unsigned flags) {
     ENTER();
     if (!to || flags) return CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +86,7 @@ API CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAM
     return CUDA_SUCCESS;
 }
 
-static CUresult set(CUgraphNode node, const struct node_content *content) {
+CUresult node_set(CUgraphNode node, const struct node_content *content) {
     TRY(node_of(node));
     if (node->content.type != content->type) return CUDA_ERROR_INVALID_VALUE;
     node->content = *content;
@@ -99,14 +97,14 @@ API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_N
     struct node_content content;
     ENTER();
     TRY(kernel_content((const CUDA_KERNEL_NODE_PARAMS_v1 *)from, from ? from->kern : NULL, &content));
-    return set(node, &content);
+    return node_set(node, &content);
 }
 
 API CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *from) {
     struct node_content content;
     ENTER();
     TRY(kernel_content(from, NULL, &content));
-    return set(node, &content);
+    return node_set(node, &content);
 }
 
 API CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *from) {
@@ -124,7 +122,7 @@ API CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, 
 }
 
 /* --- the other kinds ---------------------------------------------------------------------------- */
-static struct node_content copy_content(const CUDA_MEMCPY3D *from) {
+struct node_content copy_content(const CUDA_MEMCPY3D *from) {
     bool host = from->srcMemoryType == CU_MEMORYTYPE_HOST || from->dstMemoryType == CU_MEMORYTYPE_HOST;
     struct node_content content = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy_parameters = *from};
     content.copy.bytes = from->WidthInBytes * from->Height * from->Depth;
@@ -285,48 +283,10 @@ API CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *to, size_
     return CUDA_SUCCESS;
 }
 
-API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *to) {
-    ENTER();
-    TRY(node_of(node));
-    if (node->content.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return CUDA_ERROR_INVALID_VALUE;
-    *to = (CUDA_MEM_ALLOC_NODE_PARAMS){.bytesize = node->content.memory.bytes, .dptr = node->content.memory.at};
-    to->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    to->poolProps.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, node->content.memory.device};
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *to) {
-    ENTER();
-    TRY(node_of(node));
-    if (node->content.type != CU_GRAPH_NODE_TYPE_MEM_FREE) return CUDA_ERROR_INVALID_VALUE;
-    *to = node->content.memory.at;
-    return CUDA_SUCCESS;
-}
-
 API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *to) {
     ENTER();
     TRY(node_of(node));
     if (!node->content.child) return CUDA_ERROR_INVALID_VALUE;
     *to = node->content.child;
     return CUDA_SUCCESS;
-}
-
-API CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
-    ENTER();
-    TRY(graph_of(graph));
-    for (size_t i = 0; i < count; i++) {
-        TRY(node_of(from[i]));
-        TRY(node_of(to[i]));
-        CUgraphNode *grown = realloc(to[i]->needs, (to[i]->need_count + 1) * sizeof *grown);
-        if (!grown) return CUDA_ERROR_OUT_OF_MEMORY;
-        to[i]->needs = grown;
-        grown[to[i]->need_count++] = from[i];
-    }
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                       const CUgraphEdgeData *edges, size_t count) {
-    (void)edges;
-    return cuGraphAddDependencies(graph, from, to, count);
 }
