@@ -94,7 +94,7 @@ CONTROL_BYTES: Final = ctypes.sizeof(ControlPage)
 SEQUENCE_OFFSET: Final = 16
 """Of ``ControlPage.sequence``; ``generation`` follows it."""
 BODY_OFFSET: Final = 32
-"""Behind the lock: what :mod:`vc_egpu_node.control` compares."""
+"""Behind the lock: what is compared before a page is written."""
 
 
 USAGE_MAGIC: Final = 0x53554745

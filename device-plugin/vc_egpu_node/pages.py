@@ -71,15 +71,15 @@ class ControlFile:
         generation = ctypes.c_uint64.from_buffer(view, abi.SEQUENCE_OFFSET + 8)
         try:
             before, count = sequence.value, generation.value
-            wanted = control.encode(page, sequence=before, generation=count)
-            if view[:] == wanted and before % 2 == 0:
+            wanted = control.encode(page, sequence=0, generation=0)
+            head, body = slice(0, abi.SEQUENCE_OFFSET), slice(abi.BODY_OFFSET, abi.CONTROL_BYTES)
+            if before % 2 == 0 and view[body] == wanted[body] and view[head] == wanted[head]:
                 return False
             odd = before | 1  # odd already: a writer died in the middle
-            wanted = control.encode(page, sequence=odd, generation=(count + 1) % (1 << 64))
             sequence.value = odd  # one aligned store: struct would write byte by byte
             self._order()
-            view[: abi.SEQUENCE_OFFSET] = wanted[: abi.SEQUENCE_OFFSET]
-            view[abi.SEQUENCE_OFFSET + 8 :] = wanted[abi.SEQUENCE_OFFSET + 8 :]
+            generation.value = (count + 1) % (1 << 64)
+            view[head], view[body] = wanted[head], wanted[body]
             self._order()
             sequence.value = (odd + 1) % (1 << 64)
             return True

@@ -230,6 +230,7 @@ class SecondWall:
     ) -> None:
         """A context's cost: the less of two looks in a row, once for each container and card."""
         costs: dict[tuple[str, str], int] = {}
+        learnt = []
         for grant in grants:
             usage = pages[grant.name].usage
             for card, share in enumerate(grant.shares):
@@ -244,10 +245,12 @@ class SecondWall:
                 before = self._costs.get((grant.name, share.uuid), 0)
                 if cost and before:
                     self._isolation.learnt(grant.name, share.uuid, min(cost, before))
-                    self._isolation.refresh(self._grants(), [grant])
+                    learnt.append(grant)
                 elif cost:
                     costs[(grant.name, share.uuid)] = cost
         self._costs = costs
+        if learnt:
+            self._isolation.refresh(self._grants(), learnt)
 
     # --- what is done about it ---------------------------------------------------------------------
 
