@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.cuda_log import CudaLog, busy_ns
 from isolation.probe import MIB
-from isolation.world import IsolatedPod, IsolationWorld, isolation_world, program, share
+from isolation.world import IsolatedPod, IsolationWorld, c_program, isolation_world, program, share
 from localcluster.api import wait_until
 from planned_pods import NAMESPACE
 from vc_egpu.kube.resources import EVENTS, PODS
@@ -27,6 +27,23 @@ os.chmod("/tmp/loader", 0o755)
 os.execv("/tmp/loader", ["/tmp/loader", "/usr/bin/python3", "/opt/egpu/probe.py", "hold", "{mib}"])
 """
 """Starts a program by a copy of the dynamic linker that looks for another file, as root inside always can."""
+JAIL = """
+import os, shutil
+jail = "/run/fake-gpu/jail"
+os.makedirs(jail + "/run/fake-gpu")
+for name in ("usr", "bin", "lib", "lib64", "opt"):
+    if os.path.islink("/" + name):
+        os.symlink(os.readlink("/" + name), f"{jail}/{name}")
+    else:
+        shutil.copytree("/" + name, f"{jail}/{name}", symlinks=True)
+for name in ("nvml.state", "cuda.state", "cuda.state.locks"):
+    os.link("/run/fake-gpu/" + name, f"{jail}/run/fake-gpu/{name}")
+os.chroot(jail)
+os.chdir("/")
+os.execv("/usr/bin/python3", ["python3", "/opt/egpu/probe.py", "hold", "{mib}"])
+"""
+"""The same in a copy of the whole system, where there is no preload file at all."""
+POLICY = "defaults: {{recoveryS: 2, secondWall: {wall}}}\n"
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
@@ -54,6 +71,11 @@ def pod(world: IsolationWorld, name: str, memory_mib: int, cores: int = 0, **cha
     return IsolatedPod(name, share(world.uuids[0], memory_mib, cores), env=env, **changes)
 
 
+def holds(world: IsolationWorld, name: str) -> None:
+    """Wait until its own program has its memory."""
+    wait_until(f"{name} holds memory", lambda: world.lines(name) == [{"code": 0}], 60)
+
+
 # --- memory ----------------------------------------------------------------------------------------
 
 
@@ -75,10 +97,45 @@ def test_processes_of_a_container_share_its_slice_and_leave_that_of_the_neighbou
     world: IsolationWorld,
 ) -> None:
     world.start(pod(world, "full", 30_000, command=program("hold", 25_000)), pod(world, "beside", 20_000))
-    wait_until("memory is held", lambda: world.lines("full") == [{"code": 0}], 30)
+    holds(world, "full")
     assert world.ask("full", *program("fill", 6_000))["code"] == OUT_OF_MEMORY
     assert world.ask("full", *program("memory"))["free"] <= 5_000 * MIB
     assert world.ask("beside", *program("exact"))["codes"] == [0, OUT_OF_MEMORY]
+
+
+@pytest.mark.parametrize("style", ["pytorch", "vllm", "jax"])
+def test_allocators_of_frameworks_get_what_they_are_told(world: IsolationWorld, style: str) -> None:
+    world.start(
+        pod(world, "beside", 60_000, command=program("hold", 59_000)), pod(world, "framework", 20_000)
+    )
+    got = world.ask("framework", *c_program("allocate", style=style, mib=30_000))
+    assert got["total"] == 20_000 * MIB
+    match style:
+        case "pytorch":  # wants more than there is
+            assert got["code"] == OUT_OF_MEMORY
+            assert 19_000 * MIB < got["got"] <= 20_000 * MIB
+        case "vllm":  # all that is free
+            assert got["code"] == 0
+            assert got["free"] - 4 * MIB < got["got"] <= got["free"]
+        case "jax":
+            assert got["code"] == 0
+            assert got["got"] == got["total"] // 4 * 3
+
+
+def test_nvml_shows_the_slice_and_the_container_s_own_processes(world: IsolationWorld) -> None:
+    world.start(
+        pod(world, "one", 10_000, command=program("hold", 4_000)),
+        pod(world, "two", 20_000, command=program("hold", 9_000)),
+    )
+    for name, granted_mib, held_mib in (("one", 10_000, 4_000), ("two", 20_000, 9_000)):
+        holds(world, name)
+        shown = world.ask(name, *program("nvml"))
+        assert shown["codes"] == [0, 0, 0, 0]
+        assert shown["total"] == granted_mib * MIB
+        assert held_mib * MIB <= shown["used"] < (held_mib + 1_000) * MIB
+        assert shown["free"] == shown["total"] - shown["used"]
+        assert len(shown["processes"]) == 1
+        assert held_mib * MIB <= shown["processes"][0] < (held_mib + 1_000) * MIB
 
 
 @pytest.mark.parametrize(
@@ -146,10 +203,19 @@ def share_of(log: CudaLog, label: str, begin_ns: int, end_ns: int) -> float:
     return busy_ns(mine, begin_ns, end_ns) / (end_ns - begin_ns)
 
 
-def test_a_hard_cap_holds_on_an_idle_card(world: IsolationWorld) -> None:
-    world.start(pod(world, "slow", 1000, 30, command=program("train", 1000)))
-    wait_until("it trains", lambda: bool(world.lines("slow")), 30)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(program("train", 1000), id="waits for each kernel"),
+        pytest.param(c_program("train", kernels=10, ns=1_000_000), id="queues ten kernels"),
+    ],
+)
+def test_a_hard_cap_holds_on_an_idle_card(world: IsolationWorld, command: tuple[str, ...]) -> None:
+    since_ns = CudaLog.now_ns()
+    world.start(pod(world, "slow", 1000, 30, command=command))
+    wait_until("the log begins", world.driver.timeline.exists, 30)
     with CudaLog(world.driver.timeline) as log:
+        wait_until("it trains", lambda: share_of(log, "slow", since_ns, log.now_ns()) > 0, 30)
         begin_ns = log.now_ns()
         time.sleep(4)  # the window that is measured
         assert share_of(log, "slow", begin_ns, log.now_ns()) <= 0.33
@@ -184,7 +250,7 @@ def test_training_yields_to_inference_and_goes_on(world: IsolationWorld) -> None
 
 def test_containers_of_a_dead_agent_keep_their_limits(world: IsolationWorld) -> None:
     world.start(pod(world, "orphan", 8_000, command=program("hold", 5_000)))
-    wait_until("memory is held", lambda: world.lines("orphan") == [{"code": 0}], 30)
+    holds(world, "orphan")
     before = page(world, "orphan")
     world.agent.kill()
     assert world.ask("orphan", *program("memory"))["total"] == 8_000 * MIB
@@ -197,13 +263,18 @@ def test_containers_of_a_dead_agent_keep_their_limits(world: IsolationWorld) -> 
     assert world.lines("orphan") == [{"code": 0}]
 
 
-def test_a_program_past_the_library_is_told_of(world: IsolationWorld) -> None:
-    command = ("/usr/bin/python3", "-c", PAST_THE_PRELOAD.format(mib=9_000))
+def rogue(way: str) -> tuple[str, ...]:
+    """Takes more than twice its grant."""
+    return ("/usr/bin/python3", "-c", way.replace("{mib}", "9000"))
+
+
+@pytest.mark.parametrize("way", [PAST_THE_PRELOAD, JAIL], ids=["patched loader", "chroot copy"])
+def test_a_program_past_the_library_is_told_of(world: IsolationWorld, way: str) -> None:
     world.start(
-        pod(world, "rogue", 4_000, command=command),
+        pod(world, "rogue", 4_000, command=rogue(way)),
         pod(world, "honest", 4_000, command=program("hold", 3_000)),
     )
-    wait_until("memory is taken", lambda: world.lines("rogue") == [{"code": 0}], 30)
+    holds(world, "rogue")
     began_s = time.monotonic()
     over = world.note("rogue", "granted are 4000")
     past = world.note("rogue", "past the isolation library")
@@ -219,3 +290,29 @@ def test_a_program_past_the_library_is_told_of(world: IsolationWorld) -> None:
         if "past the isolation library" in (event.get("note") or "")
     }
     assert accused == {"rogue"}
+
+
+def test_where_the_policy_says_so_it_is_killed(world: IsolationWorld) -> None:
+    policy = world.agent.folder / "policy.yaml"
+    policy.write_text(POLICY.format(wall="kill"))
+    try:
+        world.start(
+            pod(
+                world,
+                "rogue",
+                4_000,
+                command=("/usr/bin/python3", "-c", PAST_THE_PRELOAD.replace("{mib}", "9000")),
+            ),
+            pod(world, "honest", 4_000, command=program("hold", 3_000)),
+        )
+
+        def killed(pods: dict[str, Any]) -> bool:
+            (status,) = pods["rogue"]["status"]["containerStatuses"]
+            last = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
+            return last.get("exitCode") == 137
+
+        world.kit.until("it is killed", PODS, killed, namespace=NAMESPACE, timeout_s=30)
+        (honest,) = world.pods()["honest"]["status"]["containerStatuses"]
+        assert honest["restartCount"] == 0
+    finally:
+        policy.write_text(POLICY.format(wall="report"))

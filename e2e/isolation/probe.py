@@ -1,6 +1,7 @@
 """Runs inside test containers: a CUDA program of the driver API, in plain Python. Prints one JSON object.
 
 ``memory``: what it is told. ``fill MIB``, ``exact``: allocations. ``hold MIB``: keeps memory until it ends.
+``nvml``: what NVML says of the granted card and its processes.
 ``train``: steps of one kernel, counted on standard output. ``serve``: requests of some kernels, each timed.
 """
 
@@ -107,6 +108,35 @@ def exact() -> Numbers:
     return {"free": free, "codes": codes, "left": cuda.memory()[0]}
 
 
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64))
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_uint64),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+def nvml() -> Numbers:
+    """What nvidia-smi would show."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    uuid = json.loads(os.environ["EGPU_CARDS"])[0]["uuid"].encode()
+    card, found, count = ctypes.c_void_p(), _Memory(), ctypes.c_uint(16)
+    processes = (_Process * 16)()
+    codes = [
+        library.nvmlInit_v2(),
+        library.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(card)),
+        library.nvmlDeviceGetMemoryInfo(card, ctypes.byref(found)),
+        library.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), processes),
+    ]
+    used = [one.used for one in processes[: count.value]]
+    return {"codes": codes, "total": found.total, "free": found.free, "used": found.used, "processes": used}
+
+
 def say(**numbers: Any) -> None:
     """One line, at once."""
     print(json.dumps(numbers), flush=True)
@@ -155,6 +185,8 @@ def main(arguments: list[str]) -> int:
         match command:
             case "memory":
                 say(**memory())
+            case "nvml":
+                say(**nvml())
             case "exact":
                 say(**exact())
             case "fill":

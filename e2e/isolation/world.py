@@ -15,10 +15,11 @@ from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano.annotations import Cards, CardShare
 
-from isolation.driver import BUILT, NVML_STATE, FakeDriver
+from isolation.driver import BUILT, NVML_STATE, PROGRAMS, FakeDriver
 from isolation.image import IMAGE, PROBE, archive
 
 Json = dict[str, Any]
+C_PROGRAMS = ("train", "serve", "allocate")
 LIBRARY = BUILT / "release" / "x86_64" / "libvgpu-egpu.so"
 
 
@@ -55,6 +56,12 @@ def share(uuid: str, memory_mib: int, cores: int = 0) -> dict[str, tuple[CardSha
 def program(*arguments: str | int | float) -> tuple[str, ...]:
     """A command of :mod:`isolation.probe`."""
     return ("/usr/bin/python3", PROBE, *map(str, arguments))
+
+
+def c_program(name: str, **options: str | int) -> tuple[str, ...]:
+    """One of ``device-plugin/native/programs``."""
+    flags = (text for key, value in options.items() for text in (f"--{key}", str(value)))
+    return (f"{PROGRAMS}/{name}", *flags)
 
 
 @dataclass
@@ -101,7 +108,9 @@ def isolation_world(name: str, cards: int) -> Iterator[IsolationWorld]:
         state.mkdir(parents=True)
         fake = FakeNode.of_h20(state / NVML_STATE, cards, node.index + 1)
         driver = FakeDriver([card.uuid for card in fake.cards], state.parent, state, state)
-        driver.install(node.static_cdi_dir, [BUILT / "programs" / name for name in ("train", "serve")])
+        driver.install(
+            node.static_cdi_dir, [BUILT / "programs" / name for name in ("train", "serve", "allocate")]
+        )
         fake.write()
         flags = (f"--library={LIBRARY}", "--probe-interval-s=0.5", "--rescan-interval-s=4")
         agent = AgentOnNode(cluster, node, fake, flags=flags, extra_environment=driver.environment)
