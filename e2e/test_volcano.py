@@ -20,12 +20,22 @@ from stack.install import Stack
 from stack.kit import Json, Kit, condition, running
 from test_examples import EXAMPLES, STORIES, TIMEOUT_S, Player
 from vc_egpu.kube.resources import NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS
-from vc_egpu.volcano.names import CONDITION_ADMITTED, LIMIT_CORES, LIMIT_MEMORY, PRIORITY, shared_resource
+from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.names import (
+    CARDS,
+    CONDITION_ADMITTED,
+    GROUP_NAME,
+    LIMIT_CORES,
+    LIMIT_MEMORY,
+    PRIORITY,
+    shared_resource,
+)
+from vc_egpu.volcano.quantity import parse_scaled
 from volcano.conf import ConfName
 from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
 OVERLAY = Path(__file__).resolve().parent / "volcano" / "overlay"
-OVERLAY_KUBE = OVERLAY.with_name("overlay-kube")
+OVERLAY_VC = OVERLAY.with_name("overlay-vc")
 FULL = "full"
 
 pytestmark = [pytest.mark.volcano, pytest.mark.timeout(600)]
@@ -61,18 +71,18 @@ def installed(cluster: LocalCluster) -> tuple[Stack, VolcanoProcesses]:
     return Stack.install(cluster, overlay=OVERLAY, say=print), processes
 
 
-@pytest.fixture(scope="module", params=["own", "stock", "own-kube", "stock-kube"])
+@pytest.fixture(scope="module", params=["own", "stock", "own-vc", "stock-vc"])
 def production(
     request: pytest.FixtureRequest, installed: tuple[Stack, VolcanoProcesses]
 ) -> Iterator[Production]:
-    """Both configurations with vc-scheduler binding, then with the kube-scheduler, on one cluster."""
+    """Both configurations with the kube-scheduler binding, then with vc-scheduler, on one cluster."""
     stack, processes = installed
     conf, _, binder = str(request.param).partition("-")
     processes.use("own" if conf == "own" else "stock")
-    overlay = OVERLAY_KUBE if binder else OVERLAY
+    overlay = OVERLAY_VC if binder else OVERLAY
     stack.cluster.kubectl("apply", "--server-side", "-k", str(overlay))
     stack.wait_ready({node.name: 4 for node in stack.cluster.nodes})
-    yield Production(stack, processes, "own" if conf == "own" else "stock", bool(binder))
+    yield Production(stack, processes, "own" if conf == "own" else "stock", not binder)
     processes.check_alive()
 
 
@@ -179,6 +189,71 @@ def test_full_cluster(production: Production) -> None:
         kit.kubectl("delete", "queue", FULL, check=False)
 
 
+def test_eviction_while_the_job_controller_stands_still(production: Production) -> None:
+    """Volcano's Job controller is asked to replace training's pods and does not: after ten seconds they are
+    evicted plainly, and still no try is used, since the mark that it was asked by stays on them."""
+    stack, kit, controllers = production.stack, production.stack.kit, production.volcano.controllers
+    kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FULL}}, queue(FULL, 9))
+    queues_open(kit)
+    try:
+        kit.apply(job("train", 6, 0.02, 61440, "low"))
+        kit.pods_until("training runs", FULL, lambda pods: len(running(pods, "train-")) == 6, TIMEOUT_S)
+        controllers.pause()
+        # Three whole cards of one node: more than are free. Nobody has to make this pod.
+        kit.apply(*gang_of_one("infer", 3, "high"))
+        kit.pods_until("inference runs", FULL, lambda pods: running(pods, "infer"), TIMEOUT_S)
+        events = kit.kubectl("get", "events", "-n", FULL, "--field-selector=reason=EvictedPlainly").stdout
+        assert "train-worker-" in events
+        controllers.resume()
+        kit.pods_until("training waits again", FULL, lambda pods: len(pods) == 7, TIMEOUT_S)
+        kit.kubectl("delete", "pod", "infer", "-n", FULL, "--wait=true")
+        kit.pods_until("training is back", FULL, lambda pods: len(running(pods, "train-")) == 6, TIMEOUT_S)
+        assert not (kit.api.get(VOLCANO_JOBS, "train", FULL).get("status") or {}).get("retryCount")
+        stack.check_invariants()
+    finally:
+        controllers.resume()
+        kit.kubectl("delete", "namespace", FULL, "--wait=true", "--timeout=90s", check=False)
+        kit.kubectl("delete", "queue", FULL, check=False)
+
+
+def test_card_overlap(production: Production) -> None:
+    """Each card's cores are given out twice, once to low and once to high: no counter of a node or a queue
+    stands in the way of whoever binds, and Volcano counts all of it to the queue."""
+    stack, kit = production.stack, production.stack.kit
+    kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FULL}}, queue(FULL, 16))
+    queues_open(kit)
+    try:
+        kit.apply(job("train", 8, 0.02, 61440, "low", cores_percent=100))
+        kit.pods_until("training runs", FULL, lambda pods: len(running(pods, "train-")) == 8, TIMEOUT_S)
+        kit.apply(job("infer", 8, 0.02, 30720, "high", cores_percent=100))
+        pods = kit.pods_until(
+            "both run", FULL, lambda pods: len(running(pods, "")) == 16 and dict(pods), TIMEOUT_S
+        )
+        cards = {name.split("-")[0]: set[str]() for name in pods}
+        for name, pod in pods.items():
+            annotation = Cards.decode(pod["metadata"]["annotations"][CARDS])
+            cards[name.split("-")[0]] |= {s.uuid for shares in annotation.containers.values() for s in shares}
+        assert cards["train"] == cards["infer"]
+        assert len(cards["train"]) == 8
+        kit.until(
+            "Volcano counts all shares to the queue",
+            QUEUES,
+            lambda queues: _allocated(queues[FULL]) == (16, 1600),
+        )
+        stack.check_invariants()
+        verify.check_containers(stack.cluster, kit, FULL)
+    finally:
+        kit.kubectl("delete", "namespace", FULL, "--wait=true", "--timeout=90s", check=False)
+        kit.kubectl("delete", "queue", FULL, check=False)
+
+
+def _allocated(queue: Json) -> tuple[int, int]:
+    """Shares of h20 and percent of cores that Volcano counts to a queue."""
+    allocated = (queue.get("status") or {}).get("allocated") or {}
+    shares = shared_resource("h20")
+    return parse_scaled(allocated.get(shares, 0), 1), parse_scaled(allocated.get(f"{shares}-cores", 0), 1)
+
+
 def _held_back(pods: dict[str, Json]) -> str:
     """Once a member of training goes: whether inference had pods by then."""
     if not any(pod["metadata"].get("deletionTimestamp") for pod in pods.values()):
@@ -201,20 +276,15 @@ def queue(name: str, shares: int) -> Json:
     }
 
 
-def job(name: str, members: int, cpus: float, memory_mib: int, priority: str) -> Json:
+def job(
+    name: str, members: int, cpus: float, memory_mib: int, priority: str, *, cores_percent: int = 50
+) -> Json:
     """A gang that asks for CPUs and one slice per member; a single failed try would be its last."""
-    container = {
-        "name": "main",
-        "image": "vc-egpu.local/busybox:1",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
-        "resources": {
-            "requests": {"cpu": f"{cpus * 1000:.0f}m", "memory": "16Mi"},
-            "limits": {shared_resource("h20"): 1, LIMIT_MEMORY: memory_mib, LIMIT_CORES: 50},
-        },
+    resources = {
+        "requests": {"cpu": f"{cpus * 1000:.0f}m", "memory": "16Mi"},
+        "limits": {shared_resource("h20"): 1, LIMIT_MEMORY: memory_mib, LIMIT_CORES: cores_percent},
     }
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    template = {"metadata": {"annotations": {PRIORITY: priority}}, "spec": pod}
+    template = {"metadata": {"annotations": {PRIORITY: priority}}, "spec": pod_spec(resources)}
     return {
         "apiVersion": VOLCANO_JOBS.api_version,
         "kind": VOLCANO_JOBS.kind,
@@ -228,3 +298,36 @@ def job(name: str, members: int, cpus: float, memory_mib: int, priority: str) ->
             "tasks": [{"name": "worker", "replicas": members, "minAvailable": members, "template": template}],
         },
     }
+
+
+def gang_of_one(name: str, cards: int, priority: str) -> tuple[Json, Json]:
+    """A pod that takes whole cards, and the PodGroup that it names."""
+    group = {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {"name": name, "namespace": FULL},
+        "spec": {"minMember": 1, "queue": FULL},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": FULL,
+            "annotations": {PRIORITY: priority, GROUP_NAME: name},
+        },
+        "spec": pod_spec({"limits": {shared_resource("h20"): cards}}),
+    }
+    return group, pod
+
+
+def pod_spec(resources: Json) -> Json:
+    """A container that runs until it is told to end."""
+    container = {
+        "name": "main",
+        "image": "vc-egpu.local/busybox:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
+        "resources": resources,
+    }
+    return {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}

@@ -130,15 +130,22 @@ def test_crds_come_with_standalone_only() -> None:
 
 
 def test_webhook_and_admission_name_the_same_scheduler() -> None:
-    for name, scheduler in (("standalone", None), ("volcano", "volcano")):
-        specs = pod_specs(overlay(name))
+    """The kube-scheduler, unless told otherwise; on Volcano its own scheduler for pods without a PodGroup."""
+    ungrouped = ["--ungrouped-scheduler-name=volcano"]
+    of_volcano = ["--scheduler-name=volcano", "--scheduler=volcano"]
+    for folder, wanted in (
+        ("manifests/overlays/standalone", []),
+        ("manifests/overlays/volcano", ungrouped),
+        ("e2e/volcano/overlay-vc", [*ungrouped, *of_volcano]),
+    ):
+        specs = pod_specs(rendered(folder))
         said = [
-            argument.partition("=")[2]
+            argument
             for process in ("vc-egpu-webhook", "vc-egpu-admission")
             for argument in specs[process]["containers"][0]["args"]
-            if argument.startswith(("--scheduler=", "--scheduler-name="))
+            if "scheduler" in argument
         ]
-        assert said == ([] if scheduler is None else [scheduler, scheduler])
+        assert said == wanted
 
 
 def test_fake_gpus_are_in_no_product_overlay() -> None:
