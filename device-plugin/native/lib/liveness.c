@@ -95,7 +95,11 @@ static bool maps_page(unsigned pid, const char *mapping)
         memmove(text, text + length - kept, kept);
     }
     close(file);
-    return found;
+    if (found)
+        return true;
+    /* A process that dies loses its maps, perhaps while we read them, before it lets go of the card. If they are
+     * still there now, we have read all of them. */
+    return read_file(path, text, sizeof text) == 0;
 }
 
 bool egpu_alive(uint64_t owner, uint64_t pid_namespace, const char *mapping)
