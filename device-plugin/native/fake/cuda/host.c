@@ -176,3 +176,24 @@ static CUresult value(CUstream handle, CUdeviceptr address, uint64_t wanted, uns
                ((void)flags, value(stream, at, wanted, 8, WRITE_VALUE)))
 VALUES()
 VALUES(_v2)
+
+static CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags) {
+    if (!list || flags) return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        const CUstreamBatchMemOpParams *one = &list[i];
+        CUdeviceptr at = one->waitValue.address;
+        switch (one->operation) {
+            case CU_STREAM_MEM_OP_WAIT_VALUE_32: TRY(value(handle, at, one->waitValue.value, 4, one->waitValue.flags & 3)); break;
+            case CU_STREAM_MEM_OP_WAIT_VALUE_64: TRY(value(handle, at, one->waitValue.value64, 8, one->waitValue.flags & 3)); break;
+            case CU_STREAM_MEM_OP_WRITE_VALUE_32: TRY(value(handle, at, one->writeValue.value, 4, WRITE_VALUE)); break;
+            case CU_STREAM_MEM_OP_WRITE_VALUE_64: TRY(value(handle, at, one->writeValue.value64, 8, WRITE_VALUE)); break;
+            case CU_STREAM_MEM_OP_BARRIER: break;
+            default: return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+EXPORT_TSZ(cuStreamBatchMemOp, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags),
+           batch(stream, count, list, flags))
+EXPORT_TSZ(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags),
+           batch(stream, count, list, flags))
