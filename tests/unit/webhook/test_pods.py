@@ -322,6 +322,13 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         pod(container(vgpu_h20=1), {**container("side"), "securityContext": {"privileged": True}}),
         ('spec.containers["side"].securityContext.privileged',),
     ),
+    **{
+        f"a volume over the library's files: {place}": (
+            pod({**container(vgpu_h20=1), "volumeMounts": [{"name": "v", "mountPath": place}]}),
+            ('spec.containers["c"].volumeMounts[0].mountPath', "limits of a share"),
+        )
+        for place in ("/etc/ld.so.preload", "/etc/egpu/control", "//run/./egpu/", "usr/local/x/../vc-egpu")
+    },
     "empty node-affinity terms": (
         pod(affinity={"nodeAffinity": EMPTY_TERM}),
         ("nodeSelectorTerms[0]", "matches no node"),
@@ -343,6 +350,11 @@ def test_hostile_pods_are_refused(story: str) -> None:
     obj, words = HOSTILE[story]
     message = refusal(obj)
     assert all(word in message for word in words), message
+
+
+def test_volumes_elsewhere_are_the_pod_s_own_matter() -> None:
+    mounts = [{"name": "v", "mountPath": place} for place in ("/etc", "/etc/egpu2", "/run", "/data")]
+    assert complete(pod({**container(vgpu_h20=1), "volumeMounts": mounts}))["spec"]["schedulingGates"]
 
 
 def test_whole_native_cards_may_go_to_privileged_pods() -> None:

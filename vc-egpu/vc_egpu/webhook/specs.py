@@ -1,5 +1,6 @@
 """Checks that pods and templates have in common: forged annotations, pins, knobs, scheduler, class."""
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -15,6 +16,8 @@ from vc_egpu.webhook.decision import Json, Refusal
 WRITTEN_BY_US: Final = (names.CARDS, names.PLAN)
 """Annotations that nobody may bring along."""
 MAX_LIST_ENTRIES: Final = 64
+_KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
+"""What the node agent puts into a container with shares."""
 _POLICIES: Final = ("binpack", "spread", "topology")
 
 
@@ -82,11 +85,23 @@ def check_isolation(spec: Json, path: str, ask: PodAsk) -> None:
         raise Refusal(f"{path}.hostPID: true goes past the limits of a share; {advice}")
     for key in ("initContainers", "containers"):
         for container in items(spec.get(key)):
+            which = f'{path}.{key}["{str(mapping(container).get("name"))[:63]}"]'
             if mapping(mapping(container).get("securityContext")).get("privileged"):
-                which = f'{path}.{key}["{str(mapping(container).get("name"))[:63]}"]'
                 raise Refusal(
                     f"{which}.securityContext.privileged: true goes past the limits of a share; {advice}"
                 )
+            _check_mounts(mapping(container), which)
+
+
+def _check_mounts(container: Json, path: str) -> None:
+    """Refuse volumes that would lie over the isolation library or its pages."""
+    for index, mount in enumerate(items(container.get("volumeMounts"))):
+        place = posixpath.normpath("/" + str(mapping(mount).get("mountPath") or "/").strip("/"))
+        if any(place == kept or place.startswith(f"{kept}/") for kept in _KEPT_PLACES):
+            raise Refusal(
+                f"{path}.volumeMounts[{index}].mountPath: {place[:253]!r} is where the limits of a share are "
+                "kept; mount it elsewhere"
+            )
 
 
 def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: ModelTable) -> Knobs:
