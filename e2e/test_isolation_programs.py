@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.cuda_log import CudaLog, busy_ns
+from fakes.cuda_log import CudaLog, busy_ns, has_begun
 from isolation.probe import MIB
 from isolation.world import IsolatedPod, IsolationWorld, c_program, isolation_world, program, share
 from localcluster.api import wait_until
@@ -213,7 +213,7 @@ def share_of(log: CudaLog, label: str, begin_ns: int, end_ns: int) -> float:
 def test_a_hard_cap_holds_on_an_idle_card(world: IsolationWorld, command: tuple[str, ...]) -> None:
     since_ns = CudaLog.now_ns()
     world.start(pod(world, "slow", 1000, 30, command=command))
-    wait_until("the log begins", world.driver.timeline.exists, 30)
+    wait_until("the log begins", lambda: has_begun(world.driver.timeline), 30)
     with CudaLog(world.driver.timeline) as log:
         wait_until("it trains", lambda: share_of(log, "slow", since_ns, log.now_ns()) > 0, 30)
         begin_ns = log.now_ns()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from fakes.cuda_log import CudaLog, Stretch, Unit, busy_ns
+from fakes.cuda_log import CudaLog, Stretch, Unit, busy_ns, has_begun
 from isolation.driver import PROGRAMS, FakeDriver
 from localcluster.api import wait_until
 from stack.kit import StoryError
@@ -56,7 +56,7 @@ class Sharing:
             if trains.done():
                 raise StoryError(f"training ended: {trains.exception() or trains.result()}")
 
-        wait_until("the card's log begins", self.driver.timeline.exists, 15, check)
+        wait_until("the card's log begins", lambda: has_begun(self.driver.timeline), 15, check)
         with CudaLog(self.driver.timeline) as log:
             wait_until("training runs", lambda: bool(list(self._of(log, TRAINING))), 15, check)
             begin_ns = log.now_ns()

@@ -73,6 +73,16 @@ class Unit:
     finished: bool
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a program has made the state file and filled in its head; the magic number comes last."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD.size)
+    except FileNotFoundError:
+        return False
+    return len(head) == HEAD.size and HEAD.unpack(head)[0] == MAGIC
+
+
 class CudaLog:
     """The fake driver's state file, open for reading. Programs may write it meanwhile."""
 
