@@ -82,7 +82,9 @@ static void *work(void *unused) {
         pthread_mutex_unlock(&queue);
         uint64_t at = fc_now() + 200000;
         for (struct task *task = all, *next; task; task = next) {
+            pthread_mutex_lock(&queue);
             next = task->next;
+            pthread_mutex_unlock(&queue);
             if (!reached(task, &at) || !perform(task)) continue;
             over(task);
             pthread_mutex_lock(&queue);
