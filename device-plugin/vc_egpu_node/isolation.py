@@ -55,10 +55,11 @@ class Isolation:
         self._said: dict[str, Control] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
         self._paged: set[str] = set()
-        for name in pages.names():
+        for path in folder.glob(f"*/{CONTROL_NAME}"):
+            name = path.parent.name
+            self._paged.add(name)
             page = self.file(name).read()
             if page is not None:
-                self._paged.add(name)
                 self._facts |= {
                     (name, limit.uuid): CardFacts(limit.pci_bus_id, limit.context_bytes)
                     for limit in page.limits

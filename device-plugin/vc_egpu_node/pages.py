@@ -111,11 +111,6 @@ class SharedPages:
         """One container's page."""
         return self.folder(kind) / name
 
-    def names(self) -> frozenset[str]:
-        """Containers that have all pages."""
-        found = [{path.name for path in self.folder(kind).iterdir()} for kind in KINDS]
-        return frozenset(set.intersection(*found))
-
     def clear(self, name: str) -> None:
         """Both pages there, of their size, and empty: a container is about to start. In place, since
         neighbours may have the activity page open. Raises ``OSError``."""

@@ -52,6 +52,8 @@ class Account:
 class _Pages:
     usage: Usage | None
     activity: tuple[Activity, ...]
+    complete: bool
+    """The usage page can be read. A container cannot remove it: somebody on the host did, if not."""
 
 
 class SecondWall:
@@ -153,7 +155,8 @@ class SecondWall:
         usage = self._isolation.pages.read(USAGE, grant.name)
         age_s = max(0.0, time.time() - grant.granted_at_s)
         cards = len(grant.shares)
-        return _Pages(read_usage(usage, cards), self._activity(grant.name, cards, age_s))
+        activity = self._activity(grant.name, cards, age_s)
+        return _Pages(read_usage(usage, cards), activity, complete=usage is not None)
 
     def _activity(self, name: str, cards: int, age_s: float) -> tuple[Activity, ...]:
         timings = self._timings()
@@ -186,7 +189,7 @@ class SecondWall:
                 continue
             grant = by_container.get((pod.uid, container))
             registered = None
-            if grant is not None and grant.name in pages:
+            if grant is not None and grant.name in pages and pages[grant.name].complete:
                 registered = _registered(grant, uuid, host, pages[grant.name].usage)
             owner = grant.name if grant is not None else f"{pod.namespace}/{pod.name}/{container}/{pod.uid}"
             seen.append(

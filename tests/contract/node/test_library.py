@@ -29,7 +29,7 @@ from vc_egpu_node.control import Timings
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.library import install
 from vc_egpu_node.monitor import Observation
-from vc_egpu_node.pages import SharedPages
+from vc_egpu_node.pages import ACTIVITY, SharedPages
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.secondwall import Offence
@@ -275,3 +275,17 @@ def test_low_waits_for_high_and_whoever_does_not_is_seen(node: Node) -> None:
     found = look_until(lambda: False)
     assert {Offence.UNREGISTERED, Offence.WHILE_HELD} == set(found)
     assert node.told == ["Unregistered", "WhileHeld"]
+
+
+def test_an_activity_page_cut_short_hurts_no_neighbour(node: Node) -> None:
+    low, high = node.container("low", "low"), node.container("high", "high")
+    neighbour = low.train()
+    high.train()
+    deadline = time.monotonic() + 15
+    while not (node.wall.accounts and node.account("low").activity.held_s > 0.1):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        node.look()
+    os.truncate(node.isolation.pages.path(ACTIVITY, "high"), 0)
+    with pytest.raises(subprocess.TimeoutExpired):
+        neighbour.wait(1.0)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,15 @@ def test_a_restarted_agent_leaves_pages_as_they_are(node: Node) -> None:
     node.let_in(grant("c", ("GPU-0", 1000, 20)))
     assert node.peers("a") == ["b", "c"]
     assert node.page("c").limits[0].context_bytes == 400 << 20
+
+
+def test_limits_follow_also_where_somebody_cleared_the_pages_folder(node: Node) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    shutil.rmtree(node.root / "run")
+    node.restart()
+    node.timings = Timings(lease_ms=55)
+    node.isolation.refresh(node.grants.all())
+    assert node.page("a").timings.lease_ms == 55
 
 
 def test_a_container_that_starts_again_finds_empty_pages_in_the_same_files(node: Node) -> None:

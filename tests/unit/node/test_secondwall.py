@@ -265,6 +265,15 @@ def test_a_garbled_page_hurts_its_owner_only(wall: Wall) -> None:
     assert wall.wall.accounts[1].charged_mib == 500
 
 
+def test_a_page_that_the_host_removed_is_told_of_and_nobody_is_blamed(wall: Wall) -> None:
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.isolation.pages.path(USAGE, "g1").unlink()
+    assert [wall.look(ProcessSample(501, 100, 0)) for _ in range(3)] == [[], [], []]
+    assert [event[3] for event in wall.told] == ["PagesPutRight"]
+    assert "usage page is gone" in wall.told[0][4]
+
+
 def test_working_while_held(wall: Wall) -> None:
     wall.let_in(1, 1000, "low")
     wall.let_in(2, 1000, "high")
