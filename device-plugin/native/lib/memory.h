@@ -83,6 +83,9 @@ struct egpu_track {
 
 /* All lock by themselves. `put` may fail for want of host memory. `take` removes it. */
 bool egpu_put(const struct egpu_track *track);
+/* Puts it, or adds a reference to the one that is there: of threads that find the same thing one is the first. */
+enum egpu_joined { EGPU_NOT_KEPT, EGPU_FIRST, EGPU_JOINED };
+enum egpu_joined egpu_join(const struct egpu_track *track);
 bool egpu_take(enum egpu_kind kind, uint64_t key, struct egpu_track *track);
 bool egpu_get(enum egpu_kind kind, uint64_t key, struct egpu_track *track);
 /* Changes it in place under the lock; `change` answers true to remove it. False: there is none. */

@@ -21,10 +21,9 @@ static CUresult reserve(int card)
 
 static void keep(CUcontext context, int card, uint64_t bytes)
 {
-    struct egpu_track known;
     const struct egpu_track track = {.key = (uint64_t)(uintptr_t)context, .kind = EGPU_CONTEXT, .card = card,
                                      .bytes = bytes, .shared = -1, .references = 1};
-    if (card < 0 || egpu_get(EGPU_CONTEXT, track.key, &known) || !egpu_put(&track)) {
+    if (card < 0 || egpu_join(&track) != EGPU_FIRST) {
         egpu_discharge(card, bytes, 0); /* another thread was faster */
         return;
     }

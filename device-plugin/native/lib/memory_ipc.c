@@ -46,13 +46,6 @@ EGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr point
     return result;
 }
 
-static bool one_more(struct egpu_track *track, void *data)
-{
-    (void)data;
-    track->references++;
-    return false;
-}
-
 static bool one_less(struct egpu_track *track, void *data)
 {
     *(struct egpu_track *)data = *track;
@@ -61,12 +54,14 @@ static bool one_less(struct egpu_track *track, void *data)
 
 static CUresult opened(CUresult result, const CUdeviceptr *pointer, const CUipcMemHandle *handle)
 {
-    if (result != CUDA_SUCCESS || egpu_change(EGPU_OPENED, *pointer, one_more, NULL))
+    if (result != CUDA_SUCCESS)
         return result;
     struct egpu_track track = {.key = *pointer, .kind = EGPU_OPENED, .card = -1, .references = 1,
                                .context = egpu_current_context()};
+    /* Without a shared entry: another container's memory, or its maker's still. */
     track.shared = egpu_share_hold(egpu_blob_key(handle, sizeof *handle));
-    egpu_put(&track); /* without a shared entry: another container's memory, or its maker's still */
+    if (egpu_join(&track) != EGPU_FIRST)
+        egpu_share_drop(track.shared);
     return result;
 }
 

@@ -17,13 +17,6 @@ static uint64_t chunk_of(CUdeviceptr pointer)
     return pointer / EGPU_GRANULE;
 }
 
-static bool one_more(struct egpu_track *chunk, void *data)
-{
-    (void)data;
-    chunk->references++;
-    return false;
-}
-
 static bool one_less(struct egpu_track *chunk, void *data)
 {
     *(struct egpu_track *)data = *chunk;
@@ -34,12 +27,11 @@ static bool one_less(struct egpu_track *chunk, void *data)
  * it will be is not known before, so where no piece is left no small allocation succeeds. */
 static bool settle_small(CUdeviceptr pointer, int card)
 {
-    if (egpu_change(EGPU_CHUNK, chunk_of(pointer), one_more, NULL)) {
+    enum egpu_joined joined = egpu_join(&(struct egpu_track){.key = chunk_of(pointer), .kind = EGPU_CHUNK, .card = card,
+                                                             .bytes = EGPU_GRANULE, .shared = -1, .references = 1});
+    if (joined == EGPU_JOINED)
         egpu_discharge(card, EGPU_GRANULE, 0);
-        return true;
-    }
-    return egpu_put(&(struct egpu_track){.key = chunk_of(pointer), .kind = EGPU_CHUNK, .card = card,
-                                                    .bytes = EGPU_GRANULE, .shared = -1, .references = 1});
+    return joined != EGPU_NOT_KEPT;
 }
 
 static void release_small(CUdeviceptr pointer)

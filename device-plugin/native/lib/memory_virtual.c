@@ -57,12 +57,10 @@ static void drop(uint64_t backing)
 /* A handle to `backing`, which has one reference for it. */
 static void keep_handle(CUmemGenericAllocationHandle handle, uint64_t backing)
 {
-    struct egpu_track known;
-    if (egpu_change(EGPU_HANDLE, handle, one_more, &known)) {
+    const struct egpu_track track = {.key = handle, .kind = EGPU_HANDLE, .other = backing, .shared = -1,
+                                     .references = 1};
+    if (egpu_join(&track) == EGPU_JOINED)
         drop(backing); /* the driver knew the handle: it counts references itself, and so do we */
-        return;
-    }
-    egpu_put(&(struct egpu_track){.key = handle, .kind = EGPU_HANDLE, .other = backing, .shared = -1, .references = 1});
 }
 
 EGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,

@@ -77,6 +77,21 @@ bool egpu_put(const struct egpu_track *track)
     return good;
 }
 
+enum egpu_joined egpu_join(const struct egpu_track *track)
+{
+    egpu_lock(&lock);
+    struct egpu_track *same = find(track->kind, track->key);
+    enum egpu_joined joined = same ? EGPU_JOINED : EGPU_NOT_KEPT;
+    if (same) {
+        same->references++;
+    } else if ((count + 1) * 4 <= capacity * 3 || grow()) {
+        insert(track);
+        joined = EGPU_FIRST;
+    }
+    egpu_unlock(&lock);
+    return joined;
+}
+
 bool egpu_get(enum egpu_kind kind, uint64_t key, struct egpu_track *track)
 {
     egpu_lock(&lock);
