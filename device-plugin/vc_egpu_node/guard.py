@@ -73,6 +73,9 @@ class Guard:
             )
         except (LibraryError, OSError) as error:
             self.problem = f"the isolation library is not used, nothing limits containers: {error}"
+            return
+        if self.isolation.library.test_build:
+            self.problem = f"{settings.library} is a test build: programs can choose their own limits"
 
     @property
     def look_interval_s(self) -> float:

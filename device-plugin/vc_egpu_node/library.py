@@ -40,6 +40,7 @@ _PLACES_32: Final = {
     "aarch64": ("lib/arm-linux-gnueabihf",),
 }
 _READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
+_TEST_MARK: Final = b"EGPU_TEST_ROOT"
 
 
 class LibraryError(RuntimeError):
@@ -54,6 +55,8 @@ class Library:
     folder: Path
     """On the host."""
     hook: Path | None = None
+    test_build: bool = False
+    """Programs can choose their own limits: it looks for its pages where an environment variable says."""
 
     def mounts(self) -> list[dict[str, Any]]:
         """What every container with the library gets."""
@@ -94,7 +97,8 @@ def install(library: Path, versions: Path, machine: str = "") -> Library:
             _write_version(contents, folder, machine)
     except OSError as error:
         raise LibraryError(f"{library} was not installed: {error}") from error
-    return Library(digest, folder, folder / HOOK_NAME if HOOK_NAME in contents else None)
+    hook = folder / HOOK_NAME if HOOK_NAME in contents else None
+    return Library(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME])
 
 
 def _check(data: bytes, machine: str, library: Path) -> None:

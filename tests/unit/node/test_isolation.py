@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -363,3 +364,14 @@ def test_a_node_without_a_library_says_so(
         assert "nothing limits them" in caplog.text
     else:
         assert "nothing limits containers: there is no" in guard.problem
+
+
+def test_a_test_build_is_used_and_named(tmp_path: Path, source: Path) -> None:
+    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    here = ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little")
+    source.write_bytes(here + b"getenv EGPU_TEST_ROOT")
+    guard = Guard(settings, policy=Policy, observation=Observation)
+    assert guard.isolation is not None
+    assert guard.problem == f"{source} is a test build: programs can choose their own limits"
+    source.write_bytes(here)
+    assert Guard(settings, policy=Policy, observation=Observation).problem == ""
