@@ -1,5 +1,6 @@
 """Cards through the real NVML path, against the fake library."""
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -166,3 +167,30 @@ def test_cards_come_go_fall_ill_and_recover(nvml_node: MakeNode, watched: Watche
     node.error = 0
     node.write()
     watched.until(lambda: watched.monitor.observation.ill == {})
+
+
+def test_processes_are_read_more_often_than_cards(nvml_node: MakeNode, fake_nvml: None) -> None:
+    node = nvml_node(1)
+    card = node.cards[0]
+    seen: queue.Queue[tuple[ProcessSample, ...]] = queue.Queue()
+    monitor = Monitor(
+        NvidiaVendor(),
+        probe_interval_s=60,
+        rescan_interval_s=60,
+        recovery_s=lambda: 0.3,
+        on_change=lambda: None,
+        look_interval_s=0.05,
+        on_look=lambda: seen.put(monitor.observation.processes[card.uuid]),
+    )
+    monitor.start()
+    assert seen.get(timeout=10) == ()
+    card.processes = [(4242, 900, 70)]
+    node.write()
+    while seen.get(timeout=10) != (ProcessSample(4242, 900, 70),):
+        pass
+    card.fail_with_xid(79)
+    node.write()
+    while not monitor.observation.ill:
+        seen.get(timeout=10)
+    assert monitor.observation.looks > 2
+    monitor.stop()
