@@ -111,6 +111,36 @@ EGPU_EXPORT CUresult cuCtxDestroy(CUcontext context)
     return destroy(context, real->cuCtxDestroy);
 }
 
+static bool attached(struct egpu_track *context, void *data)
+{
+    context->references += *(bool *)data ? 1u : -1u;
+    return false;
+}
+
+/* From before CUDA 4: contexts with a count of their users. */
+EGPU_EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
+{
+    EGPU_DRIVER(real, cuCtxAttach);
+    CUresult result = real->cuCtxAttach(context, flags);
+    bool more = true;
+    if (result == CUDA_SUCCESS && context)
+        egpu_change(EGPU_CONTEXT, (uint64_t)(uintptr_t)*context, attached, &more);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+    EGPU_DRIVER(real, cuCtxDetach);
+    struct egpu_track track;
+    bool more = false;
+    if (!egpu_get(EGPU_CONTEXT, (uint64_t)(uintptr_t)context, &track) || track.references == 1)
+        return destroy(context, real->cuCtxDetach);
+    CUresult result = real->cuCtxDetach(context);
+    if (result == CUDA_SUCCESS)
+        egpu_change(EGPU_CONTEXT, (uint64_t)(uintptr_t)context, attached, &more);
+    return result;
+}
+
 static bool grow(struct egpu_track *context, void *bytes)
 {
     context->bytes = egpu_add(context->bytes, *(uint64_t *)bytes);

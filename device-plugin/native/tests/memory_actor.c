@@ -213,6 +213,8 @@ static int seldom(const char *which, size_t thing, size_t a, const char *text)
     if (IS("cuCtxCreate_v3")) return cu.cuCtxCreate_v3(&contexts[thing], NULL, 0, 0, 0);
     if (IS("cuCtxCreate_v4")) return cu.cuCtxCreate_v4(&contexts[thing], NULL, 0, 0);
     if (IS("cuCtxDestroy")) return cu.cuCtxDestroy(contexts[thing]);
+    if (IS("cuCtxAttach")) return cu.cuCtxAttach(&contexts[thing], 0);
+    if (IS("cuCtxDetach")) return cu.cuCtxDetach(contexts[thing]);
     if (IS("cuDevicePrimaryCtxRelease")) return cu.cuDevicePrimaryCtxRelease(0);
     if (IS("cuDevicePrimaryCtxRelease_v2")) return cu.cuDevicePrimaryCtxRelease_v2(0);
     if (IS("cuDevicePrimaryCtxReset")) return cu.cuDevicePrimaryCtxReset(0);

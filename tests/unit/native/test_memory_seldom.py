@@ -75,6 +75,23 @@ def test_the_end_of_the_primary_context_ends_what_is_in_it(world: World, way: st
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_context_that_is_attached_to_ends_with_its_last_user(world: World, way: str) -> None:
+    actor = world.actor(way).start()
+    free = actor.info()[0]
+    assert actor.do("context", 1, 0) == OK
+    attached = actor.do("cuCtxAttach", 1)
+    assert attached in (OK, NOT_SUPPORTED)
+    assert actor.info()[0] == free - CONTEXT
+    if attached == OK:
+        assert actor.do("cuCtxDetach", 1) == OK
+        assert actor.info()[0] == free - CONTEXT
+    assert actor.do("cuCtxDetach", 1) in (OK, NOT_SUPPORTED)
+    assert actor.do("context-destroy", 1) in (OK, 201, 709)
+    assert actor.do("primary", 0, 0) == OK
+    assert actor.info()[0] == free
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_ipc_as_before_cuda_11(world: World, way: str) -> None:
     maker, taker = world.actor(way).start(), world.actor(way).start()
     assert maker.do("alloc", 0, 64 * MIB) == OK
