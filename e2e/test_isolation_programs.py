@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from fakes.cuda_log import CudaLog, busy_ns, has_begun
 from isolation.probe import MIB
-from isolation.world import IsolatedPod, IsolationWorld, c_program, isolation_world, program, share
+from isolation.world import (
+    PAST_THE_PRELOAD,
+    IsolatedPod,
+    IsolationWorld,
+    c_program,
+    isolation_world,
+    program,
+    share,
+)
 from localcluster.api import wait_until
 from planned_pods import NAMESPACE
 from vc_egpu.kube.resources import EVENTS, PODS
@@ -18,15 +26,6 @@ from vc_egpu_node.control import Control, decode
 
 OUT_OF_MEMORY = 2
 NS = 1_000_000_000
-PAST_THE_PRELOAD = """
-import os
-loader = open("/lib64/ld-linux-x86-64.so.2", "rb").read()
-with open("/tmp/loader", "wb") as file:
-    file.write(loader.replace(b"/etc/ld.so.preload", b"/etc/ld.so.nowhere"))
-os.chmod("/tmp/loader", 0o755)
-os.execv("/tmp/loader", ["/tmp/loader", "/usr/bin/python3", "/opt/egpu/probe.py", "hold", "{mib}"])
-"""
-"""Starts a program by a copy of the dynamic linker that looks for another file, as root inside always can."""
 JAIL = """
 import os, shutil
 jail = "/run/fake-gpu/jail"

@@ -1,0 +1,100 @@
+"""The isolation library as an operator installs it: our image, the component, pods through the webhook."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from isolation.image import IMAGE, archive
+from isolation.probe import MIB
+from isolation.world import PAST_THE_PRELOAD, program
+from localcluster import ClusterSpec, LocalCluster
+from localcluster.api import wait_until
+from stack.install import ISOLATED, Stack
+from stack.kit import running
+from vc_egpu.kube.resources import EVENTS
+
+NAMESPACE = "isolated"
+QUEUE = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "Queue",
+    "metadata": {"name": "isolated"},
+    "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-h20": 8}},
+}
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with LocalCluster.up(ClusterSpec(name="isolated", real_nodes=1), print) as cluster:
+        cluster.import_image(archive(print))
+        stack = Stack.install(cluster, cards_per_node=2, overlay=ISOLATED, say=print)
+        stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, QUEUE)
+        yield stack
+
+
+def pod(name: str, memory_mib: int, command: tuple[str, ...], **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "annotations": {"scheduling.volcano.sh/queue-name": "isolated"},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": IMAGE,
+                    "imagePullPolicy": "Never",
+                    "command": list(command),
+                    "resources": {
+                        "limits": {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": str(memory_mib)}
+                    },
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+def test_limits_hold_and_who_goes_past_them_is_told_of(stack: Stack) -> None:
+    rogue = ("/usr/bin/python3", "-c", PAST_THE_PRELOAD.replace("{mib}", "9000"))
+    stack.kit.apply(pod("honest", 5_000, program("hold", 4_000)), pod("rogue", 4_000, rogue))
+    stack.kit.pods_until("both run", NAMESPACE, lambda pods: len(running(pods)) == 2 or None)
+
+    def held() -> bool:
+        return '{"code": 0}' in stack.kit.api.pod_log("honest", NAMESPACE)
+
+    wait_until("memory is held", held, 60)
+    said = stack.kit.kubectl("exec", "-n", NAMESPACE, "honest", "--", *program("memory")).stdout
+    told = json.loads(said.splitlines()[-1])
+    assert told["total"] == 5_000 * MIB
+    assert told["free"] <= 1_000 * MIB
+    assert told["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+    def accused(events: dict[str, Any]) -> set[str] | None:
+        notes = {"past the isolation library", "granted are 4000"}
+        found = [
+            str((event.get("regarding") or {}).get("name"))
+            for event in events.values()
+            if any(note in (event.get("note") or "") for note in notes)
+        ]
+        return set(found) if len(found) >= len(notes) else None
+
+    assert stack.kit.until("it is told of", EVENTS, accused, namespace=NAMESPACE, timeout_s=30) == {"rogue"}
+    stack.check_invariants()
+
+
+def test_pods_that_nothing_could_limit_are_refused(stack: Stack) -> None:
+    command = program("memory")
+    assert "spec.hostPID" in stack.kit.refused(pod("host", 1_000, command, hostPID=True))
+    privileged = pod("privileged", 1_000, command)
+    privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    assert "securityContext.privileged" in stack.kit.refused(privileged)
+    over = pod("over", 1_000, command, volumes=[{"name": "v", "emptyDir": {}}])
+    over["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/etc/egpu"}]
+    assert "volumeMounts[0].mountPath" in stack.kit.refused(over)
