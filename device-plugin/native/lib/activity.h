@@ -4,10 +4,11 @@
 #include "../abi/activity.h"
 #include "internal.h"
 
-/* One card of a neighbour that matters here. */
+/* One card of a neighbour that matters here. Only the kernel touches the mapping: its owner can cut the file short,
+ * and whoever read it then would die. We read copies. */
 struct egpu_near {
-    const struct egpu_activity_card *card;
-    const struct egpu_activity *page;
+    struct egpu_activity_card *card;
+    const struct egpu_activity_card *there;
     int own_card; /* index of the card in this container's control page, -1: a card of another container of the pod */
     bool above;   /* of a higher class than this container: holds it while active */
     bool below;   /* of a lower class: waits for this container */
@@ -28,12 +29,16 @@ const struct egpu_near_all *egpu_near_now(void);
 /* Looks again whether the control page names others. */
 void egpu_near_refresh(const struct egpu_control *control);
 
+/* Brings the copies up to now: those of the higher classes' words only, or all of all. */
+void egpu_near_words(const struct egpu_near_all *all, int64_t now_ns);
+void egpu_near_copy(const struct egpu_near_all *all);
+
 /* The card that holds launches of this container now, or NULL. */
-const struct egpu_activity_card *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
+const struct egpu_near *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
                                              int64_t now_ns);
 
 /* Waits until the word is another than `seen`, or the time is up. */
-void egpu_word_wait(const struct egpu_activity_card *card, uint32_t seen, int64_t wait_ns);
+void egpu_word_wait(const struct egpu_near *near, uint32_t seen, int64_t wait_ns);
 
 /* This process's place among those of the container that have work in flight; taken at need. */
 struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns);

@@ -4,15 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { KINDS = 4096, CONTEXTS = 128, STREAMS = 1024, TRIES = 12, OFTEN = 256 };
+enum { CONTEXTS = 128, STREAMS = 1024, TRIES = 12, OFTEN = 256 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 _Atomic uint32_t egpu_captures;
 struct egpu_lock egpu_streams_lock;
 
-static struct egpu_kind_row kinds[KINDS];
 static struct egpu_context contexts[CONTEXTS];
 static _Atomic uint32_t contexts_gone;
 static struct egpu_lock contexts_lock;
@@ -32,34 +30,6 @@ static _Atomic uint32_t streams_open; /* that have a batch */
 static struct egpu_batch batches[EGPU_BATCHES], *batches_free;
 static uint32_t batches_used;
 static struct egpu_spin batches_spin;
-
-int64_t egpu_now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-void egpu_spin_lock(struct egpu_spin *lock) {
-    for (unsigned tries = 0; atomic_exchange_explicit(&lock->held, 1, memory_order_acquire); tries++)
-        if (tries > 100)
-            nanosleep(&(struct timespec){.tv_nsec = 5000}, NULL);
-}
-
-/* --- kinds ---------------------------------------------------------------------------------------- */
-
-struct egpu_kind_row *egpu_kind_of(uint64_t key) {
-    key |= 1;
-    uint64_t hash = key * 0x9e3779b97f4a7c15u;
-    for (uint32_t i = 0; i < 8; i++) {
-        struct egpu_kind_row *row = &kinds[((hash >> 40) + i) % KINDS];
-        uint64_t there = atomic_load_explicit(&row->key, memory_order_acquire);
-        if (there == key)
-            return row;
-        if (there == 0 && (atomic_compare_exchange_strong(&row->key, &there, key) || there == key))
-            return row;
-    }
-    return &kinds[(hash >> 40) % KINDS]; /* full here: it shares a row, and what is known of it is a mean of both */
-}
 
 /* --- contexts and their events -------------------------------------------------------------------- */
 
@@ -264,6 +234,13 @@ static struct open_batch *stream_of(struct egpu_context *context, CUstream strea
     return NULL;
 }
 
+/* When a launch that was made then began to run, if nothing was before it: in the midst of the call. One that took
+ * long was interrupted, before that or after. */
+static int64_t midst(int64_t made_ns) {
+    int64_t half = (egpu_now_ns() - made_ns) / 2;
+    return made_ns + (half < 2000 ? half : 2000);
+}
+
 void egpu_flight_add(const struct egpu_launched *launch) {
     struct egpu_batch *done = NULL;
     int64_t now = launch->now_ns;
@@ -272,7 +249,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     struct egpu_batch *batch = open ? open->batch : NULL;
     bool first = batch == NULL;
     if (first || now > batch->predicted_ns)
-        now += (egpu_now_ns() - now) / 2; /* it began to run in the midst of the call */
+        now = midst(now);
     if (first && (batch = batch_take()) != NULL) {
         *batch = (struct egpu_batch){.context = launch->context, .stream = launch->stream, .begin_ns = now,
                                      .per_thread = launch->per_thread, .kind = launch->kind, .predicted_ns = now};

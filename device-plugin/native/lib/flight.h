@@ -54,7 +54,7 @@ struct egpu_batch {
     int64_t begin_ns, last_ns;   /* first and last launch */
     int64_t predicted_ns;        /* end, as far as one can tell */
     int64_t late_ns;             /* when its event was recorded, where that was not at once; 0: it was */
-    int64_t end_ns, own_end_ns;
+    int64_t end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
     struct egpu_kind_row *kind;  /* NULL: of several */
     bool unknown, floor;
@@ -73,8 +73,8 @@ struct egpu_card {
     _Atomic int64_t held_since_ns;
     _Atomic uint32_t polling;   /* one thread asks the driver at a time */
     struct egpu_spin lock;      /* of all that follows */
-    struct egpu_batch *pending, **pending_end, *settling, **settling_end;
-    int64_t last_end_ns;
+    struct egpu_batch *pending, **pending_end, *settling, *settling_last;
+    int64_t last_end_ns, settled_end_ns;
     struct egpu_pulse pulse;
 };
 extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];

@@ -14,7 +14,7 @@ enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_
 struct visit {
     int index;
     const struct egpu_control *control;
-    const struct egpu_activity_card *holder;
+    const struct egpu_near *holder;
     uint32_t word; /* the holder's, as seen */
     struct egpu_gate_in in;
 };
@@ -23,7 +23,7 @@ static void look_at_holder(struct visit *visit, struct egpu_card *card) {
     visit->holder = egpu_holder(egpu_near_now(), visit->control, visit->in.now_ns);
     int64_t since = atomic_load_explicit(&card->held_since_ns, memory_order_relaxed);
     if (visit->holder != NULL) {
-        visit->word = visit->holder->word;
+        visit->word = visit->holder->card->word;
         if (since == 0 && atomic_compare_exchange_strong(&card->held_since_ns, &since, visit->in.now_ns))
             since = visit->in.now_ns;
     } else if (since != 0 && atomic_compare_exchange_strong(&card->held_since_ns, &since, 0)) {

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOONER_NS = 200 * 1000, LATE_NS = 20 * 1000 };
+enum { SOONER_NS = 200 * 1000, LATE_NS = 60 * 1000 };
 enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
@@ -66,8 +66,8 @@ static void correct(int index, uint64_t booked_ns, uint64_t length_ns) {
 static void take_out(int index, struct egpu_batch *batch) {
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
-    batch->own_end_ns = card->last_end_ns;
-    if (batch->end_ns > card->last_end_ns)
+    int64_t own_end = card->last_end_ns;
+    if (batch->end_ns > own_end)
         card->last_end_ns = batch->end_ns;
     if (batch->kind != NULL) {
         int64_t pass = card->last_pass_ns;
@@ -78,11 +78,12 @@ static void take_out(int index, struct egpu_batch *batch) {
             batch->kind->meets = meets - 1;
     }
     card->passes = 0;
-    int64_t begin = batch->begin_ns > batch->own_end_ns ? batch->begin_ns : batch->own_end_ns;
+    int64_t begin = batch->begin_ns > own_end ? batch->begin_ns : own_end;
     uint64_t length = batch->unknown ? egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin) : batch->booked_ns;
     /* Its event came after a pause: where it was reached at once the work had ended before, one cannot tell when. */
-    if (batch->late_ns != 0 && batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns)
-        batch->idle_ns += (uint64_t)(batch->end_ns - batch->predicted_ns);
+    if (batch->late_ns != 0)
+        batch->idle_ns += batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns
+                              ? (uint64_t)(batch->end_ns - batch->predicted_ns) : 1;
     if (batch->unknown) { /* nothing was booked for it: the next one waits for this one's share */
         correct(index, 0, length);
         batch->booked_ns = length;
@@ -91,9 +92,15 @@ static void take_out(int index, struct egpu_batch *batch) {
         batch->kind->expects = length / batch->count + 1;
     publish(page, batch, length, slot_tag());
     page->progress_ns = (uint64_t)batch->end_ns;
-    *card->settling_end = batch;
-    card->settling_end = &batch->next;
-    batch->next = NULL;
+    struct egpu_batch **at = &card->settling; /* in the order of their ends, which is not that in which we learn of them */
+    if (card->settling != NULL && batch->end_ns >= card->settling_last->end_ns)
+        at = &card->settling_last->next;
+    while (*at != NULL && (*at)->end_ns <= batch->end_ns)
+        at = &(*at)->next;
+    batch->next = *at;
+    *at = batch;
+    if (batch->next == NULL)
+        card->settling_last = batch;
 }
 
 static void set_oldest(int index) {
@@ -158,8 +165,6 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
     bool any = collect(real, card, &list, now_ns);
     if (any) {
         egpu_spin_lock(&card->lock);
-        if (card->settling == NULL)
-            card->settling_end = &card->settling;
         while (list != NULL) {
             struct egpu_batch *batch = list;
             list = batch->next;
@@ -214,8 +219,10 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
-                             batch->kind ? &batch->kind->stats : NULL, batch->own_end_ns};
+                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns};
     egpu_spin_lock(&card->lock);
+    if (batch->end_ns > card->settled_end_ns)
+        card->settled_end_ns = batch->end_ns;
     uint64_t length = egpu_settle(&unit, runs, count, crowd);
     if (batch->kind != NULL && (batch->count == 1 || batch->idle_ns == 0)) {
         egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),

@@ -45,7 +45,12 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         inside += run->length_ns < overlap ? run->length_ns : overlap;
     }
     uint64_t length = sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
-    length = length > unit->idle_ns ? length - unit->idle_ns : 0;
+    if (unit->idle_ns != 0) { /* what ran before a pause may lie before other ends: it is worth what was expected */
+        uint64_t whole = at_least_0(unit->end_ns - unit->begin_ns);
+        uint64_t least = whole < unit->booked_ns ? whole : unit->booked_ns;
+        length = length > unit->idle_ns ? length - unit->idle_ns : 0;
+        length = length > least ? length : least;
+    }
     if (trusted(unit) && !egpu_ran_alone(unit, others, count, crowd)) {
         uint64_t expected = unit->kind->clean_ns * unit->count;
         return stay < expected - expected / 4 ? stay : expected; /* a mean of these two would fall short */

@@ -18,6 +18,7 @@ _Atomic uint32_t egpu_watch_state;
 static _Atomic uint32_t bell;   /* futex; 1: look now */
 static _Atomic uint32_t asleep; /* for longer than a tick */
 static _Atomic int64_t last_launch_ns;
+static int64_t copied_ns; /* of the neighbours' pages; the watcher's own */
 
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
 
@@ -78,6 +79,10 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
     bool busy = false;
     uint64_t lease = egpu_lease_ns(control);
     egpu_slot_own(now_ns, lease)->beat_ns = (uint64_t)now_ns;
+    if (now_ns - copied_ns >= TICK_NS / 2) {
+        copied_ns = now_ns;
+        egpu_near_copy(egpu_near_now());
+    }
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
         if (!card->used)

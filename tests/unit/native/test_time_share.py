@@ -4,12 +4,14 @@ Upper bounds are exact. How much a program gets at least depends on how soon the
 bench-isolation` measures that; here it only has to run at all.
 """
 
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.time_worlds import FREE, HARD, HIGH, LOW, SOFT, Box, Machine, Used
+from unit.native.time_worlds import FREE, HARD, HIGH, LOW, NATIVE, SOFT, Box, Machine, Used
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -153,3 +155,37 @@ def test_garbled_neighbours_hurt_nobody_else(machine: Machine) -> None:
     (said,) = machine.together([machine.start("a", "run", 1, 100, MS)])
     used = machine.used(*ALL_TIME)[said["pid"], 0]
     assert 15 < _share(used, said["from_ns"], said["to_ns"]) < 56
+
+
+def test_a_neighbour_that_cuts_its_page_short_kills_nobody(machine: Machine) -> None:
+    machine.add(Box("low", SOFT, 50, 50, share_class=LOW), Box("high", SOFT, 50, 50, share_class=HIGH))
+    running = machine.start("low", "run", 1.2, 100, MS)
+    running.begin()
+    time.sleep(0.4)  # it looks at its neighbour's page all the time
+    os.truncate(machine.peers / "high", 0)
+    said = running.result()
+    used = machine.used(*ALL_TIME)[said["pid"], 0]
+    assert _share(used, said["from_ns"], said["to_ns"]) > 60
+
+
+def test_threads_of_one_program_have_one_share(machine: Machine) -> None:
+    machine.add(Box("a", HARD, 40))
+    (said,) = machine.together([machine.start("a", "threads", 1.5, 4)])
+    used = machine.used(*ALL_TIME)[said["pid"], 0]
+    assert used.busiest_second_ns <= 0.43 * SECOND
+
+
+RACERS = (("threads", 2, 4), ("graph", 1, 20, 100_000), ("meet", 1, 3), ("serve", 2, 50))
+
+
+@pytest.mark.long
+def test_no_data_races(machine: Machine, tmp_path: Path) -> None:
+    """Library and program as one, under ThreadSanitizer."""
+    out = tmp_path / "tsan"
+    program = out / "time-actor-tsan"
+    subprocess.run(["make", "-s", "-C", NATIVE, f"OUT={out}", str(program)], check=True, capture_output=True)
+    machine.add(Box("a", HARD, 60, share_class=HIGH), Box("b", SOFT, 10, 10, share_class=LOW))
+    for words in RACERS:
+        running = machine.start("a", *words, preload=False, program=program, LD_LIBRARY_PATH=str(out))
+        running.begin()
+        running.result()

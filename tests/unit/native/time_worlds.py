@@ -167,7 +167,14 @@ class Machine:
                     peer.pod_cards |= 1 << other.cards.index(card)
         return page
 
-    def start(self, box: str, *words: object, preload: bool = True, **environment: str) -> Running:
+    def start(
+        self,
+        box: str,
+        *words: object,
+        preload: bool = True,
+        program: Path = BUILD / "time-actor",
+        **environment: str,
+    ) -> Running:
         """A program of tests/time_actor.c in a container, ready to begin."""
         foreign = ("FAKE_", "EGPU_", "LD_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
@@ -180,7 +187,7 @@ class Machine:
         if preload:
             ours["LD_PRELOAD"] = str(BUILD / "libvgpu-egpu.so")
         process = subprocess.Popen(
-            [BUILD / "time-actor", *map(str, words)],
+            [program, *map(str, words)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
