@@ -259,7 +259,8 @@ def _pod_stages() -> list[dict[str, Any]]:
     free: tuple[str, str, list[str]] = (".metadata.finalizers", "DoesNotExist", [])
     # kwok deletes by name. Its own delete changes the pod once more before it is gone, and a second delete
     # would hit whatever has that name by then.
-    once: tuple[str, str, list[str]] = (".metadata.deletionGracePeriodSeconds == 0", "In", ["false"])
+    no_grace = ".metadata.deletionGracePeriodSeconds == 0"
+    once: tuple[str, str, list[str]] = (no_grace, "In", ["false"])
     ends = ((SUCCEED_AFTER, "Succeeded", 0, "Completed"), (FAIL_AFTER, "Failed", 1, "Error"))
     return [
         _stage(
@@ -289,6 +290,14 @@ def _pod_stages() -> list[dict[str, Any]]:
             "Pod",
             [deleted, free, once, (annotation(TERMINATE_AFTER), "Exists", [])],
             delay=after(TERMINATE_AFTER),
+            next={"delete": True},
+        ),
+        # Still there: the delete was cut off between its two writes. Given up when the pod goes.
+        _stage(
+            "pod-delete-again",
+            "Pod",
+            [deleted, free, (no_grace, "In", ["true"])],
+            delay={"durationMilliseconds": 1000},
             next={"delete": True},
         ),
     ]

@@ -129,6 +129,6 @@ def test_stages_cover_the_life_of_nodes_and_pods() -> None:
     stages = {d["metadata"]["name"] for d in documents if d["kind"] == "Stage"}
     assert stages == {
         "node-ready", "node-heartbeat",
-        "pod-run", "pod-succeeded", "pod-failed", "pod-delete", "pod-delete-late",
+        "pod-run", "pod-succeeded", "pod-failed", "pod-delete", "pod-delete-late", "pod-delete-again",
     }  # fmt: skip
     assert list(yaml.safe_load_all("---\n".join(render.to_yaml(d) for d in documents))) == documents
