@@ -191,6 +191,7 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
     int index = batch->context->card;
     struct egpu_card *card = &egpu_cards[index];
     batch->anchor = batch->context->anchor_now;
+    batch->closed_ns = egpu_now_ns();
     batch->event = event_take(real, batch->context);
     CUresult result = CUDA_ERROR_NOT_FOUND;
     if (batch->event != NULL)
@@ -205,7 +206,7 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
     batch->next = NULL;
     egpu_spin_lock(&card->lock);
     if (card->pending == NULL) {
-        int64_t begin = batch->begin_ns > card->last_end_ns ? batch->begin_ns : card->last_end_ns;
+        int64_t begin = batch->closed_ns > card->last_end_ns ? batch->closed_ns : card->last_end_ns;
         card->pending_end = &card->pending;
         card->begin_ns = begin;
         card->oldest_ns = batch->booked_ns;

@@ -25,7 +25,8 @@ static inline void egpu_spin_unlock(struct egpu_spin *lock) {
 struct egpu_kind_row {
     _Atomic uint64_t key;
     _Atomic uint64_t expects; /* length in ns; 0: not known */
-    _Atomic uint32_t meets;
+    _Atomic uint32_t meets;   /* not 0: it lately waited for another launch of this program; counts down */
+    _Atomic uint32_t hints;   /* how often it looked like that */
     struct egpu_kind stats; /* under the card's lock */
 };
 
@@ -53,6 +54,7 @@ struct egpu_batch {
     uint32_t anchor, count;
     int64_t begin_ns, last_ns;   /* first and last launch */
     int64_t predicted_ns;        /* end, as far as one can tell */
+    int64_t closed_ns;           /* its last launch had returned by then */
     int64_t late_ns;             /* when its event was recorded, where that was not at once; 0: it was */
     int64_t end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
@@ -69,6 +71,7 @@ struct egpu_card {
     _Atomic int64_t begin_ns;   /* from when the oldest batch runs; 0: none */
     _Atomic uint64_t oldest_ns; /* its estimate */
     _Atomic int64_t due_ns, last_pass_ns;
+    _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
     _Atomic uint32_t passes;
     _Atomic int64_t held_since_ns;
     _Atomic uint32_t polling;   /* one thread asks the driver at a time */

@@ -162,7 +162,9 @@ static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_re
             return false;
     }
     if (reason == EGPU_PASS_OVERDUE) {
+        bool lone = !in->held && egpu_crowd(visit->index, in->now_ns, in->now_ns, egpu_lease_ns(visit->control)) == 0;
         card->last_pass_ns = in->now_ns;
+        card->lone_pass_ns = lone ? in->now_ns : 0;
         atomic_fetch_add(&card->passes, 1);
     }
     if (reason == EGPU_PASS_FLOOR) {

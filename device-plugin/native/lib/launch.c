@@ -1,7 +1,7 @@
 /* Kernels and graphs, and the captures inside which nothing is touched. */
 #include "launch.h"
 
-enum { DEVICES_MOST = 64 };
+enum { DEVICES_MOST = 64, MEET_NS = 50 * 1000 };
 #define PER_THREAD ((CUstream)2) /* CU_STREAM_PER_THREAD */
 
 static bool capturing(const struct egpu_real *real, CUstream stream) {
@@ -30,7 +30,7 @@ bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *rea
     *launch = (struct egpu_launched){
         .real = real, .context = context, .stream = stream, .per_thread = stream == PER_THREAD, .kind = kind,
         .unknown = expects == 0 && !meets, .booked_ns = expects, .now_ns = egpu_now_ns(),
-        .queued_ns = meets ? 0 : expects, /* nothing waits behind one that waits for others */
+        .queued_ns = !meets ? expects : expects / 8 < MEET_NS ? expects / 8 : MEET_NS, /* some pass beside it */
     };
     egpu_hold(launch);
     return true;

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOONER_NS = 200 * 1000, LATE_NS = 60 * 1000 };
+enum { SOONER_NS = 200 * 1000, LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3 };
 enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
@@ -70,12 +70,14 @@ static void take_out(int index, struct egpu_batch *batch) {
     if (batch->end_ns > own_end)
         card->last_end_ns = batch->end_ns;
     if (batch->kind != NULL) {
-        int64_t pass = card->last_pass_ns;
+        int64_t pass = card->lone_pass_ns;
         uint32_t meets = batch->kind->meets;
-        if (card->passes != 0 && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < 2000000)
-            batch->kind->meets = 1000; /* it ended when another launch was let through: it had waited for that */
-        else if (meets != 0)
+        if (card->passes != 0 && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < 2000000) {
+            if (++batch->kind->hints >= HINTS) /* it ends when another launch is let through: it waits for that */
+                batch->kind->meets = MEETS;
+        } else if (meets != 0) {
             batch->kind->meets = meets - 1;
+        }
     }
     card->passes = 0;
     int64_t begin = batch->begin_ns > own_end ? batch->begin_ns : own_end;
@@ -108,7 +110,7 @@ static void set_oldest(int index) {
     const struct egpu_batch *oldest = card->pending;
     int64_t due = 0, begin = 0;
     if (oldest != NULL) {
-        begin = oldest->begin_ns > card->last_end_ns ? oldest->begin_ns : card->last_end_ns;
+        begin = oldest->closed_ns > card->last_end_ns ? oldest->closed_ns : card->last_end_ns;
         due = egpu_overdue_at(begin, oldest->booked_ns, !oldest->unknown);
     }
     card->begin_ns = begin;

@@ -18,7 +18,6 @@ struct egpu_kind {
     uint64_t clean_spread_ns;
     int64_t clean_at_ns; /* the last of them */
     uint32_t count, clean;
-    uint32_t meets;      /* not 0: it lately waited for another launch of this program; counts down */
 };
 
 struct egpu_run { int64_t begin_ns, end_ns; uint64_t length_ns; };
