@@ -291,6 +291,16 @@ def test_a_program_past_the_library_is_told_of(world: IsolationWorld, way: str) 
     assert accused == {"rogue"}
 
 
+def test_who_takes_all_that_is_free_is_not_told_of(world: IsolationWorld) -> None:
+    """The first program of a container, whose context's own cost nobody knows yet."""
+    world.start(pod(world, "thrifty", 6_000, command=program("hold", 0)))
+    holds(world, "thrifty")
+    time.sleep(9)  # four looks of the second wall
+    notes = [event.get("note") for event in world.api.list(EVENTS, NAMESPACE).items
+             if (event.get("regarding") or {}).get("name") == "thrifty"]  # fmt: skip
+    assert not [note for note in notes if "granted are" in (note or "")]
+
+
 def test_where_the_policy_says_so_it_is_killed(world: IsolationWorld) -> None:
     policy = world.agent.folder / "policy.yaml"
     policy.write_text(POLICY.format(wall="kill"))

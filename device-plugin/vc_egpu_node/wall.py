@@ -137,10 +137,10 @@ class SecondWall:
         pages = {one.name: self._read(one) for one in grants if one.name in paged}
         pods = {pod.uid: pod for pod in self._pods()}
         seen, hosts = self._seen(observation, grants, pods, pages)
+        self._learn([one for one in grants if one.name in pages], pages, seen, hosts)
         allowances = {one.name: self._allowance(one, grants, pages, seen) for one in grants}
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
         self._strikes, proven = secondwall.strike(self._strikes, secondwall.judge(seen, allowances))
-        self._learn([one for one in grants if one.name in pages], pages, seen, hosts)
         self.accounts = tuple(_accounts(grants, pages))
         for finding in proven:
             self._act(finding, grants)
@@ -231,7 +231,11 @@ class SecondWall:
         seen: Iterable[Seen],
         hosts: Mapping[int, Host],
     ) -> None:
-        """A context's cost: the less of two looks in a row, once for each container and card."""
+        """A context's cost: the less of two looks in a row, once for each container and card.
+
+        The library could not reserve it for contexts that are there already; their programs may have taken
+        all that they were told is free: it is not held against them.
+        """
         costs: dict[tuple[str, str], int] = {}
         learnt = []
         for grant in grants:
@@ -248,6 +252,11 @@ class SecondWall:
                 before = self._costs.get((grant.name, share.uuid), 0)
                 if cost and before:
                     self._isolation.learnt(grant.name, share.uuid, min(cost, before))
+                    unreserved = sum(_has_context(usage, one, card) for one in used) * min(cost, before)
+                    ceilings = self._isolation.ceilings(grant.name)
+                    least = share.memory_mib + -(-unreserved // MIB)
+                    ceilings[share.uuid] = max(least, ceilings.get(share.uuid, 0))
+                    self._isolation.keep_ceilings(grant.name, ceilings)
                     learnt.append(grant)
                 elif cost:
                     costs[(grant.name, share.uuid)] = cost
@@ -299,6 +308,11 @@ def container_of(host: Host, pod: PodView, granted: Iterable[tuple[str, str]]) -
         return known
     missing = [name for uid, name in granted if uid == pod.uid and name not in pod.containers.values()]
     return missing[0] if len(missing) == 1 else None
+
+
+def _has_context(usage: Usage, process: tuple[int, int], card: int) -> bool:
+    slot = usage.slot_of(*process)
+    return slot is not None and bool(slot.contexts >> card & 1)
 
 
 def _registered(grant: Grant, uuid: str, host: Host, usage: Usage | None) -> bool:

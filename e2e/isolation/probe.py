@@ -1,6 +1,6 @@
 """Runs inside test containers: a CUDA program of the driver API, in plain Python. Prints one JSON object.
 
-``memory``: what it is told. ``fill MIB``, ``exact``: allocations. ``hold MIB``: keeps memory until it ends.
+``memory``: what it is told. ``fill MIB``, ``exact``: allocations. ``hold MIB``: keeps memory till it ends.
 ``nvml``: what NVML says of the granted card and its processes.
 ``train``: steps of one kernel, counted on standard output. ``serve``: requests of some kernels, each timed.
 """
@@ -143,8 +143,9 @@ def say(**numbers: Any) -> None:
 
 
 def hold(size_mib: int) -> None:
-    """Keep memory; says the code first."""
-    say(code=Cuda().allocate(size_mib * MIB))
+    """Keep so much memory, or with 0 all that is free; says the code first."""
+    cuda = Cuda()
+    say(code=cuda.allocate(size_mib * MIB if size_mib else cuda.memory()[0]))
     while True:
         time.sleep(60)
 

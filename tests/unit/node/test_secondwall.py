@@ -222,12 +222,12 @@ def test_kill_where_the_policy_says_so(wall: Wall) -> None:
     wall.let_in(1, 1000)
     wall.process(501, 1)
     wall.usage(1, (401, 5, 1, 500, 0))
-    wall.look(ProcessSample(501, 1100, 0))
-    wall.look(ProcessSample(501, 1100, 0))
+    wall.look(ProcessSample(501, 2100, 0))
+    wall.look(ProcessSample(501, 2100, 0))
     assert wall.hosts.killed == [(501, 5)]
     assert wall.counted == [("OverGrant", "killed")]
     wall.hosts.refuse = "Operation not permitted"
-    wall.look(ProcessSample(501, 1100, 0))
+    wall.look(ProcessSample(501, 2100, 0))
     assert wall.counted[1] == ("OverGrant", "failed")
     assert "not killed: Operation not permitted" in wall.told[1][4]
 
@@ -322,3 +322,14 @@ def test_a_contexts_cost_is_learnt_and_goes_onto_the_page(wall: Wall) -> None:
     other = wall.isolation.file("g2").read()
     assert other is not None
     assert other.limits[0].context_bytes == 420 * MIB
+
+
+def test_contexts_that_came_before_their_cost_was_known_are_not_held_against_anybody(wall: Wall) -> None:
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 1000, 0))
+    assert [wall.look(ProcessSample(501, 1416, 0)) for _ in range(3)] == [[], [], []]
+    assert wall.isolation.ceilings("g1") == {CARD: 1416}
+    assert [wall.look(ProcessSample(501, 1600, 0)) for _ in range(2)] == [[], [Offence.OVER_GRANT]]
+    wall.look(ProcessSample(501, 900, 0))
+    assert [wall.look(ProcessSample(501, 1416, 0)) for _ in range(2)] == [[], [Offence.OVER_GRANT]]
