@@ -27,7 +27,7 @@ ISOLATED = REPOSITORY / "manifests" / "overlays" / "local-isolated"
 """The same with the isolation library, which needs a driver in containers: see :meth:`Stack.driver_of`."""
 MODELS = REPOSITORY / "manifests" / "components" / "fake-gpus" / "models.yaml"
 FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so.1"
-PROGRAMS = (BUILT / "programs" / "train", BUILT / "programs" / "serve")
+PROGRAMS = tuple(BUILT / "programs" / name for name in ("train", "serve", "allocate"))
 FAKE_FOLDER = "/var/lib/vc-egpu-fake-gpus"
 NAMESPACE = "vc-egpu-system"
 READY_TIMEOUT_S = 90.0
