@@ -328,3 +328,11 @@ def test_the_training_loop_in_python(machine: Machine) -> None:
         command, env=machine.environment(), capture_output=True, text=True, timeout=30, check=True
     )
     assert ran.stdout.split("\n")[:-1] == ["ready", "step 1", "step 2", "step 3", "done 3"]
+
+
+def test_a_state_file_of_another_build_is_left_alone(machine: Machine) -> None:
+    foreign = machine.folder / "nvml.state.cuda"
+    foreign.write_bytes(b"something else")
+    program = machine.start("a", "train", "--steps", "1")
+    assert machine.said[program.pid] == "error 304 from cu->cuInit(0)"
+    assert foreign.read_bytes() == b"something else"

@@ -73,7 +73,8 @@ struct fc_shared *fc_open(bool create) {
     struct stat seen;
     struct fc_shared *s = MAP_FAILED;
     bool sized = fstat(fd, &seen) == 0 && (size_t)seen.st_size == bytes;
-    if (!sized && create) sized = ftruncate(fd, (off_t)bytes) == 0;
+    /* A file of another size is of another build: nobody's to change. */
+    if (!sized && create && seen.st_size == 0) sized = ftruncate(fd, (off_t)bytes) == 0;
     if (sized) s = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (s != MAP_FAILED && s->magic != FC_MAGIC) {
         if (create) fill(s, bytes, log_offset);
