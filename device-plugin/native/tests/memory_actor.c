@@ -171,19 +171,39 @@ static void *allocate_threaded(void *data)
     return NULL;
 }
 
-static int threads(size_t count, size_t rounds)
+/* All threads at once, round after round: what is small lands in one piece that each of them may find first. */
+static pthread_barrier_t together;
+static void *allocate_together(void *data)
+{
+    struct threaded *mine = data;
+    cu.cuCtxSetCurrent(mine->context);
+    for (size_t i = 0; i < mine->rounds; i++) {
+        CUdeviceptr small = 0;
+        pthread_barrier_wait(&together);
+        int result = cu.cuMemAlloc_v2(&small, 512);
+        pthread_barrier_wait(&together);
+        result = result ? result : (int)cu.cuMemFree_v2(small);
+        mine->result = mine->result ? mine->result : result;
+    }
+    return NULL;
+}
+
+static int threads(size_t count, size_t rounds, void *(*run)(void *))
 {
     pthread_t ids[16];
     struct threaded data[16];
     int result = 0;
-    for (size_t i = 0; i < count && i < 16; i++) {
+    count = count < 16 ? count : 16;
+    pthread_barrier_init(&together, NULL, (unsigned)count);
+    for (size_t i = 0; i < count; i++) {
         data[i] = (struct threaded){i * 1000, rounds, 0, contexts[0]};
-        pthread_create(&ids[i], NULL, allocate_threaded, &data[i]);
+        pthread_create(&ids[i], NULL, run, &data[i]);
     }
-    for (size_t i = 0; i < count && i < 16; i++) {
+    for (size_t i = 0; i < count; i++) {
         pthread_join(ids[i], NULL);
         result = result ? result : data[i].result;
     }
+    pthread_barrier_destroy(&together);
     return result;
 }
 
@@ -331,7 +351,8 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
     }
     if (IS("peak")) return printf("0 %zu\n", atomic_exchange(&peak, 0)), -1;
     if (strncmp(what, "cu", 2) == 0) return seldom(what, thing, a, text);
-    if (IS("threads")) return threads(thing, a);
+    if (IS("threads")) return threads(thing, a, allocate_threaded);
+    if (IS("threads-small")) return threads(thing, a, allocate_together);
     if (IS("wrapped")) return print_wrapped(), -1;
     if (IS("fork")) { /* the child ends in the way `a` says, with and without its handlers */
         fflush(stdout);

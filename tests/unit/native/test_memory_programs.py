@@ -204,6 +204,17 @@ def test_threads_of_one_process(tmp_path: Path) -> None:
         world.close()
 
 
+def test_threads_that_share_a_new_piece_charge_it_once(tmp_path: Path) -> None:
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    try:
+        actor = world.actor().start()
+        assert actor.do("threads-small", 8, 3000) == OK
+        assert charged(world) == world.shares[0].context_bytes
+        assert actor.info()[0] == CAP - world.shares[0].context_bytes
+    finally:
+        world.close()
+
+
 @pytest.mark.skipif(os.environ.get("VC_EGPU_LONG") != "1", reason="builds with sanitizers: make test-long")
 @pytest.mark.long
 @pytest.mark.parametrize("sanitizer", ["asan", "tsan"])
