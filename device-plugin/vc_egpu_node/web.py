@@ -1,31 +1,19 @@
 """/metrics, /healthz and /readyz over plain HTTP."""
 
 import logging
-import socketserver
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from vc_egpu.kube.server import NumberedServer
 
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str]
 """Empty: in order; else what is not."""
-
-
-class _Server(ThreadingHTTPServer):
-    """Knows itself by number only."""
-
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Without asking for this machine's name: where nobody answers, that alone takes 10 s at each start,
-        while nothing can start on the node."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
 
 class WebServer:
@@ -61,7 +49,7 @@ class WebServer:
             def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
                 """Probes and scrapes are not worth a line."""
 
-        self._server = _Server((host.strip("[]") or "0.0.0.0", int(port)), Handler)  # noqa: S104
+        self._server = NumberedServer((host.strip("[]") or "0.0.0.0", int(port)), Handler)  # noqa: S104
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 import orjson
@@ -27,6 +27,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
+from vc_egpu.kube.server import NumberedServer
 
 TOKEN_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
@@ -107,11 +108,10 @@ class Server:
         self._access = Access(api)
         self._loop = loop
         self._registry = Level1(self.view).registry()
-        self._server: ThreadingHTTPServer | None = None
+        self._server: NumberedServer | None = None
         if settings.port >= 0:
             handler = type("Handler", (_Handler,), {"owner": self})
-            self._server = ThreadingHTTPServer((settings.bind_address, settings.port), handler)
-            self._server.daemon_threads = True
+            self._server = NumberedServer((settings.bind_address, settings.port), handler)
 
     @property
     def port(self) -> int:

@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from vc_egpu.kube.server import NumberedServer
 
 Check = Callable[[], str | None]
 """None when all is well, else what is wrong."""
 
 
-def serve(port: int, registry: CollectorRegistry, alive: Check, ready: Check) -> ThreadingHTTPServer:
+def serve(port: int, registry: CollectorRegistry, alive: Check, ready: Check) -> NumberedServer:
     """Listen on all addresses in the background; ``shutdown()`` ends it. Port 0 picks a free one."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -42,9 +44,6 @@ def serve(port: int, registry: CollectorRegistry, alive: Check, ready: Check) ->
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Probes come every few seconds: nobody wants a line for each."""
 
-    server = ThreadingHTTPServer(
-        ("", port), Handler
-    )  # all addresses: kubelet and Prometheus come from outside
-    server.daemon_threads = True
+    server = NumberedServer(("", port), Handler)  # all addresses: kubelet and Prometheus come from outside
     threading.Thread(target=server.serve_forever, name="metrics-port", daemon=True).start()
     return server
