@@ -56,6 +56,15 @@ class World:
         """The cards."""
         return [card.uuid for card in self.agent.fake.cards]
 
+    def restore(self) -> None:
+        """After a test: the agent runs, no pod is left."""
+        if not self.agent.process.alive():
+            self.agent.start()
+            self.agent.wait_ready()
+        for name in self.pods():
+            self.api.delete(PODS, name, NAMESPACE, grace_period_s=0)
+        self.none_left()
+
     # --- the node --------------------------------------------------------------------------------
 
     def node(self) -> Json:

@@ -32,12 +32,7 @@ def cluster_world() -> Iterator[World]:
 def world(cluster_world: World) -> Iterator[World]:
     """The same cluster for all; each test leaves it as it was."""
     yield cluster_world
-    if not cluster_world.agent.process.alive():
-        cluster_world.agent.start()
-        cluster_world.agent.wait_ready()
-    for name in cluster_world.pods():
-        cluster_world.api.delete(PODS, name, NAMESPACE, grace_period_s=0)
-    cluster_world.none_left()
+    cluster_world.restore()
     cluster_world.offers(SHARED, CARDS * SLOTS)
 
 

@@ -28,7 +28,6 @@ CEILINGS_NAME: Final = "lowered.json"
 """In a container's folder: what it was let in with on cards where its memory was lowered while it ran."""
 PRELOAD_NAME: Final = "ld.so.preload"
 """In a container's folder: its image's preload file with our line, where the hook makes it."""
-FILES: Final = (CONTROL_NAME, VERSIONS_NAME, CEILINGS_NAME, PRELOAD_NAME)
 _WRITABLE: Final = ("rw", "nosuid", "nodev", "noexec", "bind")
 _READ_ONLY: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
 

@@ -89,7 +89,7 @@ class CudaLog:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        magic, version, self._card_count, *offsets = HEAD.unpack_from(self._map, 0)
+        magic, version, _, *offsets = HEAD.unpack_from(self._map, 0)
         if magic != MAGIC or version != VERSION:
             raise ValueError(f"{path} is no state of the fake CUDA driver, version {VERSION}")
         _, self._log, self._log_count, self._head, self._birth, self._cards, self._card_bytes = offsets

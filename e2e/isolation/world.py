@@ -19,7 +19,6 @@ from isolation.driver import BUILT, NVML_STATE, PROGRAMS, FakeDriver
 from isolation.image import IMAGE, PROBE, archive
 
 Json = dict[str, Any]
-C_PROGRAMS = ("train", "serve", "allocate")
 LIBRARY = BUILT / "release" / "x86_64" / "libvgpu-egpu.so"
 
 PAST_THE_PRELOAD = """

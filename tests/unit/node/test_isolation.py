@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.node.granted import grant
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu_node import abi
 from vc_egpu_node.cdi import Grant, GrantFolder
@@ -23,26 +24,6 @@ from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, SharedPages
 from vc_egpu_node.toolkit import Edits
 
 ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
-
-
-def grant(name: str, *cards: tuple[str, int, int], **changes: Any) -> Grant:
-    values: dict[str, Any] = {
-        "name": name,
-        "resource": "volcano.sh/vgpu-h20",
-        "ids": ("s1",),
-        "pod_uid": f"uid-{name}",
-        "namespace": "ns",
-        "pod": name,
-        "container": "main",
-        "plan_id": "1-1",
-        "epoch": 1,
-        "share_class": "unset",
-        "core_policy": "hard",
-        "native": False,
-        "shares": tuple(CardShare(uuid=uuid, memory_mib=mib, cores=cores) for uuid, mib, cores in cards),
-        "granted_at_s": 0.0,
-    }
-    return Grant(**{**values, **changes})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vc_egpu.volcano.annotations import CardShare
+from unit.node.granted import grant
 from vc_egpu_node import abi
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.control import (
@@ -152,26 +152,6 @@ def test_constants(compiled: Callable[[str], str]) -> None:
 
 
 # --- what a page says ----------------------------------------------------------------------------
-
-
-def grant(name: str, *cards: tuple[str, int, int], **changes: Any) -> Grant:
-    values: dict[str, Any] = {
-        "name": name,
-        "resource": "volcano.sh/vgpu-h20",
-        "ids": ("s1",),
-        "pod_uid": f"uid-{name}",
-        "namespace": "ns",
-        "pod": name,
-        "container": "main",
-        "plan_id": "1-1",
-        "epoch": 1,
-        "share_class": "unset",
-        "core_policy": "hard",
-        "native": False,
-        "shares": tuple(CardShare(uuid=uuid, memory_mib=mib, cores=cores) for uuid, mib, cores in cards),
-        "granted_at_s": 0.0,
-    }
-    return Grant(**{**values, **changes})
 
 
 def page_of(grants: list[Grant], name: str, **changes: Any) -> Control:

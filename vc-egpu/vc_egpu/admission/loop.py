@@ -12,7 +12,7 @@ One thread owns all state. It wakes on events; there is no period but a slow one
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -378,6 +378,3 @@ def _without_admissions(plan: Plan) -> Plan:
     stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
     verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
     return Plan(plan.revision, (), plan.withdrawals, plan.ready, verdicts)
-
-
-LoopFactory = Callable[[Leadership, threading.Event], Loop]
