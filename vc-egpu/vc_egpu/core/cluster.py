@@ -178,6 +178,17 @@ class PodPhase(Enum):
     FAILED = "failed"
 
 
+class SuspensionState(Enum):
+    """How far a pod's processes are from its cards, as the agent of its node reports it."""
+
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    RESUMING = "resuming"
+    FAILED = "failed"
+    """It could not be brought back: the gang is evicted and queued again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """One pod: ours (with a gang) or somebody else's (which only takes room on its node)."""
@@ -207,6 +218,15 @@ class Pod:
     """Scheduling gates that are not ours."""
     protected: bool = False
     """A PodDisruptionBudget allows no disruption of it now, or its kind may not be a victim."""
+    suspend_ordered: bool = False
+    """It is told to leave its cards, for a while; absent order: it shall run."""
+    suspend_order: tuple[int, int] = (0, 0)
+    """(lease epoch, counter) of the order's plan id: which of two suspended gangs was the first."""
+    suspension: SuspensionState = SuspensionState.RUNNING
+    suspendable: bool = False
+    """The agent says that it could be suspended now."""
+    pause_wished: bool = False
+    """A user who may do so asked for it to be suspended until the wish is withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +248,8 @@ class PlanInForce:
     victims: frozenset[PodUid] = frozenset()
     """Non-empty: the plan is waiting; its shares may overlap only these pods' shares."""
     created: Instant = 0.0
+    suspends: frozenset[PodUid] = frozenset()
+    """Those of the victims that are to be suspended, not evicted."""
 
 
 @dataclass(frozen=True, slots=True)

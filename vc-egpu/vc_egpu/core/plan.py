@@ -18,16 +18,34 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspension:
+    """Pods of one gang that have to leave their cards and keep their plan, all together."""
+
+    gang: str
+    pods: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Suspended pods of one gang whose order is to be taken back, all together: their cards are free."""
+
+    gang: str
+    pods: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """A placement of a gang (or of its surplus), complete.
 
-    ``evictions`` empty: the plan is ready, gates may fall. Otherwise it waits until they are gone.
+    ``evictions`` and ``suspensions`` empty: the plan is ready, gates may fall. Otherwise it waits until the
+    evicted are gone and the suspended have left their cards.
     """
 
     gang: str
     members: Mapping[str, MemberPlacement]
     """By plan key; these members are to be added to what the gang already runs."""
     evictions: tuple[Eviction, ...] = ()
+    suspensions: tuple[Suspension, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +74,11 @@ class Plan:
     withdrawals: tuple[Withdrawal, ...] = ()
     ready: tuple[Readiness, ...] = ()
     """Waiting plans to be turned into ready ones."""
+    suspensions: tuple[Suspension, ...] = ()
+    """For users who asked for it, not for another gang's sake."""
+    resumes: tuple[Resume, ...] = ()
+    """The gang suspended first comes first."""
+    evictions: tuple[Eviction, ...] = ()
+    """Gangs that could not be brought back after a suspension: evicted for nobody, and queued again."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """One for every gang that waits or was admitted, by gang key."""

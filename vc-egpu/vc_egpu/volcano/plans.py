@@ -64,6 +64,7 @@ class _WirePlan(BaseModel):
     state: PlanState
     created: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
     victims: Annotated[tuple[_ShortUid, ...], Field(max_length=8192)] = ()
+    suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=8192)] = ()
     nodes: Annotated[
         tuple[
             tuple[Annotated[str, Field(min_length=1, max_length=253)], Annotated[str, Field(max_length=16)]],
@@ -96,10 +97,14 @@ class PlanRecord:
     created: Instant = 0.0
     lost: frozenset[str] = field(default_factory=frozenset)
     """Keys of members whose node is gone or has other cards by now; they are not in ``members``."""
+    suspends: frozenset[PodUid] = frozenset()
+    """Those of the victims that are suspended, not evicted."""
 
     def __post_init__(self) -> None:
         if self.state == "waiting" and not self.victims:
             raise ValueError(f"plan {self.plan_id} waits for nobody")
+        if not self.suspends <= self.victims:
+            raise ValueError(f"plan {self.plan_id} suspends pods that are no victims of it")
 
     @property
     def epoch(self) -> int:
@@ -108,7 +113,7 @@ class PlanRecord:
 
     def ready(self) -> "PlanRecord":
         """The same plan once its victims are gone."""
-        return replace(self, state="ready", victims=frozenset())
+        return replace(self, state="ready", victims=frozenset(), suspends=frozenset())
 
 
 def plan_id(epoch: int, number: int) -> str:
@@ -149,6 +154,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         state=record.state,
         created=record.created,
         victims=tuple(_short_uid(uid) for uid in sorted(record.victims)),
+        suspends=tuple(_short_uid(uid) for uid in sorted(record.suspends)),
         nodes=tuple(tables.nodes),
         shapes=tuple(tables.shapes),
         tasks={task: tuple(rows) for task, rows in tasks.items()},
@@ -196,6 +202,7 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             state=wire.state,
             members=members,
             victims=frozenset(PodUid(_long_uid(uid)) for uid in wire.victims),
+            suspends=frozenset(PodUid(_long_uid(uid)) for uid in wire.suspends),
             created=wire.created,
             lost=frozenset(lost),
         )
