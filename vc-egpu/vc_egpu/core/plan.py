@@ -74,11 +74,11 @@ class Plan:
     withdrawals: tuple[Withdrawal, ...] = ()
     ready: tuple[Readiness, ...] = ()
     """Waiting plans to be turned into ready ones."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    """One for every gang that waits or was admitted, by gang key."""
     suspensions: tuple[Suspension, ...] = ()
     """For users who asked for it, not for another gang's sake."""
     resumes: tuple[Resume, ...] = ()
     """The gang suspended first comes first."""
     evictions: tuple[Eviction, ...] = ()
     """Gangs that could not be brought back after a suspension: evicted for nobody, and queued again."""
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    """One for every gang that waits or was admitted, by gang key."""
