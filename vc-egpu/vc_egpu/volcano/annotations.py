@@ -31,7 +31,7 @@ def _wire_name(field: str) -> str:
     return to_camel(field).replace("Mib", "MiB")
 
 
-class _Wire(BaseModel):
+class Wire(BaseModel):
     """Camel case on the wire, immutable in memory; unknown fields are ignored so that N reads N+1."""
 
     model_config = ConfigDict(alias_generator=_wire_name, populate_by_name=True, frozen=True, extra="ignore")
@@ -51,7 +51,7 @@ class _Wire(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
-class ContainerRequest(_Wire):
+class ContainerRequest(Wire):
     """What one container asks for, as the webhook understood it."""
 
     model: ModelName
@@ -67,7 +67,7 @@ class ContainerRequest(_Wire):
     """Nothing but the model was named: the whole card, alone on it."""
 
 
-class Request(_Wire):
+class Request(Wire):
     """``egpu.volcano.sh/request``: a pod's asks by container; empty for members without cards."""
 
     version: Literal[1] = 1
@@ -75,7 +75,7 @@ class Request(_Wire):
     core_policy: Literal["hard", "soft"] = "hard"
 
 
-class CardShare(_Wire):
+class CardShare(Wire):
     """One card of one container."""
 
     uuid: Uuid
@@ -84,7 +84,7 @@ class CardShare(_Wire):
     """Percent of the card's compute; 0 is no guarantee."""
 
 
-class Cards(_Wire):
+class Cards(Wire):
     """``egpu.volcano.sh/cards``: which cards a pod got, written once by the admission layer."""
 
     version: Literal[1] = 1
@@ -98,7 +98,7 @@ class Cards(_Wire):
     containers: Annotated[dict[ContainerName, tuple[CardShare, ...]], Field(max_length=64)]
 
 
-class NodeCard(_Wire):
+class NodeCard(Wire):
     """One card as the node agent sees it."""
 
     uuid: Uuid
@@ -122,7 +122,7 @@ class NodeCard(_Wire):
     """UIDs of pods whose share on this card the agent still holds (CDI file not yet released)."""
 
 
-class NodeCards(_Wire):
+class NodeCards(Wire):
     """``egpu.volcano.sh/node-cards``: the inventory that a node's agent writes on its Node."""
 
     version: Literal[1] = 1
