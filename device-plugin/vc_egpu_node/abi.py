@@ -26,6 +26,7 @@ CARD_SPILL: Final = 1 << 0
 CARD_HIGH_HERE: Final = 1 << 1
 
 CONTROL_PATH: Final = "/etc/egpu/control"
+SEED_PATH: Final = "/run/egpu/seed"
 USAGE_PATH: Final = "/run/egpu/usage"
 ACTIVITY_PATH: Final = "/run/egpu/activity"
 PEERS_FOLDER: Final = "/run/egpu/peers"

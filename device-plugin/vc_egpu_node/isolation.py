@@ -22,6 +22,8 @@ from vc_egpu_node.state import write_atomically
 log = logging.getLogger(__name__)
 
 CONTROL_NAME: Final = "control"
+SEED_NAME: Final = "seed"
+"""In a container's folder: what binds the container a second time, for programs that cannot read the page."""
 VERSIONS_NAME: Final = "library-versions"
 """In a container's folder: digests of the library that it was ever started with, one per line."""
 CEILINGS_NAME: Final = "lowered.json"
@@ -68,6 +70,10 @@ class Isolation:
         """One container's control page."""
         return ControlFile(self._folder / name / CONTROL_NAME)
 
+    def seed(self, name: str) -> ControlFile:
+        """What a program goes by that starts while the control page cannot be read."""
+        return ControlFile(self._folder / name / SEED_NAME)
+
     @property
     def paged(self) -> frozenset[str]:
         """Containers that have pages."""
@@ -86,7 +92,9 @@ class Isolation:
                 everyone = [*(one for one in grants() if one.name != grant.name), grant]
                 self.pages.clear(grant.name)
                 self._note_version(grant.name)
-                self._put(grant.name, self._pages_of(everyone, [grant.name])[grant.name])
+                page = self._pages_of(everyone, [grant.name])[grant.name]
+                self._put(grant.name, page)
+                self.seed(grant.name).put(page)
                 self._update(everyone, neighbours(everyone, [grant]) - {grant.name})
             except (OSError, ValueError):
                 if new:
@@ -206,23 +214,34 @@ class Isolation:
                 log.warning("the control page of %s was not changed: %s", name, error)
 
     def _put(self, name: str, page: Control) -> None:
-        if self._said.get(name) == page:
+        before = self._said.get(name)
+        if before == page:
             return
         self._said.pop(name, None)
         self.file(name).put(page)
+        if (before is None or _binds(before) != _binds(page)) and self.seed(name).path.exists():
+            self.seed(name).put(page)
         self._said[name] = page
 
     def _edits(self, name: str) -> dict[str, Any]:
-        pages = self.pages
+        pages, seed = self.pages, self.seed(name).path
+        # A mount of its own: it lives on where somebody clears the folder. Older agents let in without one.
+        seeds = [_mount(seed, abi.SEED_PATH, _READ_ONLY)] if seed.exists() else []
         return {
             "mounts": [
                 *self.library.mounts(),
+                *seeds,
                 _mount(pages.path(USAGE, name), abi.USAGE_PATH, _WRITABLE),
                 _mount(pages.path(ACTIVITY, name), abi.ACTIVITY_PATH, _WRITABLE),
                 _mount(pages.folder(ACTIVITY), abi.PEERS_FOLDER, _READ_ONLY),
             ],
             "hooks": self.library.hooks(self._folder / name / PRELOAD_NAME),
         }
+
+
+def _binds(page: Control) -> tuple[object, ...]:
+    """What of a page programs must not go past; who the neighbours are changes too often to keep twice."""
+    return (page.own_class, page.suspended, page.host_memory_mib, page.limits)
 
 
 def _mount(source: Path, target: str, options: Iterable[str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
  *
  * The agent makes the file before the container starts and later changes it in place. A reader copies the page
  * and tries again while `sequence` is odd or has changed (a sequence lock); a page that fails
- * egpu_control_sane() is not used, and the last good copy stays in force. All numbers are little-endian. */
+ * egpu_control_sane() is not used, and the last good copy stays in force; a process that never saw a good one goes
+ * by the seed, a second file of the same layout. Without either it gets no memory. All numbers are little-endian. */
 #pragma once
 
 #include <assert.h>
@@ -10,6 +11,7 @@
 #include <stdint.h>
 
 #define EGPU_CONTROL_PATH "/etc/egpu/control"     /* read-only: this page */
+#define EGPU_SEED_PATH "/run/egpu/seed"           /* read-only: the same, as the container was started with it */
 #define EGPU_USAGE_PATH "/run/egpu/usage"         /* read-write: abi/usage.h, shared by the container's processes */
 #define EGPU_ACTIVITY_PATH "/run/egpu/activity"   /* read-write: abi/activity.h, this container's own word */
 #define EGPU_PEERS_FOLDER "/run/egpu/peers"       /* read-only: the activity pages of all containers of the node */

@@ -54,9 +54,9 @@ int egpu_card_of_device(CUdevice device)
 {
     const struct egpu_real *real = egpu_driver();
     const struct egpu_control *page = egpu_control_now();
-    if (!real || !page)
+    if (!real)
         return -1;
-    if (device < 0 || device >= DEVICES)
+    if (!page || device < 0 || device >= DEVICES)
         return look_up(real, device);
     if (atomic_load_explicit(&known[device].page, memory_order_acquire) == page)
         return atomic_load_explicit(&known[device].card, memory_order_relaxed);

@@ -94,8 +94,9 @@ void *egpu_nvml(const char *name);
 
 /* --- pages.c: what the agent says ----------------------------------------------------------------- */
 
-/* The last good copy of the control page, as far as egpu_control_refresh() has read it; NULL: there never was one,
- * so no cap is known. A copy stays as it is until the page has changed 15 more times. No system call. */
+/* The last good copy of the control page (or of the seed, where there never was one), as far as
+ * egpu_control_refresh() has read it; NULL: neither was there, so no cap is known and no memory is given. A copy
+ * stays as it is until the page has changed 15 more times. No system call. */
 const struct egpu_control *egpu_control_now(void);
 /* Looks whether the page has changed (a few system calls) and returns egpu_control_now(). */
 const struct egpu_control *egpu_control_refresh(void);

@@ -11,7 +11,7 @@ static struct egpu_lock graph_lock;
 struct need {
     uint64_t bytes[EGPU_MAX_CARDS];
     CUdevice device[EGPU_MAX_CARDS];
-    bool any;
+    bool any, refused; /* refused: some of it on a card that is not one of this container's */
 };
 
 static void add_nodes(const struct egpu_real *real, CUgraph graph, struct need *need, int depth)
@@ -35,6 +35,7 @@ static void add_nodes(const struct egpu_real *real, CUgraph graph, struct need *
             real->cuGraphMemAllocNodeGetParams(nodes[i], &wanted) != CUDA_SUCCESS)
             continue;
         int card = egpu_charged_device(wanted.poolProps.location.id);
+        need->refused |= card == EGPU_NO_CARD;
         if (card < 0)
             continue;
         need->any = true;
@@ -82,9 +83,11 @@ static CUresult reserve(CUgraph graph, struct need *need)
 {
     const struct egpu_real *real = egpu_driver();
     *need = (struct need){0};
-    if (!real->cuGraphGetNodes || !real->cuGraphNodeGetType || !egpu_control_refresh())
+    if (!real->cuGraphGetNodes || !real->cuGraphNodeGetType)
         return CUDA_SUCCESS;
     add_nodes(real, graph, need, 0);
+    if (need->refused)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (int card = 0; need->any && card < EGPU_MAX_CARDS; card++)
         if (egpu_charge(card, need->bytes[card], 0) != CUDA_SUCCESS) {
             while (--card >= 0)

@@ -197,7 +197,7 @@ static CUresult allocate(const struct ask *ask)
     if (!ask->pointer || !ask->bytes || !real->cuDeviceGetMemPool || !real->cuMemPoolTrimTo || capturing(real, ask))
         return call(real, ask); /* captured: the graph is charged when it is instantiated */
     if (!egpu_control_refresh())
-        return call(real, ask);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUmemoryPool pool = ask->pool ? ask->pool : current_pool(real, ask->stream);
     if (!pool || !find_pool(real, pool, &track)) {
         int card = pool && !ask->pool ? egpu_charged_current() : EGPU_NO_LIMITS;

@@ -12,12 +12,20 @@
 #include <unistd.h>
 
 enum { COPIES = 16, TRIES = 200 };
+#define SEED_BIT (1ull << 63)
 
 static struct egpu_control copies[COPIES]; /* a reader of an old copy has COPIES - 1 changes of time */
 static unsigned next_copy;
 static _Atomic(const struct egpu_control *) good;
-static struct { dev_t device; ino_t inode; struct timespec changed; } good_file; /* a file written anew may count anew */
-static struct egpu_lock reading;
+static struct egpu_lock reading; /* of all that follows */
+static struct source {           /* where `good` is from */
+    bool known, seed;
+    dev_t device;
+    ino_t inode;
+    struct timespec changed;     /* a file written anew may count anew */
+    char head[offsetof(struct egpu_control, name)];
+} source;
+static struct { ino_t inode; uint64_t sequence; } stuck; /* a writer died in the midst: waited for once */
 
 const char *egpu_path(const char *path, char *buffer, size_t size)
 {
@@ -71,21 +79,25 @@ static bool read_at(int file, void *into, size_t size, off_t offset)
 }
 
 /* A consistent copy of the page into `into`. */
-static bool read_page(int file, struct egpu_control *into)
+static bool read_page(int file, ino_t inode, struct egpu_control *into)
 {
     const off_t at = offsetof(struct egpu_control, sequence);
+    uint64_t before = 0, after;
     for (int tries = 0; tries < TRIES; tries++) {
-        uint64_t before, after;
         if (!read_at(file, &before, sizeof before, at))
             return false;
         if (!(before & 1) && read_at(file, into, sizeof *into, 0) && read_at(file, &after, sizeof after, at) &&
             before == after)
             return egpu_control_sane(into);
+        if (before & 1 && stuck.inode == inode && stuck.sequence == before)
+            return false;
         if (tries < TRIES / 2)
             sched_yield();
         else
             usleep(500);
     }
+    stuck.inode = inode;
+    stuck.sequence = before;
     return false;
 }
 
@@ -94,14 +106,66 @@ const struct egpu_control *egpu_control_now(void)
     return atomic_load_explicit(&good, memory_order_acquire);
 }
 
-static bool same_file(const struct stat *about)
+static bool unchanged(const struct stat *about, const char *head, bool seed)
+{
+    return source.known && source.seed == seed && about->st_dev == source.device && about->st_ino == source.inode &&
+           about->st_mtim.tv_sec == source.changed.tv_sec && about->st_mtim.tv_nsec == source.changed.tv_nsec &&
+           memcmp(head, source.head, sizeof source.head) == 0;
+}
+
+enum found { IN_FORCE, MISSING, DAMAGED };
+
+/* Makes what the file says the good copy, if it is not already. */
+static enum found take(const char *path, bool seed)
+{
+    /* Opened anew each time: programs that close all descriptors would hand ours to somebody else. */
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about = {0};
+    char head[sizeof source.head];
+    if (file < 0)
+        return MISSING;
+    enum found found = DAMAGED;
+    if (fstat(file, &about) == 0 && read_at(file, head, sizeof head, 0)) {
+        egpu_lock(&reading);
+        struct egpu_control *copy = &copies[next_copy % COPIES];
+        if (unchanged(&about, head, seed)) {
+            found = IN_FORCE;
+        } else if (read_page(file, about.st_ino, copy)) {
+            next_copy++;
+            source = (struct source){.known = true, .seed = seed, .device = about.st_dev, .inode = about.st_ino,
+                                     .changed = about.st_mtim};
+            memcpy(source.head, copy, sizeof source.head);
+            copy->sequence |= seed ? SEED_BIT : 0; /* what is made from a page is told apart by it */
+            atomic_store_explicit(&good, copy, memory_order_release);
+            found = IN_FORCE;
+        }
+        egpu_unlock(&reading);
+    }
+    close(file);
+    return found;
+}
+
+static bool seed_in_force(void)
 {
     egpu_lock(&reading);
-    bool same = about->st_dev == good_file.device && about->st_ino == good_file.inode &&
-                about->st_mtim.tv_sec == good_file.changed.tv_sec &&
-                about->st_mtim.tv_nsec == good_file.changed.tv_nsec;
+    bool seed = source.known && source.seed;
     egpu_unlock(&reading);
-    return same;
+    return seed;
+}
+
+/* The page is no good. What was good stays in force; a process that never saw one goes by the seed; one that has
+ * neither is given no memory, since whoever preloads this library into a container has granted it a share. */
+static void without_page(const char *path, const char *why)
+{
+    char buffer[512];
+    const bool known = egpu_control_now() != NULL;
+    if (known && !seed_in_force())
+        egpu_say_once("control-lost", "%s cannot be used any more: the last good limits stay in force", path);
+    else if (take(egpu_path(EGPU_SEED_PATH, buffer, sizeof buffer), true) == IN_FORCE)
+        egpu_say_once("control-seed", "%s %s: the limits that this container was started with are in force", path, why);
+    else if (!known)
+        egpu_say_once("control", "%s %s: the limits of this container are not known, so it gets no memory of any card",
+                      path, why);
 }
 
 const struct egpu_control *egpu_control_refresh(void)
@@ -109,33 +173,9 @@ const struct egpu_control *egpu_control_refresh(void)
     char buffer[512];
     const char *path = egpu_path(EGPU_CONTROL_PATH, buffer, sizeof buffer);
     const int kept_errno = errno;
-    /* Opened anew each time: programs that close all descriptors would hand ours to somebody else. */
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    const struct egpu_control *now = egpu_control_now();
-    struct egpu_control head;
-    const size_t head_size = offsetof(struct egpu_control, name);
-    struct stat about = {0};
-    bool there = file >= 0 && fstat(file, &about) == 0 && read_at(file, &head, head_size, 0);
-    if (there && now && memcmp(&head, now, head_size) == 0 && same_file(&about))
-        goto done;
-    egpu_lock(&reading);
-    struct egpu_control *copy = &copies[next_copy % COPIES];
-    if (there && read_page(file, copy)) {
-        next_copy++;
-        good_file.device = about.st_dev;
-        good_file.inode = about.st_ino;
-        good_file.changed = about.st_mtim;
-        atomic_store_explicit(&good, copy, memory_order_release);
-    } else if (egpu_control_now()) {
-        egpu_say_once("control-lost", "%s cannot be used any more: the last good limits stay in force", path);
-    } else {
-        egpu_say_once("control", "%s %s: the limits of this container are not known, none is applied", path,
-                      file < 0 ? strerror(errno) : "is damaged or of another version");
-    }
-    egpu_unlock(&reading);
-done:
-    if (file >= 0)
-        close(file);
+    const enum found found = take(path, false);
+    if (found != IN_FORCE)
+        without_page(path, found == MISSING ? strerror(errno) : "is damaged or of another version");
     errno = kept_errno;
     return egpu_control_now();
 }

@@ -190,9 +190,9 @@ size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
 
 static int charged(int card)
 {
-    if (!egpu_control_now() || card < EGPU_NO_CARD)
+    if (card < EGPU_NO_CARD)
         return EGPU_NO_LIMITS; /* the driver will refuse the call itself */
-    if (card < 0)
+    if (card < 0 && egpu_control_now())
         egpu_say_once("card", "this card is not one of those granted to the container: no memory on it");
     return card < 0 ? EGPU_NO_CARD : card;
 }

@@ -72,6 +72,23 @@ def control_page(shares: Iterable[Share], *, host_mib: int = 0, sequence: int = 
     return (head.ljust(HEAD_BYTES, b"\0") + b"".join(cards)).ljust(PAGE_BYTES, b"\0")
 
 
+def damaged_pages(cap: int) -> dict[str, bytes]:
+    """What a control page may look like that must not be used."""
+    good = control_page([Share(UUIDS[0], cap)])
+    return {
+        "empty": b"",
+        "short": good[: PAGE_BYTES - 1],
+        "zeros": bytes(PAGE_BYTES),
+        "ones": b"\xff" * PAGE_BYTES,
+        "another major version": good[:4] + struct.pack("<I", 2) + good[8:],
+        "being written": good[:16] + struct.pack("<Q", 3) + good[24:],
+        "too many cards": good[:104] + struct.pack("<I", 17) + good[108:],
+        "no memory": control_page([Share(UUIDS[0], 0)]),
+        "more on the card than there is": control_page([Share(UUIDS[0], cap, physical_bytes=cap + 1)]),
+        "a name without an end": good[:176] + b"G" * 48 + good[224:],
+    }
+
+
 @dataclass(slots=True)
 class Actor:
     """A program in the container that allocates as it is told; see tests/memory_actor.c."""
@@ -133,6 +150,7 @@ class World:
         self.root = root
         self.usage = root / "run/egpu/usage"
         self.control = root / "etc/egpu/control"
+        self.seed = root / "run/egpu/seed"
         self.usage.parent.mkdir(parents=True)
         self.control.parent.mkdir(parents=True)
         self.actors: list[Actor] = []

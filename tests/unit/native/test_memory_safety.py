@@ -13,14 +13,13 @@ from unit.native.memory_worlds import (
     MIB,
     OK,
     OUT_OF_MEMORY,
-    PAGE_BYTES,
     SLOT_BYTES,
     SLOTS_AT,
     USAGE_BYTES,
     UUIDS,
     Share,
     World,
-    control_page,
+    damaged_pages,
 )
 
 CAP = 512 * MIB
@@ -34,38 +33,11 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def test_without_a_control_page_nothing_is_limited_and_it_is_said_once(world: World) -> None:
-    world.control.unlink()
-    actor = world.actor().start()
-    assert actor.info()[1] > CAP
-    assert actor.do("alloc", 0, 2 * CAP) == OK
-    assert actor.do("alloc", 1, CAP) == OK
-    errors = actor.close()
-    assert errors.count("limits of this container are not known") == 1
-    assert errors.count("\n") == 1
-
-
-def _damaged() -> dict[str, bytes]:
-    good = control_page([Share(UUIDS[0], CAP)])
-    return {
-        "empty": b"",
-        "short": good[: PAGE_BYTES - 1],
-        "zeros": bytes(PAGE_BYTES),
-        "ones": b"\xff" * PAGE_BYTES,
-        "another major version": good[:4] + struct.pack("<I", 2) + good[8:],
-        "being written": good[:16] + struct.pack("<Q", 3) + good[24:],
-        "too many cards": good[:104] + struct.pack("<I", 17) + good[108:],
-        "no memory": control_page([Share(UUIDS[0], 0)]),
-        "more on the card than there is": control_page([Share(UUIDS[0], CAP, physical_bytes=CAP + 1)]),
-        "a name without an end": good[:176] + b"G" * 48 + good[224:],
-    }
-
-
-@pytest.mark.parametrize("what", _damaged())
+@pytest.mark.parametrize("what", damaged_pages(CAP))
 def test_a_page_damaged_later_changes_nothing(world: World, what: str) -> None:
     actor = world.actor().start()
     assert actor.info() == (CAP - CONTEXT, CAP)
-    world.control.write_bytes(_damaged()[what])
+    world.control.write_bytes(damaged_pages(CAP)[what])
     assert actor.info() == (CAP - CONTEXT, CAP)
     assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
     assert actor.do("alloc", 0, CAP - CONTEXT) == OK
@@ -74,14 +46,6 @@ def test_a_page_damaged_later_changes_nothing(world: World, what: str) -> None:
     world.limit([Share(UUIDS[0], 2 * CAP)])
     assert actor.info() == (CAP, 2 * CAP)
     assert actor.close().count("last good limits") == 1
-
-
-@pytest.mark.parametrize("what", _damaged())
-def test_a_page_damaged_from_the_start_kills_nobody(world: World, what: str) -> None:
-    world.control.write_bytes(_damaged()[what])
-    actor = world.actor().start()
-    assert actor.do("alloc", 0, MIB) == OK
-    assert "damaged" in actor.close()
 
 
 def test_without_a_usage_page_each_process_is_still_capped(world: World) -> None:

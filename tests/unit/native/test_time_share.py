@@ -137,15 +137,6 @@ def test_a_graph_holds_what_the_program_put_into_it_and_nothing_of_ours(machine:
     assert _share(used, said["from_ns"], said["to_ns"]) < 45
 
 
-def test_without_pages_a_program_runs_as_before(machine: Machine) -> None:
-    machine.add(Box("a", HARD, 40))
-    for path in (machine.root / "a").rglob("*"):
-        if path.is_file():
-            path.unlink()
-    (said,) = machine.together([machine.start("a", "run", 0.3, 10, MS)])
-    assert said["launches"] > 10
-
-
 def test_garbled_neighbours_hurt_nobody_else(machine: Machine) -> None:
     machine.add(Box("a", HARD, 50, share_class=LOW), Box("b", share_class=HIGH), Box("c", SOFT, 10, 10))
     size = (machine.peers / "b").stat().st_size

@@ -138,6 +138,7 @@ def test_everything_is_there_before_the_container_starts(node: Node) -> None:
         "/etc/egpu",
         "/usr/local/vc-egpu",
         "/etc/ld.so.preload",
+        "/run/egpu/seed",
         "/run/egpu/usage",
         "/run/egpu/activity",
         "/run/egpu/peers",
@@ -149,6 +150,35 @@ def test_everything_is_there_before_the_container_starts(node: Node) -> None:
     assert (Path(mounts["/etc/egpu"]["hostPath"]) / "control").stat().st_size == abi.CONTROL_BYTES
     page = node.page("a")
     assert (page.limits[0].memory_bytes, page.limits[0].pci_bus_id) == (1000 << 20, "00000000:1A:00.0")
+
+
+def _limits(page: Control | None) -> list[int]:
+    assert page is not None
+    return [limit.memory_bytes >> 20 for limit in page.limits]
+
+
+def test_what_binds_a_container_stands_in_a_second_file(node: Node) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    seed = node.isolation.seed("a")
+    assert seed.read() == node.page("a")
+    inode = seed.path.stat().st_ino
+    node.let_in(grant("b", ("GPU-0", 500, 20)))
+    assert seed.read() != node.page("a")  # a neighbour binds nobody
+    lowered = grant("a", ("GPU-0", 700, 20))
+    node.isolation.refresh([lowered, grant("b", ("GPU-0", 500, 20))])
+    assert _limits(seed.read()) == _limits(node.page("a")) == [700]
+    assert seed.path.stat().st_ino == inode  # it is mounted
+
+
+def test_a_container_from_before_there_were_seeds_goes_on_without(node: Node) -> None:
+    one = grant("a", ("GPU-0", 1000, 20))
+    node.let_in(one)
+    node.isolation.seed("a").path.unlink()
+    node.restart()
+    node.grants.write(one, Edits(), {}, running=True)
+    assert "/run/egpu/seed" not in {mount["containerPath"] for mount in node.edits("a")["mounts"]}
+    node.isolation.refresh([grant("a", ("GPU-0", 700, 20))])
+    assert not node.isolation.seed("a").path.exists()
 
 
 def test_native_cards_go_without(node: Node) -> None:
