@@ -22,15 +22,18 @@ static CUresult slot_of(int pid, struct fc_process **to) {
 }
 
 /* Under the lock afterwards, unless it fails. */
-static CUresult find(const char *name, int pid, struct fc_process **process) {
-    if (!driver.ready || driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
-    if (driver.faults) TRY(fault(name));
-    if (!driver.checkpointable) return CUDA_ERROR_NOT_SUPPORTED;
+static CUresult find_again(int pid, struct fc_process **process) {
     fc_lock(driver.s, driver.slot);
     fc_reap(driver.s, driver.slot, true);
     CUresult result = slot_of(pid, process);
     if (result != CUDA_SUCCESS) fc_unlock(driver.s);
     return result;
+}
+
+static CUresult find(const char *name, int pid, struct fc_process **process) {
+    if (!driver.ready || driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
+    if (driver.faults) TRY(fault(name));
+    return driver.checkpointable ? find_again(pid, process) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static void set_state(struct fc_process *process, enum fc_checkpoint state) {
@@ -109,7 +112,7 @@ API CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *
     fc_unlock(driver.s);
     if (result != CUDA_SUCCESS) return result;
     transfer(bytes);
-    TRY(find(__func__, pid, &process)); /* it may have died meanwhile */
+    TRY(find_again(pid, &process)); /* it may have died meanwhile */
     if (process->checkpoint != FC_LOCKED) result = CUDA_ERROR_ILLEGAL_STATE;
     for (uint32_t c = 0; result == CUDA_SUCCESS && c < driver.s->card_count; c++) {
         process->use[c].saved = process->use[c].used;
@@ -149,7 +152,7 @@ API CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) 
     fc_unlock(s);
     if (result != CUDA_SUCCESS) return result;
     transfer(bytes);
-    TRY(find(__func__, pid, &process));
+    TRY(find_again(pid, &process));
     set_state(process, FC_LOCKED);
     fc_unlock(s);
     return CUDA_SUCCESS;

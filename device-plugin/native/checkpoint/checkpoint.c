@@ -1,0 +1,327 @@
+/* egpu-checkpoint VERB PID[:START]...: takes the GPU memory of running processes to the host, and back.
+ *
+ *   suspend   locks all of the processes, then checkpoints all of them; any failure takes back what was done
+ *   resume    from whatever state each is in back to running
+ *   state     only says
+ *
+ * START is a process's start time in clock ticks: one that has another by now is not touched. Processes without CUDA
+ * state are passed over. Each verb may be repeated, also after one of its own runs was cut off. On SIGTERM `suspend`
+ * takes back what was done, `resume` goes on.
+ *
+ * One line of JSON on stdout (and in the file of --result):
+ *   {"version":1,"verb":"suspend","ok":true,"error":"","ms":12,"states":{"123":"checkpointed","124":"none"}}
+ * Exit status: 0 done; 1 not done, every process is as it was or running; 2 wrong use, or no such driver;
+ * 3 not done, and some process could not be brought back. Needs root, and to see the processes. */
+#define _GNU_SOURCE
+#include "../include/egpu_cuda.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_PROCESSES = 128, MAX_WORDS = MAX_PROCESSES + 16, MAX_TEXT = 8192, LOCK_MS = 10000, MAX_MS = 600000 };
+enum { DONE = 0, NOT_DONE = 1, UNUSABLE = 2, STRANDED = 3 };
+enum state { NONE = -2, GONE = -1, RUNNING = 0, LOCKED, CHECKPOINTED, FAILED };
+
+struct process {
+    int pid;
+    unsigned long long start; /* 0: not known, any will do */
+    enum state state;
+};
+
+static struct {
+    __typeof__(cuInit) *init;
+    __typeof__(cuGetErrorName) *name_of;
+    __typeof__(cuCheckpointProcessGetState) *state;
+    __typeof__(cuCheckpointProcessLock) *lock;
+    __typeof__(cuCheckpointProcessCheckpoint) *checkpoint;
+    __typeof__(cuCheckpointProcessRestore) *restore;
+    __typeof__(cuCheckpointProcessUnlock) *unlock;
+} cuda;
+
+static struct process processes[MAX_PROCESSES];
+static int process_count;
+static char error[512]; /* the first one */
+static volatile sig_atomic_t told_to_end;
+
+static void on_signal(int number) {
+    (void)number;
+    told_to_end = 1;
+}
+
+__attribute__((format(printf, 1, 2))) static bool fail(const char *format, ...) {
+    if (error[0]) return false;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error, sizeof error, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+static bool refused(const char *call, int pid, CUresult code) {
+    const char *name = NULL;
+    if (cuda.name_of(code, &name) != CUDA_SUCCESS || !name) name = "unknown";
+    return fail("%s of process %d: %d (%s)", call, pid, (int)code, name);
+}
+
+static long long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000ll + now.tv_nsec / 1000000;
+}
+
+/* --- the processes ------------------------------------------------------------------------------ */
+
+/* Start time in clock ticks; 0: there is no such process. Its name may hold anything: skipped from the end. */
+static unsigned long long start_of(int pid) {
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    char *at = strrchr(text, ')');
+    for (int field = 0; at && field < 20; field++) at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+/* False: not even that can be told. */
+static bool look(struct process *one) {
+    unsigned long long start = start_of(one->pid);
+    if (start == 0 || (one->start && one->start != start)) {
+        one->state = GONE;
+        return true;
+    }
+    CUprocessState state = CU_PROCESS_STATE_RUNNING;
+    CUresult code = cuda.state(one->pid, &state);
+    if (code == CUDA_ERROR_INVALID_VALUE || code == CUDA_ERROR_NOT_INITIALIZED) {
+        one->state = NONE; /* the driver knows no such process */
+        return true;
+    }
+    if (code != CUDA_SUCCESS) return refused("cuCheckpointProcessGetState", one->pid, code);
+    one->state = (enum state)state;
+    return true;
+}
+
+static bool look_at_all(void) {
+    bool known = true;
+    for (int i = 0; i < process_count; i++) known &= look(&processes[i]);
+    return known;
+}
+
+/* After a call failed: a process that ended meanwhile is no failure. */
+static bool bear(struct process *one, const char *call, CUresult code) {
+    unsigned long long start = start_of(one->pid);
+    if (start == 0 || (one->start && one->start != start)) {
+        one->state = GONE;
+        return true;
+    }
+    return refused(call, one->pid, code);
+}
+
+/* --- the verbs ---------------------------------------------------------------------------------- */
+
+static bool lock_all(long long lock_ms) {
+    long long until = now_ms() + lock_ms;
+    for (int i = 0; i < process_count; i++) {
+        struct process *one = &processes[i];
+        if (one->state == FAILED) return fail("process %d is in the driver's state \"failed\"", one->pid);
+        if (one->state != RUNNING) continue;
+        long long left = until - now_ms();
+        if (told_to_end) return fail("told to end");
+        if (left <= 0) return fail("process %d was not locked within %lld ms", one->pid, lock_ms);
+        CUcheckpointLockArgs how = {.timeoutMs = (unsigned)left};
+        CUresult code = cuda.lock(one->pid, &how);
+        if (code == CUDA_SUCCESS) one->state = LOCKED;
+        else if (!bear(one, "cuCheckpointProcessLock", code)) return false;
+    }
+    return true;
+}
+
+static bool checkpoint_all(void) {
+    for (int i = 0; i < process_count; i++) {
+        struct process *one = &processes[i];
+        if (one->state != LOCKED) continue;
+        if (told_to_end) return fail("told to end");
+        CUresult code = cuda.checkpoint(one->pid, NULL);
+        if (code == CUDA_SUCCESS) one->state = CHECKPOINTED;
+        else if (!bear(one, "cuCheckpointProcessCheckpoint", code)) return false;
+    }
+    return true;
+}
+
+/* All memory first, then all of them go on: ranks that wait for each other begin together. */
+static bool bring_back(void) {
+    bool well = true;
+    for (int i = 0; i < process_count; i++) {
+        struct process *one = &processes[i];
+        if (one->state == FAILED) well &= fail("process %d is in the driver's state \"failed\"", one->pid);
+        if (one->state != CHECKPOINTED) continue;
+        CUresult code = cuda.restore(one->pid, NULL);
+        if (code == CUDA_SUCCESS) one->state = LOCKED;
+        else well &= bear(one, "cuCheckpointProcessRestore", code);
+    }
+    for (int i = 0; well && i < process_count; i++) {
+        struct process *one = &processes[i];
+        if (one->state != LOCKED) continue;
+        CUresult code = cuda.unlock(one->pid, NULL);
+        if (code == CUDA_SUCCESS) one->state = RUNNING;
+        else well &= bear(one, "cuCheckpointProcessUnlock", code);
+    }
+    return well;
+}
+
+static int suspend(long long lock_ms) {
+    if (lock_all(lock_ms) && checkpoint_all()) return DONE;
+    bool known = look_at_all(); /* a call that failed may have changed something all the same */
+    return bring_back() && known ? NOT_DONE : STRANDED;
+}
+
+static int run(const char *verb, long long lock_ms) {
+    if (!look_at_all()) return NOT_DONE;
+    if (strcmp(verb, "suspend") == 0) return suspend(lock_ms);
+    if (strcmp(verb, "resume") == 0) return bring_back() ? DONE : STRANDED;
+    return DONE;
+}
+
+/* --- in and out --------------------------------------------------------------------------------- */
+
+static bool load(const char *library) {
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return fail("%s", dlerror());
+    const struct { const char *name; void *slot; } needed[] = {
+        {"cuInit", &cuda.init},
+        {"cuGetErrorName", &cuda.name_of},
+        {"cuCheckpointProcessGetState", &cuda.state},
+        {"cuCheckpointProcessLock", &cuda.lock},
+        {"cuCheckpointProcessCheckpoint", &cuda.checkpoint},
+        {"cuCheckpointProcessRestore", &cuda.restore},
+        {"cuCheckpointProcessUnlock", &cuda.unlock},
+    };
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        void *found = dlsym(handle, needed[i].name);
+        if (!found) return fail("%s has no %s: its driver is older than 570", library, needed[i].name);
+        memcpy(needed[i].slot, &found, sizeof found);
+    }
+    CUresult code = cuda.init(0); /* also what a restore needs where the driver does not stay loaded */
+    return code == CUDA_SUCCESS || fail("cuInit: %d", (int)code);
+}
+
+static const char *name_of(enum state state) {
+    switch (state) {
+    case NONE: return "none";
+    case GONE: return "gone";
+    case RUNNING: return "running";
+    case LOCKED: return "locked";
+    case CHECKPOINTED: return "checkpointed";
+    default: return "failed";
+    }
+}
+
+static void escape(char *to, size_t room, const char *from) {
+    size_t length = 0;
+    for (; *from && length + 2 < room; from++) {
+        if (*from == '"' || *from == '\\') to[length++] = '\\';
+        to[length++] = *from >= ' ' && *from < 0x7f ? *from : '?';
+    }
+    to[length] = '\0';
+}
+
+static void say(const char *verb, int status, long long ms, const char *result) {
+    char text[MAX_TEXT], said[2 * sizeof error];
+    escape(said, sizeof said, error);
+    int length = snprintf(text, sizeof text, "{\"version\":1,\"verb\":\"%.16s\",\"ok\":%s,\"error\":\"%s\",\"ms\":%lld,\"states\":{",
+                          verb, status == DONE ? "true" : "false", said, ms);
+    for (int i = 0; i < process_count; i++) {
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s\"%d\":\"%s\"", i ? "," : "", processes[i].pid,
+                           name_of(processes[i].state));
+    }
+    snprintf(text + length, sizeof text - (size_t)length, "}}\n");
+    fputs(text, stdout);
+    fflush(stdout);
+    FILE *file = result ? fopen(result, "we") : NULL;
+    if (file) fputs(text, file);
+    if (result && (!file || fclose(file) != 0)) fprintf(stderr, "egpu-checkpoint: %s: %s\n", result, strerror(errno));
+}
+
+static bool number(const char *text, unsigned long long least, unsigned long long most, unsigned long long *to) {
+    char *end;
+    errno = 0;
+    *to = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !*end && !errno && *to >= least && *to <= most;
+}
+
+static bool add_process(char *word) {
+    unsigned long long pid, start = 0;
+    char *colon = strchr(word, ':');
+    if (colon) *colon++ = '\0';
+    if (!number(word, 1, 1 << 22, &pid) || (colon && !number(colon, 1, UINT64_MAX, &start)))
+        return fail("%.64s is no PID[:START]", word);
+    if (process_count == MAX_PROCESSES) return fail("more than %d processes", MAX_PROCESSES);
+    for (int i = 0; i < process_count; i++) {
+        if (processes[i].pid == (int)pid) return fail("process %llu is named twice", pid);
+    }
+    processes[process_count++] = (struct process){(int)pid, start, NONE};
+    return true;
+}
+
+struct request {
+    const char *verb, *library, *result;
+    unsigned long long lock_ms;
+};
+
+static bool understand(int count, char **words, struct request *to) {
+    for (int i = 0; i < count; i++) {
+        char *word = words[i];
+        const char **text = strcmp(word, "--library") == 0 ? &to->library : strcmp(word, "--result") == 0 ? &to->result : NULL;
+        if (text || strcmp(word, "--lock-ms") == 0) {
+            if (++i == count) return fail("%s needs a value", word);
+            if (text) *text = words[i];
+            else if (!number(words[i], 1, MAX_MS, &to->lock_ms)) return fail("--lock-ms is 1 to %d, not %.64s", MAX_MS, words[i]);
+        } else if (*word == '-') {
+            return fail("no such flag: %.64s", word);
+        } else if (!to->verb) {
+            to->verb = word;
+        } else if (!add_process(word)) {
+            return false;
+        }
+    }
+    if (!to->verb) return fail("no verb: suspend, resume or state");
+    if (strcmp(to->verb, "suspend") && strcmp(to->verb, "resume") && strcmp(to->verb, "state"))
+        return fail("no such verb: %.64s", to->verb);
+    return true;
+}
+
+/* `--words TEXT` stands for the words in TEXT: a pod passes them on from its own annotation. */
+static int spread(int count, char **given, char **words) {
+    int spread_to = 0;
+    for (int i = 1; i < count && spread_to < MAX_WORDS; i++) {
+        if (strcmp(given[i], "--words") != 0 || i + 1 == count) {
+            words[spread_to++] = given[i];
+            continue;
+        }
+        for (char *rest = given[++i], *word; (word = strsep(&rest, " ")) && spread_to < MAX_WORDS;)
+            if (*word) words[spread_to++] = word;
+    }
+    return spread_to;
+}
+
+int main(int count, char **given) {
+    static char *words[MAX_WORDS];
+    struct request request = {.library = "libcuda.so.1", .lock_ms = LOCK_MS};
+    struct sigaction act = {.sa_handler = on_signal};
+    sigaction(SIGTERM, &act, NULL);
+    long long began = now_ms();
+    int status = UNUSABLE;
+    if (understand(spread(count, given, words), words, &request) && load(request.library))
+        status = run(request.verb, (long long)request.lock_ms);
+    say(request.verb ? request.verb : "", status, now_ms() - began, request.result);
+    return status;
+}
