@@ -3,7 +3,7 @@
  *   time_actor run SECONDS DEPTH NS[,NS...]  kernels of these lengths in random order, DEPTH launched before each wait
  *   time_actor serve SECONDS LOAD            requests of 40 kernels of 100 us, Poisson arrivals, LOAD percent of the card
  *   time_actor graph SECONDS KERNELS NS      graphs of so many kernels, captured
- *   time_actor meet SECONDS STREAMS          kernels that wait for each other on so many streams
+ *   time_actor meet SECONDS STREAMS          kernels that wait for each other on so many streams; three rounds at least
  *   time_actor threads SECONDS THREADS      each with a stream of its own, and one default stream for all
  *   time_actor cost ROUNDS                   what a launch costs the program
  *   time_actor sets SECONDS BYTES            memsets and copies on the card
@@ -118,7 +118,7 @@ static void rendezvous(double seconds, int parties) {
         TRY(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9), rounds = 0, worst = 0;
     uint64_t ns = 100000, key = (uint64_t)getpid() << 32;
-    for (; now() < end; rounds++) {
+    for (; now() < end || rounds < 3; rounds++) {
         uint64_t start = now();
         key++;
         void *params[] = {&ns, &key, &parties};

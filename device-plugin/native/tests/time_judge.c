@@ -85,7 +85,7 @@ int main(int count, char **values) {
     uint64_t head = s->log_head, oldest = head > s->log_count - 1 ? head - s->log_count + 2 : 1;
     for (uint64_t i = oldest; i <= head; i++) {
         const struct fc_stretch *row = &log[i % s->log_count];
-        if (row->kind >= FC_MARK || row->kind == FC_COPY_HOST || row->end <= from || row->start >= to)
+        if (row->index != i || row->kind >= FC_MARK || row->kind == FC_COPY_HOST || row->end <= from || row->start >= to)
             continue;
         if (count == 5) {
             if (row->card == 0)

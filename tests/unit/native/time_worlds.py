@@ -3,8 +3,11 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +17,9 @@ NATIVE: Final = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or NATIVE / "build")
 UUIDS: Final = tuple(f"GPU-0000000{i}-5555-6666-7777-888888888888" for i in range(2))
 GIB: Final = 1 << 30
+SECOND_NS: Final = 1_000_000_000
+MS: Final = 1_000_000
+EVER: Final = 1 << 63
 UNSET, LOW, HIGH = 0, 1, 2
 FREE, HARD, SOFT = 0, 1, 2
 
@@ -67,6 +73,17 @@ class Running:
         assert self.process.returncode == 0, f"{self.box.name}: {self.process.returncode} {errors}"
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])
         return answer
+
+
+def _union(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same time, as stretches that neither overlap nor touch, in order."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(stretches):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
 
 
 @dataclass(slots=True)
@@ -213,6 +230,54 @@ class Machine:
         words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns), "all"]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         return [(int(a), int(b), int(c), int(d)) for a, b, c, d in map(str.split, done.stdout.splitlines())]
+
+    def share(self, pid: int, from_ns: int, to_ns: int) -> float:
+        """Percent of the first card's time that the process had then."""
+        used = self.used(from_ns, to_ns).get((pid, 0))
+        return 100 * used.busy_ns / (to_ns - from_ns) if used else 0.0
+
+    def at_work(self, program: Running) -> list[tuple[int, int]]:
+        """From when to when it had work on the first card: enqueued, not ended."""
+        rows = self.stretches(0, EVER)
+        return _union((enqueued, end) for pid, enqueued, _, end in rows if pid == program.process.pid)
+
+    def busiest_second_ns(self, *pids: int) -> int:
+        """The most that these processes took of the first card in any second, together."""
+        ran = _union((start, end) for pid, _, start, end in self.stretches(0, EVER) if pid in pids)
+        starts = [start for start, _ in ran]
+        before = list(accumulate((end - start for start, end in ran), initial=0))
+        most = 0
+        for at, start in enumerate(starts):
+            last = bisect_left(starts, start + SECOND_NS)
+            beyond = max(0, ran[last - 1][1] - start - SECOND_NS)
+            most = max(most, before[last] - before[at] - beyond)
+        return most
+
+    def wait_for_units(self, program: Running, since_ns: int = 0, units: int = 1) -> None:
+        """Until it has run so many units on the first card since then, however slow the machine is."""
+        self._wait(program, lambda: self._units(program, since_ns) >= units)
+
+    def wait_for_share(self, program: Running, below: float) -> None:
+        """Until a second of the time from now on in which it ran took less than so many percent."""
+        began = time.monotonic_ns()
+
+        def reached() -> bool:
+            now = time.monotonic_ns()
+            share = self.share(program.process.pid, now - SECOND_NS, now)
+            return now - began > SECOND_NS and 0 < share < below
+
+        self._wait(program, reached)
+
+    def _units(self, program: Running, since_ns: int) -> int:
+        used = self.used(since_ns, EVER).get((program.process.pid, 0))
+        return used.units if used else 0
+
+    def _wait(self, program: Running, until: Callable[[], bool], timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not until():
+            assert program.process.poll() is None, f"{program.box.name} ended: {program.process.returncode}"
+            assert time.monotonic() < deadline, f"{program.box.name}: {self.used(0, EVER)}"
+            time.sleep(0.05)
 
     def together(self, programs: Iterable[Running], timeout_s: float = 60) -> list[dict[str, Any]]:
         """Begins them all and waits for their ends."""
