@@ -7,24 +7,40 @@ nobody but the driver writes.
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from fakes.cuda_log import CudaLog, Stretch, Unit, busy_ns, has_begun
+from fakes.cuda_log import CudaLog, Stretch, has_begun
 from isolation.driver import PROGRAMS, FakeDriver
 from localcluster.api import wait_until
 from stack.kit import StoryError
 
+from demo.curves import (
+    MS,
+    OneCard,
+    Phase,
+    Request,
+    S,
+    held,
+    over,
+    requests_of,
+    share,
+    shares,
+    sparkline,
+)
 from demo.screen import Screen
 
+PICTURE = Path(__file__).resolve().parents[2] / "build" / "demo" / "one-card.png"
 TRAINING, INFERENCE = "training", "inference"
-ALONE_S, SERVE_S, AFTER_S = 1.5, 3, 1.5
-BUCKET_S = 0.5
-_BAR = 30
-_MS = 1_000_000
-_S = 1_000_000_000
-_REQUEST_GAP_NS = 1 * _MS
-"""Requests lie further apart than their kernels."""
+ALONE_S, SERVE_S, FLOOD_S, AFTER_S = 1.5, 2, 1, 1.5
+KERNEL_NS, KERNELS, REQUEST_KERNEL_NS = 2 * MS, 40, MS // 10
+RATE, FLOOD_RATE = 80, 240
+"""Requests a second: a third of the card, and nearly all of it."""
+TRIES = 3
+WAIT_S = 60
+_COLUMNS = 96
+_ZOOM_NS = MS // 5
+_CAP_SLACK = 0.1
 
 
 @dataclass(frozen=True)
@@ -38,34 +54,79 @@ class Sharing:
     card: str
     training: str
     inference: str
+    cap: float
+    """Part of the card's time that inference is granted."""
 
     def tell(self) -> None:
-        """Run both, show both curves, check what they say."""
+        """Run both, show both curves, check what they say.
+
+        On a machine that stalls one measurement may say anything about throughput: a poor one is taken again.
+        """
+        began_ns = CudaLog.now_ns()
         with ThreadPoolExecutor(1) as pool:
-            whole_s = ALONE_S + SERVE_S + AFTER_S + 15
-            trains = pool.submit(self._program, self.training, TRAINING, whole_s, "train", *_flags(
-                steps=0, kernels=1, ns=2 * _MS, every=100_000))  # fmt: skip
+            trains = pool.submit(self._program, self.training, TRAINING, 600, "train", *_flags(
+                steps=0, kernels=1, ns=KERNEL_NS, every=100_000))  # fmt: skip
             try:
-                self._watch(trains)
+                seen = self._measured(trains, began_ns)
             finally:
                 self.run(self.training, "killall", "train")
                 trains.exception()
+        self._show(seen)
 
-    def _watch(self, trains: Future[Any]) -> None:
+    def _measured(self, trains: Future[Any], began_ns: int) -> OneCard:
         def check() -> None:
             if trains.done():
                 raise StoryError(f"training ended: {trains.exception() or trains.result()}")
 
-        wait_until("the card's log begins", lambda: has_begun(self.driver.timeline), 15, check)
+        wait_until("the card's log begins", lambda: has_begun(self.driver.timeline), WAIT_S, check)
         with CudaLog(self.driver.timeline) as log:
-            wait_until("training runs", lambda: bool(list(self._of(log, TRAINING))), 15, check)
+            wait_until("training runs", lambda: bool(self._of(log, TRAINING, began_ns)), WAIT_S, check)
+            for left in reversed(range(TRIES)):
+                seen = self._measure(log, check)
+                doubt = self._doubt(seen)
+                if not doubt:
+                    return seen
+                if not left:
+                    raise StoryError(doubt)
+                self.screen.plain(f"measured again: {doubt}")
+        raise AssertionError("unreachable")
+
+    def _measure(self, log: CudaLog, check: Callable[[], None]) -> OneCard:
+        def pause(name: str, length_s: float) -> Phase:
             begin_ns = log.now_ns()
-            wait_until("training had the card", lambda: log.now_ns() > begin_ns + ALONE_S * _S, 15, check)
-            self._program(self.inference, INFERENCE, SERVE_S + 10, "serve", *_flags(
-                rate=120, seconds=SERVE_S, kernels=40, ns=_MS // 10))  # fmt: skip
-            end_ns = log.now_ns()
-            wait_until("training goes on", lambda: log.now_ns() > end_ns + AFTER_S * _S, 15, check)
-            self._judge(log, begin_ns, log.now_ns())
+            wait_until(name, lambda: log.now_ns() > begin_ns + length_s * S, WAIT_S, check)
+            return Phase(name, begin_ns, log.now_ns())
+
+        alone = pause("training alone", ALONE_S)
+        serving = self._serve(log, f"inference: {RATE} requests/s", RATE, SERVE_S)
+        flood = self._serve(log, f"{FLOOD_RATE}/s: above its cap", FLOOD_RATE, FLOOD_S)
+        after = pause("inference has gone", AFTER_S)
+        begin_ns = alone.begin_ns
+        units = [unit for unit in log.units(serving.begin_ns) if unit.label == INFERENCE]
+        below_cap = [unit for unit in units if unit.enqueued_ns < serving.end_ns]
+        return OneCard(
+            self.card,
+            self._of(log, TRAINING, begin_ns),
+            self._of(log, INFERENCE, begin_ns),
+            requests_of(below_cap, KERNELS),
+            (
+                Phase(alone.name, begin_ns, serving.begin_ns),
+                Phase(serving.name, serving.begin_ns, flood.begin_ns),
+                Phase(flood.name, flood.begin_ns, flood.end_ns),
+                Phase(after.name, flood.end_ns, after.end_ns),
+            ),
+            self.cap,
+        )
+
+    def _serve(self, log: CudaLog, name: str, rate: int, length_s: int) -> Phase:
+        """From the first kernel to the last one."""
+        called_ns = log.now_ns()
+        self._program(self.inference, INFERENCE, WAIT_S, "serve", *_flags(
+            rate=rate, seconds=length_s, kernels=KERNELS, ns=REQUEST_KERNEL_NS))  # fmt: skip
+        ran = self._of(log, INFERENCE, called_ns)
+        if not ran:
+            raise StoryError("inference never ran on the card")
+        return Phase(name, ran[0].start_ns, ran[-1].end_ns)
 
     def _program(self, pod: str, label: str, limit_s: float, name: str, *flags: str) -> Any:
         path = f"{PROGRAMS}/{name}"
@@ -77,64 +138,70 @@ class Sharing:
 
     # --- what was seen -------------------------------------------------------------------------------
 
-    def _judge(self, log: CudaLog, begin_ns: int, end_ns: int) -> None:
-        training = self._of(log, TRAINING, begin_ns)
-        inference = self._of(log, INFERENCE, begin_ns)
-        if not inference:
-            raise StoryError("inference never ran on the card")
-        self._draw(training, inference, begin_ns, end_ns)
-        first_ns, last_ns = inference[0].start_ns, inference[-1].end_ns
-        alone = _share(training, begin_ns, first_ns)
-        after = _share(training, last_ns, end_ns)
-        requests = _requests([unit for unit in log.units(begin_ns) if unit.label == INFERENCE])
-        beside = _share_in(training, requests)
-        if not (alone > 0.5 and after > 0.5 and beside < 0.25):
-            raise StoryError(
-                f"training had {alone:.0%} of the card alone, {beside:.0%} while requests were served and "
-                f"{after:.0%} afterwards"
-            )
-        waits = sorted((start - enqueued) / _MS for enqueued, start, _ in requests)
+    def _doubt(self, seen: OneCard) -> str:
+        """What is poor about a measurement, which a stalled machine can be the cause of; or nothing."""
+        alone, serving, flood, after = seen.phases
+        trained = {phase: share(seen.training, phase.begin_ns, phase.end_ns) for phase in seen.phases}
+        if min(trained[alone], trained[after]) < 0.5:
+            return f"training had {trained[alone]:.0%} of the card alone and {trained[after]:.0%} afterwards"
+        if min(trained[serving], trained[flood]) < 0.05:
+            return f"training had {trained[serving]:.0%} of the gaps, and {trained[flood]:.0%} beside the cap"
+        kept = held(seen.training, seen.requests)
+        if not seen.requests or kept < len(seen.requests) / 2:
+            return f"training was held during {kept} of {len(seen.requests)} requests only"
+        if share(seen.inference, flood.begin_ns, flood.end_ns) > seen.cap + _CAP_SLACK:
+            return "inference went above its cap"
+        return ""
+
+    def _show(self, seen: OneCard) -> None:
+        self._curves(seen)
+        self._zoom(seen, seen.typical())
+        alone, serving, flood, after = (
+            tuple(share(one, phase.begin_ns, phase.end_ns) for one in (seen.training, seen.inference))
+            for phase in seen.phases
+        )
+        waits_ms = sorted(request.wait_ns / MS for request in seen.requests)
+        count, kept = len(seen.requests), held(seen.training, seen.requests)
         self.screen.fact(
-            f"training had {alone:.0%} of the card alone, {beside:.0%} of the time in which one of "
-            f"{len(requests)} requests was served, {after:.0%} afterwards; it was held, not killed"
+            f"training had {alone[0]:.0%} of the card alone, {serving[0]:.0%} between {count} requests, "
+            f"{after[0]:.0%} afterwards; it was held, not killed"
         )
         self.screen.fact(
-            f"a request's first kernel began after {waits[len(waits) // 2]:.1f} ms (median; "
-            f"{waits[-1]:.1f} ms at most; a kernel of training is 2 ms long)"
+            f"training yielded within {waits_ms[count // 2]:.1f} ms (median; {waits_ms[-1]:.1f} ms at most; "
+            f"its kernels are 2 ms long); during {kept} of {count} requests it launched nothing"
         )
+        self.screen.fact(
+            f"asking for more than its cap of {seen.cap:.0%}, inference had {flood[1]:.0%}; "
+            f"training had {flood[0]:.0%} meanwhile"
+        )
+        self._draw(seen)
 
-    def _draw(
-        self, training: Sequence[Stretch], inference: Sequence[Stretch], begin_ns: int, end_ns: int
-    ) -> None:
-        self.screen.plain(f"{'card ' + self.card:<{_BAR + 13}}training{'':>{_BAR - 7}}inference")
-        at_ns = begin_ns
-        while at_ns + BUCKET_S * _S <= end_ns:
-            until_ns = int(at_ns + BUCKET_S * _S)
-            bars = "  ".join(_bar(_share(one, at_ns, until_ns)) for one in (training, inference))
-            self.screen.plain(f"{(at_ns - begin_ns) / _S:5.1f} s  {bars}")
-            at_ns = until_ns
+    def _draw(self, seen: OneCard) -> None:
+        # Takes a second to load, and nothing else here needs it.
+        from demo.picture import draw
+
+        draw(seen, KERNEL_NS / MS, PICTURE)
+        self.screen.fact(f"the same as a picture: {PICTURE}")
+
+    def _curves(self, seen: OneCard) -> None:
+        self.screen.plain(f"{'':<11}{over(seen.phases, _COLUMNS)}")
+        for name, stretches in ((TRAINING, seen.training), (INFERENCE, seen.inference)):
+            rows = sparkline(shares(stretches, seen.begin_ns, seen.end_ns, _COLUMNS), height=3)
+            for row, text in enumerate(rows):
+                label = name if row == len(rows) // 2 else {0: "100 %"}.get(row, "0 %")
+                self.screen.plain(f"{label:>9} {'┤'}{text}")
+        seconds = (seen.end_ns - seen.begin_ns) / S
+        self.screen.plain(f"{'':<11}0 s{f'{seconds:.1f} s':>{_COLUMNS - 3}}")
+
+    def _zoom(self, seen: OneCard, request: Request) -> None:
+        begin_ns = request.launched_ns - 25 * _ZOOM_NS
+        end_ns = begin_ns + _COLUMNS * _ZOOM_NS
+        self.screen.plain(f"one request, a column is {_ZOOM_NS / MS:.1f} ms:")
+        for name, stretches in ((TRAINING, seen.training), (INFERENCE, seen.inference)):
+            (row,) = sparkline(shares(stretches, begin_ns, end_ns, _COLUMNS))
+            self.screen.plain(f"{name:>9} ┤{row}")
+        self.screen.plain(f"{'':<11}{'':<25}^ launched; begins after {request.wait_ns / MS:.1f} ms")
 
 
-def _flags(**values: int) -> list[str]:
+def _flags(**values: int) -> Sequence[str]:
     return [text for name, value in values.items() for text in (f"--{name}", str(value))]
-
-
-def _bar(share: float) -> str:
-    return f"{'█' * round(share * _BAR):<{_BAR}} {share:4.0%}"
-
-
-def _share(stretches: Sequence[Stretch], begin_ns: int, end_ns: int) -> float:
-    return busy_ns(stretches, begin_ns, end_ns) / max(1, end_ns - begin_ns)
-
-
-def _requests(units: Sequence[Unit]) -> list[tuple[int, int, int]]:
-    """(first kernel launched, first kernel began, last kernel ended) of each, the warm-up left out."""
-    starts = [0, *(i for i, (one, two) in enumerate(pairwise(units), 1)
-                   if two.enqueued_ns - one.end_ns > _REQUEST_GAP_NS), len(units)]  # fmt: skip
-    groups = [units[a:b] for a, b in pairwise(starts) if b - a >= 40]
-    return [(group[0].enqueued_ns, group[0].start_ns, group[-1].end_ns) for group in groups]
-
-
-def _share_in(stretches: Sequence[Stretch], requests: Sequence[tuple[int, int, int]]) -> float:
-    busy = sum(busy_ns(stretches, start, end) for _, start, end in requests)
-    return busy / max(1, sum(end - start for _, start, end in requests))

@@ -9,7 +9,7 @@ from pathlib import Path
 from isolation.driver import FakeDriver
 from stack.kit import Json, Kit, StoryError, condition, phase, running
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
 
 from demo.screen import Screen
@@ -168,7 +168,8 @@ class Story:
             return str(self.kit.kubectl("exec", "-n", NAMESPACE, name, "--", *command).stdout)
 
         driver = driver_of(document["spec"]["nodeName"])
-        Sharing(run, self.screen, driver, card, pod, "infer-a-worker-0").tell()
+        share = next(one for one in self._shares("infer-a") if one.uuid == card)
+        Sharing(run, self.screen, driver, card, pod, "infer-a-worker-0", share.cores / 100).tell()
         self._unharmed(before, "train-a", "train-b")
 
     # --- what the steps are made of ------------------------------------------------------------------
@@ -222,12 +223,15 @@ class Story:
         )
 
     def _cards_of(self, job: str) -> set[str]:
-        return {
-            share.uuid
+        return {share.uuid for share in self._shares(job)}
+
+    def _shares(self, job: str) -> list[CardShare]:
+        return [
+            share
             for pod in self._pods(job).values()
             for shares in Cards.decode(pod["metadata"]["annotations"][CARDS]).containers.values()
             for share in shares
-        }
+        ]
 
 
 def _sentence(admitted: Json, reasons: Sequence[str]) -> str | None:
