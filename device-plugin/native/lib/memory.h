@@ -23,6 +23,8 @@ struct egpu_room {
 
 /* Charges this process: CUDA_SUCCESS, or CUDA_ERROR_OUT_OF_MEMORY and nothing is charged. */
 CUresult egpu_charge(int card, uint64_t device, uint64_t managed);
+/* The same without asking pools and graphs whether they have given something back: under their locks. */
+bool egpu_try_charge(int card, uint64_t device, uint64_t managed);
 /* Charges whatever the cap says. */
 void egpu_charge_anyway(int card, uint64_t device, uint64_t managed);
 void egpu_discharge(int card, uint64_t device, uint64_t managed);
@@ -77,6 +79,7 @@ struct egpu_track {
     uint64_t managed;    /* charged as managed memory */
     uint64_t context;    /* whose end ends it; 0: none */
     uint64_t other;      /* by kind */
+    uint64_t ahead;      /* of a pool's bytes: charged for allocations that are under way */
     int32_t shared;      /* entry of the usage page, or -1: then `bytes` is charged to this process */
     uint32_t references;
 };

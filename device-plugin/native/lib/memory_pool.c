@@ -21,26 +21,48 @@ static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute what)
     return 0;
 }
 
-/* Charges what the pool holds now, of which `provisional` bytes are charged already. False: it does not fit, and
- * what is over is charged all the same. */
-static bool recharge(CUmemoryPool pool, uint64_t provisional)
+/* Makes the charge what the pool holds, under the lock. What allocations under way were charged ahead may be in that
+ * or not yet: as long as there are any, the charge is left between the two. False: the pool has more than fits, and
+ * is charged for it all the same. */
+static bool settle(CUmemoryPool pool, struct egpu_track *track)
+{
+    const uint64_t holds = egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    const uint64_t before = track->bytes, most = egpu_add(holds, track->ahead);
+    bool good = true;
+    track->bytes = before < holds ? holds : before > most ? most : before;
+    egpu_discharge(track->card, egpu_sub(before, track->bytes), 0);
+    if (track->bytes > before && !egpu_try_charge(track->card, track->bytes - before, 0)) {
+        egpu_charge_anyway(track->card, track->bytes - before, 0);
+        good = false;
+    }
+    egpu_put(track);
+    return good;
+}
+
+/* `charged` bytes were charged for an allocation from that pool that is about to be made. */
+static void begin(CUmemoryPool pool, int card, uint64_t charged)
 {
     struct egpu_track track;
     egpu_lock(&pool_lock);
-    bool good = true;
     if (egpu_get(EGPU_POOL, key_of(pool), &track)) {
-        const uint64_t holds = egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-        const uint64_t before = egpu_add(track.bytes, provisional);
-        track.bytes = holds;
+        track.bytes = egpu_add(track.bytes, charged);
+        track.ahead = egpu_add(track.ahead, charged);
         egpu_put(&track);
-        egpu_unlock(&pool_lock); /* charging may come back here */
-        if (holds <= before) {
-            egpu_discharge(track.card, before - holds, 0);
-        } else if (egpu_charge(track.card, holds - before, 0) != CUDA_SUCCESS) {
-            egpu_charge_anyway(track.card, holds - before, 0);
-            good = false;
-        }
-        return good;
+    } else {
+        egpu_discharge(card, charged, 0);
+    }
+    egpu_unlock(&pool_lock);
+}
+
+/* It was made, or refused. False: the pool took more for it than fits. */
+static bool end(CUmemoryPool pool, uint64_t charged)
+{
+    struct egpu_track track;
+    bool good = true;
+    egpu_lock(&pool_lock);
+    if (egpu_get(EGPU_POOL, key_of(pool), &track)) {
+        track.ahead = egpu_sub(track.ahead, charged);
+        good = settle(pool, &track);
     }
     egpu_unlock(&pool_lock);
     return good;
@@ -48,17 +70,11 @@ static bool recharge(CUmemoryPool pool, uint64_t provisional)
 
 static void refresh(CUmemoryPool pool)
 {
-    struct egpu_track track = {0};
+    struct egpu_track track;
     egpu_lock(&pool_lock);
-    uint64_t holds = 0, before = 0;
-    if (egpu_get(EGPU_POOL, key_of(pool), &track) && !track.other) {
-        before = track.bytes;
-        holds = track.bytes = egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-        egpu_put(&track);
-    }
+    if (egpu_get(EGPU_POOL, key_of(pool), &track) && !track.other)
+        settle(pool, &track);
     egpu_unlock(&pool_lock);
-    egpu_charge_anyway(track.card, egpu_sub(holds, before), 0);
-    egpu_discharge(track.card, egpu_sub(before, holds), 0);
 }
 
 struct list {
@@ -208,14 +224,14 @@ static CUresult allocate(const struct ask *ask)
     CUresult result = reserve(real, pool, track.card, ask->bytes, &provisional);
     if (result != CUDA_SUCCESS)
         return result;
+    begin(pool, track.card, provisional);
     result = call(real, ask);
-    if (result != CUDA_SUCCESS) {
-        egpu_discharge(track.card, provisional, 0);
+    const bool fits = end(pool, provisional);
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct egpu_track pooled = {.key = *ask->pointer, .kind = EGPU_POOLED, .card = track.card,
                                       .other = key_of(pool), .shared = -1, .references = 1};
-    if (recharge(pool, provisional) && egpu_put(&pooled))
+    if (fits && egpu_put(&pooled))
         return CUDA_SUCCESS;
     undo(real, ask, pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -332,14 +348,14 @@ EGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
     if (real->cuMemPoolTrimTo)
         real->cuMemPoolTrimTo(pool, 0);
     refresh(pool);
+    egpu_lock(&pool_lock); /* nobody asks a pool that is gone what it holds */
     const bool known = egpu_take(EGPU_POOL, key_of(pool), &track);
     CUresult result = real->cuMemPoolDestroy(pool);
-    if (!known)
-        return result;
-    if (result != CUDA_SUCCESS) {
+    if (known && result != CUDA_SUCCESS)
         egpu_put(&track);
+    egpu_unlock(&pool_lock);
+    if (!known || result != CUDA_SUCCESS)
         return result;
-    }
     struct destroyed destroyed = {.pool = track.key, .instead = atomic_fetch_add(&orphans, 1)}; /* no address */
     egpu_each(relabel, &destroyed);
     track.key = track.other = destroyed.instead;

@@ -65,7 +65,7 @@ static void take_own(int card, uint64_t device, uint64_t managed)
 }
 
 /* First written, then summed: even without the page's lock two processes never both see room for one. */
-static bool try_charge(int card, uint64_t device, uint64_t managed)
+bool egpu_try_charge(int card, uint64_t device, uint64_t managed)
 {
     const struct egpu_control *control = egpu_control_now();
     egpu_usage_enter();
@@ -90,12 +90,12 @@ CUresult egpu_charge(int card, uint64_t device, uint64_t managed)
         return CUDA_SUCCESS;
     if (card < 0 || card >= EGPU_MAX_CARDS)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (try_charge(card, device, managed))
+    if (egpu_try_charge(card, device, managed))
         return CUDA_SUCCESS;
     /* Pools and graphs give memory back without a call that we see. */
     egpu_pools_refresh(card);
     egpu_graphs_refresh(card);
-    return try_charge(card, device, managed) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return egpu_try_charge(card, device, managed) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void egpu_charge_anyway(int card, uint64_t device, uint64_t managed)

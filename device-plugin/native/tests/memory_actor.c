@@ -188,6 +188,27 @@ static void *allocate_together(void *data)
     return NULL;
 }
 
+/* As many pieces of a pool as there are threads, again and again: each may have one, and one is looking on. */
+static void *allocate_pieces(void *data)
+{
+    enum { PIECE = 32 << 20 };
+    struct threaded *mine = data;
+    cu.cuCtxSetCurrent(mine->context);
+    for (size_t i = 0; i < mine->rounds; i++) {
+        CUdeviceptr pooled = 0;
+        size_t left, total;
+        pthread_barrier_wait(&together);
+        int result = cu.cuMemAllocAsync(&pooled, PIECE, CU_STREAM_PER_THREAD);
+        if (mine->first == 0)
+            cu.cuMemGetInfo_v2(&left, &total);
+        if (!result)
+            cu.cuMemFreeAsync(pooled, CU_STREAM_PER_THREAD);
+        cu.cuStreamSynchronize(CU_STREAM_PER_THREAD);
+        mine->result = mine->result ? mine->result : result;
+    }
+    return NULL;
+}
+
 static int threads(size_t count, size_t rounds, void *(*run)(void *))
 {
     pthread_t ids[16];
@@ -353,6 +374,7 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
     if (strncmp(what, "cu", 2) == 0) return seldom(what, thing, a, text);
     if (IS("threads")) return threads(thing, a, allocate_threaded);
     if (IS("threads-small")) return threads(thing, a, allocate_together);
+    if (IS("threads-pool")) return threads(thing, a, allocate_pieces);
     if (IS("wrapped")) return print_wrapped(), -1;
     if (IS("fork")) { /* the child ends in the way `a` says, with and without its handlers */
         fflush(stdout);
