@@ -16,6 +16,6 @@ def server() -> Iterator[TinyApi]:
 
 @pytest.fixture
 def api(server: TinyApi, tmp_path: Path) -> Iterator[ApiConnection]:
-    connection = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=4, timeout_s=5)
+    connection = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=4, timeout_s=30)
     yield connection
     connection.close()

@@ -9,31 +9,51 @@ from unit.kube.tiny_api import TinyApi
 from vc_egpu.kube import ApiConnection, LeaderLease, LeaseTimes
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"
-TIMES = LeaseTimes(duration_s=0.9, renew_deadline_s=0.6, retry_s=0.1)
+CALM = LeaseTimes(duration_s=300, renew_deadline_s=200, retry_s=0.05)
+"""Nobody loses it because the machine is slow."""
+SHORT = LeaseTimes(duration_s=0.9, renew_deadline_s=0.6, retry_s=0.1)
+"""Where it has to run out. On a slow machine it may do so at any time."""
 
 
 class Candidate:
-    def __init__(self, api: ApiConnection, name: str) -> None:
+    def __init__(self, api: ApiConnection, name: str, times: LeaseTimes) -> None:
         self.epochs: list[int] = []
         self.started, self.stopped = threading.Event(), threading.Event()
         self.lease = LeaderLease(
-            api, "n", "l", name, times=TIMES, on_started=self._start, on_stopped=self.stopped.set
+            api, "n", "l", name, times=times, on_started=self._start, on_stopped=self.stopped.set
         )
 
     def _start(self, epoch: int) -> None:
         self.epochs.append(epoch)
         self.started.set()
 
+    def wait_for_epoch(self, above: int) -> int:
+        """The first of its epochs that is larger."""
+        until(lambda: any(epoch > above for epoch in self.epochs))
+        return next(epoch for epoch in self.epochs if epoch > above)
 
-Make = Callable[[str], Candidate]
+
+def until(reached: Callable[[], bool]) -> None:
+    """Waits for it."""
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def renewals(server: TinyApi) -> int:
+    return sum((method, path.partition("?")[0]) == ("PUT", PATH) for method, path, _ in list(server.requests))
+
+
+Make = Callable[..., Candidate]
 
 
 @pytest.fixture
 def make(api: ApiConnection) -> Iterator[Make]:
     made: list[Candidate] = []
 
-    def one(name: str) -> Candidate:
-        made.append(Candidate(api, name))
+    def one(name: str, times: LeaseTimes = CALM) -> Candidate:
+        made.append(Candidate(api, name, times))
         made[-1].lease.start()
         return made[-1]
 
@@ -42,31 +62,36 @@ def make(api: ApiConnection) -> Iterator[Make]:
         candidate.lease.stop()
 
 
-def test_the_first_leads_and_the_second_waits(make: Make) -> None:
-    first = make("a")
-    assert first.started.wait(5)
-    second = make("b")
-    assert not second.started.wait(1.5), "renewed in between"
-    assert (first.lease.is_leader(), second.lease.is_leader()) == (True, False)
-    assert second.lease.holder == "a"
+def test_the_first_leads_and_the_second_waits(make: Make, server: TinyApi) -> None:
+    first = make("a", SHORT)
+    assert first.started.wait(30)
+    second = make("b", SHORT)
+    enough = renewals(server) + 15  # more than one duration
+    while renewals(server) < enough:
+        if second.lease.is_leader():
+            assert not first.lease.is_leader()
+        time.sleep(0.01)
+    if not first.stopped.is_set():  # else it was not woken in time, and the second had to take over
+        assert not second.started.is_set()
+        assert second.lease.holder == "a"
 
 
 def test_a_lease_that_is_given_back_is_taken_at_once(make: Make) -> None:
     first = make("a")
-    assert first.started.wait(5)
+    assert first.started.wait(30)
     second = make("b")
     first.lease.stop()
     assert first.stopped.is_set()
-    assert second.started.wait(0.8)
+    assert second.started.wait(30), "long before it would have run out"
     assert second.epochs == [first.epochs[0] + 1]
 
 
 def test_a_leader_that_cannot_renew_stops_before_another_may_start(make: Make, server: TinyApi) -> None:
-    first = make("a")
-    assert first.started.wait(5)
+    first = make("a", SHORT)
+    assert first.started.wait(30)
     until = first.lease.may_write_until()
     server.script += [(503, {}, {})] * 1000
-    assert first.stopped.wait(5)
+    assert first.stopped.wait(30)
     assert time.monotonic() >= until
     assert first.lease.remaining_s() < 0
     server.script.clear()
@@ -74,39 +99,35 @@ def test_a_leader_that_cannot_renew_stops_before_another_may_start(make: Make, s
 
 def test_the_fence_counts_from_the_sending_of_the_renewal(make: Make, server: TinyApi) -> None:
     """An answer that comes late must not lengthen the leadership."""
-    first = make("a")
-    assert first.started.wait(5)
+    first = make("a", SHORT)
+    assert first.started.wait(30)
     server.delay_s = 0.25
     sent = time.monotonic()
     deadline = sent + 3
-    while first.lease.may_write_until() < sent + TIMES.renew_deadline_s and time.monotonic() < deadline:
+    while first.lease.may_write_until() < sent + SHORT.renew_deadline_s and time.monotonic() < deadline:
         time.sleep(0.01)
     answered = time.monotonic()
-    assert first.lease.may_write_until() <= answered - server.delay_s + TIMES.renew_deadline_s + 0.02
+    assert first.lease.may_write_until() <= answered - server.delay_s + SHORT.renew_deadline_s + 0.02
 
 
 def test_another_one_in_the_lease_ends_the_leadership(make: Make, server: TinyApi) -> None:
-    first = make("a")
-    assert first.started.wait(5)
+    first = make("a", SHORT)
+    assert first.started.wait(30)
     with server.lock:
         lease = server.objects[PATH]
         lease["spec"] = {**lease["spec"], "holderIdentity": "thief", "leaseTransitions": 9_000_000}
         server.put(PATH, lease)
-    assert first.stopped.wait(5)
-    assert not first.lease.is_leader()
+    assert first.stopped.wait(30)
     # The thief does not renew: the lease is free again after its time, and the number goes on from there.
-    first.started.clear()
-    assert first.started.wait(5)
-    assert first.epochs[-1] == 9_000_001
+    assert first.wait_for_epoch(above=9_000_000) == 9_000_001
 
 
 def test_the_number_rises_even_if_somebody_deletes_the_lease(make: Make, server: TinyApi) -> None:
     first = make("a")
-    assert first.started.wait(5)
+    assert first.started.wait(30)
     server.remove(PATH)
-    first.started.clear()
-    assert first.started.wait(5)
-    assert first.epochs[1] > first.epochs[0]
+    first.wait_for_epoch(above=first.epochs[0])
+    assert first.stopped.is_set()
 
 
 @pytest.mark.parametrize("times", [(15, 15, 2), (15, 10, 10), (15, 10, 0), (10, 15, 2)])
@@ -117,11 +138,10 @@ def test_times_that_cannot_work(times: tuple[float, float, float]) -> None:
 
 def test_a_leadership_that_starts_anew_has_the_epoch_that_was_asked_for(make: Make, server: TinyApi) -> None:
     first = make("a")
-    assert first.started.wait(5)
-    first.started.clear()
+    assert first.started.wait(30)
     first.lease.start_anew(above=3_000_000_000)
-    assert not first.lease.is_leader(), "at once"
-    assert first.started.wait(5)
+    assert not first.lease.is_leader() or first.lease.epoch > 3_000_000_000, "at once"
+    assert first.wait_for_epoch(above=3_000_000_000) == 3_000_000_001
     assert first.stopped.is_set()
     assert first.lease.epoch == 3_000_000_001
     assert server.objects[PATH]["spec"]["leaseTransitions"] == 3_000_000_001
@@ -132,9 +152,7 @@ def test_a_lease_made_anew_in_the_same_minute_has_a_larger_epoch(make: Make, ser
     spec = {"holderIdentity": "a", "leaseTransitions": later, "leaseDurationSeconds": 60}
     server.put(PATH, {"metadata": {"name": "l", "namespace": "n"}, "spec": spec})
     second = make("b")
-    end = time.monotonic() + 5
-    while second.lease.holder != "a" and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: second.lease.holder == "a")
     server.remove(PATH)
-    assert second.started.wait(5)
+    assert second.started.wait(30)
     assert second.epochs == [later + 1]

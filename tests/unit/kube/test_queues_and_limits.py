@@ -64,7 +64,7 @@ def test_closing_wakes_a_waiting_worker() -> None:
     worker = threading.Thread(target=lambda: got.append(queue.get()))
     worker.start()
     queue.close()
-    worker.join(5)
+    worker.join(30)
     assert got == [None]
     queue.add("a")
     assert queue.get(0) is None

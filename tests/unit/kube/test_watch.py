@@ -22,7 +22,7 @@ class Seen:
     def __init__(self) -> None:
         self.changes: queue.Queue[Change] = queue.Queue()
 
-    def next(self, timeout_s: float = 5.0) -> tuple[str, str]:
+    def next(self, timeout_s: float = 30.0) -> tuple[str, str]:
         change = self.changes.get(timeout=timeout_s)
         return change.kind.value, change.object["metadata"]["name"]
 
@@ -43,7 +43,7 @@ def start(api: ApiConnection, server: TinyApi) -> Iterator[Start]:
             api, CONFIG_MAPS, seen.changes.put, namespace="n", backoff=Backoff(0.01, 0.05), **more
         ).start()
         running.append(reflector)
-        assert reflector.wait_synced(5)
+        assert reflector.wait_synced(30)
         server.wait_for_watch()
         return reflector, seen
 
@@ -178,7 +178,7 @@ def test_a_callback_that_fails_loses_nothing_but_its_own_change(api: ApiConnecti
         seen.changes.put(change)
 
     reflector = Reflector(api, CONFIG_MAPS, callback, namespace="n").start()
-    assert reflector.wait_synced(5)
+    assert reflector.wait_synced(30)
     server.wait_for_watch()
     server.put(f"{PATH}/bad", config_map("bad"))
     server.put(f"{PATH}/good", config_map("good"))

@@ -86,7 +86,7 @@ class TinyApi:
                 watch.put(None)
             self.watches.clear()
 
-    def wait_for_watch(self, count: int = 1, timeout_s: float = 5.0) -> None:
+    def wait_for_watch(self, count: int = 1, timeout_s: float = 30.0) -> None:
         """Until somebody watches."""
         end = time.monotonic() + timeout_s
         while len(self.watches) < count:
@@ -165,6 +165,8 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                     self._answer(410, status(410, "Expired"), {})
                     return
                 events: queue.Queue[bytes | None] = queue.Queue()
+                for missed in _since(api, self.path.partition("?")[0], int(query["resourceVersion"])):
+                    events.put(json.dumps({"type": "MODIFIED", "object": missed}).encode() + b"\n")
                 api.watches.append(events)
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
@@ -233,6 +235,13 @@ def _merged(present: Json, patch: Json) -> Json:
             nested = isinstance(value, dict)
             merged[key] = _merged(old if isinstance(old, dict) else {}, value) if nested else value
     return merged
+
+
+def _since(api: TinyApi, folder: str, version: int) -> list[Json]:
+    """Objects that changed after that, in order. What was deleted meanwhile is not told again."""
+    found = [value for path, value in api.objects.items() if path.startswith(f"{folder}/")]
+    versions = [(int(value["metadata"]["resourceVersion"]), value) for value in found]
+    return [value for changed, value in sorted(versions, key=lambda pair: pair[0]) if changed > version]
 
 
 def _list(api: TinyApi, path: str) -> Json:
