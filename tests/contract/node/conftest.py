@@ -145,7 +145,7 @@ class World:
             self.link.plugin(resource)
         self.link.look()
         for _ in resources or (RES,):
-            assert self.kubelet.registered.acquire(timeout=5)
+            assert self.kubelet.registered.acquire(timeout=30)
 
     def close(self) -> None:
         """End the agent's parts."""

@@ -93,7 +93,7 @@ class FakeKubelet(dp_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         channel, stub = self.plugin(resource)
         with channel:
             request = dp.AllocateRequest(container_requests=[dp.ContainerAllocateRequest(devices_ids=ids)])
-            answer = stub.Allocate(request, timeout=10)
+            answer = stub.Allocate(request, timeout=30)
         self.held[owner] = (resource, ids)
         self.uids[owner] = uid
         self.write_checkpoint()

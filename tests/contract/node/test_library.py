@@ -185,10 +185,10 @@ class Node:
 
     def close(self) -> None:
         """End everything in it."""
-        self.driver.communicate(timeout=10)
+        self.driver.communicate(timeout=30)
         for process in self.training:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=30)
         for container in self.containers:
             container.world.close()
 
@@ -251,7 +251,7 @@ def test_low_waits_for_high_and_whoever_does_not_is_seen(node: Node) -> None:
     low, high = node.container("low", "low"), node.container("high", "high")
 
     def look_until(done: Callable[[], bool]) -> list[Offence]:
-        found, deadline = [], time.monotonic() + 15
+        found, deadline = [], time.monotonic() + 30
         while not done():
             assert time.monotonic() < deadline
             for _ in range(10):
@@ -281,7 +281,7 @@ def test_an_activity_page_cut_short_hurts_no_neighbour(node: Node) -> None:
     low, high = node.container("low", "low"), node.container("high", "high")
     neighbour = low.train()
     high.train()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     while not (node.wall.accounts and node.account("low").activity.held_s > 0.1):
         assert time.monotonic() < deadline
         time.sleep(0.05)

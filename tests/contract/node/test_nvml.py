@@ -124,7 +124,7 @@ class Watched:
         with self.changed:
             self.changed.notify_all()
 
-    def until(self, check: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def until(self, check: Callable[[], bool], timeout_s: float = 30.0) -> None:
         deadline = time.monotonic() + timeout_s
         with self.changed:
             while not check():
@@ -183,14 +183,14 @@ def test_processes_are_read_more_often_than_cards(nvml_node: MakeNode, fake_nvml
         on_look=lambda: seen.put(monitor.observation.processes[card.uuid]),
     )
     monitor.start()
-    assert seen.get(timeout=10) == ()
+    assert seen.get(timeout=30) == ()
     card.processes = [(4242, 900, 70)]
     node.write()
-    while seen.get(timeout=10) != (ProcessSample(4242, 900, 70),):
+    while seen.get(timeout=30) != (ProcessSample(4242, 900, 70),):
         pass
     card.fail_with_xid(79)
     node.write()
     while not monitor.observation.ill:
-        seen.get(timeout=10)
+        seen.get(timeout=30)
     assert monitor.observation.looks > 2
     monitor.stop()

@@ -41,18 +41,18 @@ def test_registers_again_when_the_kubelet_restarts(world: Any) -> None:
     world.kubelet.stop()
     world.kubelet.start()
     world.link.look()
-    assert world.kubelet.registered.acquire(timeout=5)
-    assert world.kubelet.registered.acquire(timeout=5)
+    assert world.kubelet.registered.acquire(timeout=30)
+    assert world.kubelet.registered.acquire(timeout=30)
     channel, stub = world.kubelet.plugin(RES)
     with channel:
-        assert stub.GetDevicePluginOptions(dp.Empty(), timeout=5).pre_start_required
+        assert stub.GetDevicePluginOptions(dp.Empty(), timeout=30).pre_start_required
 
 
 def test_a_socket_that_somebody_removed_comes_back(world: Any) -> None:
     world.serve()
     world.link.plugin(RES).socket.unlink()
     world.link.look()
-    assert world.kubelet.registered.acquire(timeout=5)
+    assert world.kubelet.registered.acquire(timeout=30)
 
 
 def test_without_a_kubelet_it_waits(world: Any) -> None:
@@ -62,7 +62,7 @@ def test_without_a_kubelet_it_waits(world: Any) -> None:
     assert not world.link.settled
     world.kubelet.start()
     world.link.look()
-    assert world.kubelet.registered.acquire(timeout=5)
+    assert world.kubelet.registered.acquire(timeout=30)
     assert world.link.settled
 
 
@@ -70,17 +70,17 @@ def test_it_is_told_when_the_kubelet_begins_and_ends_to_follow(world: Any) -> No
     world.link.plugin(RES).board.post(slots(Offer(1), 1, frozenset()))
     assert not world.link.follows
     world.link.start()
-    assert world.kubelet.registered.acquire(timeout=5)
+    assert world.kubelet.registered.acquire(timeout=30)
     channel, stub = world.kubelet.plugin(RES)
     with channel:
         world.changed.clear()
         stream = stub.ListAndWatch(dp.Empty(), timeout=30)
         next(stream)
-        assert world.changed.wait(5)
+        assert world.changed.wait(30)
         assert world.link.follows
         world.changed.clear()
         stream.cancel()
-        assert world.changed.wait(5)
+        assert world.changed.wait(30)
         assert not world.link.follows
 
 

@@ -58,7 +58,7 @@ class Stage:
 
     def outcome(self) -> None:
         """Take in one outcome, then go on as the loop does."""
-        self.conductor.done(self.inbox.get(timeout=5), 1000.0)
+        self.conductor.done(self.inbox.get(timeout=30), 1000.0)
         self.drive()
 
     def later(self, seconds: float) -> None:
@@ -89,7 +89,7 @@ class Stage:
 @contextmanager
 def stage_on(folder: Path) -> Iterator[Stage]:
     with tiny_api() as server, tiny_api() as for_events:
-        api = ApiConnection.connect(server.kubeconfig(folder), pool_size=4, timeout_s=5)
+        api = ApiConnection.connect(server.kubeconfig(folder), pool_size=4, timeout_s=30)
         elsewhere = ApiConnection.connect(for_events.kubeconfig(folder))
         found = Stage(server, api, elsewhere)
         yield found

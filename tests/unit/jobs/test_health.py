@@ -19,10 +19,10 @@ def test_it_starts_without_asking_anybody_for_its_name(monkeypatch: pytest.Monke
     server = serve(0, CollectorRegistry(), lambda: None, lambda: "not yet")
     try:
         base = f"http://127.0.0.1:{server.server_port}"
-        with urllib.request.urlopen(f"{base}/healthz", timeout=5) as answer:
+        with urllib.request.urlopen(f"{base}/healthz", timeout=30) as answer:
             assert answer.status == 200
         with pytest.raises(urllib.error.HTTPError, match="503"):
-            urllib.request.urlopen(f"{base}/readyz", timeout=5)
+            urllib.request.urlopen(f"{base}/readyz", timeout=30)
     finally:
         server.shutdown()
         server.server_close()

@@ -90,7 +90,7 @@ def test_no_room_to_come_back(machine: Machine) -> None:
     hog = machine.start("hog", "allocate", "--style", "jax", "--hold-ms", "60000")
     assert ask(machine, process, "Restore") == [2, CHECKPOINTED]
     hog.kill()
-    hog.wait(10)
+    hog.wait(30)
     assert ask(machine, process, "Restore", "Unlock") == [0, 0, RUNNING]
 
 

@@ -77,7 +77,7 @@ def _compiled(folder: Path, name: str, flags: list[str], source: str) -> list[st
     path = folder / f"{name}.c"
     path.write_text(source)
     subprocess.run(["cc", "-std=c17", *flags, "-o", str(folder / name), str(path)], check=True, timeout=60)
-    ran = subprocess.run([str(folder / name)], check=True, capture_output=True, text=True, timeout=10)
+    ran = subprocess.run([str(folder / name)], check=True, capture_output=True, text=True, timeout=30)
     return ran.stdout.splitlines()
 
 

@@ -291,7 +291,7 @@ class Machine:
         for one in self.running:
             if one.process.poll() is None:
                 one.process.kill()
-                one.process.wait(10)
+                one.process.wait(30)
             for pipe in (one.process.stdin, one.process.stdout, one.process.stderr):
                 if pipe:
                     pipe.close()

@@ -199,5 +199,5 @@ def test_that_very_process_is_killed(sleeper: subprocess.Popen[bytes], tmp_path:
     assert "not in the host's PID namespace" in ContainerOfProcess(tmp_path).kill(sleeper.pid, 1)
     assert sleeper.poll() is None
     assert hosts.kill(sleeper.pid, host.start_ticks) == ""
-    assert sleeper.wait(10) == -9
+    assert sleeper.wait(30) == -9
     assert hosts.kill(sleeper.pid, host.start_ticks) == ""

@@ -18,7 +18,7 @@ def test_it_starts_without_asking_anybody_for_its_name(monkeypatch: pytest.Monke
     server = WebServer("127.0.0.1:0", CollectorRegistry(), lambda: "", lambda: "not yet")
     server.start()
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=30) as answer:
             assert answer.status == 200
     finally:
         server.stop()

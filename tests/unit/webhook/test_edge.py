@@ -57,7 +57,7 @@ def serve(stand_in: StandIn, folder: Path, story: Callable[[Post, WebhookServer]
     """Run a story against a server whose certificate the client verifies against the kept CA."""
 
     async def run() -> None:
-        api = ApiConnection.connect(stand_in.write_kubeconfig(folder), timeout_s=5)
+        api = ApiConnection.connect(stand_in.write_kubeconfig(folder), timeout_s=30)
         tls = TlsKeeper(api, TlsSettings("system", HOSTS))
         tls.step()
         caches, oracle, metrics = Caches(api).start(), Oracle(api), Metrics.create()
