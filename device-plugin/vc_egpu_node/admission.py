@@ -1,11 +1,12 @@
 """Whether a share may start on a card: the second wall behind the admission layer's ledger. Pure.
 
-The rules are the ledger's own: memory and cores by class, sharers, native cards alone. What was let in stays;
-of two newcomers that do not fit together, the one with the lower lease epoch is refused.
+The rules are the ledger's own: memory on the card and in all, host memory of the node, cores by class,
+sharers, native cards alone. What was let in stays; of two newcomers that do not fit together, the one with the lower
+lease epoch is refused.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 ShareClass = Literal["high", "unset", "low"]
@@ -26,10 +27,28 @@ class HeldShare:
     native: bool = False
     epoch: int = 0
     """Of the leader that planned it."""
+    physical_mib: int | None = None
+    """Of its memory, what may lie on the card; None: all of it."""
+    suspended: bool = False
+    """Its processes have left the card: all of its memory is on the host, and none of its cores is used."""
 
     def __post_init__(self) -> None:
         if self.memory_mib < 1 or not 0 <= self.cores_percent <= 100:
             raise ValueError(f"a share of {self.memory_mib} MiB and {self.cores_percent} cores")
+        if self.physical_mib is not None and not 1 <= self.physical_mib <= self.memory_mib:
+            raise ValueError(f"{self.physical_mib} of a share's {self.memory_mib} MiB are on the card")
+
+    @property
+    def on_card_mib(self) -> int:
+        """Memory that may lie on the card now."""
+        if self.suspended:
+            return 0
+        return self.memory_mib if self.physical_mib is None else self.physical_mib
+
+    @property
+    def host_mib(self) -> int:
+        """Memory that may lie on the host now."""
+        return self.memory_mib - self.on_card_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +63,11 @@ class CardLimits:
     max_sharers: int = 100
 
 
+def asleep(held: Iterable[HeldShare], pods: Collection[str]) -> list[HeldShare]:
+    """The shares, those of these pods (by UID) as what they are while suspended."""
+    return [replace(share, suspended=True) if share.pod_uid in pods else share for share in held]
+
+
 def rivals(held: Iterable[HeldShare], waiting: Iterable[HeldShare], new: HeldShare) -> list[HeldShare]:
     """What the newcomer must fit beside: all that was let in, and newcomers of later leaders; not itself."""
     own = (new.pod_uid, new.container)
@@ -55,28 +79,48 @@ def rivals(held: Iterable[HeldShare], waiting: Iterable[HeldShare], new: HeldSha
 
 def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> str:
     """Why ``new`` does not fit on the card beside the others; empty if it does."""
-    if new.native and beside:
-        return f"card {card.uuid} is asked for as a whole, but {_pods(beside)} hold shares of it"
-    if any(share.native for share in beside):
-        return f"card {card.uuid} is held as a whole by {_pods(beside)}"
+    awake = [share for share in beside if not share.suspended]
+    if new.native and awake:
+        return f"card {card.uuid} is asked for as a whole, but {_pods(awake)} hold shares of it"
+    if any(share.native for share in awake):
+        return f"card {card.uuid} is held as a whole by {_pods(awake)}"
     if len(beside) + 1 > card.max_sharers:
         return f"card {card.uuid} has {len(beside)} sharers, the limit is {card.max_sharers}"
-    memory_limit = card.memory_mib * card.memory_ratio + _SLACK
-    memory_held = sum(share.memory_mib for share in beside)
-    if memory_held + new.memory_mib > memory_limit:
-        return (
-            f"card {card.uuid}: {new.memory_mib} MiB do not fit, {memory_held} of "
-            f"{int(memory_limit)} MiB are held by {_pods(beside)}"
-        )
+    for what, ratio, amount, held in (
+        ("", card.memory_ratio, new.memory_mib, sum(share.memory_mib for share in awake)),
+        (" on the card", min(card.memory_ratio, 1.0), new.on_card_mib, sum(s.on_card_mib for s in awake)),
+    ):
+        limit = card.memory_mib * ratio + _SLACK
+        if held + amount > limit:
+            return (
+                f"card {card.uuid}: {amount} MiB{what} do not fit, {held} of "
+                f"{int(limit)} MiB are held by {_pods(awake)}"
+            )
     cores_limit = 100 * card.core_ratio + _SLACK
     for name, classes in (("high and unset", ("high", "unset")), ("unset and low", ("unset", "low"))):
-        cores_held = sum(share.cores_percent for share in beside if share.share_class in classes)
+        cores_held = sum(share.cores_percent for share in awake if share.share_class in classes)
         if new.share_class in classes and cores_held + new.cores_percent > cores_limit:
             return (
                 f"card {card.uuid}: {new.cores_percent} cores do not fit, {cores_held} of "
-                f"{int(cores_limit)} of class {name} are held by {_pods(beside)}"
+                f"{int(cores_limit)} of class {name} are held by {_pods(awake)}"
             )
     return ""
+
+
+def host_refusal(budget_mib: int, held: Iterable[HeldShare], new: Sequence[HeldShare]) -> str:
+    """Why what one container's shares may spill does not fit into the node's host memory; empty if it does.
+
+    ``held``: everything on the node, its cards all together; the container itself is left out of it.
+    """
+    asked = sum(share.host_mib for share in new)
+    own = {(share.pod_uid, share.container) for share in new}
+    others = [share for share in held if share.host_mib and (share.pod_uid, share.container) not in own]
+    taken = sum(share.host_mib for share in others)
+    if not asked or taken + asked <= budget_mib:
+        return ""
+    who = f" are held by {_pods(others)}" if others else " are free"
+    left = taken if others else budget_mib
+    return f"{asked} MiB may spill to the host and do not fit, {left} of {budget_mib} MiB{who}"
 
 
 def _pods(shares: Sequence[HeldShare]) -> str:

@@ -66,6 +66,7 @@ class Grant:
                 share_class=self.share_class,
                 native=self.native,
                 epoch=self.epoch,
+                physical_mib=share.physical_mib,
             )
             for share in self.shares
         )
@@ -73,8 +74,12 @@ class Grant:
     @property
     def cards_json(self) -> str:
         """This container's entry of the cards annotation."""
-        shares = [share.model_dump(by_alias=True) for share in self.shares]
+        shares = [_plain(share) for share in self.shares]
         return json.dumps(shares, separators=(",", ":"))
+
+
+def _plain(share: CardShare) -> dict[str, Any]:
+    return share.model_dump(by_alias=True, exclude_none=True)
 
 
 def qualified(name: str) -> str:
@@ -115,7 +120,7 @@ def spec_of(
         if entries:
             edits[key] = [*edits.get(key, ()), *entries]
     record = {"version": GRANT_VERSION, **asdict(grant)}
-    record["shares"] = [share.model_dump(by_alias=True) for share in grant.shares]
+    record["shares"] = [_plain(share) for share in grant.shares]
     return {
         "cdiVersion": max(CDI_VERSION, toolkit.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
@@ -141,7 +146,7 @@ def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str,
         "class": grant.share_class,
         "corePolicy": grant.core_policy,
         "native": grant.native,
-        "cards": [{**share.model_dump(by_alias=True), **cards.get(share.uuid, {})} for share in grant.shares],
+        "cards": [{**_plain(share), **cards.get(share.uuid, {})} for share in grant.shares],
     }
 
 

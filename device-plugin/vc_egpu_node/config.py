@@ -6,7 +6,8 @@ The file, usually a ConfigMap that all nodes share::
     defaults:
       slotsPerCard: 100          # S: at most so many sharers of one card
       coreRatio: 1.0             # cores that may be promised, per card
-      memoryRatio: 1.0           # memory that may be promised, per card; at most 1
+      memoryRatio: 1.0           # memory that may be promised, per card; above 1 for shares that may spill
+      hostMemoryMiB: 0           # host memory that cards' memory may spill or be suspended to; 0: none
       recoveryS: 60              # an ill card is offered again after this long without a new fault
       foreignResources: [nvidia.com/gpu, volcano.sh/vgpu-number]
       secondWall: report         # or kill: what becomes of processes that take more than their container's
@@ -31,6 +32,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+from vc_egpu.volcano.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
 
 FOREIGN_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
 """Offered by other plugins: where a node has any of them, its cards are theirs."""
@@ -54,7 +56,10 @@ class Policy(BaseModel):
 
     slots_per_card: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100
     core_ratio: Annotated[float, Field(ge=0.01, le=10.0)] = 1.0
-    memory_ratio: Annotated[float, Field(ge=0.01, le=1.0)] = 1.0
+    memory_ratio: Annotated[float, Field(ge=0.01, le=MAX_MEMORY_RATIO)] = 1.0
+    host_memory_mib: Annotated[
+        int, Field(strict=True, ge=0, le=MAX_HOST_MEMORY_MIB, alias="hostMemoryMiB")
+    ] = 0
     recovery_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
     foreign_resources: tuple[str, ...] = FOREIGN_RESOURCES
     second_wall: WallPolicy = "report"

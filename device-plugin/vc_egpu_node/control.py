@@ -161,7 +161,7 @@ def controls(
 
 def physical_mib(share: CardShare) -> int:
     """Of the share's memory, what may lie on the card: all of it, unless some was granted to spill."""
-    return share.memory_mib
+    return share.on_card_mib
 
 
 def neighbours(grants: Iterable[Grant], changed: Iterable[Grant]) -> set[str]:

@@ -9,7 +9,7 @@ CDI spec is written that the name stands for. Nothing is ever guessed: what cann
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -114,7 +114,9 @@ class Identity:
         toolkit: Toolkit,
         stock: Callable[[], Stock],
         on_change: Callable[[], None] = lambda: None,
+        suspended: Callable[[], Collection[str]] = frozenset,
     ) -> None:
+        """``suspended`` names pods, by UID, whose processes have left their cards."""
         self._node = node
         self._allocations = allocations
         self._grants = grants
@@ -124,6 +126,7 @@ class Identity:
         self._toolkit = toolkit
         self._stock = stock
         self._on_change = on_change
+        self._suspended = suspended
         self._room = threading.Lock()
 
     def promise(self, resource: str, ids: frozenset[str]) -> str:
@@ -197,8 +200,9 @@ class Identity:
         names_changed = {grant.name for grant in grants}
         with self._room:
             others = [one for one in self._grants.all() if one.name not in names_changed]
-            held = [share for other in (*others, *grants) for share in other.held]
+            held = self._held((*others, *grants))
             for grant in grants:
+                self._host_room(stock, held, grant)
                 for new in grant.held:
                     card = stock.card(new.uuid)
                     if card is None:
@@ -279,7 +283,8 @@ class Identity:
             _usable(stock, share, grant)
         waiting = self._waiting(grant)
         with self._room:
-            held = [share for other in self._grants.all() for share in other.held]
+            held = self._held(self._grants.all())
+            self._host_room(stock, held, grant)
             for new in grant.held:
                 card = stock.card(new.uuid)
                 if card is None:
@@ -294,6 +299,15 @@ class Identity:
             self._grants.release(grant.name)
             raise
         self._on_change()
+
+    def _held(self, grants: Iterable[Grant]) -> list[admission.HeldShare]:
+        return admission.asleep((share for grant in grants for share in grant.held), self._suspended())
+
+    @staticmethod
+    def _host_room(stock: Stock, held: Sequence[admission.HeldShare], grant: Grant) -> None:
+        refusal = admission.host_refusal(stock.node_cards.host_memory_mib, held, grant.held)
+        if refusal:
+            raise NotAdmittedError(Why.NO_ROOM, refusal)
 
     def _waiting(self, grant: Grant) -> list[admission.HeldShare]:
         """Shares of later leaders' pods on these cards that are bound here and not let in yet."""
@@ -377,6 +391,7 @@ def _shares_of(cards: Cards) -> list[admission.HeldShare]:
             share_class=cards.share_class,
             native=cards.native,
             epoch=epoch_of(cards.plan_id),
+            physical_mib=share.physical_mib,
         )
         for container, shares in cards.containers.items()
         for share in shares

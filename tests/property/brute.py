@@ -3,8 +3,10 @@
 Shares nothing with the core but the value types. Slow on purpose; for clusters of a handful of cards.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import combinations, product
 
 from vc_egpu.core.cluster import (
@@ -18,18 +20,22 @@ from vc_egpu.core.cluster import (
     Queue,
     ShareClass,
     Snapshot,
+    SuspensionState,
 )
+
+Sitting = tuple[int, int, ShareClass, bool, int]
 
 
 @dataclass
 class BruteCard:
-    """One card: who sits on it, as (memory, cores, class, alone)."""
+    """One card: who sits on it, as (memory, cores, class, alone, on the card). Suspended ones only count."""
 
     uuid: str
     model: str
     memory: int
     usable: bool
-    seats: list[tuple[int, int, ShareClass, bool]] = field(default_factory=list)
+    seats: list[Sitting] = field(default_factory=list)
+    asleep: int = 0
 
 
 @dataclass
@@ -42,14 +48,39 @@ class BruteNode:
     pods: int
     ports: list[tuple[str, int]]
     cards: list[BruteCard]
+    host: int = 0
+    """MiB of host memory that are left."""
+
+    def on_card(self, ask: CardAsk) -> int:
+        """What of a share lies on the card, rounded up."""
+        if not ask.spill or self.node.memory_ratio <= 1:
+            return ask.memory_mib
+        return math.ceil(Fraction(ask.memory_mib) / Fraction(str(self.node.memory_ratio)))
+
+    def seat(self, ask: CardAsk, share_class: ShareClass) -> Sitting:
+        alone = ask.whole or ask.native
+        return (ask.memory_mib, ask.cores_percent, share_class, alone, self.on_card(ask))
+
+    def spilled(self, shape: PodShape) -> int:
+        """What a pod of this shape may move to the host."""
+        return sum(ask.cards * (ask.memory_mib - self.on_card(ask)) for ask in shape.asks)
+
+    def limits_allow(self, shape: PodShape) -> bool:
+        """Whether each container's own memory limit is enough for what it may spill."""
+        limited = [ask for ask in shape.asks if ask.host_limit_mib is not None]
+        return all(
+            ask.cards * (ask.memory_mib - self.on_card(ask)) <= (ask.host_limit_mib or 0) for ask in limited
+        )
 
     def takes_card(self, card: BruteCard, ask: CardAsk, share_class: ShareClass) -> bool:  # noqa: PLR0911  a list of rules
         if not card.usable or card.model != ask.model or self.node.problem:
             return False
         if (self.node.mode is Mode.NATIVE) != ask.native:
             return False
-        seats = [*card.seats, (ask.memory_mib, ask.cores_percent, share_class, ask.whole or ask.native)]
-        if sum(seat[0] for seat in seats) > card.memory:
+        seats = [*card.seats, self.seat(ask, share_class)]
+        if sum(seat[0] for seat in seats) > card.memory * Fraction(str(self.node.memory_ratio)):
+            return False
+        if sum(seat[4] for seat in seats) > card.memory:
             return False
         limit = int(100 * self.node.core_ratio)
         high = sum(seat[1] for seat in seats if seat[2] is not ShareClass.LOW)
@@ -61,12 +92,14 @@ class BruteNode:
             return False
         if any(seat[3] for seat in seats) and len(seats) > 1:
             return False
-        return len(seats) <= self.node.max_sharers
+        return len(seats) + card.asleep <= self.node.max_sharers
 
 
-def world(snapshot: Snapshot, without: Iterable[str] = ()) -> list[BruteNode]:
-    """The cluster with everything booked, except for some pods."""
-    gone = set(without)
+def world(
+    snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[str] = ()
+) -> list[BruteNode]:
+    """The cluster with everything booked, except for some pods, and with others suspended."""
+    gone, sleeping = set(without), set(suspended)
     nodes = {
         node.name: BruteNode(
             node,
@@ -75,6 +108,7 @@ def world(snapshot: Snapshot, without: Iterable[str] = ()) -> list[BruteNode]:
             node.allocatable.pods,
             [],
             [BruteCard(c.uuid, c.model, c.memory_mib, c.usable) for c in node.cards],
+            node.host_memory_mib,
         )
         for node in snapshot.nodes.values()
     }
@@ -87,13 +121,25 @@ def world(snapshot: Snapshot, without: Iterable[str] = ()) -> list[BruteNode]:
         share_class = gang.share_class if gang else ShareClass.UNSET
         for _, share in pod.shares:
             card = next(card for card in there.cards if card.uuid == share.card)
-            card.seats.append(
-                (share.memory_mib, share.cores_percent, share_class, share.whole or share.native)
+            asleep = pod.uid in sleeping or (
+                pod.suspend_ordered and pod.suspension is SuspensionState.SUSPENDED
             )
+            on_card = share.memory_mib if share.physical_mib is None else share.physical_mib
+            moving = pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
+            there.host -= share.memory_mib if asleep or moving else share.memory_mib - on_card
+            if asleep:
+                card.asleep += 1
+            else:
+                alone = share.whole or share.native
+                card.seats.append((share.memory_mib, share.cores_percent, share_class, alone, on_card))
     for gang in snapshot.gangs.values():
         if gang.plan is not None:
             raise NotImplementedError("the oracle is asked between plans only")
     return [nodes[name] for name in sorted(nodes)]
+
+
+def _take_host(node: BruteNode, shape: PodShape, sign: int) -> None:
+    node.host -= sign * node.spilled(shape)
 
 
 def _take_node(node: BruteNode, shape: PodShape, sign: int) -> None:
@@ -128,6 +174,8 @@ def node_takes(node: BruteNode, shape: PodShape) -> bool:  # noqa: PLR0911  a li
         return False
     if shape.requests.memory_bytes > node.mem and shape.requests.memory_bytes:
         return False
+    if not node.limits_allow(shape) or (node.spilled(shape) and node.spilled(shape) > node.host):
+        return False
     return not any((protocol, port) in node.ports for _, protocol, port in shape.host_ports)
 
 
@@ -142,7 +190,7 @@ def card_choices(
     open_cards = [card for card in node.cards if node.takes_card(card, ask, share_class)]
     for group in combinations(open_cards, ask.cards):
         for card in group:
-            card.seats.append((ask.memory_mib, ask.cores_percent, share_class, ask.whole or ask.native))
+            card.seats.append(node.seat(ask, share_class))
         for rest in card_choices(node, asks[1:], share_class):
             yield [*((card, ask) for card in group), *rest]
         for card in group:
@@ -155,7 +203,7 @@ def fits(nodes: list[BruteNode], shapes: list[PodShape], share_class: ShareClass
 
     def mark(depth: int) -> object:
         return depth, tuple(
-            (n.cpu, n.mem, n.pods, tuple(sorted(n.ports)), tuple(tuple(sorted(c.seats)) for c in n.cards))
+            (n.cpu, n.mem, n.pods, n.host, *sorted(n.ports), *(tuple(sorted(c.seats)) for c in n.cards))
             for n in nodes
         )
 
@@ -170,10 +218,12 @@ def fits(nodes: list[BruteNode], shapes: list[PodShape], share_class: ShareClass
             if not node_takes(node, shape):
                 continue
             _take_node(node, shape, 1)
+            _take_host(node, shape, 1)
             for _ in card_choices(node, shape.asks, share_class):
                 if descend(depth + 1):
                     return True
             _take_node(node, shape, -1)
+            _take_host(node, shape, -1)
         dead.add(here)
         return False
 

@@ -81,6 +81,7 @@ def random_nodes(rng: random.Random) -> list[Node]:
             name = rng.choice(["h20", "t4"]) if mixed else model
             usable = rng.random() > 0.05
             cards.append(Card(CardId(f"GPU-{number}-{index}"), index, name, MEMORY[name], usable=usable))
+        stretched = not native and rng.random() < 0.35
         taints = (Taint("dedicated", "gpu", "NoSchedule"),) if rng.random() < 0.2 else ()
         nodes.append(
             Node(
@@ -94,6 +95,8 @@ def random_nodes(rng: random.Random) -> list[Node]:
                 mode=Mode.NATIVE if native else Mode.SHARED,
                 cards=tuple(cards),
                 max_sharers=rng.choice([100, 100, 2, 3]),
+                memory_ratio=rng.choice([1.1, 1.5, 2.0, 3.0]) if stretched else 1.0,
+                host_memory_mib=rng.choice([0, 20_000, 60_000, 400_000]),
             )
         )
     return nodes
@@ -136,6 +139,7 @@ def random_shape(
                 asks.append(CardAsk(f"c{container}", model, count, total, 100, whole=True))
             else:
                 memory = int(total * rng.choice(_LOAD if load else _ASKED))
+                spill = rng.random() < 0.35
                 asks.append(
                     CardAsk(
                         f"c{container}",
@@ -143,6 +147,8 @@ def random_shape(
                         count,
                         memory,
                         rng.choice([0, 20, 25, 40, 50, 60, 100] if load else [0, 0, 10, 20, 25, 50, 100]),
+                        spill=spill,
+                        host_limit_mib=rng.choice([None, None, 4_000, 30_000]) if spill else None,
                     )
                 )
     tolerations = (Toleration("dedicated", "Exists"),) if rng.random() < 0.5 else ()
@@ -192,7 +198,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
 def fill(snapshot: Snapshot) -> float:
     """How much of all cards' memory is taken."""
     total = sum(card.memory_mib for node in snapshot.nodes.values() for card in node.cards)
-    used = sum(share.memory_mib for pod in snapshot.pods.values() for _, share in pod.shares)
+    used = sum(share.on_card_mib for pod in snapshot.pods.values() for _, share in pod.shares)
     return used / total
 
 
@@ -208,7 +214,14 @@ def _placed(rng: random.Random, snapshot: Snapshot, key: str, index: int, shape:
             shares = tuple(
                 (
                     ask.container,
-                    Share(CardId(card.uuid), ask.memory_mib, ask.cores_percent, ask.whole, ask.native),
+                    Share(
+                        CardId(card.uuid),
+                        ask.memory_mib,
+                        ask.cores_percent,
+                        ask.whole,
+                        ask.native,
+                        node.on_card(ask) if node.on_card(ask) < ask.memory_mib else None,
+                    ),
                 )
                 for card, ask in choice
             )

@@ -17,7 +17,8 @@ def test_a_node_overrides_the_defaults() -> None:
     ("text", "named"),
     [
         ("defaults: {slotsPerCard: 0}", "slotsPerCard"),
-        ("defaults: {memoryRatio: 1.5}", "memoryRatio"),
+        ("defaults: {memoryRatio: 10.5}", "memoryRatio"),
+        ("defaults: {hostMemoryMiB: -1}", "hostMemoryMiB"),
         ("defaults: {coreRatio: .nan}", "coreRatio"),
         ("defaults: {coreRatioClass: low}", "coreRatioClass"),
         ("nodes: {n: {slotPerCard: 3}}", "slotPerCard"),

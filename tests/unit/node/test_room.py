@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu_node.admission import CardLimits, HeldShare, refusal, rivals
+from vc_egpu_node.admission import CardLimits, HeldShare, asleep, host_refusal, refusal, rivals
 
 CARD = CardLimits("GPU-0", memory_mib=98304)
 GIB = 1024
@@ -106,3 +106,53 @@ def test_what_gets_in_one_by_one_fits_in_any_order(asked: list[tuple[int, int, s
     for order in itertools.islice(itertools.permutations(held), 4):
         for position, one in enumerate(order):
             assert refusal(CARD, order[:position], one) == ""
+
+
+# --- memory that may spill to the host ---------------------------------------------------------------
+
+TWICE = CardLimits("GPU-0", 98304, memory_ratio=2.0)
+
+
+def spilling(pod: str, gib: int, on_card_gib: int, **changes: object) -> HeldShare:
+    return share(pod, gib, physical_mib=on_card_gib * GIB, **changes)
+
+
+def test_two_that_each_want_the_whole_card_share_it_where_they_may_spill() -> None:
+    first = spilling("a", 96, 48)
+    assert refusal(TWICE, [first], spilling("b", 96, 48)) == ""
+    assert refusal(TWICE, [first], share("b", 48)) == ""
+    assert refusal(TWICE, [first], share("b", 49)) == (
+        "card GPU-0: 50176 MiB on the card do not fit, 49152 of 98304 MiB are held by pod a"
+    )
+    assert "1024 MiB do not fit, 196608 of 196608" in refusal(
+        TWICE, [first, spilling("b", 96, 48)], spilling("c", 1, 1)
+    )
+
+
+def test_what_spills_fits_the_hosts_memory() -> None:
+    held = [spilling("a", 96, 48), share("plain", 10)]
+    assert host_refusal(96 * GIB, held, [spilling("b", 96, 48)]) == ""
+    assert host_refusal(96 * GIB - 1, held, [spilling("b", 96, 48)]) == (
+        "49152 MiB may spill to the host and do not fit, 49152 of 98303 MiB are held by pod a"
+    )
+    assert host_refusal(0, [], [spilling("b", 2, 1)]) == (
+        "1024 MiB may spill to the host and do not fit, 0 of 0 MiB are free"
+    )
+    assert host_refusal(0, held, [share("b", 96)]) == "", "what does not spill asks nothing of the host"
+
+
+def test_suspended_shares_leave_the_card_and_take_the_host() -> None:
+    low = share("low", 96, 100, "low")
+    whole = share("high", 96, 100, "high")
+    assert refusal(CARD, [low], whole)
+    gone = asleep([low], {"low"})
+    assert refusal(CARD, gone, whole) == ""
+    assert refusal(CARD, gone, share("native", 96, 100, native=True)) == ""
+    assert [one.host_mib for one in gone] == [96 * GIB]
+    assert "1 sharers" in refusal(CardLimits("GPU-0", 98304, max_sharers=1), gone, whole)
+
+
+@pytest.mark.parametrize("physical", [0, -1, 2])
+def test_parts_on_the_card_that_cannot_be(physical: int) -> None:
+    with pytest.raises(ValueError, match="on the card"):
+        HeldShare("p", "c", "GPU-0", 1, 0, physical_mib=physical)

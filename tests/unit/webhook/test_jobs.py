@@ -138,8 +138,8 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
     "a class that preempts": (job(priorityClassName="pushy"), ("spec.priorityClassName", "pushy", "Never")),
     "a third scheduler": (job(schedulerName="mine"), ("spec.schedulerName", "'mine'")),
     "oversubscribe": (
-        job(task("w", 1, annotations={"egpu.volcano.sh/oversubscribe": "true"})),
-        ('spec.tasks["w"].template.metadata.annotations', "oversubscribe"),
+        job(task("w", 1, annotations={"egpu.volcano.sh/oversubscribe": "yes"})),
+        ('spec.tasks["w"].template.metadata.annotations', "oversubscribe", "'yes'", "true, false"),
     ),
     "a template bound by hand": (
         job({**task("w", 1), "template": {"spec": {"nodeName": "n", "containers": [container(vgpu_h20=1)]}}}),

@@ -334,7 +334,14 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         ("nodeSelectorTerms[0]", "matches no node"),
     ),
     "a third scheduler": (pod(schedulerName="mine"), ("spec.schedulerName", "'mine'", "default-scheduler")),
-    "oversubscribe": (pod(annotations={"egpu.volcano.sh/oversubscribe": "true"}), ("oversubscribe",)),
+    "oversubscribe, neither yes nor no": (
+        pod(annotations={"egpu.volcano.sh/oversubscribe": "2"}),
+        ("oversubscribe", "'2'", "true, false"),
+    ),
+    "oversubscribe beside whole cards": (
+        pod(container(gpu_h20=2), annotations={"egpu.volcano.sh/oversubscribe": "true"}),
+        ("oversubscribe", "volcano.sh/gpu-h20: 2", "cannot spill"),
+    ),
     "an unknown policy": (pod(annotations={"egpu.volcano.sh/card-policy": "best"}), ("best", "binpack")),
     "an unknown core policy": (pod(annotations={"egpu.volcano.sh/core-policy": "x"}), ("hard, soft",)),
     "its own model ruled out": (

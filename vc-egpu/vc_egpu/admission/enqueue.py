@@ -123,7 +123,8 @@ def template(job: Document, table: ModelTable) -> Template:
         spec = pod_template.get("spec") or {}
         metadata = pod_template.get("metadata") or {}
         try:
-            request = read_pod(spec, table).request()
+            wished = (metadata.get("annotations") or {}).get(names.OVERSUBSCRIBE) == "true"
+            request = read_pod(spec, table).request(oversubscribe=wished)
             document = _as_pod(job, metadata, spec, request.encode())
             pod = pod_codec.pod(document, table)
         except (AskError, KeyError, TypeError, ValueError, AttributeError):

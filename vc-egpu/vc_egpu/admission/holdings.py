@@ -65,7 +65,8 @@ class Holdings:
                 for _, share in pod.pod.shares
                 if share.card == card_id
             ]
-            memory_mib = (card.memory_mib - sum(share.memory_mib for share in others)) // len(unknown)
+            # On a card that is promised more than once it is the card's own memory that they may still have.
+            memory_mib = (card.memory_mib - sum(share.on_card_mib for share in others)) // len(unknown)
             cores = (FULL_CORES_PERCENT - sum(share.cores_percent for share in others)) // len(unknown)
             for uid in unknown:
                 yield uid, Share(card_id, max(1, memory_mib), max(0, cores))

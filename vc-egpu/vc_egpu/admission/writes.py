@@ -146,6 +146,11 @@ def _pinned_terms(pod: DecodedPod, node: str) -> list[Json]:
 def _containers(shares: Iterable[tuple[str, Share]]) -> dict[str, tuple[CardShare, ...]]:
     containers: dict[str, tuple[CardShare, ...]] = {}
     for name, share in shares:
-        entry = CardShare(uuid=share.card, memory_mib=share.memory_mib, cores=share.cores_percent)
+        entry = CardShare(
+            uuid=share.card,
+            memory_mib=share.memory_mib,
+            cores=share.cores_percent,
+            physical_mib=share.physical_mib,
+        )
         containers[name] = (*containers.get(name, ()), entry)
     return containers

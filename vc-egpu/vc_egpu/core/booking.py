@@ -1,9 +1,9 @@
 """What one pod takes of its node: the unit in which the ledger adds and removes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from vc_egpu.core.cluster import PodShape, Share, ShareClass
+from vc_egpu.core.cluster import Pod, PodShape, Share, ShareClass, SuspensionState
 from vc_egpu.core.resources import AMOUNT_LIMIT, clamp, slot_resource
 
 HostPort = tuple[str, str, int]
@@ -14,6 +14,10 @@ class Seat(NamedTuple):
 
     col: int
     memory_mib: int
+    physical_mib: int
+    """Of its memory, what lies on the card."""
+    host_mib: int
+    """What it takes of the node's host memory budget."""
     cores_percent: int
     high: int
     """Counts against the sum of high and unset."""
@@ -21,6 +25,8 @@ class Seat(NamedTuple):
     """Counts against the sum of unset and low."""
     alone: int
     """1 for a whole card or a native one."""
+    asleep: int = 0
+    """1 for a suspended one: it takes no part in who may be alone on the card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,18 @@ class Booking:
     scalars: tuple[tuple[str, int], ...] = ()
     slots: tuple[tuple[str, int], ...] = ()
     ports: tuple[HostPort, ...] = ()
+
+    def suspended(self) -> "Booking":
+        """The same pod once it has left its cards: its memory is the host's, its places remain its own."""
+        return replace(self, seats=tuple(_asleep(seat) for seat in self.seats))
+
+    def leaving(self) -> "Booking":
+        """The same pod on its way from or to its cards: it has both, its cards and room on the host."""
+        return replace(self, seats=tuple(seat._replace(host_mib=seat.memory_mib) for seat in self.seats))
+
+
+def _asleep(seat: Seat) -> Seat:
+    return Seat(seat.col, 0, 0, seat.memory_mib, 0, 0, 0, 0, asleep=1)
 
 
 def cores_of(share_class: ShareClass, cores_percent: int) -> tuple[int, int]:
@@ -58,8 +76,24 @@ def slots_of(shape: PodShape) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(total.items()))
 
 
+def as_it_stands(booking: Booking, pod: Pod) -> Booking:
+    """The pod's booking by what has become of its suspension: its cards, room on the host, or both.
+
+    An order counts from its write on as far as it takes room on the host, and frees cards once it is carried
+    out; taking it back counts the other way round. So nobody is promised what another may still need.
+    """
+    if pod.suspend_ordered and pod.suspension is SuspensionState.SUSPENDED:
+        return booking.suspended()
+    if pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING:
+        return booking.leaving()
+    return booking
+
+
 def seat_of(col: int, share: Share, share_class: ShareClass) -> Seat:
     """The seat that a share takes; amounts below zero count as zero."""
     cores = min(max(share.cores_percent, 0), AMOUNT_LIMIT)
     high, low = cores_of(share_class, cores)
-    return Seat(col, clamp(share.memory_mib), cores, high, low, int(share.whole or share.native))
+    memory_mib = clamp(share.memory_mib)
+    physical_mib = min(clamp(share.on_card_mib), memory_mib)
+    alone = int(share.whole or share.native)
+    return Seat(col, memory_mib, physical_mib, memory_mib - physical_mib, cores, high, low, alone)

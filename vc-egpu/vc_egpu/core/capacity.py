@@ -1,8 +1,10 @@
 """How many pods of one shape each node still takes: arithmetic over whole arrays, exact for one ask per pod.
 
 Rules of a card (memory in MiB, cores in percent of a card):
-shares' memory together never above the card's; high + unset and unset + low each never above the node's
-core limit; at most the node's number of sharers; a whole or native card stands alone.
+shares' memory together never above what the node's memory ratio allows, the part of it that lies on the
+card never above the card's; what spills to the host within the node's budget and the container's own memory
+limit; high + unset and unset + low each never above the node's
+core limit; at most the node's number of sharers; a whole or native card stands alone, suspended shares aside.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ import numpy as np
 from vc_egpu.core.booking import HostPort, cores_of, requests_of, slots_of
 from vc_egpu.core.cluster import CardAsk, Mode, PodShape, ShareClass
 from vc_egpu.core.ledger import Flags, Ints, Ledger
-from vc_egpu.core.resources import clamp
+from vc_egpu.core.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
 MANY: Final = 4096
@@ -31,6 +33,20 @@ class AskNeed(NamedTuple):
     high: int
     low: int
     alone: bool
+    physical_mib: int
+    """Of the memory, what lies on the card, where no node promises more than there is; see :meth:`here`."""
+    spill: bool = False
+
+    def here(self, ratio_permille: int) -> "AskNeed":
+        """The ask on a node with this memory ratio."""
+        if not self.spill:
+            return self
+        return self._replace(physical_mib=physical_mib(self.memory_mib, ratio_permille))
+
+    @property
+    def host_mib(self) -> int:
+        """What all its shares take of the node's host memory budget."""
+        return self.cards * (self.memory_mib - self.physical_mib)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +70,23 @@ class Need:
         """Whether pods of this shape are pinned."""
         return bool(self.asks)
 
+    @property
+    def spills(self) -> bool:
+        """Whether any of its memory may lie on the host."""
+        return any(ask.spill for ask in self.asks)
+
+    def host_mib(self, ratio_permille: int) -> int | None:
+        """What a pod takes of the host budget of a node with this memory ratio; None: a container's limit
+        is too small for what it spills."""
+        total = 0
+        for ask in self.asks:
+            host_mib = ask.here(ratio_permille).host_mib
+            limit = ask.ask.host_limit_mib
+            if limit is not None and host_mib > limit:
+                return None
+            total += host_mib
+        return total
+
 
 def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
     """Translate a shape; cheap, but worth keeping per shape and class."""
@@ -61,6 +94,7 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
     for ask in shape.asks:
         high, low = cores_of(share_class, ask.cores_percent)
         kind = ledger.kind_of(ask.model, Mode.NATIVE if ask.native else Mode.SHARED)
+        alone = ask.whole or ask.native
         asks.append(
             AskNeed(
                 ask,
@@ -70,7 +104,9 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
                 ask.cores_percent,
                 high,
                 low,
-                ask.whole or ask.native,
+                alone,
+                clamp(ask.memory_mib),
+                ask.spill and not alone,
             )
         )
     requests = shape.requests
@@ -123,9 +159,10 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, 
     fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
     if need.cards is not None:
         fits &= need.cards[rows]
-    count = (ledger.memory_cap[rows] - ledger.memory_used[rows]) // ask.memory_mib
+    count = _by_memory(ledger, ask, rows)
     if ask.alone:
-        np.minimum(count, ledger.sharers[rows] == 0, out=count)
+        np.minimum(count, ledger.sharers[rows] == ledger.asleep[rows], out=count)
+        np.minimum(count, ledger.sharers[rows] < ledger.max_sharers[rows][:, None], out=count)
     else:
         np.minimum(count, ledger.max_sharers[rows][:, None] - ledger.sharers[rows], out=count)
     if not ask.cores_percent:
@@ -141,6 +178,39 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, 
         return count, count
     calm = np.minimum(count, (cap - ledger.all_cores[rows]) // ask.cores_percent)
     return count, np.maximum(calm, 0)
+
+
+def _by_memory(ledger: Ledger, ask: AskNeed, rows: Ints) -> Ints:
+    """By (row, card): how many such shares both sums of memory take."""
+    free = ledger.memory_cap[rows] - ledger.memory_used[rows]
+    if not ledger.stretched:
+        return np.asarray(free // ask.memory_mib, np.int64)
+    physical = ledger.physical_cap[rows] - ledger.physical_used[rows]
+    if not ask.spill:
+        return np.asarray(np.minimum(free, physical) // ask.memory_mib, np.int64)
+    each = _physical_by_row(ledger, ask, rows)
+    return np.asarray(np.minimum(free // ask.memory_mib, physical // each[:, None]), np.int64)
+
+
+def _physical_by_row(ledger: Ledger, ask: AskNeed, rows: Ints) -> Ints:
+    """By row: :func:`.resources.physical_mib` of one share."""
+    ratio = np.maximum(ledger.ratio[rows], PERMILLE)
+    return np.asarray(-(-ask.memory_mib * PERMILLE // ratio), np.int64)
+
+
+def pods_by_host(ledger: Ledger, need: Need, rows: Ints) -> Ints:
+    """By row: how many such pods the node's host memory takes, and each container's own limit."""
+    total = np.zeros(len(rows), np.int64)
+    fits = np.ones(len(rows), np.bool_)
+    for ask in need.asks:
+        if ask.spill:
+            host = ask.cards * (ask.memory_mib - _physical_by_row(ledger, ask, rows))
+            if ask.ask.host_limit_mib is not None:
+                fits &= host <= ask.ask.host_limit_mib
+            total += host
+    free = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
+    pods = np.where(total > 0, free // np.maximum(total, 1), MANY)
+    return np.asarray(np.where(fits, np.minimum(pods, MANY), 0), np.int64)
 
 
 def pods_by_cards(count: Ints, cards: int) -> Ints:
@@ -244,6 +314,8 @@ def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
         parts = [rooms(ledger, need, rows[at : at + _CHUNK]) for at in range(0, len(rows), _CHUNK)]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
     room = pods_by_node(ledger, need, rows)
+    if ledger.stretched and need.spills:
+        room = np.minimum(room, pods_by_host(ledger, need, rows))
     calm = room
     for ask in need.asks:
         count, still = copies(ledger, need, ask, rows)

@@ -110,6 +110,8 @@ class Node:
     core_ratio: float = 1.0
     memory_ratio: float = 1.0
     max_sharers: int = DEFAULT_MAX_SHARERS
+    host_memory_mib: int = 0
+    """Host memory that card memory may move to, by spilling or by suspension; 0: none may."""
     problem: str = ""
     """Non-empty: the node takes no shares, and why (garbage reported, agent away, ...)."""
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -127,6 +129,10 @@ class CardAsk:
     cores_percent: int
     native: bool = False
     whole: bool = False
+    spill: bool = False
+    """Where the node's memory ratio is above 1, part of its memory may lie on the host."""
+    host_limit_mib: int | None = None
+    """The container's own memory limit, which what it spills must fit into; None: it has none."""
 
     def __post_init__(self) -> None:
         if self.cards < 1 or self.memory_mib < 1 or not 0 <= self.cores_percent <= FULL_CORES_PERCENT:
@@ -163,6 +169,13 @@ class Share:
     cores_percent: int
     whole: bool = False
     native: bool = False
+    physical_mib: int | None = None
+    """Of its memory, what may lie on the card; None: all of it. The rest is on the node's host budget."""
+
+    @property
+    def on_card_mib(self) -> int:
+        """Memory that lies on the card."""
+        return self.memory_mib if self.physical_mib is None else self.physical_mib
 
 
 class PodPhase(Enum):

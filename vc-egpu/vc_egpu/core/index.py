@@ -8,7 +8,7 @@ knowledge of its own: an index fed from the same values in any order gives the s
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
-from vc_egpu.core.booking import Booking
+from vc_egpu.core.booking import Booking, as_it_stands
 from vc_egpu.core.cluster import (
     Gang,
     MemberPlacement,
@@ -110,10 +110,9 @@ class Index:
 
     def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
         """What one pod of this shape counts in its queue."""
-        known = self._amounts.get(shape_id)
-        if known is None:
-            known = self._amounts[shape_id] = amounts(shape)
-        return known
+        if shape_id not in self._amounts:
+            self._amounts[shape_id] = amounts(shape)
+        return self._amounts[shape_id]
 
     def take_spare(self) -> Ledger | None:
         """The left-over copy, once."""
@@ -252,6 +251,7 @@ class Index:
         shares = [share for _, share in pod.shares]
         booking = self.ledger.booking(pod.node, pod.shape, shares, self._class_of(pod.gang))
         if booking is not None:
+            booking = as_it_stands(booking, pod)
             self.ledger.add(booking)
             self.bookings[uid] = booking
 

@@ -23,6 +23,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
     Snapshot,
+    SuspensionState,
     plan_key,
 )
 from vc_egpu.core.reasons import Reason
@@ -35,6 +36,7 @@ class Rule(Enum):
     """Which invariant is broken."""
 
     CARD = "no card beyond its rules"
+    HOST = "no node beyond its host memory"
     GATE = "no gate lifted before the whole gang has its place"
     CAP = "no cap exceeded by an admission"
     REASON = "no pod gated without a reason"
@@ -62,6 +64,8 @@ class _Seat:
     share_class: ShareClass | None
     """None: not known any more; it is left out of what depends on classes."""
     pod: PodUid | None = None
+    asleep: bool = False
+    """Suspended: it takes nothing of the card but a place among its sharers."""
     waiting_for: frozenset[PodUid] = field(default_factory=frozenset)
     """The victims of the waiting plan that this seat belongs to; empty for a seat that is taken."""
 
@@ -81,6 +85,7 @@ def check(
     """
     found = [
         *_cards(snapshot),
+        *_hosts(snapshot, before),
         *_gates(snapshot, before),
         *_caps(snapshot, before, lowered),
         *_victims(snapshot),
@@ -112,7 +117,8 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
             gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
             share_class = gang.share_class if gang is not None else None
             for _, share in pod.shares:
-                seat = _Seat(f"pod {pod.namespace}/{pod.name}", share, share_class, pod.uid)
+                who = f"pod {pod.namespace}/{pod.name}"
+                seat = _Seat(who, share, share_class, pod.uid, asleep=_is_asleep(pod))
                 seats.setdefault((pod.node, share.card), []).append(seat)
     for gang in snapshot.gangs.values():
         plan = gang.plan
@@ -124,7 +130,7 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
                 continue
             for _, share in member.shares:
                 who = f"planned {gang.key} {key}"
-                seat = _Seat(who, share, gang.share_class, None, still_there)
+                seat = _Seat(who, share, gang.share_class, None, waiting_for=still_there)
                 seats.setdefault((member.node, share.card), []).append(seat)
     node_of = {card.uuid: node.name for node in snapshot.nodes.values() for card in node.cards}
     for card_id, entries in snapshot.held.items():
@@ -138,8 +144,12 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
 def _still_there(snapshot: Snapshot, uid: PodUid) -> bool:
     pod = snapshot.pods.get(uid)
     if pod is not None:
-        return pod.phase in _HOLDING
+        return pod.phase in _HOLDING and not _is_asleep(pod)
     return any(uid == holder for entries in snapshot.held.values() for holder, _ in entries)
+
+
+def _is_asleep(pod: Pod) -> bool:
+    return pod.suspend_ordered and pod.suspension is SuspensionState.SUSPENDED
 
 
 def _card(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violation]:
@@ -158,10 +168,20 @@ def _card(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violation]:
 
 def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violation]:
     subject = f"card {card.uuid} of node {node.name}"
+    if len(seats) > node.max_sharers:
+        everybody = ", ".join(seat.who for seat in seats)
+        text = f"{len(seats)} sharers, {node.max_sharers} allowed: {everybody}"
+        yield Violation(Rule.CARD, subject, text)
+    seats = [seat for seat in seats if not seat.asleep]
     names = ", ".join(seat.who for seat in seats)
     memory_mib = sum(seat.share.memory_mib for seat in seats)
-    if memory_mib > card.memory_mib:
-        yield Violation(Rule.CARD, subject, f"{memory_mib} MiB of {card.memory_mib} MiB are taken by {names}")
+    promised = card.memory_mib * round(node.memory_ratio * 1000) // 1000
+    if memory_mib > promised:
+        yield Violation(Rule.CARD, subject, f"{memory_mib} MiB of {promised} MiB are taken by {names}")
+    physical_mib = sum(seat.share.memory_mib - _spilled(seat.share) for seat in seats)
+    if physical_mib > card.memory_mib:
+        text = f"{physical_mib} MiB lie on the card, it has {card.memory_mib} MiB: {names}"
+        yield Violation(Rule.CARD, subject, text)
     limit = int(FULL_CORES_PERCENT * node.core_ratio)
     for what, classes in (
         ("high and unset", (ShareClass.HIGH, ShareClass.UNSET)),
@@ -173,10 +193,57 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
     alone = [seat for seat in seats if seat.share.whole or seat.share.native]
     if alone and len(seats) > 1:
         yield Violation(Rule.CARD, subject, f"{alone[0].who} has the whole card, yet it is shared: {names}")
-    if len(seats) > node.max_sharers:
-        yield Violation(Rule.CARD, subject, f"{len(seats)} sharers, {node.max_sharers} allowed: {names}")
     if any(seat.share.native != (node.mode is Mode.NATIVE) for seat in seats):
         yield Violation(Rule.CARD, subject, f"offered as {node.mode.value}, taken otherwise: {names}")
+
+
+# --- host memory ---------------------------------------------------------------------------------
+
+
+def _hosts(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
+    for victims_gone in (False, True):
+        use = host_use(snapshot, victims_gone=victims_gone)
+        earlier = host_use(before, victims_gone=victims_gone) if before is not None else {}
+        for name, node in snapshot.nodes.items():
+            taken = use.get(name, 0)
+            # A budget that was lowered below its use stays so until somebody leaves.
+            if taken > node.host_memory_mib and (before is None or taken > earlier.get(name, 0)):
+                text = f"{taken} MiB of {node.host_memory_mib} MiB of host memory are promised"
+                yield Violation(Rule.HOST, f"node {name}", text)
+
+
+def host_use(snapshot: Snapshot, *, victims_gone: bool) -> dict[NodeName, int]:
+    """By node, MiB of host memory that shares may spill to, or lie in or will while suspended.
+
+    ``victims_gone``: once every waiting plan has what it waits for; otherwise as it is, those plans left out.
+    """
+    use: dict[NodeName, int] = {}
+    carried = {(pod.gang, plan_key(pod), pod.plan_id) for pod in snapshot.pods.values()}
+    plans = [(gang.key, gang.plan) for gang in snapshot.gangs.values() if gang.plan is not None]
+    suspended = {uid for _, plan in plans for uid in plan.suspends if victims_gone}
+    evicted = {uid for _, plan in plans for uid in plan.victims if victims_gone} - suspended
+    for pod in snapshot.pods.values():
+        if pod.phase in _HOLDING and pod.node is not None and pod.uid not in evicted:
+            moves = pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
+            for _, share in pod.shares:
+                mib = share.memory_mib if moves or pod.uid in suspended else _spilled(share)
+                use[pod.node] = use.get(pod.node, 0) + mib
+    for gang, plan in plans:
+        for key, member in plan.members.items():
+            counts = victims_gone or not plan.victims
+            if member.node is not None and counts and (gang, key, plan.plan_id) not in carried:
+                mib = sum(_spilled(share) for _, share in member.shares)
+                use[member.node] = use.get(member.node, 0) + mib
+    node_of = {card.uuid: node.name for node in snapshot.nodes.values() for card in node.cards}
+    for card_id, entries in snapshot.held.items():
+        for uid, share in entries:
+            if uid not in snapshot.pods and uid not in evicted and card_id in node_of:
+                use[node_of[card_id]] = use.get(node_of[card_id], 0) + _spilled(share)
+    return use
+
+
+def _spilled(share: Share) -> int:
+    return 0 if share.physical_mib is None else share.memory_mib - share.physical_mib
 
 
 # --- gates ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
 )
-from vc_egpu.core.resources import AMOUNT_LIMIT, clamp
+from vc_egpu.core.resources import AMOUNT_LIMIT, PERMILLE, clamp, permille
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -55,17 +55,28 @@ class Ledger:
         """Which (model, mode), by :attr:`kinds`; -1: no card."""
         self.usable: Flags = np.zeros(cards, np.bool_)
         self.memory_cap: Ints = np.zeros(cards, np.int64)
+        """Memory that may be promised; ``physical_cap`` is what the card itself has of it."""
         self.memory_used: Ints = np.zeros(cards, np.int64)
+        self.physical_cap: Ints = np.zeros(cards, np.int64)
+        self.physical_used: Ints = np.zeros(cards, np.int64)
+        self.stretched = False
+        """True once any node promises more memory than there is: until then both sums are the same."""
         self.high_cores: Ints = np.zeros(cards, np.int64)
         self.low_cores: Ints = np.zeros(cards, np.int64)
         self.all_cores: Ints = np.zeros(cards, np.int64)
         self.sharers: Ints = np.zeros(cards, np.int64)
+        """All shares, suspended ones too: ``asleep`` counts those."""
+        self.asleep: Ints = np.zeros(cards, np.int64)
         self.alone: Ints = np.zeros(cards, np.int64)
         self.row_memory: Ints = np.zeros(_FIRST_ROWS, np.int64)
         """Sum of ``memory_used`` over the row, as the next three: to order nodes without looking at cards."""
         self.row_cores: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.row_memory_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.row_cards: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.ratio: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        """Memory ratio in thousandths. ``host_cap``: MiB that shares may spill or be suspended to."""
+        self.host_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.host_used: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.core_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
@@ -117,10 +128,17 @@ class Ledger:
         self.kind[row] = -1
         self.usable[row] = False
         self.memory_cap[row] = 0
+        self.physical_cap[row] = 0
+        ratio = permille(node.memory_ratio)
+        self.ratio[row] = ratio
+        self.stretched = self.stretched or ratio > PERMILLE
+        self.host_cap[row] = clamp(node.host_memory_mib)
         for col, card in enumerate(cards):
             self.kind[row, col] = self.kind_of(card.model, node.mode)
             self.usable[row, col] = card.usable and offered
-            self.memory_cap[row, col] = int(clamp(card.memory_mib) * min(max(node.memory_ratio, 0.0), 1.0))
+            memory_mib = clamp(card.memory_mib)
+            self.memory_cap[row, col] = memory_mib * ratio // PERMILLE
+            self.physical_cap[row, col] = memory_mib * min(ratio, PERMILLE) // PERMILLE
         self.row_memory_cap[row] = self.memory_cap[row].sum()
         self.row_cards[row] = len(cards)
         self.core_cap[row] = min(int(FULL_CORES_PERCENT * max(node.core_ratio, 0.0)), AMOUNT_LIMIT)
@@ -166,6 +184,9 @@ class Ledger:
         self.usable[row] = False
         for cards in (
             self.memory_cap,
+            self.physical_cap,
+            self.ratio,
+            self.host_cap,
             self.row_memory_cap,
             self.row_cards,
             self.cap,
@@ -225,11 +246,16 @@ class Ledger:
         for seat in booking.seats:
             col = seat.col
             self.memory_used[row, col] += sign * seat.memory_mib
+            self.physical_used[row, col] += sign * seat.physical_mib
             self.all_cores[row, col] += sign * seat.cores_percent
             self.high_cores[row, col] += sign * seat.high
             self.low_cores[row, col] += sign * seat.low
             self.sharers[row, col] += sign
             self.alone[row, col] += sign * seat.alone
+            if seat.host_mib or seat.asleep:
+                self.asleep[row, col] += sign * seat.asleep
+                self.host_used[row] += sign * seat.host_mib
+                self.stretched = True
             self.row_memory[row] += sign * seat.memory_mib
             self.row_cores[row] += sign * seat.cores_percent
         used = self.used[row]
@@ -269,12 +295,14 @@ class Ledger:
         sharers = self.sharers[rows]
         cards = (
             (self.memory_used[rows] <= self.memory_cap[rows])
+            & (self.physical_used[rows] <= self.physical_cap[rows])
             & (self.high_cores[rows] <= core_cap)
             & (self.low_cores[rows] <= core_cap)
             & (sharers <= self.max_sharers[rows][:, None])
-            & ((self.alone[rows] == 0) | (sharers == 1))
+            & ((self.alone[rows] == 0) | (sharers - self.asleep[rows] == 1))
         )
-        return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1))
+        host = self.host_used[rows] <= self.host_cap[rows]
+        return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1) & host)
 
     # --- copies and growth -----------------------------------------------------------------------
 
@@ -329,11 +357,14 @@ class Ledger:
 
 _BOOKED: Final = (
     "memory_used",
+    "physical_used",
     "high_cores",
     "low_cores",
     "all_cores",
     "sharers",
+    "asleep",
     "alone",
+    "host_used",
     "used",
     "row_memory",
     "row_cores",
@@ -342,6 +373,9 @@ _FACTS: Final = (
     "kind",
     "usable",
     "memory_cap",
+    "physical_cap",
+    "ratio",
+    "host_cap",
     "core_cap",
     "max_sharers",
     "cap",
@@ -354,10 +388,13 @@ _PER_CARD: Final = frozenset(
         "usable",
         "memory_cap",
         "memory_used",
+        "physical_cap",
+        "physical_used",
         "high_cores",
         "low_cores",
         "all_cores",
         "sharers",
+        "asleep",
         "alone",
     }
 )

@@ -19,6 +19,8 @@ SPREAD: Final = "spread"
 ROOMIEST: Final = "roomiest"
 """Not a user's policy: the cards that take the most further shares like this first. Keeps the most room."""
 
+_NEVER: Final = -1
+
 Cols = tuple[int, ...]
 Assignment = tuple[Cols, ...]
 """For each ask of a pod, in order: the columns it got."""
@@ -31,23 +33,24 @@ class Slot:
     col: int
     kind: int
     memory_mib: int
+    physical_mib: int
     high: int
     low: int
     calm: int
     """Cores that are nobody's: may be negative where classes overlap already."""
     sharers: int
+    """Suspended ones aside."""
     free_sharers: int
     blocked: bool
     """Not usable, or a whole card's share is on it."""
 
     def takes(self, ask: AskNeed) -> bool:
         """Whether one more share like this fits."""
-        if self.blocked or self.kind != ask.kind or self.memory_mib < ask.memory_mib:
+        if self.blocked or self.kind != ask.kind or self.free_sharers < 1:
             return False
-        if ask.alone:
-            if self.sharers:
-                return False
-        elif self.free_sharers < 1:
+        if self.memory_mib < ask.memory_mib or self.physical_mib < ask.physical_mib:
+            return False
+        if ask.alone and self.sharers:
             return False
         if ask.cores_percent == 0:
             return True
@@ -59,7 +62,9 @@ class Slot:
             return 0
         if ask.alone:
             return 1
-        count = min(self.memory_mib // ask.memory_mib, self.free_sharers)
+        count = min(
+            self.memory_mib // ask.memory_mib, self.physical_mib // ask.physical_mib, self.free_sharers
+        )
         if ask.cores_percent:
             if ask.high:
                 count = min(count, self.high // ask.high)
@@ -74,6 +79,7 @@ class Slot:
     def seat(self, ask: AskNeed, sign: int = 1) -> None:
         """Take (or with ``sign`` -1 give back) the room of one share."""
         self.memory_mib -= sign * ask.memory_mib
+        self.physical_mib -= sign * ask.physical_mib
         self.high -= sign * ask.high
         self.low -= sign * ask.low
         self.calm -= sign * ask.cores_percent
@@ -87,6 +93,7 @@ class Slot:
         return (
             self.kind,
             self.memory_mib,
+            self.physical_mib,
             self.high,
             self.low,
             self.calm,
@@ -98,11 +105,11 @@ class Slot:
 
 _Key = Callable[[Slot, AskNeed], tuple[int, ...]]
 _CHOICE: Final[dict[str, _Key]] = {
-    BINPACK: lambda slot, ask: (slot.disturbs(ask), slot.memory_mib, min(slot.high, slot.low), slot.col),
+    BINPACK: lambda slot, ask: (slot.disturbs(ask), slot.physical_mib, min(slot.high, slot.low), slot.col),
     SPREAD: lambda slot, ask: (
         slot.disturbs(ask),
         slot.sharers,
-        -slot.memory_mib,
+        -slot.physical_mib,
         -min(slot.high, slot.low),
         slot.col,
     ),
@@ -115,16 +122,21 @@ class Board:
 
     def __init__(self, ledger: Ledger, row: int) -> None:
         self.row = row
+        self._ratio = int(ledger.ratio[row])
+        self.host_free = int(ledger.host_cap[row] - ledger.host_used[row])
+        """Host memory in MiB that is left to spill to."""
         core_cap = int(ledger.core_cap[row])
         sharers_cap = int(ledger.max_sharers[row])
         columns = zip(
             ledger.kind[row].tolist(),
             ledger.usable[row].tolist(),
             (ledger.memory_cap[row] - ledger.memory_used[row]).tolist(),
+            (ledger.physical_cap[row] - ledger.physical_used[row]).tolist(),
             ledger.high_cores[row].tolist(),
             ledger.low_cores[row].tolist(),
             ledger.all_cores[row].tolist(),
             ledger.sharers[row].tolist(),
+            ledger.asleep[row].tolist(),
             ledger.alone[row].tolist(),
             strict=True,
         )
@@ -133,14 +145,17 @@ class Board:
                 col,
                 kind,
                 memory,
+                physical,
                 core_cap - high,
                 core_cap - low,
                 core_cap - total,
-                sharers,
+                sharers - asleep,
                 sharers_cap - sharers,
                 not usable or alone > 0,
             )
-            for col, (kind, usable, memory, high, low, total, sharers, alone) in enumerate(columns)
+            for col, (kind, usable, memory, physical, high, low, total, sharers, asleep, alone) in enumerate(
+                columns
+            )
             if kind >= 0
         ]
 
@@ -149,15 +164,25 @@ class Board:
             return [slot for slot in self.slots if slot.takes(ask)]
         return [slot for slot in self.slots if slot.takes(ask) and allowed[self.row, slot.col]]
 
+    def _host_of(self, need: Need) -> int:
+        """What a pod takes of the host's memory; more than there is where it does not fit."""
+        if not need.spills:
+            return 0
+        host_mib = need.host_mib(self._ratio)
+        return host_mib if host_mib is not None and host_mib <= max(self.host_free, 0) else _NEVER
+
     def choose(self, need: Need, policy: str) -> Assignment | None:
         """Seat one pod by the policy's order of cards; None (and nothing taken) if it does not fit."""
         key = _CHOICE[policy]
+        host_mib = self._host_of(need)
+        if host_mib == _NEVER:
+            return None
         taken: list[tuple[AskNeed, list[Slot]]] = []
         # The largest ask first: it has the fewest cards to go to.
         order = sorted(range(len(need.asks)), key=lambda i: _hardness(need.asks[i]))
         chosen: dict[int, Cols] = {}
         for position in order:
-            ask = need.asks[position]
+            ask = need.asks[position].here(self._ratio)
             slots = sorted(self._open(ask, need.cards), key=lambda slot: key(slot, ask))[: ask.cards]
             if len(slots) < ask.cards:
                 for earlier, seats in taken:
@@ -168,34 +193,38 @@ class Board:
                 slot.seat(ask)
             taken.append((ask, slots))
             chosen[position] = tuple(sorted(slot.col for slot in slots))
+        self.host_free -= host_mib
         return tuple(chosen[position] for position in range(len(need.asks)))
 
     def undo(self, need: Need, assignment: Assignment) -> None:
         """Give back what :meth:`choose` or :meth:`take` seated."""
-        by_col = {slot.col: slot for slot in self.slots}
-        for ask, cols in zip(need.asks, assignment, strict=True):
-            for col in cols:
-                by_col[col].seat(ask, -1)
+        self._seat(need, assignment, -1)
 
     def take(self, need: Need, assignment: Assignment) -> None:
         """Seat one pod on given columns."""
+        self._seat(need, assignment, 1)
+
+    def _seat(self, need: Need, assignment: Assignment, sign: int) -> None:
         by_col = {slot.col: slot for slot in self.slots}
-        for ask, cols in zip(need.asks, assignment, strict=True):
+        for general, cols in zip(need.asks, assignment, strict=True):
+            ask = general.here(self._ratio)
+            self.host_free -= sign * ask.host_mib
             for col in cols:
-                by_col[col].seat(ask)
+                by_col[col].seat(ask, sign)
 
     def choices(self, need: Need, *, distinct: bool) -> Iterator[Assignment]:
         """Every essentially different way to seat one pod, tightest first; nothing stays taken.
 
         ``distinct``: tell apart cards of equal state as well, because some shape names cards.
         """
-        yield from self._choices(need, 0, (), distinct)
+        if self._host_of(need) != _NEVER:
+            yield from self._choices(need, 0, (), distinct)
 
     def _choices(self, need: Need, position: int, chosen: Assignment, distinct: bool) -> Iterator[Assignment]:  # noqa: FBT001  private
         if position == len(need.asks):
             yield chosen
             return
-        ask = need.asks[position]
+        ask = need.asks[position].here(self._ratio)
         slots = sorted(self._open(ask, need.cards), key=lambda slot: _CHOICE[BINPACK](slot, ask))
         seen: set[tuple[object, ...]] = set()
         for group in combinations(slots, ask.cards):
@@ -245,10 +274,19 @@ def _fill_by(board: Board, need: Need, count: int, policy: str) -> list[Assignme
     return placed
 
 
-def seats_of(need: Need, assignment: Assignment) -> tuple[Seat, ...]:
-    """What the ledger books for a pod seated so."""
+def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[Seat, ...]:
+    """What the ledger books for a pod seated so on a node with this memory ratio."""
     return tuple(
-        Seat(col, ask.memory_mib, ask.cores_percent, ask.high, ask.low, int(ask.alone))
-        for ask, cols in zip(need.asks, assignment, strict=True)
+        Seat(
+            col,
+            ask.memory_mib,
+            ask.physical_mib,
+            ask.memory_mib - ask.physical_mib,
+            ask.cores_percent,
+            ask.high,
+            ask.low,
+            int(ask.alone),
+        )
+        for ask, cols in zip((ask.here(ratio_permille) for ask in need.asks), assignment, strict=True)
         for col in cols
     )

@@ -62,15 +62,19 @@ def _cards_take(trial: Trial, booking: Booking) -> bool:
     cols = sorted({seat.col for seat in booking.seats})
     ledger.add(booking)
     memory = ledger.memory_used[row, cols] <= ledger.memory_cap[row, cols]
+    physical = ledger.physical_used[row, cols] <= ledger.physical_cap[row, cols]
+    host = ledger.host_used[row] <= ledger.host_cap[row] or not any(seat.host_mib for seat in booking.seats)
     high = ledger.high_cores[row, cols] <= ledger.core_cap[row]
     low = ledger.low_cores[row, cols] <= ledger.core_cap[row]
     sharers = ledger.sharers[row, cols]
-    crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (sharers == 1))
+    awake = sharers - ledger.asleep[row, cols]
+    crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (awake == 1))
     ledger.remove(booking)
     # A sum that is too high only by cores this member does not take is not its concern.
     takes_high = any(seat.high for seat in booking.seats)
     takes_low = any(seat.low for seat in booking.seats)
-    return bool((memory & crowd & (high | (not takes_high)) & (low | (not takes_low))).all())
+    cores = (high | (not takes_high)) & (low | (not takes_low))
+    return bool(host and (memory & physical & crowd & cores).all())
 
 
 def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:

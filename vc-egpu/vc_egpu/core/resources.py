@@ -24,12 +24,24 @@ PODS: Final = "pods"
 AMOUNT_LIMIT: Final = 1 << 48
 """Larger amounts are taken as this: 256 TiB of memory, and sums of 32,768 of them still fit 63 bits."""
 
+PERMILLE: Final = 1000
+
 ShapeKey = tuple[object, ...]
 
 
 def clamp(amount: int) -> int:
     """Within 0 and :data:`AMOUNT_LIMIT`: a negative request frees nothing, a huge one never wraps."""
     return 0 if amount < 0 else min(amount, AMOUNT_LIMIT)
+
+
+def permille(ratio: float) -> int:
+    """A ratio in thousandths: sums of memory are whole numbers, the same wherever they are taken."""
+    return min(max(round(ratio * PERMILLE), 0), AMOUNT_LIMIT // PERMILLE)
+
+
+def physical_mib(memory_mib: int, ratio_permille: int) -> int:
+    """What of a share that may spill lies on the card, where memory is promised ``ratio`` times over."""
+    return -(-memory_mib * PERMILLE // max(ratio_permille, PERMILLE))
 
 
 def shared_resource(model: str) -> str:

@@ -6,7 +6,15 @@ from typing import Final
 import numpy as np
 
 from vc_egpu.core import fit
-from vc_egpu.core.capacity import MANY, copies, parts_of, places, pods_by_cards, pods_by_node
+from vc_egpu.core.capacity import (
+    MANY,
+    copies,
+    parts_of,
+    places,
+    pods_by_cards,
+    pods_by_host,
+    pods_by_node,
+)
 from vc_egpu.core.caps import Limit
 from vc_egpu.core.cluster import CardAsk, Gang, NodeName
 from vc_egpu.core.gangs import GangView, Member
@@ -152,7 +160,7 @@ def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: d
     wanted = len(group.members)
     open_to_it = int(by_cards[group.mask].sum())
     if open_to_it > free:
-        missing = ", ".join(_short_of(trial, group, by_cards)) or "room on the node"
+        missing = ", ".join(_short_of(trial, group, by_cards, numbers)) or "room on the node"
         text += f"; cards for {min(open_to_it, wanted)} are free, but {missing} beside them is short"
     shut = [name for name, row in sorted(ledger.rows.items()) if by_cards[row] > 0 and not group.mask[row]]
     if shut and open_to_it < wanted:
@@ -168,7 +176,7 @@ def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
     return fit.why_not(trial.index.nodes[name], group.need.shape) or "not ready"
 
 
-def _short_of(trial: Trial, group: Group, by_cards: Ints) -> list[str]:
+def _short_of(trial: Trial, group: Group, by_cards: Ints, numbers: dict[str, int | str]) -> list[str]:
     """Which of the node's own resources alone would keep the group out, where cards would not."""
     ledger, need = trial.ledger, group.need
     wanted = min(len(group.members), int(by_cards[group.mask].sum()))
@@ -177,7 +185,32 @@ def _short_of(trial: Trial, group: Group, by_cards: Ints) -> list[str]:
         room = np.minimum(by_cards, pods_by_node(ledger, part, np.arange(len(ledger.names))))
         if int(room[group.mask].sum()) < wanted:
             words.append(word)
+    if need.spills:
+        everywhere = np.arange(len(ledger.names))
+        hosts = np.minimum(by_cards, pods_by_host(ledger, need, everywhere))
+        if int(hosts[group.mask].sum()) < wanted:
+            words.append(_host_short(trial, group, by_cards, numbers))
     return words
+
+
+def _host_short(trial: Trial, group: Group, by_cards: Ints, numbers: dict[str, int | str]) -> str:
+    """The node's host memory, or a container's own limit, on the node that has most left of it."""
+    ledger, need = trial.ledger, group.need
+    rows = np.flatnonzero(group.mask & (by_cards > 0))
+    left = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
+    row = int(rows[int(np.argmax(left))])
+    ratio = int(ledger.ratio[row])
+    for entry in need.asks:
+        host_mib, limit = entry.here(ratio).host_mib, entry.ask.host_limit_mib
+        if limit is not None and host_mib > limit:
+            numbers.update(may_spill_mib=host_mib, memory_limit_mib=limit)
+            return (
+                f"memory of the container {entry.ask.container} (it may spill {host_mib} MiB, "
+                f"its limit is {limit} MiB)"
+            )
+    asked, free = need.host_mib(ratio) or 0, int(left.max())
+    numbers.update(may_spill_mib=asked, host_free_mib=free)
+    return f"host memory (a member may spill {asked} MiB, {free} MiB are left)"
 
 
 def _node_ask(group: Group) -> str:

@@ -95,6 +95,7 @@ class _Node:
             mark,
             self.takes,
             tuple(self.free),
+            self.board.host_free,
             tuple(self.named.items()),
             tuple(sorted(self.ports)),
             tuple(cards),

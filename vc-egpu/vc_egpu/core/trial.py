@@ -7,8 +7,9 @@ import numpy as np
 
 from vc_egpu.core import capacity, fit
 from vc_egpu.core.booking import Booking
-from vc_egpu.core.capacity import Need
+from vc_egpu.core.capacity import AskNeed, Need
 from vc_egpu.core.cluster import (
+    CardId,
     Gang,
     Instant,
     MemberPlacement,
@@ -39,6 +40,13 @@ class Seated:
     row: int
     assignment: Assignment
     booking: Booking
+
+
+def share_of(ask: AskNeed, card: CardId) -> Share:
+    """What the ask gets on this card, as a plan names it."""
+    physical_mib = ask.physical_mib if ask.physical_mib < ask.memory_mib else None
+    whole, native = ask.ask.whole, ask.ask.native
+    return Share(card, ask.memory_mib, ask.cores_percent, whole, native, physical_mib)
 
 
 class Trial:
@@ -154,9 +162,8 @@ class Trial:
 
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""
-        booking = Booking(
-            row, need.requests, seats_of(need, assignment), need.scalars, need.slots, need.ports
-        )
+        seats = seats_of(need, assignment, int(self.ledger.ratio[row]))
+        booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports)
         self.ledger.add(booking)
         return Seated(member, need, row, assignment, booking)
 
@@ -190,11 +197,9 @@ class Trial:
         if not seated.need.uses_cards:
             return MemberPlacement(node=None)
         uuids = self.ledger.uuids[seated.row]
+        ratio = int(self.ledger.ratio[seated.row])
         shares = tuple(
-            (
-                ask.ask.container,
-                Share(uuids[col], ask.memory_mib, ask.cores_percent, ask.ask.whole, ask.ask.native),
-            )
+            (ask.ask.container, share_of(ask.here(ratio), uuids[col]))
             for ask, cols in zip(seated.need.asks, seated.assignment, strict=True)
             for col in cols
         )

@@ -13,6 +13,9 @@ from pydantic.alias_generators import to_camel
 MAX_MEMORY_MIB: Final = 16 * 1024 * 1024
 """16 TiB: far above any card, small enough that sums over a cluster stay within 64 bits."""
 MAX_CARDS_PER_NODE: Final = 64
+MAX_MEMORY_RATIO: Final = 10.0
+MAX_HOST_MEMORY_MIB: Final = 256 * 1024 * 1024
+"""256 TiB."""
 CARD_CORES_PERCENT: Final = 100
 
 Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
@@ -73,6 +76,8 @@ class Request(Wire):
     version: Literal[1] = 1
     containers: Annotated[dict[ContainerName, ContainerRequest], Field(max_length=64)] = {}
     core_policy: Literal["hard", "soft"] = "hard"
+    oversubscribe: bool = False
+    """Shares' memory may spill to the host."""
 
 
 class CardShare(Wire):
@@ -82,6 +87,19 @@ class CardShare(Wire):
     memory_mib: MemoryMib
     cores: CoresPercent
     """Percent of the card's compute; 0 is no guarantee."""
+    physical_mib: MemoryMib | None = None
+    """Of the memory, what may lie on the card; absent: all of it. The rest may spill to the host."""
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.physical_mib is not None and self.physical_mib > self.memory_mib:
+            raise ValueError(f"physicalMiB {self.physical_mib} is above memoryMiB {self.memory_mib}")
+        return self
+
+    @property
+    def on_card_mib(self) -> int:
+        """Memory that may lie on the card."""
+        return self.memory_mib if self.physical_mib is None else self.physical_mib
 
 
 class Cards(Wire):
@@ -132,8 +150,10 @@ class NodeCards(Wire):
     driver_version: Annotated[str, Field(max_length=64)] = ""
     cuda_version: Annotated[str, Field(max_length=32)] = ""
     core_ratio: Annotated[float, Field(ge=0.01, le=10.0)] = 1.0
-    memory_ratio: Annotated[float, Field(ge=0.01, le=1.0)] = 1.0
-    """At most 1 until oversubscription is there."""
+    memory_ratio: Annotated[float, Field(ge=0.01, le=MAX_MEMORY_RATIO)] = 1.0
+    """Memory promised per card; what is above 1 is for shares that may spill to the host."""
+    host_memory_mib: Annotated[int, Field(strict=True, ge=0, le=MAX_HOST_MEMORY_MIB)] = 0
+    """Host memory that cards' memory may spill or be suspended to; 0: none."""
     max_sharers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100
     problem: Annotated[str, Field(max_length=512)] = ""
     """Non-empty: the node takes nothing, and why."""

@@ -37,13 +37,12 @@ _SHARED, _WHOLE, _NATIVE, _WHOLE_NATIVE = range(4)
 _Index = Annotated[int, Field(strict=True, ge=-1, lt=1 << 20)]
 _CardString = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]*$", max_length=4096)]
 _ShortUid = Annotated[str, Field(max_length=65)]
-_ContainerRow = tuple[
-    ContainerName,
-    Annotated[int, Field(strict=True, ge=1, le=64)],
-    MemoryMib,
-    CoresPercent,
-    Annotated[int, Field(strict=True, ge=0, le=3)],
-]
+_CardCount = Annotated[int, Field(strict=True, ge=1, le=64)]
+_Kind = Annotated[int, Field(strict=True, ge=0, le=3)]
+_PlainRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind]
+_SpillRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind, MemoryMib]
+"""The last is the part of the memory that lies on the card."""
+_ContainerRow = _PlainRow | _SpillRow
 _TaskRow = tuple[_Index, _Index, _Index, _CardString, _ShortUid]
 _PodRow = tuple[_ShortUid, _Index, _Index, _CardString]
 _TaskName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^/]+$")]
@@ -268,7 +267,11 @@ class _Reader:
             return None
         shares: list[tuple[str, Share]] = []
         digits = iter(cards)
-        for container, count, memory_mib, cores_percent, kind in containers:
+        for row in containers:
+            container, count, memory_mib, cores_percent, kind = row[:5]
+            physical_mib = row[5] if len(row) == 6 else None
+            if physical_mib is not None and physical_mib > memory_mib:
+                raise AnnotationError(f"member {key}: {physical_mib} of {memory_mib} MiB lie on the card")
             for _ in range(count):
                 card = by_digit.get(next(digits))
                 if card is None:
@@ -279,6 +282,7 @@ class _Reader:
                     cores_percent,
                     whole=kind in {_WHOLE, _WHOLE_NATIVE},
                     native=kind in {_NATIVE, _WHOLE_NATIVE},
+                    physical_mib=physical_mib,
                 )
                 shares.append((container, share))
         return MemberPlacement(name, tuple(shares))
@@ -288,13 +292,18 @@ def _shape_of(shares: tuple[tuple[str, Share], ...]) -> tuple[_ContainerRow, ...
     rows: list[_ContainerRow] = []
     for container, share in shares:
         kind = (_WHOLE if share.whole else _SHARED) + (_NATIVE if share.native else _SHARED)
-        row = (container, 1, share.memory_mib, share.cores_percent, kind)
         last = rows[-1] if rows else None
+        row = _row(container, 1, share, kind)
         if last is not None and (last[0], *last[2:]) == (row[0], *row[2:]):
-            rows[-1] = (container, last[1] + 1, share.memory_mib, share.cores_percent, kind)
+            rows[-1] = _row(container, last[1] + 1, share, kind)
         else:
             rows.append(row)
     return tuple(rows)
+
+
+def _row(container: str, count: int, share: Share, kind: int) -> _ContainerRow:
+    plain = (container, count, share.memory_mib, share.cores_percent, kind)
+    return plain if share.physical_mib is None else (*plain, share.physical_mib)
 
 
 def _short_uid(uid: PodUid) -> str:

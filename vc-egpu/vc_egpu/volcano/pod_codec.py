@@ -6,7 +6,6 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from vc_egpu.core.cluster import (
-    CardAsk,
     CardId,
     NodeName,
     Pod,
@@ -14,7 +13,6 @@ from vc_egpu.core.cluster import (
     PodShape,
     PodUid,
     Resources,
-    Share,
     ShareClass,
     Toleration,
 )
@@ -32,6 +30,7 @@ from vc_egpu.volcano.codec import (
 )
 from vc_egpu.volcano.codec_resources import pod_requests
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -145,7 +144,7 @@ def _managed(
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=str(annotations.get(names.TASK_SPEC, "")),
         index=_index(str(annotations.get(names.TASK_INDEX, ""))),
-        shares=_shares(cards, request) if cards is not None else (),
+        shares=shares_of(cards, request) if cards is not None else (),
         plan_id=cards.plan_id if cards is not None else "",
         other_gates=tuple(gate for gate in gates if gate != names.GATE),
     )
@@ -245,14 +244,6 @@ def _cards(annotations: Document, uid: PodUid, problems: list[str]) -> Cards | N
     return cards
 
 
-def asks_of(request: Request) -> tuple[CardAsk, ...]:
-    """What the decision places, container by container."""
-    return tuple(
-        CardAsk(name, ask.model, ask.cards, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
-        for name, ask in request.containers.items()
-    )
-
-
 def _shape(
     document: Document,
     requests: Resources,
@@ -266,7 +257,7 @@ def _shape(
     terms = _and_terms(_affinity_terms(spec), volumes)
     get = annotations.get
     return PodShape(
-        asks=asks_of(request),
+        asks=asks_of(request, memory_limits(spec) if request.oversubscribe else {}),
         requests=requests,
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity_terms=terms,
@@ -336,18 +327,6 @@ def _and_terms(terms: Terms, others: Iterable[Terms]) -> Terms:
         if other:
             terms = tuple(a + b for a in terms or ((),) for b in other)
     return terms
-
-
-def _shares(cards: Cards, request: Request) -> tuple[tuple[str, Share], ...]:
-    whole = {name for name, ask in request.containers.items() if ask.whole}
-    return tuple(
-        (
-            name,
-            Share(CardId(card.uuid), card.memory_mib, card.cores, whole=name in whole, native=cards.native),
-        )
-        for name, shares in cards.containers.items()
-        for card in shares
-    )
 
 
 def _admitted(conditions: Iterable[Document]) -> tuple[str, str, str] | None:

@@ -57,9 +57,12 @@ class PodAsk:
                 sums[resource] = sums.get(resource, 0) + amount
         return sums
 
-    def request(self, core_policy: Literal["hard", "soft"] = "hard") -> Request:
+    def request(
+        self, core_policy: Literal["hard", "soft"] = "hard", *, oversubscribe: bool = False
+    ) -> Request:
         """The annotation's value."""
-        return Request(containers=dict(self.containers), core_policy=core_policy)
+        containers = dict(self.containers)
+        return Request(containers=containers, core_policy=core_policy, oversubscribe=oversubscribe)
 
 
 def is_managed(spec: Mapping[str, Any]) -> bool:

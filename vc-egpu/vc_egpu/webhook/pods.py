@@ -68,7 +68,7 @@ def _review(review: Review, context: Context) -> Decision:
     )
     completed = {
         **pod,
-        "metadata": _metadata(pod, ask, knobs.core_policy, cls, "" if group else queue),
+        "metadata": _metadata(pod, ask, knobs, cls, "" if group else queue),
         "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
     }
     return allow(pod, completed, [*knobs.warnings, *([warning] if warning else [])])
@@ -222,10 +222,11 @@ def _job(review: Review, context: Context) -> Json:
 # --- what is written --------------------------------------------------------------------------------
 
 
-def _metadata(pod: Json, ask: PodAsk, core_policy: Any, cls: ClassName, queue: str) -> dict[str, Any]:
+def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue: str) -> dict[str, Any]:
     """Metadata with the label, the request, the class and, for pods without a group, the queue."""
     metadata = mapping(pod.get("metadata"))
-    annotations = {**annotations_of(pod), names.REQUEST: ask.request(core_policy).encode()}
+    request = ask.request(knobs.core_policy, oversubscribe=knobs.oversubscribe)
+    annotations = {**annotations_of(pod), names.REQUEST: request.encode()}
     if queue:
         annotations[names.QUEUE_NAME] = queue
     if cls != "unset":

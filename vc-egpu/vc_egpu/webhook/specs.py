@@ -26,6 +26,8 @@ class Knobs:
     """What the annotations of a template ask for, checked; warnings are for the person who applies it."""
 
     core_policy: Literal["hard", "soft"] = "hard"
+    oversubscribe: bool = False
+    """Its memory may spill to the host."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -109,10 +111,11 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     knobs = Knobs()
     core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
     knobs.core_policy = "soft" if core_policy == "soft" else "hard"
-    if _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false"), path) == "true":
-        raise Refusal(
-            f'{path}["{names.OVERSUBSCRIBE}"]: "true" is refused, memory cannot spill to the host yet; '
-            "leave it out"
+    knobs.oversubscribe = _oversubscribes(annotations, path, ask)
+    if knobs.oversubscribe and any(each.whole for each in ask.containers.values()):
+        knobs.warnings.append(
+            f"{names.OVERSUBSCRIBE}: a container that names only the model has the whole card to itself, "
+            f"nothing of it spills; name {names.LIMIT_MEMORY} too"
         )
     for name in (names.CARD_POLICY, names.NODE_POLICY):
         if _one_of(annotations, name, _POLICIES, path) == "topology":
@@ -126,6 +129,21 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
             which = names.AVOID_MODELS if model in avoid else names.USE_MODELS
             raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
     return knobs
+
+
+def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> bool:
+    """Whether memory may spill to the host; refused for cards that no library stands before."""
+    if _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false"), path) != "true":
+        return False
+    native = next(((name, each) for name, each in ask.containers.items() if each.native), None)
+    if native is not None:
+        name, each = native
+        raise Refusal(
+            f'{path}["{names.OVERSUBSCRIBE}"]: "true" beside {names.native_resource(each.model)}: '
+            f"{each.cards} of container {name!r}: the memory of whole cards cannot spill; leave it out, or "
+            f"ask for shares ({names.shared_resource(each.model)})"
+        )
+    return True
 
 
 def scheduler_for(named: object, path: str, settings_name: str) -> tuple[str, str]:
