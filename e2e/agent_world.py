@@ -146,7 +146,7 @@ class World:
             faults = []
             uid = by_name[pod.name]["metadata"]["uid"]
             for container, shares in pod.containers.items():
-                planned = [share.model_dump(by_alias=True) for share in shares]
+                planned = [share.model_dump(by_alias=True, exclude_none=True) for share in shares]
                 heard, limits = said(self.api.pod_log(pod.name, NAMESPACE, container=container))
                 filed = in_files.get((uid, container))
                 sizes = [

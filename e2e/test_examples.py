@@ -231,7 +231,7 @@ class Player:
             command = ("sh", "-c", 'printf %s "$EGPU_CARDS"')
             seen = self.stack.kit.kubectl("exec", "-n", self.namespace, name, "--", *command)
             granted = Cards.decode(pod["metadata"]["annotations"][CARDS]).containers["main"]
-            wanted = [share.model_dump(by_alias=True) for share in granted]
+            wanted = [share.model_dump(by_alias=True, exclude_none=True) for share in granted]
             if json.loads(seen.stdout) != wanted:
                 raise StoryError(f"{self.story}: {name} sees {seen.stdout}, was granted {wanted}")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isolation.driver import FakeDriver
+from isolation.driver import PROGRAMS, FakeDriver
 from stack.kit import Json, Kit, StoryError, condition, phase, running
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards, CardShare
@@ -19,6 +19,8 @@ YAML = Path(__file__).parent / "yaml"
 NAMESPACE = "demo"
 LIMITS_FILE = "/etc/egpu/limits.json"
 ADMISSION_TIMEOUT_S = 60.0
+OUT_OF_MEMORY_STATUS = 3
+"""With which the test programs end."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,8 @@ class Story:
             if phase(document) != "Running":
                 continue
             seen = self._inside(name, "EGPU_CARDS")
-            granted = Cards.decode(document["metadata"]["annotations"][CARDS])
-            wanted = [share.model_dump(by_alias=True) for share in granted.containers["main"]]
+            granted = Cards.decode(document["metadata"]["annotations"][CARDS]).containers["main"]
+            wanted = [share.model_dump(by_alias=True, exclude_none=True) for share in granted]
             if json.loads(seen) != wanted:
                 raise StoryError(f"{name} sees {seen}, but was granted {wanted}")
             self.screen.plain(f"{name:<18} EGPU_CARDS={seen}")
@@ -148,6 +150,27 @@ class Story:
         self.screen.plain(f"{pod}   {LIMITS_FILE}: {json.dumps(json.loads(limits))}")
         keeper = "nothing enforces them here" if self.driver_of is None else "the library in it enforces them"
         self.screen.fact(f"its limits lie in a read-only file; {keeper}")
+        if self.driver_of is not None:
+            self._memory_cap("train-a-worker-0", 61440)
+
+    def _memory_cap(self, pod: str, granted_mib: int) -> None:
+        """Programs in the pod get what was granted, and not more."""
+        exec_in = ("exec", "-n", NAMESPACE, pod, "--")
+        said = self.kit.kubectl(*exec_in, f"{PROGRAMS}/allocate", "--style", "vllm").stdout
+        told = json.loads(said)
+        if told["total"] >> 20 != granted_mib or told["code"] or told["got"] != told["free"]:
+            raise StoryError(f"{pod} was granted {granted_mib} MiB, a program in it says {said}")
+        more_mib = granted_mib + 2
+        refused = self.kit.kubectl(
+            *exec_in, f"{PROGRAMS}/train", "--memory-mib", str(more_mib), "--steps", "1", check=False
+        )
+        if refused.returncode != OUT_OF_MEMORY_STATUS:
+            said = refused.stdout + refused.stderr
+            raise StoryError(f"{pod}, granted {granted_mib} MiB, asked for {more_mib}: {said}")
+        self.screen.fact(
+            f"a program in {pod} sees a card of {granted_mib} MiB and gets all that is free; "
+            f"{more_mib} MiB are out of memory, on a card of 98304"
+        )
 
     def sharing(self, driver_of: Callable[[str], FakeDriver]) -> None:
         """(i) Programs on one card: training yields to inference."""

@@ -76,7 +76,7 @@ def check_containers(cluster: LocalCluster, kit: Kit, namespace: str) -> int:
         for pod in _running(kit, namespace, node.name):
             cards = Cards.decode(pod["metadata"]["annotations"][CARDS])
             for container, shares in cards.containers.items():
-                planned = [share.model_dump(by_alias=True) for share in shares]
+                planned = [share.model_dump(by_alias=True, exclude_none=True) for share in shares]
                 key = (pod["metadata"]["uid"], container)
                 written = specs.get(key)
                 name = pod["metadata"]["name"]
