@@ -6,30 +6,30 @@ the two the gang (or pod) is marked, so that nothing is begun twice.
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from vc_egpu.admission import steps, writes
 from vc_egpu.admission.carrying import Carrying
-from vc_egpu.admission.evictions import EvictionOrder, Evictions, plainly, whole_gangs
+from vc_egpu.admission.evictions import EvictionOrder, Evictions, plainly
 from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
-from vc_egpu.admission.gangs import Group, uids_by_key
+from vc_egpu.admission.gangs import Group, plan_for
+from vc_egpu.admission.making_room import MakingRoom
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, group_reference, pod_reference
 from vc_egpu.admission.retries import Retries
 from vc_egpu.admission.rollback import RollBack, Rolling
 from vc_egpu.admission.rolling import RollBacks
+from vc_egpu.admission.suspending import DEFAULT_TIMEOUT_S, Suspending
 from vc_egpu.core.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.plan import Admission, Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import BudgetExhausted, Refused, Stale, Temporary
+from vc_egpu.kube.errors import Refused, Stale
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import names, plans
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord, PlanTooLargeError
 from vc_egpu.volcano.pod_codec import DecodedPod
 
-SHIELD_S: Final = 60.0
-"""A pod whose eviction was refused is no victim for this long."""
 logger = logging.getLogger(__name__)
 
 
@@ -55,9 +55,16 @@ class Conductor:
     _retries: Retries = field(default_factory=Retries)
     _unknown: dict[str, Done] = field(default_factory=dict)
     rolling: RollBacks = field(init=False)
+    suspend_timeout_s: float = DEFAULT_TIMEOUT_S
+    suspending: Suspending = field(init=False)
+    room: MakingRoom = field(init=False)
 
     def __post_init__(self) -> None:
         self.rolling = RollBacks(self.mirror, self.reports)
+        self.suspending = Suspending(
+            self.mirror, self.executor, self.reports, self.suspend_timeout_s, self.counters
+        )
+        self.room = MakingRoom(self, self.suspending)
 
     def take_over(self, authority: steps.Authority) -> None:
         """Act by this authority. What an earlier leader sent for its plans may still be on its way."""
@@ -76,7 +83,7 @@ class Conductor:
             group = self.mirror.groups.get(withdrawal.gang)
             if group is None or group.plan is None or group.plan.plan_id != withdrawal.plan_id:
                 continue
-            if self._is_settled(withdrawal.gang):
+            if self.is_settled(withdrawal.gang):
                 self.strip(withdrawal.gang, group, withdrawal.why)
         for readiness in plan.ready:
             self._turn_ready(readiness.gang, readiness.plan_id, now)
@@ -86,52 +93,46 @@ class Conductor:
                 del verdicts[admission.gang]  # something is under way for it: decided again afterwards
             elif refusal:
                 verdicts[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
+        for resume in plan.resumes:
+            self.suspending.resume(resume)
+        for wish in plan.suspensions:
+            self.suspending.order(wish.gang, wish.pods, self.next_id(), "a user asked for it")
+        for eviction in plan.evictions:
+            self.room.replace_broken(eviction)
         settled = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
         for key in self.mirror.waiting - settled:
-            self._evict_for(key, now)
+            self.room.make_for(key, now)
         self.reports.note(verdicts, self.clock)
 
     def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
         """Write a gang's plan; returns why that cannot be done, None where it cannot be done now."""
         key = admission.gang
         group = self.mirror.groups.get(key)
-        if group is None or group.outstanding or not self._is_free(key):
+        if group is None or group.outstanding or not self.is_free(key):
             return None
-        uids = uids_by_key(self.mirror.members.get(key, {}))
-        victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
-        self._plans_made += 1
-        record = PlanRecord(
-            plan_id=plans.plan_id(self.authority.epoch, self._plans_made),
-            group_uid=group.decoded.gang.uid,
-            state="waiting" if victims else "ready",
-            members={k: PlannedMember(p, uids.get(k, plans.NO_UID)) for k, p in admission.members.items()},
-            victims=victims,
-            created=now,
-        )
+        record = plan_for(admission, group, self.mirror.members.get(key, {}), self.next_id(), now)
         return self._write_plan(key, group, record, verdict, now)
 
     def _turn_ready(self, key: str, plan_id: str, now: Instant) -> None:
         group = self.mirror.groups.get(key)
-        if group is None or group.plan is None or group.plan.plan_id != plan_id or not self._is_free(key):
+        if group is None or group.plan is None or group.plan.plan_id != plan_id or not self.is_free(key):
             return
         verdict = Verdict(Reason.ADMITTED, f"{len(group.plan.members)} members have their cards")
         self._write_plan(key, group, group.plan.ready(), verdict, now)
 
     def _write_plan(self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant) -> str:
         try:
-            text = plans.encode(record, self.mirror.nodes)
+            body = writes.plan_patch(group.decoded, record, verdict, self.mirror.nodes, now)
         except PlanTooLargeError as error:
             return str(error)
-        condition = writes.condition(
-            admitted=record.state == "ready",
-            reason=verdict.reason.value if record.state == "ready" else Reason.WAITING_FOR_EVICTION.value,
-            message=verdict.message,
-            now=now,
-        )
-        body = writes.group_patch(group.decoded, annotations={names.PLAN: text}, condition=condition)
         self.mirror.book(key, record)
         self._write("plan", key, group, body, record.plan_id)
         return ""
+
+    def next_id(self) -> str:
+        """An id for a plan or an order, never given before."""
+        self._plans_made += 1
+        return plans.plan_id(self.authority.epoch, self._plans_made)
 
     def strip(self, key: str, group: Group, why: str, rolled_back: str | None = None) -> None:
         """Take the plan off a PodGroup."""
@@ -143,7 +144,7 @@ class Conductor:
         self._busy.add(key)
         self.executor.write_group(kind, key, group.decoded, body, plan_id)
 
-    def _is_free(self, key: str) -> bool:
+    def is_free(self, key: str) -> bool:
         """Whether nothing is under way for a gang, and nothing failed a moment ago."""
         return (
             key not in self._busy
@@ -151,7 +152,7 @@ class Conductor:
             and self._retries.may_try(key, self.clock)
         )
 
-    def _is_settled(self, key: str) -> bool:
+    def is_settled(self, key: str) -> bool:
         """Whether no member's gate can fall any more; if not, sees to it, and has the gang looked at then."""
         members = self.mirror.members.get(key, {})
         if self._carrying.is_settled(key, members):
@@ -166,11 +167,14 @@ class Conductor:
     def drive(self, key: str) -> None:
         """Do the next step for a gang, if there is one and nothing is under way."""
         group = self.mirror.groups.get(key)
-        if not self._is_free(key):
+        if key not in self.evictions.stripped and self._retries.may_try(key, self.clock):
+            self.suspending.drive(key, self.clock)
+        if not self.is_free(key):
             return
         if group is None:
             self.reports.forget(key)
             self.rolling.forget(key)
+            self.suspending.forget(key)
             return
         rolling = self.rolling.get(key)
         if rolling is not None and self._roll_on(key, group, rolling):
@@ -178,7 +182,7 @@ class Conductor:
         members = self.mirror.members.get(key, {})
         match steps.next_step(group, members, self.authority):
             case steps.Strip(why=why):
-                if self._is_settled(key):
+                if self.is_settled(key):
                     self.strip(key, group, why)
             case steps.Carry(members=outstanding):
                 self._carry(key, group, outstanding)
@@ -218,29 +222,9 @@ class Conductor:
 
     def enqueue(self, key: str, group: Group) -> None:
         """Let the Job's controller make the pods."""
-        if self._is_free(key):
+        if self.is_free(key):
             self.count("enqueued")
             self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=steps.ENQUEUED))
-
-    def _evict_for(self, key: str, now: Instant) -> None:
-        group = self.mirror.groups[key]
-        if group.plan is None or not self._is_free(key):
-            return
-        pods = self.evictions.left(self.mirror, group.plan.victims)
-        if not pods:
-            return
-        if self.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
-            self.mirror.shield(group.plan.victims, now + SHIELD_S)
-            self.strip(key, group, "a PodDisruptionBudget does not let all its victims go together")
-            return
-        whole = whole_gangs(self.mirror, pods, group.plan.victims)
-        if [victim for victim in whole if not self._is_settled(victim.gang.key)]:
-            return  # all of them are asked about at once, and this comes again when they are
-        for pod in pods:
-            self._event(pod, "Preempted", f"makes room for gang {key} of higher priority")
-        self.count("evicted", len(pods))
-        order = EvictionOrder(key, group.plan.plan_id, pods, whole)
-        self.evictions.start(self.executor, self.api, order, self.clock)
 
     def roll_back(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
         """Take a gang's plan away, remember the back-off, then make its pods come anew."""
@@ -251,7 +235,7 @@ class Conductor:
     def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:
         """The next step of a roll-back, as often as it takes; whether its plan stands still."""
         if group.decoded.rolled_back != rolling.record:
-            if self._is_settled(key):
+            if self.is_settled(key):
                 self.strip(key, group, rolling.why, rolling.record)
             return True
         if pods := self.rolling.left(key, self.evictions.begun):
@@ -267,13 +251,16 @@ class Conductor:
                 self._group_done(done)
             case "read":
                 # Nobody knows whether the write happened: what was booked stays booked until somebody does.
-                self._failed(done)
+                self.failed(done)
                 self._unknown[done.key] = done
             case "carry" | "fence":
                 self._carry_done(done)
             case "evict":
-                self._evict_done(done, now)
+                self.room.evicted(done, now)
+            case "suspend" | "resume":
+                self._order_done(done)
             case "condition":
+                self.suspending.told(done)
                 if done.document is not None:
                     self._enter(done)
                 elif not isinstance(done.error, Stale) or done.uid is None:
@@ -294,7 +281,7 @@ class Conductor:
         if done.error is None:
             self._retries.succeeded(done.key)
         else:
-            self._failed(done)
+            self.failed(done)
             self.mirror.tries.add(done.key)
         self.mirror.dirty.add(done.key)
         if done.kind != "plan":
@@ -310,28 +297,21 @@ class Conductor:
         if done.error is None and done.kind == "carry":
             self.count("ungated")
         elif done.error is not None and not isinstance(done.error, Stale):
-            self._failed(done)
+            self.failed(done)
         if done.kind == "fence":
             self.reports.look_again(done.key, self.clock)  # the pod's condition says something of its own now
         self.mirror.dirty.add(done.key)
         if self._carrying.is_released(done.key, self.mirror.members.get(done.key, ())):
             self.mirror.tries.add(done.key)
 
-    def _evict_done(self, done: Done, now: Instant) -> None:
-        self.mirror.dirty.update(self.evictions.finished(done))
-        if done.error is None:
-            return
-        done = replace(done, key=done.key.partition("#")[0])
-        self._failed(done)
-        again = isinstance(done.error, (Stale, Temporary)) and not isinstance(done.error, BudgetExhausted)
-        group = self.mirror.groups.get(done.key)
-        plan = group.plan if group is not None else None
-        if group and plan and plan.plan_id == done.plan_id and plan.state == "waiting" and not again:
-            self.mirror.shield(plan.victims, now + SHIELD_S)
-            self.strip(done.key, group, f"its victims cannot be evicted: {done.error}")
-        else:
-            self.mirror.tries.add(done.key)
-            self.mirror.dirty.add(done.key)
+    def _order_done(self, done: Done) -> None:
+        if done.document is not None and not done.gone:
+            self._enter(done)
+        if done.error is not None and not done.gone:
+            self.failed(done)
+        elif done.error is None:
+            self._retries.succeeded(done.key)
+        self.suspending.done(done)
 
     def press(self, uid: PodUid) -> None:
         """Volcano's lever had no effect: evict plainly, and say so."""
@@ -340,13 +320,14 @@ class Conductor:
             self.evictions.gone(uid)
             return
         self.count("lever_failed")
-        self._event(pod, "EvictedPlainly", "its controller did not replace it within 10 s of being asked")
+        self.event(pod, "EvictedPlainly", "its controller did not replace it within 10 s of being asked")
         self.evictions.start(self.executor, self.api, plainly(pod), self.clock)
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod left the mirror."""
         self._carrying.gone(uid)
         self.evictions.gone(uid)
+        self.suspending.gone(uid)
 
     def due(self) -> float | None:
         """When a gang that failed is to be tried again (on ``clock``)."""
@@ -373,7 +354,8 @@ class Conductor:
         plural = "podgroups" if done.uid is None else "pods"
         self.mirror.apply(plural, Change(ChangeKind.MODIFIED, done.document))
 
-    def _failed(self, done: Done) -> None:
+    def failed(self, done: Done) -> None:
+        """Something failed for a gang: tried again later, and said where trying will not help."""
         delay_s = self._retries.failed(done.key, done.error, self.clock, is_read=done.kind == "read")
         logger.info("gang %s: %s failed, again in %.2f s: %s", done.key, done.kind, delay_s, done.error)
         self.count("write_failures")
@@ -382,7 +364,8 @@ class Conductor:
             about = group_reference(done.key, group.decoded)
             self.reports.events.event(about, "Warning", "WriteRefused", f"{done.kind}: {done.error}")
 
-    def _event(self, pod: DecodedPod, reason: str, note: str) -> None:
+    def event(self, pod: DecodedPod, reason: str, note: str) -> None:
+        """Warn about a pod."""
         self.reports.events.event(pod_reference(pod), "Warning", reason, note)
 
     def count(self, name: str, by: int = 1) -> None:

@@ -40,6 +40,6 @@ def decide_safely(
             logger.exception("gang %s cannot be decided", key)
             continue
         verdicts.update(plan.verdicts)
-        if plan.admissions or plan.withdrawals or plan.ready:
+        if plan.admissions or plan.withdrawals or plan.ready or plan.resumes or plan.suspensions:
             return replace(plan, verdicts=verdicts), True
     return Plan(snapshot.revision, verdicts=verdicts), True

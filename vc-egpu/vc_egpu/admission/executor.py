@@ -6,7 +6,7 @@ Writes that gates wait for have a pool of their own; reports and evictions never
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -23,7 +23,9 @@ from vc_egpu.volcano.plans import PlannedMember
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 Json = dict[str, Any]
-Kind = Literal["plan", "strip", "enqueue", "carry", "fence", "evict", "orphan", "condition", "read"]
+Kind = Literal[
+    "plan", "strip", "enqueue", "carry", "fence", "evict", "suspend", "resume", "orphan", "condition", "read"
+]
 WRITERS: Final = 32
 HELPERS: Final = 4
 
@@ -136,6 +138,19 @@ class Executor:
             return Done("fence", key, uid, document=document)
 
         self._submit(self._writers, work, Done("fence", key, uid))
+
+    def annotate(self, kind: Kind, key: str, pod: DecodedPod, annotations: Mapping[str, str | None]) -> None:
+        """Write or remove annotations of a pod, unless somebody wrote to it since it was read."""
+        uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
+
+        def work() -> Done:
+            try:
+                document = self._api.patch(PODS, name, writes.pod_patch(pod, annotations), namespace)
+            except Stale as error:
+                return self._read_pod(Done(kind, key, uid, error=error), namespace, name)
+            return Done(kind, key, uid, document=document)
+
+        self._submit(self._writers, work, Done(kind, key, uid))
 
     def _read_pod(self, done: Done, namespace: str, name: str) -> Done:
         try:

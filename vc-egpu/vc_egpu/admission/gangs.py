@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from vc_egpu.admission import backoffs
+from vc_egpu.admission import answers, backoffs
 from vc_egpu.core.cluster import (
     Gang,
+    Instant,
     Node,
     NodeName,
     PlanInForce,
@@ -15,10 +16,11 @@ from vc_egpu.core.cluster import (
     ShareClass,
     plan_key,
 )
+from vc_egpu.core.plan import Admission
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.codec import DecodedGroup
-from vc_egpu.volcano.plans import PlanRecord
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 _OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
@@ -97,6 +99,7 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
             members={k: plan.members[k].placement for k in group.outstanding},
             victims=plan.victims,
             created=plan.created,
+            suspends=plan.suspends,
         )
     return replace(
         group.decoded.gang,
@@ -106,6 +109,36 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         blocked_nodes=frozenset() if group.opened == group.decoded.rolled_back else retry.nodes,
         not_before=retry.until,
         template=template.rows,
+    )
+
+
+def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
+    """A member without cards carries no annotation: being ungated is its plan id."""
+    pod = decoded.pod
+    if pod.shape.asks or decoded.gated or group is None:
+        return decoded
+    plan = group.effective
+    if plan is None or pod.plan_id == plan.plan_id:
+        return decoded
+    planned = any(member.uid == pod.uid for member in plan.members.values())
+    return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
+
+
+def plan_for(
+    admission: Admission, group: Group, members: Mapping[PodUid, DecodedPod], plan_id: str, now: Instant
+) -> PlanRecord:
+    """What is to be written for an admission: with victims it waits for them."""
+    uids = uids_by_key(members)
+    suspends = frozenset(uid for suspension in admission.suspensions for uid in suspension.pods)
+    victims = suspends | {uid for eviction in admission.evictions for uid in eviction.pods}
+    return PlanRecord(
+        plan_id=plan_id,
+        group_uid=group.decoded.gang.uid,
+        state="waiting" if victims else "ready",
+        members={k: PlannedMember(p, uids.get(k, plans.NO_UID)) for k, p in admission.members.items()},
+        victims=victims,
+        suspends=suspends,
+        created=now,
     )
 
 
@@ -129,11 +162,13 @@ def may_help(before: DecodedPod, now: DecodedPod) -> bool:
 
 
 def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
-    """Whether room came back: the pod is gone, over, or may be evicted now."""
+    """Whether room came back, or may: the pod is gone, over, may be evicted now, or suspended."""
     if before is None:
         return False
     if now is None:
         return True
-    return (now.pod.phase in _OVER and before.pod.phase not in _OVER) or (
-        before.pod.protected and not now.pod.protected
+    return (
+        (now.pod.phase in _OVER and before.pod.phase not in _OVER)
+        or (before.pod.protected and not now.pod.protected)
+        or answers.seen(before.pod) != answers.seen(now.pod)
     )

@@ -108,6 +108,7 @@ class Loop:
             reports=Reports(self._executor, self._events),
             authority=steps.Authority(leadership.epoch),
             nominates=settings.nominates,
+            suspend_timeout_s=settings.suspend_timeout_s,
         )
         self._watchlist = rollback.Watchlist()
         self._orphans = Orphans()
@@ -205,6 +206,7 @@ class Loop:
             or self._watchlist
             or self._orphans
             or self._conductor.evictions.begun
+            or self._conductor.suspending
             or self._mirror.shielded
         ):
             nexts.append(self._next_tick)
@@ -327,6 +329,7 @@ class Loop:
         self._next_tick = clock + TICK_S
         self._mirror.unshield(now)
         self._mirror.open_nodes(now)
+        self._conductor.suspending.tick(clock)
         self._mirror.dirty.update(self._pending.since)
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._conductor.evictions.overdue(clock, self._conductor.rolling.is_leaving):
@@ -374,7 +377,7 @@ class Loop:
 
 
 def _without_admissions(plan: Plan) -> Plan:
-    """The operator stopped admitting: plans in force go on, new ones are not made."""
+    """The operator stopped admitting: what is planned or suspended goes on, nothing new is planned."""
     stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
     verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
-    return Plan(plan.revision, (), plan.withdrawals, plan.ready, verdicts)
+    return replace(plan, admissions=(), verdicts=verdicts)

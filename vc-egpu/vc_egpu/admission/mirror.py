@@ -6,12 +6,13 @@ version of an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
 from vc_egpu.admission import backoffs, owners
-from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, frees, gang_of, may_help
+from vc_egpu.admission.answers import Answers
+from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, as_planned, frees, gang_of, may_help
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.admission.versions import Versions
@@ -56,6 +57,7 @@ class Mirror:
         self.inventory = Inventory(self.state, table)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
+        self.answers = Answers()
         self.templates: dict[str, Template] = {}
         """Of gangs whose pods nobody makes until they are enqueued."""
         self.dirty: set[str] = set()
@@ -151,6 +153,7 @@ class Mirror:
         name = NodeName(document["metadata"]["name"])
         if deleted:
             self.inventory.remove(name)
+            self.enter_again(self.answers.remove(name))
             self.freed = True
             self._reread_plans(name)
             return
@@ -160,6 +163,7 @@ class Mirror:
             self._reread_plans(name)
         if news.held:
             self._set_held(name)
+        self.enter_again(self.answers.put(document))
 
     def _set_held(self, name: NodeName) -> None:
         self.freed = self.inventory.set_held(name, self.pods) or self.freed
@@ -173,6 +177,7 @@ class Mirror:
                 return
             del self.pods[uid]
             self.state.remove_pod(uid)
+            self.answers.gone(uid)
             if self.inventory.holdings.gone(before) and before.pod.node is not None:
                 self._set_held(before.pod.node)
             self._settle(before, None)
@@ -183,7 +188,7 @@ class Mirror:
         if not decoded.managed:
             self._foreign(decoded, before)
             return
-        self._enter(self._protect(self._with_plan(decoded)), before)
+        self._enter(self._known(decoded), before)
 
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid
@@ -209,29 +214,17 @@ class Mirror:
         self.pods[uid] = decoded
         self.state.put_pod(decoded.pod)
 
-    def _with_plan(self, decoded: DecodedPod) -> DecodedPod:
-        """A member without cards carries no annotation: being ungated is its plan id."""
-        pod = decoded.pod
-        group = self.groups.get(pod.gang or "")
-        if pod.shape.asks or decoded.gated or group is None:
-            return decoded
-        plan = group.effective
-        if plan is None or pod.plan_id == plan.plan_id:
-            return decoded
-        planned = any(member.uid == pod.uid for member in plan.members.values())
-        return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
-
-    def shield(self, uids: Iterable[PodUid], until: float) -> None:
+    def shield(self, uids: Collection[PodUid], until: float) -> None:
         """These pods are no victims until then (wall clock); :meth:`unshield` has to be called later."""
-        for uid in uids:
-            self.shielded[uid] = until
-            self._enter_again(uid)
+        self.shielded.update(dict.fromkeys(uids, until))
+        self.enter_again(uids)
 
     def unshield(self, now: float) -> None:
         """Pods whose time is over may be victims again."""
-        for uid in [uid for uid, until in self.shielded.items() if until <= now]:
+        over = [uid for uid, until in self.shielded.items() if until <= now]
+        for uid in over:
             del self.shielded[uid]
-            self._enter_again(uid)
+        self.enter_again(over)
 
     def open_nodes(self, now: float) -> None:
         """Nodes that refused a gang long enough ago are left out for it no longer."""
@@ -243,12 +236,21 @@ class Mirror:
                 self._refresh(key, group)
                 self.tries.add(key)
 
+    def enter_again(self, uids: Iterable[PodUid]) -> None:
+        """What other objects say about these pods may have changed."""
+        for uid in uids:
+            self._enter_again(uid)
+
     def _enter_again(self, uid: PodUid) -> None:
         decoded = self.pods.get(uid)
         if decoded is not None and decoded.managed:
-            fresh = self._protect(self._with_plan(decoded))
+            fresh = self._known(decoded)
             if fresh is not decoded:
                 self._enter(fresh, decoded)
+
+    def _known(self, decoded: DecodedPod) -> DecodedPod:
+        """The pod with what other objects say about it."""
+        return self._protect(self.answers.enter(as_planned(decoded, self.groups.get(decoded.pod.gang or ""))))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         protected = (

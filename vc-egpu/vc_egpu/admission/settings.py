@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vc_egpu.admission.suspending import DEFAULT_TIMEOUT_S
 from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names
 
@@ -35,6 +36,8 @@ class Settings:
     port: int = DEFAULT_PORT
     """0: any free one; negative: no HTTP server."""
     bind_address: str = "0.0.0.0"  # noqa: S104 - metrics and probes are for other machines
+    suspend_timeout_s: float = DEFAULT_TIMEOUT_S
+    """An order to suspend that a node has not carried out by then is taken back."""
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     drain: bool = False
     verbose: bool = False
@@ -92,6 +95,12 @@ def _parser() -> argparse.ArgumentParser:
         help="cards of failed members",
     )
     parser.add_argument(
+        "--suspend-timeout-s",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        help="an order to suspend that a node has not carried out by then is taken back",
+    )
+    parser.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
     )
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -118,6 +127,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         burst=flags.burst,
         port=flags.port,
         bind_address=flags.bind_address,
+        suspend_timeout_s=max(1.0, flags.suspend_timeout_s),
         policy=policy,
         drain=flags.drain,
         verbose=flags.verbose,

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from vc_egpu.core.cluster import Instant, MemberPlacement, Share, ShareClass
-from vc_egpu.core.reasons import Reason
-from vc_egpu.volcano import names
+from vc_egpu.core.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
+from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.volcano import names, plans
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu.volcano.codec import DecodedGroup, Document
+from vc_egpu.volcano.plans import PlanRecord
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 Json = dict[str, Any]
@@ -64,6 +65,26 @@ def condition(*, admitted: bool, reason: str, message: str, now: Instant) -> Jso
 def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
     """A strategic merge patch of a pod's status."""
     return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": [value]}}
+
+
+def pod_patch(pod: DecodedPod, annotations: Mapping[str, str | None]) -> Json:
+    """A merge patch of a pod's annotations, only if nobody wrote to it since it was read."""
+    metadata = {"uid": pod.pod.uid, "resourceVersion": pod.resource_version}
+    return {"metadata": {**metadata, "annotations": dict(annotations)}}
+
+
+def plan_patch(
+    group: DecodedGroup, record: PlanRecord, verdict: Verdict, nodes: Mapping[NodeName, Node], now: Instant
+) -> Json:
+    """A plan and the condition that goes with it. Raises :class:`plans.PlanTooLargeError`."""
+    is_ready = record.state == "ready"
+    value = condition(
+        admitted=is_ready,
+        reason=(verdict.reason if is_ready else Reason.WAITING_FOR_EVICTION).value,
+        message=verdict.message,
+        now=now,
+    )
+    return group_patch(group, annotations={names.PLAN: plans.encode(record, nodes)}, condition=value)
 
 
 def fence_patch(pod: DecodedPod, now: Instant) -> Json:

@@ -32,6 +32,12 @@ class SuspendOrder(Wire):
     """``<lease epoch>-<counter>``, no two orders have the same."""
     why: Annotated[str, Field(max_length=MAX_WHY)] = ""
 
+    @property
+    def number(self) -> tuple[int, int]:
+        """(lease epoch, counter): of two orders the lower one is the older."""
+        epoch, _, counter = self.plan_id.partition("-")
+        return int(epoch), int(counter)
+
 
 class PodSuspension(Wire):
     """How far one pod is, as its node's agent says."""

@@ -1,0 +1,350 @@
+"""Gangs told to leave their cards and to come back: whole, whatever fails, from annotations alone."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.admission.build import added, group, let_go, node, pod
+from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, KEY, PODS, REPLICA_SET, Stage, stage_on
+from unit.admission.test_conduct import plan as plan_text
+from vc_egpu.admission import suspension_words as words
+from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
+from vc_egpu.core.plan import Eviction, Plan, Resume, Suspension
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.plans import PlannedMember
+from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+
+VICTIM = "default/v"
+UIDS = [PodUid("v-0"), PodUid("v-1")]
+ABLE = PodSuspension(suspendable=True)
+ABOVE_TIMEOUT_S = 61.0
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with stage_on(tmp_path) as found:
+        running_gang(found)
+        yield found
+
+
+def running_gang(stage: Stage, **changes: Any) -> None:
+    """A gang of low priority with two members on node n1, both able to leave."""
+    for i, uid in enumerate(UIDS):
+        low = {names.PRIORITY: "low", **changes.get("annotations", {})}
+        raw = pod(f"v-{i}", gang="v", index=i, uid=uid, owners=REPLICA_SET, annotations=low)
+        stage.put("pods", let_go(raw, "5-1", bound=True, phase="Running"))
+    stage.put("podgroups", group("v"))
+    report(stage, dict.fromkeys(UIDS, ABLE))
+    stage.mirror.tries.clear()
+    stage.drive()
+
+
+def report(
+    stage: Stage, pods: dict[PodUid, PodSuspension], text: str | None = None, name: str = "n1"
+) -> None:
+    """The node's agent says so."""
+    raw = node(name)
+    raw["metadata"]["annotations"][names.NODE_SUSPENSION] = (
+        NodeSuspension(pods=dict(pods)).encode() if text is None else text
+    )
+    stage.mirror.apply("nodes", added(raw))
+    stage.mirror.inventory.unreviewed.clear()
+
+
+def answer(stage: Stage, state: Any, **more: Any) -> None:
+    """The agent has acted on the orders that stand there, or on their absence."""
+    said = {}
+    for uid in UIDS:
+        order = order_on(stage, uid)
+        plan_id = order.plan_id if order is not None else "5-1"
+        said[uid] = PodSuspension(state=state, plan_id=plan_id, suspendable=True, **more)
+    report(stage, said)
+    stage.drive()
+
+
+def order_on(stage: Stage, uid: str) -> SuspendOrder | None:
+    """What stands on the pod on the server."""
+    text = (stage.server.objects[f"{PODS}/{uid}"]["metadata"].get("annotations") or {}).get(names.SUSPEND)
+    try:
+        return None if text is None else SuspendOrder.decode(text)
+    except AnnotationError:
+        return None
+
+
+def until(stage: Stage, reached: Callable[[], bool]) -> None:
+    """Take in outcomes until it is so."""
+    stage.drive()
+    for _ in range(200):
+        if reached():
+            return
+        stage.outcome()
+    pytest.fail("never came about")
+
+
+def ordered(stage: Stage) -> bool:
+    return all(order_on(stage, uid) is not None for uid in UIDS) and all(
+        stage.mirror.pods[uid].pod.suspend_ordered for uid in UIDS
+    )
+
+
+def lifted(stage: Stage) -> bool:
+    stands = any(
+        names.SUSPEND in stage.server.objects[f"{PODS}/{uid}"]["metadata"]["annotations"] for uid in UIDS
+    )
+    return not stands and not stage.mirror.answers.lifting
+
+
+def suspend(stage: Stage) -> None:
+    """By a user's wish, all the way."""
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    until(stage, lambda: ordered(stage))
+    answer(stage, "suspended", host_mib=31000)
+
+
+def said_of(stage: Stage, path: str) -> words.Said | None:
+    return words.standing((stage.server.objects[path].get("status") or {}).get("conditions") or ())
+
+
+def states(stage: Stage) -> list[tuple[bool, SuspensionState]]:
+    pods = [stage.mirror.snapshot().pods[uid] for uid in UIDS]
+    return [(found.suspend_ordered, found.suspension) for found in pods]
+
+
+def test_a_gang_is_told_to_leave_as_a_whole_and_says_where_its_memory_is(stage: Stage) -> None:
+    suspend(stage)
+    orders = [order_on(stage, uid) for uid in UIDS]
+    assert [order.pod_uid for order in orders if order] == UIDS
+    assert len({order.plan_id for order in orders if order}) == 1
+    assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
+    assert stage.mirror.freed, "room came about"
+    until(stage, lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Suspended")
+    until(stage, lambda: (said_of(stage, f"{PODS}/v-1") or words.Said("", "", "")).reason == "Suspended")
+    said = said_of(stage, f"{GROUPS}/v")
+    assert said is not None
+    assert "2 of 2 pods on 1 nodes, 62000 MiB of GPU memory on the host" in said.message
+    assert "a user asked for it" in said.message
+
+
+def test_suspended_is_believed_only_for_the_present_order(stage: Stage) -> None:
+    """The answer to an order that was taken back: the memory may be on the card again."""
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    until(stage, lambda: ordered(stage))
+    report(stage, dict.fromkeys(UIDS, PodSuspension(state="suspended", plan_id="4-9")))
+    assert states(stage) == [(True, SuspensionState.RESUMING)] * 2
+
+
+def test_the_cards_of_who_comes_back_are_its_own_before_the_order_is_off(stage: Stage) -> None:
+    suspend(stage)
+    stage.server.delay_s = 0.2
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    assert states(stage) == [(False, SuspensionState.SUSPENDED)] * 2, "booked in full from now on"
+    until(stage, lambda: lifted(stage))
+    stage.server.delay_s = 0
+    answer(stage, "running")
+    assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
+    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "Resumed")
+    until(stage, lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Resumed")
+    assert stage.conductor.counters["resumed"] == 2
+
+
+def waiting_for(stage: Stage, victims: set[PodUid], suspends: set[PodUid]) -> None:
+    """A gang of high priority whose plan waits."""
+    stage.put("pods", pod("g-w-0", uid="pod-0"))
+    members = {"w/0": planned("pod-0")}
+    text = plan_text(
+        stage.mirror,
+        state="waiting",
+        members=members,
+        victims=frozenset(victims),
+        suspends=frozenset(suspends),
+    )
+    stage.put("podgroups", group(members=1, annotations={names.PLAN: text}))
+    stage.conductor.carry_out(Plan(1), 1000.0)
+
+
+def planned(uid: str) -> PlannedMember:
+    share = Share(CardId("GPU-n1-0"), 30000, 30)
+    return PlannedMember(MemberPlacement(NodeName("n1"), (("main", share),)), PodUid(uid))
+
+
+def other_victim(stage: Stage) -> PodUid:
+    raw = pod("e-0", gang="e", uid="e-0", owners=REPLICA_SET, annotations={names.PRIORITY: "low"})
+    stage.put("pods", let_go(raw, "5-1", bound=True))
+    stage.put("podgroups", group("e", members=1))
+    return PodUid("e-0")
+
+
+def test_nobody_is_evicted_until_all_who_can_have_left_for_a_while(stage: Stage) -> None:
+    evicted = other_victim(stage)
+    waiting_for(stage, {*UIDS, evicted}, set(UIDS))
+    until(stage, lambda: ordered(stage))
+    order = order_on(stage, UIDS[0])
+    assert order is not None
+    assert order.why == f"makes room for gang {KEY}"
+    stage.conductor.carry_out(Plan(2), 1000.0)
+    assert stage.asked_to_go() == []
+    answer(stage, "suspended")
+    stage.conductor.carry_out(Plan(3), 1000.0)
+    until(stage, lambda: stage.asked_to_go() == ["e-0"])
+    assert stage.plan_text() is not None
+
+
+def test_who_cannot_leave_any_more_costs_the_plan_and_nobody_its_work(stage: Stage) -> None:
+    evicted = other_victim(stage)
+    report(stage, {UIDS[0]: ABLE, UIDS[1]: PodSuspension(reason="it uses managed memory")})
+    waiting_for(stage, {*UIDS, evicted}, set(UIDS))
+    until(stage, lambda: stage.plan_text() is None)
+    assert not any(order_on(stage, uid) for uid in UIDS)
+    assert stage.asked_to_go() == []
+
+
+def test_an_agent_that_does_not_answer_has_its_orders_taken_back(stage: Stage) -> None:
+    waiting_for(stage, set(UIDS), set(UIDS))
+    until(stage, lambda: ordered(stage))
+    stage.later(ABOVE_TIMEOUT_S)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    until(stage, lambda: lifted(stage))
+    assert not any(stage.mirror.pods[uid].pod.suspendable for uid in UIDS), "evicted the next time"
+    stage.conductor.carry_out(Plan(2), 1000.0)
+    until(stage, lambda: stage.plan_text() is None)
+    assert stage.conductor.counters["suspensions_failed"] == 1
+    stage.later(601.0)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    assert all(stage.mirror.pods[uid].pod.suspendable for uid in UIDS)
+    assert not stage.conductor.suspending
+
+
+def test_an_agent_that_tried_in_vain_is_not_waited_for(stage: Stage) -> None:
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    until(stage, lambda: ordered(stage))
+    answer(stage, "running", reason="a process did not let itself be locked in 5 s")
+    until(stage, lambda: lifted(stage))
+    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "SuspendFailed")
+    said = said_of(stage, f"{PODS}/v-0")
+    assert said is not None
+    assert "did not let itself be locked in 5 s" in said.message
+
+
+def test_a_gang_of_which_one_member_cannot_leave_is_taken_back_as_a_whole(stage: Stage) -> None:
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    stage.server.script.append(CONFLICT)  # one of the two has to be looked at again
+    stage.drive()
+    report(stage, dict.fromkeys(UIDS, PodSuspension(reason="no room on the host")))
+    until(stage, lambda: lifted(stage) and stage.conductor.counters.get("suspensions_failed") == 1)
+    assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
+
+
+@pytest.mark.parametrize("failure", [CONFLICT, BROKEN])
+def test_orders_and_their_removal_are_written_again_after_a_failure(stage: Stage, failure: Any) -> None:
+    stage.server.script += [failure]
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    stage.drive()
+    for _ in range(2):
+        stage.outcome()
+    stage.later(40)
+    until(stage, lambda: ordered(stage))
+    answer(stage, "suspended")
+    until(stage, stage.inbox.empty)
+    stage.server.script += [failure]
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.drive()
+    for _ in range(2):
+        stage.outcome()
+    assert not any(found for found, _ in states(stage)), "booked in full whatever became of the write"
+    stage.later(40)
+    until(stage, lambda: lifted(stage))
+
+
+def order_by_hand(stage: Stage, uid: PodUid, text: str | None = None) -> None:
+    """As an earlier leader left it."""
+    raw = stage.server.objects[f"{PODS}/{uid}"]
+    order = SuspendOrder(pod_uid=uid, plan_id="4-7", why="makes room for gang default/g").encode()
+    annotations = {**raw["metadata"]["annotations"], names.SUSPEND: text or order}
+    stage.put("pods", {**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
+
+
+def test_a_new_leader_finishes_what_a_dead_one_began(stage: Stage) -> None:
+    """Killed between two members: half a gang gets nowhere, and leaving only makes room."""
+    order_by_hand(stage, UIDS[0])
+    until(stage, lambda: ordered(stage))
+    assert {order.plan_id for uid in UIDS if (order := order_on(stage, uid))} == {"4-7"}
+
+
+def test_a_new_leader_goes_on_for_the_plan_that_waits(stage: Stage) -> None:
+    order_by_hand(stage, UIDS[0])
+    waiting_for(stage, set(UIDS), set(UIDS))
+    until(stage, lambda: ordered(stage))
+    answer(stage, "suspended")
+    assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
+
+
+def test_a_new_leader_waits_for_old_orders_no_longer_than_for_its_own(stage: Stage) -> None:
+    for uid in UIDS:
+        order_by_hand(stage, uid)
+    stage.drive()
+    stage.later(ABOVE_TIMEOUT_S)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    until(stage, lambda: lifted(stage))
+
+
+def test_an_order_that_nobody_can_read_is_taken_off(stage: Stage) -> None:
+    order_by_hand(stage, UIDS[0], text="{")
+    until(stage, lambda: lifted(stage))
+    assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
+
+
+def test_a_node_speaks_for_its_own_pods_only(stage: Stage) -> None:
+    other = dict.fromkeys(UIDS, PodSuspension(state="failed"))
+    report(stage, other, name="n2")
+    assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"version":1,"pods":[]}', '{"version":9,"pods":{}}'])
+def test_a_node_that_reports_garbage_has_pods_that_run_and_cannot_be_suspended(
+    stage: Stage, text: str
+) -> None:
+    suspend(stage)
+    report(stage, {}, text=text)
+    assert states(stage) == [(True, SuspensionState.RUNNING)] * 2, "their cards count as their own"
+    assert not any(stage.mirror.pods[uid].pod.suspendable for uid in UIDS)
+
+
+def test_a_wish_that_cannot_be_met_is_answered_with_the_reason(stage: Stage) -> None:
+    report(stage, dict.fromkeys(UIDS, PodSuspension(reason="driver 550.54 has no process checkpoint")))
+    raw = stage.server.objects[f"{PODS}/v-0"]
+    annotations = {**raw["metadata"]["annotations"], names.PAUSE: "true"}
+    stage.put("pods", {**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
+    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable")
+    said = said_of(stage, f"{PODS}/v-0")
+    assert said is not None
+    assert "driver 550.54 has no process checkpoint" in said.message
+    assert stage.mirror.snapshot().pods[UIDS[0]].pause_wished
+
+
+def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> None:
+    suspend(stage)
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+    answer(stage, "failed", reason="restore: out of memory")
+    stage.conductor.carry_out(Plan(3, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True),)), 1000.0)
+    until(stage, lambda: stage.asked_to_go() == ["v-0", "v-1"])
+    stage.conductor.carry_out(Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True),)), 1000.0)
+    stage.drive()
+    assert stage.asked_to_go() == ["v-0", "v-1"], "asked once"
+
+
+def test_a_resume_waits_until_its_orders_are_written(stage: Stage) -> None:
+    """Otherwise an order could land after its own removal."""
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    stage.drive()
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    assert not stage.mirror.answers.lifting

@@ -1,0 +1,143 @@
+"""What pods are told about suspension and what their nodes' agents answer, as the decision takes it.
+
+Orders and answers are on the API server, in annotations: a new leader knows from them alone where every pod
+is. What is remembered here is only what may not wait for a watch (orders being taken back count as gone from
+the moment their removal is begun, since their cards are wanted again) and what failed lately.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from vc_egpu.core.cluster import NodeName, Pod, PodUid, SuspensionState
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
+
+_NOTHING: Mapping[PodUid, PodSuspension] = {}
+_PAUSED = "true"
+_MALFORMED = "its node's agent reports what cannot be read"
+
+logger = logging.getLogger(__name__)
+
+_decode_order = lru_cache(maxsize=4096)(SuspendOrder.decode)
+
+
+class Answers:
+    """One thread owns it. Everything that it says about a pod is in :meth:`enter`."""
+
+    def __init__(self) -> None:
+        self.lifting: set[PodUid] = set()
+        """Pods whose order is being taken back."""
+        self.unfit: dict[PodUid, str] = {}
+        """Pods that are not to be suspended for now, and why."""
+        self._said: dict[NodeName, Mapping[PodUid, PodSuspension]] = {}
+        self._texts: dict[NodeName, str] = {}
+        self._broken: set[NodeName] = set()
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def put(self, document: Document) -> set[PodUid]:
+        """A node is there, or changed; the pods about which it says something else now."""
+        metadata = document["metadata"]
+        name = NodeName(metadata["name"])
+        text = str((metadata.get("annotations") or {}).get(names.NODE_SUSPENSION) or "")
+        if self._texts.get(name, "") == text:
+            return set()
+        self._texts[name] = text
+        self._broken.discard(name)
+        said: Mapping[PodUid, PodSuspension] = _NOTHING
+        try:
+            pods = NodeSuspension.decode(text).pods if text else {}
+            said = {PodUid(uid): report for uid, report in pods.items()}
+        except AnnotationError as error:
+            self._broken.add(name)
+            logger.warning("node %s: annotation %s is malformed: %s", name, names.NODE_SUSPENSION, error)
+        return self._replace(name, said)
+
+    def remove(self, name: NodeName) -> set[PodUid]:
+        """A node is gone; the pods about which it said something."""
+        self._texts.pop(name, None)
+        self._broken.discard(name)
+        return self._replace(name, _NOTHING)
+
+    def _replace(self, name: NodeName, said: Mapping[PodUid, PodSuspension]) -> set[PodUid]:
+        before = self._said.pop(name, _NOTHING)
+        if said:
+            self._said[name] = said
+        if name in self._broken:
+            return set(before)
+        return {uid for uid in before.keys() | said.keys() if before.get(uid) != said.get(uid)}
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def enter(self, decoded: DecodedPod) -> DecodedPod:
+        """The pod with what is known about its suspension; the same one where nothing is."""
+        pod = decoded.pod
+        order = None if pod.uid in self.lifting else order_of(decoded)
+        answer = self.about(decoded)
+        known = (
+            order is not None,
+            order.number if order is not None else (0, 0),
+            SuspensionState(answer.state),
+            answer.suspendable and pod.uid not in self.unfit,
+            _annotations(decoded).get(names.PAUSE) == _PAUSED,
+        )
+        if known == seen(pod):
+            return decoded  # nearly always, and at every event of every pod
+        fresh = replace(
+            pod,
+            suspend_ordered=known[0],
+            suspend_order=known[1],
+            suspension=known[2],
+            suspendable=known[3],
+            pause_wished=known[4],
+        )
+        return replace(decoded, pod=fresh)
+
+    def about(self, decoded: DecodedPod) -> PodSuspension:
+        """What the pod's own node says about it; no other node is heard."""
+        node = decoded.pod.node
+        report = self._said.get(node, _NOTHING).get(decoded.pod.uid) if node is not None else None
+        if report is None and node in self._broken:
+            return PodSuspension(reason=_MALFORMED)
+        return answer_to(order_of(decoded), report)
+
+    def gone(self, uid: PodUid) -> None:
+        """The pod is not there any more."""
+        self.lifting.discard(uid)
+        self.unfit.pop(uid, None)
+
+
+def order_of(decoded: DecodedPod) -> SuspendOrder | None:
+    """The order that stands on a pod. What is no order, or was meant for another pod, is none."""
+    text = _annotations(decoded).get(names.SUSPEND)
+    if not text:
+        return None
+    try:
+        order = _decode_order(text)
+    except AnnotationError:
+        return None
+    return order if order.pod_uid == decoded.pod.uid else None
+
+
+def bears_order(decoded: DecodedPod) -> bool:
+    """Whether the annotation stands on the pod, readable or not: an agent may go by it."""
+    return names.SUSPEND in _annotations(decoded)
+
+
+def is_suspended(pod: Pod) -> bool:
+    """Whether it was told to leave its cards, and has."""
+    return pod.suspend_ordered and pod.suspension is SuspensionState.SUSPENDED
+
+
+def seen(pod: Pod) -> tuple[bool, tuple[int, int], SuspensionState, bool, bool]:
+    """All that a decision sees of a pod's suspension."""
+    return pod.suspend_ordered, pod.suspend_order, pod.suspension, pod.suspendable, pod.pause_wished
+
+
+def _annotations(decoded: DecodedPod) -> Mapping[str, str]:
+    return (decoded.source.get("metadata") or {}).get("annotations") or {}

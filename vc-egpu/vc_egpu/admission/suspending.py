@@ -1,0 +1,342 @@
+"""Orders to leave the cards and to come back: written for whole gangs, watched until they are carried out.
+
+:meth:`Suspending.drive` compares what stands on a gang's pods with what was asked for and writes the
+difference, so that a failed write, a leader that was killed between two members and an agent that does not
+answer all end in the same place: ordered as a whole, or taken back as a whole.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from vc_egpu.admission import suspension_words as words
+from vc_egpu.admission import writes
+from vc_egpu.admission.answers import bears_order, is_suspended, order_of
+from vc_egpu.admission.executor import Done, Executor
+from vc_egpu.admission.gangs import Group
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.reports import Reports, group_reference, pod_reference
+from vc_egpu.core.cluster import Instant, PodPhase, PodUid, ShareClass, SuspensionState
+from vc_egpu.core.plan import Resume
+from vc_egpu.volcano import names
+from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.volcano.suspension import MAX_WHY, SuspendOrder, is_refused
+
+DEFAULT_TIMEOUT_S: Final = 60.0
+UNFIT_S: Final = 600.0
+"""A gang whose suspension failed is not tried again for this long; whoever needs its cards evicts it."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Orders that are being written."""
+
+    pods: frozenset[PodUid]
+    plan_id: str
+    why: str
+
+
+@dataclass(slots=True)
+class Suspending:
+    """By gang; the conductor's thread owns it. ``clock`` is the conductor's."""
+
+    mirror: Mirror
+    executor: Executor
+    reports: Reports
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    counters: dict[str, int] = field(default_factory=dict)
+    wall: Callable[[], Instant] = time.time
+    _begun: dict[str, _Begun] = field(default_factory=dict)
+    _writing: set[PodUid] = field(default_factory=set)
+    _since: dict[PodUid, float] = field(default_factory=dict)
+    """Pods that were told to leave their cards and have not yet, or the other way round, and since when."""
+    _unfit_until: dict[PodUid, float] = field(default_factory=dict)
+    _said: dict[PodUid, words.Said] = field(default_factory=dict)
+    _said_of_gangs: dict[str, words.Said] = field(default_factory=dict)
+    _saying: set[str] = field(default_factory=set)
+    """UIDs of pods and keys of gangs whose condition is being written: one write of ours at a time."""
+    _unsaid: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        """Whether something is to be looked at again although nothing happens."""
+        return bool(
+            self._since or self._unfit_until or self._begun or self._unsaid or self.mirror.answers.lifting
+        )
+
+    # --- what decisions ask for ------------------------------------------------------------------
+
+    def order(self, key: str, pods: Collection[PodUid], plan_id: str, why: str) -> str:
+        """Have these pods of a gang leave their cards; why that cannot be, else an empty text."""
+        members = self.mirror.members.get(key, {})
+        left = [members[uid] for uid in sorted(pods) if uid in members and _is_placed(members[uid])]
+        for pod in left:
+            if not pod.pod.suspend_ordered and not _is_fit(pod):
+                return f"pod {pod.pod.name} cannot be suspended: {self._why_not(pod)}"
+        if key not in self._begun and any(not pod.pod.suspend_ordered for pod in left):
+            logger.info("gang %s: %d pods are suspended: %s", key, len(left), why)
+            self._begun[key] = _Begun(frozenset(pods), plan_id, why[:MAX_WHY])
+            self.mirror.dirty.add(key)
+        return ""
+
+    def lift(self, key: str, pods: Collection[PodUid], why: str) -> int:
+        """Have these pods of a gang come back; their cards are theirs again from now on. Returns how many."""
+        members = self.mirror.members.get(key, {})
+        lifting = self.mirror.answers.lifting
+        known = [uid for uid in sorted(pods) if uid in members and uid not in lifting]
+        # An order on its way to the server is taken back as soon as it is known what became of it.
+        news = [uid for uid in known if bears_order(members[uid]) or uid in self._writing]
+        self._begun.pop(key, None)
+        if not news:
+            return 0
+        logger.info("gang %s: %d pods come back to their cards: %s", key, len(news), why)
+        lifting.update(news)
+        self.mirror.enter_again(news)
+        self.mirror.dirty.add(key)
+        return len(news)
+
+    def resume(self, resume: Resume) -> None:
+        """As the decision says; not while its orders are still being written."""
+        if resume.gang not in self._begun:
+            self._count("resumed", self.lift(resume.gang, resume.pods, "there is room for it again"))
+
+    def left(self, pods: Collection[PodUid]) -> list[DecodedPod]:
+        """Those of these pods that have not left their cards yet."""
+        found = (self.mirror.pods[uid] for uid in sorted(pods) if uid in self.mirror.pods)
+        return [pod for pod in found if _is_placed(pod) and not is_suspended(pod.pod)]
+
+    def give_up(self, key: str, why: str, clock: float) -> None:
+        """It cannot be done: every order of the gang is taken back, and it is not tried again for a while."""
+        logger.warning("gang %s: its suspension is given up: %s", key, why)
+        members = self.mirror.members.get(key, {})
+        for uid in members:
+            self.mirror.answers.unfit[uid] = why
+            self._unfit_until[uid] = clock + UNFIT_S
+            self._since.pop(uid, None)
+        self.lift(key, members, why)
+        self.mirror.enter_again(members)
+        self.mirror.freed = True
+        self._count("suspensions_failed")
+        group = self.mirror.groups.get(key)
+        if group is not None:
+            text = f"{why}; it runs on, and is not suspended for {UNFIT_S / 60:.0f} minutes"
+            self._event(group_reference(key, group.decoded), words.Said("False", words.SUSPEND_FAILED, text))
+
+    # --- what the objects ask for ----------------------------------------------------------------
+
+    def drive(self, key: str, clock: float) -> None:
+        """Write what a gang's pods lack, and say what became of them."""
+        group = self.mirror.groups.get(key)
+        members = self.mirror.members.get(key, {}).values()
+        concerned = [pod for pod in members if self._concerns(pod)]
+        if group is None or not (concerned or key in self._begun or self._is_told(key, group)):
+            return
+        for pod in concerned:
+            self._watch(pod, clock)
+            order = order_of(pod)
+            answer = self.mirror.answers.about(pod)
+            if order is not None and pod.pod.suspend_ordered and is_refused(order, answer):
+                self.give_up(key, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
+                break
+        self._complete(key, group)
+        self._write_orders(key, clock)
+        self._take_back(key)
+        self._tell(key, group)
+
+    def _concerns(self, pod: DecodedPod) -> bool:
+        """Whether something is to be done about it, or to be said."""
+        if pod.pod.uid in self.mirror.answers.lifting:
+            return True
+        if pod.pod.phase is not PodPhase.PLACED:
+            return pod.pod.uid in self._since
+        if pod.pod.suspension is not SuspensionState.RUNNING or pod.pod.pause_wished or bears_order(pod):
+            return True
+        last = words.stands(pod)
+        return last is not None and last.is_open
+
+    def _is_told(self, key: str, group: Group) -> bool:
+        """Whether its PodGroup says something that is not the last word."""
+        last = self._said_of_gangs.get(key) or words.standing(group.decoded.conditions)
+        return last is not None and last.is_open
+
+    def _watch(self, pod: DecodedPod, clock: float) -> None:
+        there = (
+            is_suspended(pod.pod)
+            if pod.pod.suspend_ordered
+            else pod.pod.suspension is SuspensionState.RUNNING
+        )
+        if not _is_placed(pod) or there:
+            self._since.pop(pod.pod.uid, None)
+        else:
+            self._since.setdefault(pod.pod.uid, clock)
+
+    def _complete(self, key: str, group: Group) -> None:
+        """A leader was killed between two members: a gang that lacks some of them gets nowhere."""
+        members = self.mirror.members.get(key, {})
+        live = [m for m in members.values() if m.pod.shares and _is_placed(m)]
+        out = [m for m in live if m.pod.suspend_ordered]
+        rest = [m for m in live if not m.pod.suspend_ordered]
+        is_half = bool(out) and bool(rest) and len(rest) < group.decoded.gang.min_member
+        under_way = key in self._begun or any(bears_order(m) for m in rest) or group.decoded.gang.single
+        if is_half and not under_way and all(_is_fit(m) for m in rest):
+            order = order_of(out[0])
+            if order is not None:
+                self.order(key, [m.pod.uid for m in rest], order.plan_id, order.why)
+
+    def _write_orders(self, key: str, clock: float) -> None:
+        begun = self._begun.get(key)
+        if begun is None:
+            return
+        members = self.mirror.members.get(key, {})
+        left = [members[uid] for uid in sorted(begun.pods) if uid in members and _is_placed(members[uid])]
+        left = [pod for pod in left if not pod.pod.suspend_ordered]
+        unfit = next((pod for pod in left if pod.pod.uid not in self._writing and not _is_fit(pod)), None)
+        if unfit is not None:
+            self.give_up(key, f"pod {unfit.pod.name}: {self._why_not(unfit)}", clock)
+            return
+        if not left:
+            del self._begun[key]
+        for pod in left:
+            if not self._is_written(pod.pod.uid):
+                order = SuspendOrder(pod_uid=pod.pod.uid, plan_id=begun.plan_id, why=begun.why)
+                self._writing.add(pod.pod.uid)
+                self.executor.annotate("suspend", key, pod, {names.SUSPEND: order.encode()})
+
+    def _take_back(self, key: str) -> None:
+        lifting = self.mirror.answers.lifting
+        for uid, pod in self.mirror.members.get(key, {}).items():
+            if self._is_written(uid):
+                continue
+            if uid in lifting and not bears_order(pod):
+                lifting.discard(uid)
+            elif uid in lifting or (bears_order(pod) and order_of(pod) is None):
+                self._writing.add(uid)
+                self.executor.annotate("resume", key, pod, {names.SUSPEND: None})
+
+    def done(self, done: Done) -> None:
+        """A write ended; what it left is seen by the next :meth:`drive`."""
+        if done.uid is not None:
+            self._writing.discard(done.uid)
+        if done.error is None and done.kind == "suspend":
+            self._count("suspend_orders")
+        self.mirror.dirty.add(done.key)
+
+    def gone(self, uid: PodUid) -> None:
+        """The pod is not there any more."""
+        self._writing.discard(uid)
+        self._since.pop(uid, None)
+        self._unfit_until.pop(uid, None)
+        self._said.pop(uid, None)
+
+    def forget(self, key: str) -> None:
+        """The gang is gone."""
+        self._begun.pop(key, None)
+        self._said_of_gangs.pop(key, None)
+
+    # --- rules about time ------------------------------------------------------------------------
+
+    def tick(self, clock: float) -> None:
+        """Give up what takes too long; let those try again that waited long enough."""
+        over = [uid for uid, until in self._unfit_until.items() if until <= clock]
+        for uid in over:
+            del self._unfit_until[uid]
+            self.mirror.answers.unfit.pop(uid, None)
+        self.mirror.enter_again(over)
+        for uid in [uid for uid, since in self._since.items() if clock - since >= self.timeout_s]:
+            pod = self.mirror.pods.get(uid)
+            if pod is None or pod.pod.gang is None:
+                del self._since[uid]
+            elif pod.pod.suspend_ordered and uid in self._since:
+                where = f"pod {pod.pod.name} on node {pod.pod.node}"
+                self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
+        self.mirror.dirty.update((*self._begun, *self._unsaid))
+        self._unsaid.clear()
+        for uid in self.mirror.answers.lifting:
+            self.mirror.dirty.add(self.mirror.pods[uid].pod.gang or "")
+
+    # --- what is said ----------------------------------------------------------------------------
+
+    def _tell(self, key: str, group: Group) -> None:
+        """Conditions and events, where they are not what stands there."""
+        found: list[tuple[DecodedPod, words.Said]] = []
+        for pod in self.mirror.members.get(key, {}).values():
+            said = self._about(pod)
+            if said is None:
+                continue
+            found.append((pod, said))
+            uid = pod.pod.uid
+            if words.stands(pod) == said or self._said.get(uid) == said or self._is_written(uid):
+                continue
+            if not self.reports.limit.try_take():
+                self._unsaid.add(key)
+                return
+            self._said[uid] = said
+            self._saying.add(uid)
+            self.executor.pod_condition(key, pod, words.condition(said, self.wall()))
+            self._event(pod_reference(pod), said)
+        last = words.standing(group.decoded.conditions)
+        if not found and (last is None or not last.is_open):
+            return
+        members = [m for m in self.mirror.members.get(key, {}).values() if m.pod.phase is PodPhase.PLACED]
+        answers = (self.mirror.answers.about(pod) for pod, said in found if said.status == "True")
+        host_mib = sum(answer.host_mib for answer in answers)
+        said = words.Said("False", words.RESUMED, "all its pods run")
+        if found:
+            said = words.of_gang(found, len(members), host_mib)
+        if said != last and said != self._said_of_gangs.get(key) and key not in self._saying:
+            self._said_of_gangs[key] = said
+            self._saying.add(key)
+            self.executor.group_condition(key, group.decoded, words.condition(said, self.wall()))
+            self._event(group_reference(key, group.decoded), said)
+
+    def _about(self, pod: DecodedPod) -> words.Said | None:
+        order = order_of(pod)
+        wishes = pod.pod.pause_wished and not pod.pod.suspendable
+        why_not = self._why_not(pod) if wishes else self.mirror.answers.unfit.get(pod.pod.uid, "")
+        return words.of_pod(pod, self.mirror.answers.about(pod), order.why if order else "", why_not)
+
+    def told(self, done: Done) -> None:
+        """A condition was written, or could not be: then once more, later."""
+        about = done.uid or done.key
+        if about not in self._saying:
+            return  # another condition
+        self._saying.discard(about)
+        if done.error is None:
+            self.mirror.dirty.add(done.key)
+            return
+        self._unsaid.add(done.key)
+        if done.uid is None:
+            self._said_of_gangs.pop(done.key, None)
+        else:
+            self._said.pop(done.uid, None)
+
+    def _is_written(self, uid: PodUid) -> bool:
+        """Whether a write of ours to the pod is under way: the next is made for what that one leaves."""
+        return uid in self._writing or uid in self._saying
+
+    def _why_not(self, pod: DecodedPod) -> str:
+        if self.mirror.share_class(pod.pod.gang or "") is not ShareClass.LOW:
+            return "only pods of low priority can be suspended"
+        if pod.pod.uid in self.mirror.answers.unfit:
+            return self.mirror.answers.unfit[pod.pod.uid]
+        if pod.pod.suspension is not SuspensionState.RUNNING:
+            return f"it is {pod.pod.suspension.value}"
+        return self.mirror.answers.about(pod).reason or "its node's agent gives no reason"
+
+    def _event(self, about: writes.Json, said: words.Said) -> None:
+        self.reports.events.event(about, said.event_type, said.reason, said.message)
+
+    def _count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
+
+
+def _is_placed(pod: DecodedPod) -> bool:
+    return pod.pod.phase is PodPhase.PLACED
+
+
+def _is_fit(pod: DecodedPod) -> bool:
+    """Whether an order to it can be carried out, as far as anybody knows."""
+    return pod.pod.suspendable and pod.pod.suspension is SuspensionState.RUNNING
