@@ -1,8 +1,12 @@
 # Programs of the compute side's tests: what wants a card's time, and what reads the cards' timeline.
-native: $(OUT)/time-actor $(OUT)/time-judge
+native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/time-judge
 
 $(OUT)/time-actor: tests/time_actor.c $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -lm -lpthread
+	mv $@.tmp $@
+
+$(OUT)/ways-actor: tests/ways_actor.c $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/ways_actor.c $(OUT)/libcuda.so.1
 	mv $@.tmp $@
 
 $(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)

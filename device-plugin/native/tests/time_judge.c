@@ -1,6 +1,6 @@
 /* What the cards' timeline says: time_judge STATE FROM_NS TO_NS prints one line per process that ran anything on a card
- * then: pid card busy_ns busiest_second_ns longest_unit_ns units first_ns last_ns. With a fourth word, one line per
- * stretch of card 0 instead: pid enqueued_ns start_ns end_ns. */
+ * then: pid card busy_ns busiest_second_ns longest_unit_ns units first_ns last_ns. With a card's number behind it, one line
+ * per stretch of that card instead: pid enqueued_ns start_ns end_ns. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,7 +88,7 @@ int main(int count, char **values) {
         if (row->index != i || row->kind >= FC_MARK || row->kind == FC_COPY_HOST || row->end <= from || row->start >= to)
             continue;
         if (count == 5) {
-            if (row->card == 0)
+            if (row->card == strtoul(values[4], NULL, 10))
                 printf("%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", row->pid, row->enqueued, row->start, row->end);
             continue;
         }

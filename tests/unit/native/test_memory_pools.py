@@ -34,3 +34,17 @@ def test_refused_allocations_of_other_threads_leave_no_charge(world: World) -> N
     assert actor.do("threads-pool", THREADS, 300) in (OK, OUT_OF_MEMORY)  # one too many
     assert actor.do("sync") == OK
     assert actor.info()[0] == CAP - CONTEXT - PIECE
+
+
+@pytest.mark.parametrize("way", ["dlsym", "procaddress-stream"])
+def test_a_plain_allocation_may_be_freed_in_a_stream(world: World, way: str) -> None:
+    actor = world.actor(way).start()
+    assert actor.do("alloc", 0, 2 * PIECE) == OK
+    assert actor.do("alloc", 1, 1000) == OK
+    assert actor.info()[0] < CAP - CONTEXT - 2 * PIECE
+    for thing in (0, 1):
+        assert actor.do("free-async", thing) == OK
+    assert actor.do("free-async", 0) != OK  # it is gone
+    assert actor.do("sync") == OK
+    assert actor.info()[0] == CAP - CONTEXT
+    assert actor.do("alloc", 0, CAP - CONTEXT) == OK

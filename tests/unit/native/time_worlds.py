@@ -225,9 +225,9 @@ class Machine:
         rows = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
         return {(row[0], row[1]): Used(*row[2:]) for row in rows}
 
-    def stretches(self, from_ns: int, to_ns: int) -> list[tuple[int, int, int, int]]:
-        """Of the first card, as they ran: pid, enqueued, start and end in ns."""
-        words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns), "all"]
+    def stretches(self, from_ns: int, to_ns: int, card: int = 0) -> list[tuple[int, int, int, int]]:
+        """Of that card, as they ran: pid, enqueued, start and end in ns."""
+        words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns), str(card)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         return [(int(a), int(b), int(c), int(d)) for a, b, c, d in map(str.split, done.stdout.splitlines())]
 
@@ -236,9 +236,9 @@ class Machine:
         used = self.used(from_ns, to_ns).get((pid, 0))
         return 100 * used.busy_ns / (to_ns - from_ns) if used else 0.0
 
-    def at_work(self, program: Running) -> list[tuple[int, int]]:
-        """From when to when it had work on the first card: enqueued, not ended."""
-        rows = self.stretches(0, EVER)
+    def at_work(self, program: Running, card: int = 0) -> list[tuple[int, int]]:
+        """From when to when it had work on that card: enqueued, not ended."""
+        rows = self.stretches(0, EVER, card)
         return _union((enqueued, end) for pid, enqueued, _, end in rows if pid == program.process.pid)
 
     def busiest_second_ns(self, *pids: int) -> int:

@@ -1,0 +1,197 @@
+/* A program that gives its card work in one of many ways, then says what it did and stays until its stdin ends:
+ *
+ *   ways_actor WAY SECONDS NS   bursts of 16 units, and a wait after each; memsets and copies are of 1500 bytes per ns
+ *   ways_actor count UNITS NS WAY   exactly so many units
+ *   ways_actor hang SECONDS 0   a kernel that waits for one that never comes
+ *   ways_actor cards SECONDS NS kernels on all its cards in turn
+ *   ways_actor fork SECONDS NS  kernels; meanwhile children are forked and end
+ *   ways_actor child SECONDS NS the kernels are those of a child, forked before its parent or it had used a card
+ *
+ * Begins when a line comes on stdin. */
+#define _GNU_SOURCE
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../include/egpu_cuda.h"
+
+enum { CARDS = 2, BURST = 16, BYTES_PER_NS = 1500, WIDTH = 1 << 20 };
+#define MOST_BYTES (3ull << 30)
+#define TRY(call)                                                          \
+    do {                                                                   \
+        CUresult result_ = (call);                                         \
+        if (result_ != CUDA_SUCCESS) {                                     \
+            fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, result_); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+static CUcontext contexts[CARDS];
+static CUstream streams[CARDS];
+static CUfunction spin[CARDS], meet[CARDS];
+static CUdeviceptr here, there;
+static int cards;
+static size_t bytes;
+static uint64_t length_ns;
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* --- the ways: one unit each ---------------------------------------------------------------------- */
+
+static void *params[] = {&length_ns};
+#define SHAPE 1, 1, 1, 32, 1, 1, 0
+static CUresult kernel(void) { return cuLaunchKernel(spin[0], SHAPE, streams[0], params, NULL); }
+static CUresult kernel_default(void) { return cuLaunchKernel(spin[0], SHAPE, NULL, params, NULL); }
+static CUresult kernel_ptsz(void) { return cuLaunchKernel_ptsz(spin[0], SHAPE, NULL, params, NULL); }
+static CUresult cooperative(void) { return cuLaunchCooperativeKernel(spin[0], SHAPE, streams[0], params); }
+static CUresult cooperative_ptsz(void) { return cuLaunchCooperativeKernel_ptsz(spin[0], SHAPE, NULL, params); }
+static CUresult kernel_ex(void) {
+    const CUlaunchConfig how = {1, 1, 1, 32, 1, 1, 0, streams[0], NULL, 0};
+    return cuLaunchKernelEx(&how, spin[0], params, NULL);
+}
+static CUresult kernel_ex_ptsz(void) {
+    const CUlaunchConfig how = {1, 1, 1, 32, 1, 1, 0, NULL, NULL, 0};
+    return cuLaunchKernelEx_ptsz(&how, spin[0], params, NULL);
+}
+static CUresult multi(void) {
+    CUDA_LAUNCH_PARAMS each[CARDS];
+    for (int i = 0; i < cards; i++)
+        each[i] = (CUDA_LAUNCH_PARAMS){spin[i], SHAPE, streams[i], params};
+    return cuLaunchCooperativeKernelMultiDevice(each, (unsigned)cards, 0);
+}
+static CUresult set(void) { return cuMemsetD8Async(here, 1, bytes, streams[0]); }
+static CUresult set_sync(void) { return cuMemsetD32_v2(here, 1, bytes / 4); }
+static CUresult set_ptds(void) { return cuMemsetD8_v2_ptds(here, 1, bytes); }
+static CUresult set_ptsz(void) { return cuMemsetD16Async_ptsz(here, 1, bytes / 2, NULL); }
+static CUresult set_2d(void) { return cuMemsetD2D8Async(here, WIDTH, 1, WIDTH, bytes / WIDTH, streams[0]); }
+static CUresult copy(void) { return cuMemcpyDtoDAsync_v2(there, here, bytes, streams[0]); }
+static CUresult copy_sync(void) { return cuMemcpyDtoD_v2(there, here, bytes); }
+static CUresult copy_ptds(void) { return cuMemcpyDtoD_v2_ptds(there, here, bytes); }
+static CUresult copy_ptsz(void) { return cuMemcpyDtoDAsync_v2_ptsz(there, here, bytes, NULL); }
+static CUresult copy_any(void) { return cuMemcpyAsync(there, here, bytes, streams[0]); }
+static CUresult copy_2d(void) {
+    const CUDA_MEMCPY2D what = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = here, .srcPitch = WIDTH,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = there, .dstPitch = WIDTH,
+                                .WidthInBytes = WIDTH, .Height = bytes / WIDTH};
+    return cuMemcpy2DAsync_v2(&what, streams[0]);
+}
+static int next_card;
+static CUresult in_turn(void) {
+    const int card = next_card++ % cards;
+    TRY(cuCtxSetCurrent(contexts[card]));
+    return cuLaunchKernel(spin[card], SHAPE, streams[card], params, NULL);
+}
+static CUresult forking(void) {
+    if (next_card++ % (4 * BURST) == 0) {
+        pid_t child = fork();
+        if (child == 0) {
+            CUcontext none;
+            if (next_card % 2 == 0)
+                _exit(cuCtxGetCurrent(&none) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+            exit(kernel() == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1); /* with its handlers */
+        }
+        int status = 1;
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+            return CUDA_ERROR_UNKNOWN;
+    }
+    return kernel();
+}
+
+static const struct { const char *name; CUresult (*unit)(void); } ways[] = {
+    {"kernel", kernel}, {"kernel-default", kernel_default}, {"kernel-ptsz", kernel_ptsz}, {"cooperative", cooperative},
+    {"cooperative-ptsz", cooperative_ptsz}, {"kernel-ex", kernel_ex}, {"kernel-ex-ptsz", kernel_ex_ptsz},
+    {"multi", multi}, {"set", set}, {"set-sync", set_sync}, {"set-ptds", set_ptds}, {"set-ptsz", set_ptsz},
+    {"set-2d", set_2d}, {"copy", copy}, {"copy-sync", copy_sync}, {"copy-ptds", copy_ptds}, {"copy-ptsz", copy_ptsz},
+    {"copy-any", copy_any}, {"copy-2d", copy_2d}, {"cards", in_turn}, {"fork", forking}, {"child", kernel},
+};
+
+/* --- the program ---------------------------------------------------------------------------------- */
+
+static void prepare(void) {
+    static const unsigned char image[64] = {0x7f, 0x45, 1}; /* the fake takes every name for a kernel of it */
+    CUmodule module;
+    TRY(cuInit(0));
+    TRY(cuDeviceGetCount(&cards));
+    cards = cards < CARDS ? cards : CARDS;
+    for (int i = cards; i-- > 0;) { /* the first is the current one in the end */
+        TRY(cuCtxCreate_v2(&contexts[i], 0, i));
+        TRY(cuModuleLoadData(&module, image));
+        TRY(cuModuleGetFunction(&spin[i], module, "egpu_spin"));
+        TRY(cuModuleGetFunction(&meet[i], module, "egpu_meet"));
+        TRY(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    }
+    bytes = (length_ns * BYTES_PER_NS + WIDTH - 1) / WIDTH * WIDTH;
+    TRY(cuMemAlloc_v2(&here, bytes));
+    TRY(cuMemAlloc_v2(&there, bytes));
+}
+
+static void wait_all(void) {
+    for (int i = cards; i-- > 0;) {
+        TRY(cuCtxSetCurrent(contexts[i]));
+        TRY(cuCtxSynchronize());
+    }
+}
+
+static void stay(void) {
+    char line[8];
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+    }
+}
+
+static void go(CUresult (*unit)(void), double seconds, uint64_t count) {
+    uint64_t began = now(), end = began + (uint64_t)(seconds * 1e9), units = 0;
+    while (count != 0 ? units < count : now() < end) {
+        TRY(unit());
+        if (++units % BURST == 0)
+            wait_all();
+    }
+    wait_all();
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"units\": %lu}\n", getpid(), began, now(), units);
+    stay();
+}
+
+static void hang(double seconds) {
+    uint64_t ns = 1000, key = (uint64_t)getpid() << 32, began = now();
+    int parties = 2;
+    void *with[] = {&ns, &key, &parties};
+    TRY(cuLaunchKernel(meet[0], SHAPE, streams[0], with, NULL));
+    for (uint64_t end = began + (uint64_t)(seconds * 1e9); now() < end;)
+        usleep(10000);
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu}\n", getpid(), began, now());
+}
+
+int main(int count, char **values) {
+    char line[8];
+    if (count < 4 || strtoull(values[3], NULL, 10) > MOST_BYTES / BYTES_PER_NS)
+        return 2;
+    length_ns = strtoull(values[3], NULL, 10);
+    if (strcmp(values[1], "child") == 0) {
+        pid_t child = fork();
+        int status = 1;
+        if (child > 0)
+            return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+    }
+    prepare();
+    puts("ready");
+    fflush(stdout);
+    if (fgets(line, sizeof line, stdin) == NULL)
+        return 1;
+    const bool exact = strcmp(values[1], "count") == 0 && count == 5;
+    const char *way = exact ? values[4] : values[1];
+    if (strcmp(way, "hang") == 0)
+        return hang(atof(values[2])), 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (strcmp(ways[i].name, way) == 0)
+            return go(ways[i].unit, exact ? 0 : atof(values[2]), exact ? strtoull(values[2], NULL, 10) : 0), 0;
+    return 2;
+}
