@@ -2,7 +2,8 @@
  *
  * Names are those of the shared object: cuMemAlloc_v2 is what programs of today call, plain cuMemAlloc what those of
  * CUDA 2 called. For a pointer to an entry point use __typeof__(cuMemAlloc_v2) *. For tables over all of them include
- * egpu_cuda_api.def and egpu_cuda_memory.def with EGPU_API, EGPU_API_TSZ and EGPU_API_TDS defined. */
+ * egpu_cuda_api.def and egpu_cuda_memory.def (and egpu_cuda_rest.def, for what the library leaves alone) with EGPU_API,
+ * EGPU_API_TSZ and EGPU_API_TDS defined. */
 #pragma once
 
 #include "egpu_cuda_types.h"

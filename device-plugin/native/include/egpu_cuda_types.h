@@ -52,6 +52,7 @@ typedef struct CUextMemory_st *CUexternalMemory;
 typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 typedef uint64_t CUgraphConditionalHandle;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef void (*CUhostFn)(void *);
@@ -77,8 +78,7 @@ typedef struct CUDA_BATCH_MEM_OP_NODE_PARAMS_st CUDA_BATCH_MEM_OP_NODE_PARAMS;
 typedef struct CUmemDecompressParams_st CUmemDecompressParams;
 typedef struct CUDA_ARRAY_DESCRIPTOR_v1_st CUDA_ARRAY_DESCRIPTOR_v1;
 typedef struct CUDA_ARRAY3D_DESCRIPTOR_v1_st CUDA_ARRAY3D_DESCRIPTOR_v1;
-typedef struct CUDA_MEMCPY2D_v1_st CUDA_MEMCPY2D_v1;
-typedef struct CUDA_MEMCPY3D_v1_st CUDA_MEMCPY3D_v1;
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 typedef void (*CUgraphRecaptureCallback)(void);
 
 /* --- flags and attributes ----------------------------------------------------------------------- */
@@ -251,6 +251,36 @@ typedef struct {
     }
 typedef EGPU_MEMCPY3D(void *, reserved0, reserved1) CUDA_MEMCPY3D;
 typedef EGPU_MEMCPY3D(CUcontext, srcContext, dstContext) CUDA_MEMCPY3D_PEER;
+
+/* Both as before CUDA 3.2, when sizes and addresses had 32 bits. */
+typedef struct {
+    unsigned srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr_v1 srcDevice;
+    CUarray srcArray;
+    unsigned srcPitch, dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr_v1 dstDevice;
+    CUarray dstArray;
+    unsigned dstPitch, WidthInBytes, Height;
+} CUDA_MEMCPY2D_v1;
+typedef struct {
+    unsigned srcXInBytes, srcY, srcZ, srcLOD;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr_v1 srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    unsigned srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr_v1 dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    unsigned dstPitch, dstHeight, WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_v1;
 typedef struct { int srcAccessOrder; CUmemLocation srcLocHint, dstLocHint; unsigned flags; } CUmemcpyAttributes;
 
 typedef struct { size_t x, y, z; } CUoffset3D;
@@ -267,6 +297,9 @@ typedef struct {
     int srcAccessOrder;
     unsigned flags;
 } CUDA_MEMCPY3D_BATCH_OP;
+/* An end of a copy between machines: an address and a hint, or the number of an endpoint and an offset in it. */
+typedef struct { int type; uint64_t where[2]; } CUfabricCpyOperand;
+typedef struct { CUfabricCpyOperand src, dst; size_t size; unsigned flags; } CUDA_FABRIC_COPY_BATCH_OP;
 
 /* --- contexts and launches ---------------------------------------------------------------------- */
 typedef struct {

@@ -44,6 +44,12 @@ EGPU_UNIT_TDS(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t at, size_t 
               COPY(bytes))
 EGPU_UNIT_TDS(cuMemcpyAtoA_v2, (CUarray to, size_t at, CUarray from, size_t from_at, size_t bytes),
               (to, at, from, from_at, bytes), NULL, COPY(bytes))
+EGPU_UNIT(cuMemcpyDtoA, false, (CUarray to, unsigned at, CUdeviceptr_v1 from, unsigned bytes), (to, at, from, bytes),
+          NULL, COPY(bytes))
+EGPU_UNIT(cuMemcpyAtoD, false, (CUdeviceptr_v1 to, CUarray from, unsigned at, unsigned bytes), (to, from, at, bytes),
+          NULL, COPY(bytes))
+EGPU_UNIT(cuMemcpyAtoA, false, (CUarray to, unsigned at, CUarray from, unsigned from_at, unsigned bytes),
+          (to, at, from, from_at, bytes), NULL, COPY(bytes))
 EGPU_UNIT_TDS(cuMemcpyPeer, (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t bytes),
               (to, there, from, here, bytes), NULL, COPY(bytes))
 EGPU_UNIT_TSZ(cuMemcpyPeerAsync,
@@ -55,10 +61,12 @@ EGPU_UNIT_TSZ(cuMemcpyPeerAsync,
 static uint64_t extent(CUmemorytype from, CUmemorytype to, uint64_t bytes) {
     return from == CU_MEMORYTYPE_HOST || to == CU_MEMORYTYPE_HOST ? 0 : COPY(bytes);
 }
-#define EXTENT_2D(copy) ((copy) ? extent((copy)->srcMemoryType, (copy)->dstMemoryType, (copy)->WidthInBytes * (copy)->Height) : 0)
-#define EXTENT_3D(copy)                                                     \
-    ((copy) ? extent((copy)->srcMemoryType, (copy)->dstMemoryType,          \
-                     (copy)->WidthInBytes * (copy)->Height * (copy)->Depth) : 0)
+#define EXTENT_2D(copy)                                                      \
+    ((copy) ? extent((copy)->srcMemoryType, (copy)->dstMemoryType,           \
+                     (uint64_t)(copy)->WidthInBytes * (copy)->Height) : 0)
+#define EXTENT_3D(copy)                                                      \
+    ((copy) ? extent((copy)->srcMemoryType, (copy)->dstMemoryType,           \
+                     (uint64_t)(copy)->WidthInBytes * (copy)->Height * (copy)->Depth) : 0)
 
 EGPU_UNIT_TDS(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *copy), (copy), NULL, EXTENT_2D(copy))
 EGPU_UNIT_TDS(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *copy), (copy), NULL, EXTENT_2D(copy))
@@ -68,6 +76,13 @@ EGPU_UNIT_TSZ(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *copy, CUstream stream), 
 EGPU_UNIT_TDS(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *copy), (copy), NULL, EXTENT_3D(copy))
 EGPU_UNIT_TSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), (copy, stream), stream,
               EXTENT_3D(copy))
+EGPU_UNIT(cuMemcpy2D, false, (const CUDA_MEMCPY2D_v1 *copy), (copy), NULL, EXTENT_2D(copy))
+EGPU_UNIT(cuMemcpy2DUnaligned, false, (const CUDA_MEMCPY2D_v1 *copy), (copy), NULL, EXTENT_2D(copy))
+EGPU_UNIT(cuMemcpy2DAsync, false, (const CUDA_MEMCPY2D_v1 *copy, CUstream stream), (copy, stream), stream,
+          EXTENT_2D(copy))
+EGPU_UNIT(cuMemcpy3D, false, (const CUDA_MEMCPY3D_v1 *copy), (copy), NULL, EXTENT_3D(copy))
+EGPU_UNIT(cuMemcpy3DAsync, false, (const CUDA_MEMCPY3D_v1 *copy, CUstream stream), (copy, stream), stream,
+          EXTENT_3D(copy))
 
 /* --- copies between any two addresses -------------------------------------------------------------- */
 
@@ -119,3 +134,20 @@ EGPU_UNIT_TSZ(cuMemcpy3DBatchAsync_v2,
               (count, copies, flags, stream), stream, many_3d(copies, count))
 EGPU_UNIT_TSZ(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *copy, unsigned long long flags, CUstream stream),
               (copy, flags, stream), stream, many_3d(copy, 1))
+
+/* --- what else works on a card's memory without a kernel of the program's ---------------------------- */
+
+static uint64_t fabric(const CUDA_FABRIC_COPY_BATCH_OP *copies, size_t count) {
+    uint64_t sum = 0;
+    for (size_t i = 0; copies && i < count; i++)
+        sum = egpu_add(sum, copies[i].size);
+    return COPY(sum);
+}
+
+EGPU_UNIT_TSZ(cuFabricCpyBatchAsync,
+              (size_t count, CUDA_FABRIC_COPY_BATCH_OP *copies, unsigned long long flags, CUstream stream),
+              (count, copies, flags, stream), stream, fabric(copies, count))
+/* How long it takes is learnt by the number of pieces, whose sizes lie in structs that only the driver reads. */
+EGPU_UNIT_TSZ(cuMemBatchDecompressAsync,
+              (CUmemDecompressParams *pieces, size_t count, unsigned flags, size_t *failed, CUstream stream),
+              (pieces, count, flags, failed, stream), stream, egpu_size_key(EGPU_COPY, egpu_add(count, 1ull << 40)))

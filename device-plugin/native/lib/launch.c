@@ -130,6 +130,25 @@ CAPTURE_TSZ(cuStreamBeginRecaptureToGraph,
             (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data),
             (stream, mode, graph, callback, data))
 
+/* To a command list of a graphics API, which runs it. */
+CAPTURE_TSZ(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams *how), (stream, how))
+
+static CUresult cig_ended(CUresult result) {
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_sub(&egpu_captures, 1);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuStreamEndCaptureToCig(CUstream stream) {
+    EGPU_DRIVER(real, cuStreamEndCaptureToCig);
+    return cig_ended(real->cuStreamEndCaptureToCig(stream));
+}
+
+EGPU_EXPORT CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream) {
+    EGPU_DRIVER(real, cuStreamEndCaptureToCig_ptsz);
+    return cig_ended(real->cuStreamEndCaptureToCig_ptsz(stream));
+}
+
 static CUresult capture_ended(const struct egpu_real *real, CUstream stream, bool was, CUresult result) {
     if (was && !capturing(real, stream)) /* also one that failed is over; where in doubt it counts on */
         atomic_fetch_sub(&egpu_captures, 1);

@@ -226,21 +226,22 @@ static void replace(const char *symbol, void **function, int version, bool per_t
         *function = wrapper;
 }
 
-EGPU_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
-{
-    EGPU_DRIVER(real, cuGetProcAddress);
-    CUresult result = real->cuGetProcAddress(symbol, function, version, flags);
-    if (result == CUDA_SUCCESS)
-        replace(symbol, function, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-    return result;
-}
+#define ASK(name, per_thread, arguments, values)             \
+    EGPU_EXPORT CUresult name arguments                      \
+    {                                                        \
+        EGPU_DRIVER(real, name);                             \
+        CUresult result = real->name values;                 \
+        if (result == CUDA_SUCCESS)                          \
+            replace(symbol, function, version, per_thread);  \
+        return result;                                       \
+    }
+/* The twin is what programs call that were compiled for default streams of threads, which then are the rule. */
+#define ASK_TSZ(name, ...)                                                            \
+    ASK(name, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, __VA_ARGS__)     \
+    ASK(name##_ptsz, !(flags & CU_GET_PROC_ADDRESS_LEGACY_STREAM), __VA_ARGS__)
 
-EGPU_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
-                                         CUdriverProcAddressQueryResult *status)
-{
-    EGPU_DRIVER(real, cuGetProcAddress_v2);
-    CUresult result = real->cuGetProcAddress_v2(symbol, function, version, flags, status);
-    if (result == CUDA_SUCCESS)
-        replace(symbol, function, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-    return result;
-}
+ASK_TSZ(cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags),
+        (symbol, function, version, flags))
+ASK_TSZ(cuGetProcAddress_v2,
+        (const char *symbol, void **function, int version, uint64_t flags, CUdriverProcAddressQueryResult *status),
+        (symbol, function, version, flags, status))

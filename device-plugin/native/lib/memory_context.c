@@ -89,6 +89,33 @@ EGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
     CREATE(context, device, real->cuCtxCreate_v4(context, parameters, flags, device));
 }
 
+/* Contexts that share with OpenGL and VDPAU. */
+
+EGPU_EXPORT CUresult cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+{
+    EGPU_DRIVER(real, cuGLCtxCreate);
+    CREATE(context, device, real->cuGLCtxCreate(context, flags, device));
+}
+
+EGPU_EXPORT CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+{
+    EGPU_DRIVER(real, cuGLCtxCreate_v2);
+    CREATE(context, device, real->cuGLCtxCreate_v2(context, flags, device));
+}
+
+EGPU_EXPORT CUresult cuVDPAUCtxCreate(CUcontext *context, unsigned flags, CUdevice device, unsigned vdpau, void *look_up)
+{
+    EGPU_DRIVER(real, cuVDPAUCtxCreate);
+    CREATE(context, device, real->cuVDPAUCtxCreate(context, flags, device, vdpau, look_up));
+}
+
+EGPU_EXPORT CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device, unsigned vdpau,
+                                         void *look_up)
+{
+    EGPU_DRIVER(real, cuVDPAUCtxCreate_v2);
+    CREATE(context, device, real->cuVDPAUCtxCreate_v2(context, flags, device, vdpau, look_up));
+}
+
 static CUresult destroy(CUcontext context, CUresult (*call)(CUcontext))
 {
     if (egpu_time_context_gone)
@@ -138,32 +165,6 @@ EGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
     CUresult result = real->cuCtxDetach(context);
     if (result == CUDA_SUCCESS)
         egpu_change(EGPU_CONTEXT, (uint64_t)(uintptr_t)context, attached, &more);
-    return result;
-}
-
-static bool grow(struct egpu_track *context, void *bytes)
-{
-    context->bytes = egpu_add(context->bytes, *(uint64_t *)bytes);
-    return false;
-}
-
-/* The heap of malloc() in kernels and the buffer of printf() lie on the card. */
-EGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    enum { PRINTF_BUFFER = 1, MALLOC_HEAP = 2 };
-    EGPU_DRIVER(real, cuCtxSetLimit);
-    size_t before = 0;
-    if ((limit != PRINTF_BUFFER && limit != MALLOC_HEAP) || !real->cuCtxGetLimit ||
-        real->cuCtxGetLimit(&before, limit) != CUDA_SUCCESS || value <= before)
-        return real->cuCtxSetLimit(limit, value);
-    const int card = egpu_charged_current();
-    uint64_t more = egpu_round(value - before);
-    CUresult result = egpu_charge(card, more, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real->cuCtxSetLimit(limit, value);
-    if (result != CUDA_SUCCESS || !egpu_change(EGPU_CONTEXT, egpu_current_context(), grow, &more))
-        egpu_discharge(card, more, 0);
     return result;
 }
 
@@ -233,6 +234,48 @@ EGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
     EGPU_DRIVER(real, cuDevicePrimaryCtxReset);
     return end_primary(device, real->cuDevicePrimaryCtxReset, true);
+}
+
+/* --- green contexts, each of which retains the device's primary one --- */
+
+EGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned flags)
+{
+    EGPU_DRIVER(real, cuGreenCtxCreate);
+    if (primary_is_active(real, device))
+        return real->cuGreenCtxCreate(green, resources, device, flags);
+    const int card = egpu_charged_device(device);
+    const uint64_t bytes = overhead(card);
+    CUresult result = reserve(card);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real->cuGreenCtxCreate(green, resources, device, flags);
+    CUcontext context = result == CUDA_SUCCESS ? primary(real, device) : NULL;
+    if (context)
+        keep(context, card, bytes);
+    else
+        egpu_discharge(card, bytes, 0);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    enum { DEVICES = 64 };
+    EGPU_DRIVER(real, cuGreenCtxDestroy);
+    CUcontext before[DEVICES];
+    int count = 0;
+    if (!real->cuDeviceGetCount || real->cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        count = 0;
+    count = count < DEVICES ? count : DEVICES;
+    for (CUdevice device = 0; device < count; device++) /* it does not say whose it is */
+        before[device] = primary(real, device);
+    CUresult result = real->cuGreenCtxDestroy(green);
+    for (CUdevice device = 0; device < count; device++)
+        if (result == CUDA_SUCCESS && before[device] && !primary_is_active(real, device)) {
+            if (egpu_time_context_gone)
+                egpu_time_context_gone(before[device]);
+            ended(before[device]);
+        }
+    return result;
 }
 
 /* --- what there is --- */

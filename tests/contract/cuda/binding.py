@@ -74,7 +74,8 @@ _WIDE = {"size_t", "unsigned long long", "uint64_t", "CUdeviceptr", "CUmemGeneri
          "CUgraphConditionalHandle"}  # fmt: skip
 _HANDLE = re.compile(
     r"CU(context|module|function|library|kernel|array|mipmappedArray|event|stream|graph(Node|Exec)?"
-    r"|memoryPool|externalMemory|userObject|linkState|greenCtx)"
+    r"|memoryPool|externalMemory|externalSemaphore|userObject|linkState|greenCtx|devResourceDesc|texref|surfref"
+    r"|graphicsResource|(async|logs|coredump)CallbackHandle|checkpointOperationHandle)"
 )
 _ROW = re.compile(r"EGPU_API(_T[SD][ZS])?\((\w+), (\w*) ?, (\d+), \(([^;]*?)\)\)\n", re.DOTALL)
 

@@ -155,7 +155,7 @@ class World:
         self.control.parent.mkdir(parents=True)
         self.actors: list[Actor] = []
         self.limit(shares, host_mib=host_mib)
-        lines = ["driver=570.124.06", "cuda=13030"]
+        lines = ["driver=570.124.06", "cuda=13050"]
         for index, uuid in enumerate(UUIDS):
             lines += [f"card={uuid}", "name=NVIDIA H20", f"memory_mib={CARD_MIB}", "reserved_mib=0"]
             lines += [f"pci=00000000:{index + 1:02X}:00.0", f"minor={index}", "cores=9984", "cc=9.0"]

@@ -233,10 +233,27 @@ API CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
     return CUDA_SUCCESS;
 }
 
+/* The stacks of as many threads as the card holds: the most that was asked for stays. */
+static CUresult set_stacks(CUcontext context, size_t value) {
+    int processors, threads;
+    TRY(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, context->device));
+    TRY(cuDeviceGetAttribute(&threads, 39, context->device));
+    size_t most = context->stacks > context->limits[0] ? context->stacks : context->limits[0];
+    if (value > most) {
+        size_t more = granules((value - most) * (size_t)processors * (size_t)threads);
+        TRY(charge(context->card, more));
+        context->charged += more;
+        context->stacks = value;
+    }
+    context->limits[0] = value;
+    return CUDA_SUCCESS;
+}
+
 /* Heap of malloc() in kernels (2): device memory of its own, once it is asked for. */
 API CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     ENTER_CONTEXT(context);
     if (limit < 0 || limit >= 8) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (limit == 0) return set_stacks(context, value);
     if (limit == 2 && value > context->limits[2]) {
         size_t more = granules(value - context->limits[2]);
         TRY(charge(context->card, more));

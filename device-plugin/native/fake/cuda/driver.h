@@ -71,7 +71,7 @@ struct CUctx_st {
     CUstream streams;
     struct chunk *chunks;
     CUcontext next;
-    size_t limits[8];
+    size_t limits[8], stacks;
 };
 
 struct CUevent_st {
@@ -85,7 +85,7 @@ struct CUevent_st {
     size_t node_count;
 };
 
-enum { MAX_FUNCTIONS = 32, MAX_PARAMETERS = 16 };
+enum { MAX_FUNCTIONS = 32, MAX_PARAMETERS = 16, MAX_VARIABLES = 16 };
 
 struct CUfunc_st {
     uint32_t magic;
@@ -96,10 +96,16 @@ struct CUfunc_st {
     int attributes[20];
 };
 
+struct variable { char name[64]; size_t at, bytes; };
+
 struct CUmod_st {
     uint32_t magic;
     CUcontext context;  /* NULL: of a library, for all contexts */
+    CUcontext home;     /* where its variables lie */
+    CUdeviceptr space;
     uint64_t charged;
+    struct variable variables[MAX_VARIABLES];
+    size_t variable_count;
     struct CUfunc_st functions[MAX_FUNCTIONS];
     size_t count;
     bool any; /* the image is no text: there is a kernel of every name */

@@ -4,7 +4,10 @@
  *   egpu_spin(u64 ns)                         runs that long
  *   egpu_meet(u64 ns, u64 key, u32 parties)   waits until that many kernels of the key run, then runs that long
  *   egpu_add(u64 ns, u64 *counter, u64 more)  runs that long and adds to a counter in device memory
- *   any other                                 runs FAKE_CUDA_KERNEL_NS */
+ *   any other                                 runs FAKE_CUDA_KERNEL_NS
+ *
+ * Variables that the text puts into .global lie on the card, in granules once they come to more than half of one.
+ * Those of a library are there once for the context that is current when it is loaded. */
 #include "driver.h"
 
 #include <ctype.h>
@@ -82,6 +85,61 @@ static bool is_text(const unsigned char *image) {
     return true;
 }
 
+/* ".global .align 4 .b8 table[4096]", also with several dimensions: its bytes and where its name is. */
+static size_t variable_bytes(const char *at, const char **name, size_t *name_length) {
+    size_t bytes = 0, vector = 1;
+    const char *end = at + strcspn(at, ";={");
+    for (at += strspn(at, " \t\r\n"); at < end && *at == '.'; at += strspn(at, " \t\r\n")) {
+        char word[16];
+        size_t length = strcspn(at, " \t\r\n");
+        snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), at);
+        at += length;
+        if (strcmp(word, ".align") == 0) {
+            at += strspn(at, " \t\r\n");
+            at += strspn(at, "0123456789");
+        } else if (word[1] == 'v' && isdigit((unsigned char)word[2])) {
+            vector = (size_t)(word[2] - '0');
+        } else {
+            bytes = width_of(word);
+        }
+    }
+    *name = at;
+    *name_length = strcspn(at, " \t\r\n[;={");
+    bytes *= vector;
+    while ((at = strchr(at, '[')) && at < end) bytes *= strtoul(++at, NULL, 10);
+    return bytes;
+}
+
+static bool begins_word(const char *image, const char *at) {
+    return at == image || isspace((unsigned char)at[-1]) || at[-1] == ';' || at[-1] == '}';
+}
+
+static CUresult place_variables(CUmodule module, const char *image, CUcontext context) {
+    size_t bytes = 0;
+    for (const char *at = image; (at = strstr(at, ".global")); at += 7) {
+        if (!begins_word(image, at) || !isspace((unsigned char)at[7])) continue;
+        const char *name;
+        size_t length, more = variable_bytes(at + 7, &name, &length);
+        if (module->variable_count < MAX_VARIABLES && length < sizeof module->variables[0].name) {
+            struct variable *variable = &module->variables[module->variable_count++];
+            *variable = (struct variable){.at = bytes, .bytes = more};
+            memcpy(variable->name, name, length);
+        }
+        bytes += more;
+    }
+    if (!bytes || !context) return CUDA_SUCCESS;
+    module->charged = bytes > FC_GRANULE / 2 ? granules(bytes) : 0;
+    TRY(charge(context->card, module->charged));
+    context->charged += module->charged; /* goes with the context, if not before */
+    module->home = context;
+    pthread_mutex_lock(&driver.lock);
+    struct block block = {.base = space_take(bytes), .bytes = bytes, .kind = BLOCK_DEVICE, .context = context,
+                          .device = context->device};
+    if (block.base && block_add(block)) module->space = block.base;
+    pthread_mutex_unlock(&driver.lock);
+    return CUDA_SUCCESS;
+}
+
 static CUresult load(const void *image, CUcontext context, CUmodule *to) {
     if (!to || !image) return CUDA_ERROR_INVALID_VALUE;
     bool text = is_text(image);
@@ -101,6 +159,11 @@ static CUresult load(const void *image, CUcontext context, CUmodule *to) {
         if (function && open && body && open < body) read_parameters(function, open, body);
         if (function) known_parameters(function);
         at += length;
+    }
+    CUcontext home = context;
+    if (text && (home || current(&home) == CUDA_SUCCESS)) {
+        CUresult result = place_variables(module, image, home);
+        if (result != CUDA_SUCCESS) return free(module), result;
     }
     *to = module;
     return CUDA_SUCCESS;
@@ -168,6 +231,16 @@ API CUresult cuModuleLoad(CUmodule *to, const char *path) {
 static CUresult unload(CUmodule module) {
     if (!module || module->magic != MAGIC_MODULE) return CUDA_ERROR_INVALID_HANDLE;
     module->magic = MAGIC_DEAD; /* functions of it may be queued */
+    if (module->home && module->home->magic == MAGIC_CONTEXT) {
+        discharge(module->home->card, module->charged);
+        module->home->charged -= module->charged;
+        pthread_mutex_lock(&driver.lock);
+        if (module->space && block_at(module->space)) {
+            space_give(module->space, block_at(module->space)->bytes);
+            block_remove(module->space);
+        }
+        pthread_mutex_unlock(&driver.lock);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -196,8 +269,14 @@ API CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *to, size_t *bytes, CUmodule module, const char *name) {
     ENTER();
-    (void)to, (void)bytes, (void)name;
-    return module && module->magic == MAGIC_MODULE ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+    if (!module || module->magic != MAGIC_MODULE) return CUDA_ERROR_INVALID_HANDLE;
+    for (size_t i = 0; name && module->space && i < module->variable_count; i++) {
+        if (strcmp(module->variables[i].name, name) != 0) continue;
+        if (to) *to = module->space + module->variables[i].at;
+        if (bytes) *bytes = module->variables[i].bytes;
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
 }
 
 /* --- libraries: modules of no context, kernels: functions of those ------------------------------- */
@@ -223,6 +302,10 @@ API CUresult cuLibraryUnload(CUlibrary library) {
 API CUresult cuLibraryGetKernel(CUkernel *to, CUlibrary library, const char *name) {
     ENTER();
     return any_function((CUmodule)library, name, (CUfunction *)to);
+}
+
+API CUresult cuLibraryGetGlobal(CUdeviceptr *to, size_t *bytes, CUlibrary library, const char *name) {
+    return cuModuleGetGlobal_v2(to, bytes, (CUmodule)library, name);
 }
 
 API CUresult cuLibraryGetModule(CUmodule *to, CUlibrary library) {

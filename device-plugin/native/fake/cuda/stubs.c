@@ -15,3 +15,4 @@
 #define EGPU_API_TDS(name, suffix, since, arguments) STUB(name##suffix, arguments) STUB(name##suffix##_ptds, arguments)
 #include "egpu_cuda_api.def"
 #include "egpu_cuda_memory.def"
+#include "egpu_cuda_rest.def"
