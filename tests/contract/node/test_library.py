@@ -48,6 +48,8 @@ for _ in sys.stdin:
 """
 """A process of its own for each test: the fake library keeps to the cards that it has seen first."""
 CARD = UUIDS[0]
+SAMPLES, SAMPLE_S = 60, 0.02
+"""From look to look: longer than the second over which the driver's percentages go, as with the agent."""
 
 
 class Container:
@@ -251,11 +253,11 @@ def test_low_waits_for_high_and_whoever_does_not_is_seen(node: Node) -> None:
     low, high = node.container("low", "low"), node.container("high", "high")
 
     def look_until(done: Callable[[], bool]) -> list[Offence]:
-        found, deadline = [], time.monotonic() + 30
+        found, deadline = [], time.monotonic() + 90
         while not done():
             assert time.monotonic() < deadline
-            for _ in range(10):
-                time.sleep(0.02)
+            for _ in range(SAMPLES):
+                time.sleep(SAMPLE_S)
                 node.wall.sample()
             found += node.look()
             if Offence.WHILE_HELD in found:
