@@ -27,6 +27,7 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
     Resource,
 )
+from vc_egpu.volcano.annotations import Cards
 from webhook_rig import Rig
 
 Json = dict[str, Any]
@@ -359,7 +360,7 @@ def _slips() -> Iterator[tuple[str, Json, str]]:
     requested = pod("slip")
     requested["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
     yield "a request without a gate", requested, "needs the gate"
-    for key in ("cards", "plan"):
+    for key in ("cards", "plan", "suspend"):
         forged = pod("slip")
         forged["metadata"]["annotations"][f"egpu.volcano.sh/{key}"] = "{}"
         forged["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
@@ -367,12 +368,20 @@ def _slips() -> Iterator[tuple[str, Json, str]]:
         forged["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
         yield f"forged {key}", forged, "written by the admission layer"
 
+    paused = pod("slip")
+    paused["metadata"]["annotations"]["egpu.volcano.sh/pause"] = "true"
+    paused["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
+    paused["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
+    paused["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
+    yield "a pause from the start", paused, "no pod begins with it"
+
 
 ANNOTATION = "/metadata/annotations/egpu.volcano.sh~1"
 FORBIDDEN_EDITS = {
     "the gate lifted": {"op": "remove", "path": "/spec/schedulingGates"},
     "cards written": {"op": "add", "path": f"{ANNOTATION}cards", "value": "{}"},
     "a plan written": {"op": "add", "path": f"{ANNOTATION}plan", "value": "{}"},
+    "suspended by hand": {"op": "add", "path": f"{ANNOTATION}suspend", "value": "{}"},
     "the request changed": {"op": "replace", "path": f"{ANNOTATION}request", "value": "{}"},
     "the class raised": {"op": "add", "path": f"{ANNOTATION}priority", "value": "high"},
     "the label taken off": {"op": "remove", "path": "/metadata/labels/egpu.volcano.sh~1managed"},
@@ -407,6 +416,52 @@ def test_a_tenant_cannot_change_what_we_wrote(
         alice.patch(PODS, "kept", [edit], NAMESPACE, kind="json", subresource=subresource)
     admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
     assert admission.patch(PODS, "kept", [edit], NAMESPACE, kind="json", dry_run=True)
+
+
+def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(rig: Rig, alice: ApiConnection) -> None:
+    cards = Cards(pod_uid="x", node="n1", plan_id="1-1", share_class="low", containers={}).encode()
+    pause: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "true"}}}
+    resume: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": None}}}
+    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    rig.cluster.kubectl("create", "serviceaccount", "oncall", "-n", NAMESPACE)
+    rig.cluster.kubectl("create", "role", "oncall", "-n", NAMESPACE, "--verb=get,patch", "--resource=pods")
+    for role in ("role/oncall", "clusterrole/evicts"):
+        if role == "clusterrole/evicts":
+            rig.cluster.kubectl(
+                "create", "clusterrole", "evicts", "--verb=create", "--resource=pods/eviction"
+            )
+        rig.cluster.kubectl(
+            "create", "rolebinding", role.replace("/", "-"), "-n", NAMESPACE,
+            f"--{role.replace('/', '=')}", f"--serviceaccount={NAMESPACE}:oncall",
+        )  # fmt: skip
+    oncall = rig.tenant("oncall", NAMESPACE)
+    for name in ("idle", "trains"):
+        _ensure(alice, pod(name, vgpu_h20=1))
+    admission.patch(
+        PODS, "trains", {"metadata": {"annotations": {"egpu.volcano.sh/cards": cards}}}, NAMESPACE
+    )
+    wait_until("rights arrived", lambda: _allowed(lambda: oncall.patch(PODS, "trains", pause, NAMESPACE)), 30)
+    oncall.patch(PODS, "trains", resume, NAMESPACE)
+    for subresource in (None, "status"):
+        with pytest.raises(Forbidden, match="pods/eviction"):
+            alice.patch(PODS, "trains", pause, NAMESPACE, subresource=subresource)
+    with pytest.raises(Forbidden, match="low priority that have their cards"):
+        oncall.patch(PODS, "idle", pause, NAMESPACE)
+    with pytest.raises(Forbidden, match='is "true" or absent'):
+        odd = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "yes"}}}
+        oncall.patch(PODS, "trains", odd, NAMESPACE)
+    oncall.patch(PODS, "trains", pause, NAMESPACE)
+    with pytest.raises(Forbidden, match="pods/eviction"):
+        alice.patch(PODS, "trains", resume, NAMESPACE)
+    oncall.patch(PODS, "trains", resume, NAMESPACE)
+
+
+def _allowed(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except Forbidden:
+        return False
+    return True
 
 
 def test_a_tenant_cannot_make_a_plain_pod_look_admitted(alice: ApiConnection) -> None:
@@ -477,6 +532,7 @@ def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
     unbound = rig.tenant("vc-egpu-node-agent", "vc-egpu-system")
     inventory = {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": "{}"}}}
     assert agent.patch(NODES, "n1", inventory)
+    assert agent.patch(NODES, "n1", {"metadata": {"annotations": {"egpu.volcano.sh/node-suspension": "{}"}}})
     with pytest.raises(Forbidden, match="writes only the Node it runs on"):
         agent.patch(NODES, "n2", inventory)
     with pytest.raises(Forbidden, match="writes only the Node it runs on"):
@@ -512,6 +568,9 @@ def test_only_the_agent_writes_the_inventory(rig: Rig) -> None:
     api.patch(NODES, "n3", {"metadata": {"annotations": inventory}})
     with pytest.raises(Forbidden, match="by the node's agent"):
         operator.patch(NODES, "n3", {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": None}}})
+    with pytest.raises(Forbidden, match="by the node's agent"):
+        said = {"egpu.volcano.sh/node-suspension": "{}"}
+        operator.patch(NODES, "n3", {"metadata": {"annotations": said}})
     theirs = {"annotations": {"egpu.volcano.sh/cordoned-cards": "GPU-0"}, "labels": {"a": "b"}}
     assert operator.patch(NODES, "n3", {"metadata": theirs})
     assert operator.patch(NODES, "n3", {"status": {"capacity": {"a.example/b": "1"}}}, subresource="status")

@@ -76,9 +76,13 @@ def _pods_create() -> Json:
                 f"metadata.annotations: {names.REQUEST} is missing, the webhook writes it",
             ),
             (
-                f"!{quoted((names.CARDS, names.PLAN))}.exists(a, a in variables.annotations)",
-                f"metadata.annotations: {names.CARDS} and {names.PLAN} are written by the admission layer "
-                "and by nobody else",
+                f"!{quoted((names.CARDS, names.PLAN, names.SUSPEND))}.exists(a, a in variables.annotations)",
+                f"metadata.annotations: {names.CARDS}, {names.PLAN} and {names.SUSPEND} are written by the "
+                "admission layer and by nobody else",
+            ),
+            (
+                f"!('{names.PAUSE}' in variables.annotations)",
+                f"metadata.annotations: {names.PAUSE} is for pods that run, no pod begins with it",
             ),
             (
                 f"!{containers}.exists(c, {per_card}.exists(k, k in c.?resources.?limits.orValue({{}})))",
@@ -93,7 +97,7 @@ def _pods_create() -> Json:
 
 
 def _pods_update(identities: Identities) -> Json:
-    kept = (*WRITTEN_BY_US, names.PRIORITY, names.CORE_POLICY, *PLACE_IN_GANG)
+    kept = (*WRITTEN_BY_US, names.SUSPEND, names.PRIORITY, names.CORE_POLICY, *PLACE_IN_GANG)
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     gate = f"exists(g, g.name == '{names.GATE}')"
     label = f".?labels[?'{names.MANAGED_LABEL}'].orValue('')"
@@ -113,6 +117,7 @@ def _pods_update(identities: Identities) -> Json:
             "old": old,
             "new": new,
             "changed": f"{quoted(kept)}.filter(a, {_differs('a')})",
+            "pauses": f"{_differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
         },
         validations=[
             (
@@ -134,6 +139,18 @@ def _pods_update(identities: Identities) -> Json:
                 f"variables.controller || !({_differs(repr(names.GROUP_NAME))})",
                 f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
             ),
+            (
+                f"!({_differs(repr(names.PAUSE))}) || {_may_evict()}",
+                f'metadata.annotations: {names.PAUSE} needs the RBAC verb "create" on pods/eviction',
+            ),
+            (
+                f"!variables.pauses || variables.new['{names.PAUSE}'] == 'true'",
+                f'metadata.annotations: {names.PAUSE} is "true" or absent',
+            ),
+            (
+                f"!variables.pauses || variables.old[?'{names.CARDS}'].orValue('').contains({_LOW})",
+                f"metadata.annotations: {names.PAUSE} is for pods of low priority that have their cards",
+            ),
         ],
         # Most updates are a kubelet's, of the status alone, and our own, which may do all of this.
         further={
@@ -148,6 +165,16 @@ def _pods_update(identities: Identities) -> Json:
             ),
         },
     )
+
+
+_LOW: Final = repr('"shareClass":"low"')
+"""As it stands in the cards annotation, which nobody but the admission controller writes."""
+
+
+def _may_evict() -> str:
+    """Suspending a pod takes its cards from it, as evicting does: who may do the one may do the other."""
+    pod = "authorizer.group('').resource('pods').subresource('eviction')"
+    return f"{pod}.namespace(request.namespace).name(request.name).check('create').allowed()"
 
 
 def _bindings(identities: Identities) -> Json:
@@ -267,8 +294,10 @@ def _nodes(identities: Identities) -> Json:
 
 
 def _node_cards(identities: Identities) -> Json:
-    # An optional value differs from an absent one as well; which agent writes which Node: see _nodes.
-    text = f"metadata.?annotations[?'{names.NODE_CARDS}']"
+    # Which agent writes which Node: see _nodes.
+    text = f"{quoted((names.NODE_CARDS, names.NODE_SUSPENSION))}.exists(a, "
+    text += "object.metadata.?annotations[?a] != (oldObject == null ? optional.none() : "
+    text += "oldObject.metadata.?annotations[?a]))"
     return _policy(
         "vc-egpu-node-cards",
         [
@@ -279,13 +308,14 @@ def _node_cards(identities: Identities) -> Json:
                 "resources": ["nodes", "nodes/status"],
             }
         ],
-        f"object.{text} != (oldObject == null ? optional.none() : oldObject.{text})",
+        text,
         variables={},
         validations=[
             (
                 f"request.userInfo.username in {quoted(identities.node_agents)} || "
                 f"'{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
-                f"metadata.annotations: {names.NODE_CARDS} is written by the node's agent and by nobody else",
+                f"metadata.annotations: {names.NODE_CARDS} and {names.NODE_SUSPENSION} are written by the "
+                "node's agent and by nobody else",
             ),
         ],
     )

@@ -13,7 +13,7 @@ from vc_egpu.volcano.request import PodAsk
 from vc_egpu.webhook.context import Context, items, mapping
 from vc_egpu.webhook.decision import Json, Refusal
 
-WRITTEN_BY_US: Final = (names.CARDS, names.PLAN)
+WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND)
 """Annotations that nobody may bring along."""
 MAX_LIST_ENTRIES: Final = 64
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
@@ -37,6 +37,8 @@ def refuse_forged(annotations: Mapping[str, Any], path: str, *, request_too: boo
         if name in annotations:
             writer = "the webhook" if name == names.REQUEST else "the admission layer"
             raise Refusal(f'{path}["{name}"]: written by {writer} and by nobody else; leave it out')
+    if names.PAUSE in annotations:
+        raise Refusal(f'{path}["{names.PAUSE}"]: only for pods that run (kubectl egpu suspend); leave it out')
 
 
 def check_label(labels: Mapping[str, Any], path: str) -> bool:
