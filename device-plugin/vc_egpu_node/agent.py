@@ -29,6 +29,7 @@ from vc_egpu_node.pods import NodePods
 from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.slots import slots
 from vc_egpu_node.state import AllocationStore
+from vc_egpu_node.suspend_world import Suspension
 from vc_egpu_node.toolkit import CardNames, Toolkit
 from vc_egpu_node.vendors.base import Vendor
 from vc_egpu_node.web import WebServer
@@ -80,7 +81,8 @@ class Agent:
             observation=lambda: self._monitor.observation,
         )
         self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers", self._guard.isolation)
-        self._pods = NodePods(api, settings.node_name, self._wake.set)
+        self._suspension: Suspension | None = None
+        self._pods = NodePods(api, settings.node_name, self._pods_changed)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
         self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit)
         self._processes = ContainerOfProcess(settings.proc_dir)
@@ -96,6 +98,7 @@ class Agent:
             toolkit=self._toolkit,
             stock=lambda: self._stock,
             on_change=self._wake.set,
+            suspended=lambda: self._suspension.suspender.suspended() if self._suspension else frozenset(),
         )
         self._collector = Collector(
             allocations=self._allocations,
@@ -127,7 +130,13 @@ class Agent:
             events=self._events,
             metrics=self._metrics,
         )
+        self._suspension = self._guard.suspension(api, self._node, lambda: self._stock)
         self.web = WebServer(settings.listen, self._metrics.registry, self.unhealthy, self.unready)
+
+    def _pods_changed(self) -> None:
+        self._wake.set()
+        if self._suspension is not None:
+            self._suspension.poke()
 
     def run(self) -> None:
         """Work until :meth:`stop`."""
@@ -195,6 +204,8 @@ class Agent:
     def close(self) -> None:
         """Let go of everything, after ``run`` returned."""
         self._kubelet.stop()
+        if self._suspension is not None:
+            self._suspension.suspender.stop()
         self._guard.stop()
         self._monitor.stop()
         self._pods.stop()
@@ -233,6 +244,10 @@ class Agent:
         if restored:
             log.warning("%d running containers had no record and are counted again", restored)
         self._guard.recovered()
+        if self._suspension is not None:
+            self._suspension.suspender.start()
+        else:
+            self._node.say_suspension(None)
         self._kubelet.start()
         self._synced_once = True
         return True
@@ -355,5 +370,6 @@ class Agent:
             policy_problem=self._policy.problem,
             isolated=self._guard.isolation is not None,
             accounts=self._guard.accounts,
+            suspensions=self._suspension.pods() if self._suspension is not None else (),
             now_s=time.time(),
         )

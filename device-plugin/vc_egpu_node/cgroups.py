@@ -25,17 +25,22 @@ class PodCgroups:
         base = self._base()
         if base is None:
             return None
-        by_name = {name: uid for uid in uids for name in (f"pod{uid}", f"pod{uid.replace('-', '_')}.slice")}
+        by_name = {name: uid for uid in uids for name in _names(uid)}
         found: set[str] = set()
         seen_any = False
-        for name in _folders(base, MAX_DEPTH):
-            if not _is_pod(name):
+        for path in _folders(base, MAX_DEPTH):
+            if not _is_pod(path.name):
                 continue
             seen_any = True
-            uid = by_name.get(name[name.index("pod", name.rindex("-pod") + 1) :] if "-pod" in name else name)
+            uid = by_name.get(_own_name(path.name))
             if uid is not None:
                 found.add(uid)
         return frozenset(found) if seen_any else None
+
+    def folder(self, uid: str) -> Path | None:
+        """One pod's cgroup."""
+        base = self._base() or self._root
+        return next((path for path in _folders(base, MAX_DEPTH) if _own_name(path.name) in _names(uid)), None)
 
     def _base(self) -> Path | None:
         if (self._root / "cgroup.controllers").exists():
@@ -43,12 +48,20 @@ class PodCgroups:
         return next((self._root / one for one in _V1_CONTROLLERS if (self._root / one).is_dir()), None)
 
 
+def _names(uid: str) -> tuple[str, str]:
+    return f"pod{uid}", f"pod{uid.replace('-', '_')}.slice"
+
+
+def _own_name(name: str) -> str:
+    return name[name.index("pod", name.rindex("-pod") + 1) :] if "-pod" in name else name
+
+
 def _is_pod(name: str) -> bool:
     return name.startswith("pod") or "-pod" in name
 
 
-def _folders(base: Path, depth: int) -> Iterator[str]:
-    """Names of the folders below; pods' own inside is left out."""
+def _folders(base: Path, depth: int) -> Iterator[Path]:
+    """The folders below; pods' own inside is left out."""
     try:
         entries = list(os.scandir(base))
     except OSError:
@@ -56,6 +69,6 @@ def _folders(base: Path, depth: int) -> Iterator[str]:
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
             continue
-        yield entry.name
+        yield Path(entry.path)
         if depth > 1 and not _is_pod(entry.name):
             yield from _folders(Path(entry.path), depth - 1)

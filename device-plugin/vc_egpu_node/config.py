@@ -17,6 +17,10 @@ The file, usually a ConfigMap that all nodes share::
       inFlightUs: 500            # low's queued work where a high share sits
       lowFloorPercent: 5         # of time, for low that has been held for lowFloorAfterS
       lowFloorAfterS: 60
+      suspendLockS: 10           # to suspend a pod: its work in flight has so long to end
+      suspendSeveralProcesses: false   # also pods with several processes on the GPU, which may talk to
+      # each other
+      resumeRoomS: 60            # a pod that finds no room on its cards for so long could not be resumed
     nodes:
       gpu-7: {coreRatio: 1.5}    # over the defaults, for this node
 """
@@ -43,6 +47,8 @@ TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 Action = Literal["run", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
 WallPolicy = Literal["report", "kill"]
+CHECKPOINT_BY_POD: Final = "pod"
+"""The helper runs in a pod of its own; anything else is its path, and the agent runs it itself."""
 
 
 class ConfigError(ValueError):
@@ -69,6 +75,9 @@ class Policy(BaseModel):
     in_flight_us: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 500
     low_floor_percent: Annotated[int, Field(strict=True, ge=0, le=100)] = 5
     low_floor_after_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
+    suspend_lock_s: Annotated[float, Field(ge=0.1, le=600.0)] = 10.0
+    suspend_several_processes: bool = False
+    resume_room_s: Annotated[float, Field(ge=0.0, le=3600.0)] = 60.0
 
 
 class _PolicyFile(BaseModel):
@@ -148,6 +157,10 @@ class Settings:
     run_dir: Path = Path("/run/vc-egpu")
     """In memory, same path on the host and in the agent: pages that containers write are mounted from
     here."""
+    checkpoint: str = ""
+    """How pods are suspended: :data:`CHECKPOINT_BY_POD`, a path, or empty: they are not."""
+    checkpoint_namespace: str = "vc-egpu-system"
+    """Where the helper's pods are made, and their template is."""
     toolkit: ToolkitMode = "auto"
     """Whether containers need NVIDIA's own CDI edits; auto: where the driver's devices exist."""
     toolkit_specs: tuple[Path, ...] = tuple(Path(path) for path in TOOLKIT_SPECS)
@@ -181,6 +194,9 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     ):
         parser.add_argument(f"--{flag}", type=Path, default=value, help=f"default: {value}")
     parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
+    parser.add_argument("--checkpoint", default="", metavar="pod|PATH",
+                        help="suspend pods: helped by a pod, or by egpu-checkpoint at that path")  # fmt: skip
+    parser.add_argument("--checkpoint-namespace", default=defaults.checkpoint_namespace)
     parser.add_argument("--toolkit", choices=("auto", "required", "off"), default=defaults.toolkit)
     parser.add_argument("--toolkit-spec", type=Path, action="append", dest="toolkit_specs",
                         help="file or folder of NVIDIA's CDI specs; may be repeated")  # fmt: skip

@@ -4,20 +4,22 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from vc_egpu.kube import EventRecorder
+from vc_egpu.kube import ApiConnection, EventRecorder
 
 from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.config import Policy, Settings
 from vc_egpu_node.control import Timings
-from vc_egpu_node.identity import Identity
+from vc_egpu_node.identity import Identity, Stock
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.library import LibraryError, install
 from vc_egpu_node.live import LiveChanges
 from vc_egpu_node.metrics import Metrics
 from vc_egpu_node.monitor import Observation
+from vc_egpu_node.node import OwnNode
 from vc_egpu_node.pages import SharedPages
 from vc_egpu_node.pods import NodePods, PodView
 from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.suspend_world import Parts, Suspension
 from vc_egpu_node.wall import LOOK_S, Account, SecondWall
 
 log = logging.getLogger(__name__)
@@ -49,12 +51,15 @@ class Guard:
         policy: Callable[[], Policy],
         observation: Callable[[], Observation],
     ) -> None:
+        self._settings = settings
         self._node = settings.node_name
         self._policy = policy
         self._observation = observation
         self._wall: SecondWall | None = None
         self._live: LiveChanges | None = None
         self._grants: GrantFolder | None = None
+        self._pods: NodePods | None = None
+        self._hosts: ContainerOfProcess | None = None
         self._events: EventRecorder | None = None
         self.isolation: Isolation | None = None
         """None: containers go without the library."""
@@ -101,7 +106,7 @@ class Guard:
         self._events = events
         if self.isolation is None:
             return
-        self._grants = grants
+        self._grants, self._pods, self._hosts = grants, pods, hosts
         self._live = LiveChanges(
             node=self._node,
             grants=grants,
@@ -121,6 +126,32 @@ class Guard:
             timings=lambda: timings_of(self._policy()),
             tell=self._tell,
             count=metrics.offence,
+        )
+
+    def suspension(self, api: ApiConnection, node: OwnNode, stock: Callable[[], Stock]) -> Suspension | None:
+        """What suspends pods, where the settings say how; it needs the library."""
+        if not self._settings.checkpoint:
+            return None
+        parts = (self.isolation, self._wall, self._grants, self._pods, self._hosts, self._events)
+        isolation, wall, grants, pods, hosts, events = parts
+        if not (isolation and wall and grants and pods and hosts and events):
+            log.warning("--checkpoint has no effect: pods are suspended only where the isolation library is")
+            return None
+        return Suspension(
+            Parts(
+                settings=self._settings,
+                api=api,
+                grants=grants,
+                pods=pods,
+                node=node,
+                isolation=isolation,
+                wall=wall,
+                hosts=hosts,
+                events=events,
+                policy=self._policy,
+                observation=self._observation,
+                stock=stock,
+            )
         )
 
     def start(self) -> None:

@@ -56,11 +56,13 @@ class Isolation:
         self._said: dict[str, Control] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
         self._paged: set[str] = set()
+        self._closed: set[str] = set()
         for path in folder.glob(f"*/{CONTROL_NAME}"):
             name = path.parent.name
             self._paged.add(name)
             page = self.file(name).read()
             if page is not None:
+                self._closed |= {name} if page.suspended else set()
                 self._facts |= {
                     (name, limit.uuid): CardFacts(limit.pci_bus_id, limit.context_bytes)
                     for limit in page.limits
@@ -117,11 +119,19 @@ class Isolation:
         """The container is gone: its neighbours no longer look at it, then its pages go."""
         with self._lock:
             self._paged.discard(grant.name)
+            self._closed.discard(grant.name)
             self._said.pop(grant.name, None)
             self._facts = {key: value for key, value in self._facts.items() if key[0] != grant.name}
             everyone = [one for one in grants() if one.name != grant.name]
             self._update(everyone, neighbours(everyone, [grant]))
         self.pages.release(grant.name)
+
+    def gate(self, own: Iterable[Grant], grants: Iterable[Grant], *, closed: bool) -> None:
+        """Let the launches of these containers wait, or go on; ``grants``: all of the node."""
+        with self._lock:
+            names = {grant.name for grant in own}
+            self._closed = self._closed | names if closed else self._closed - names
+            self._update(list(grants), names)
 
     def learnt(self, name: str, uuid: str, context_bytes: int) -> None:
         """What one process's context costs on that card, as seen in that container."""
@@ -188,7 +198,12 @@ class Isolation:
             for share in known[name].shares:
                 self._facts[(name, share.uuid)] = self._fact(name, share.uuid, buses)
         return controls(
-            everyone, wanted, paged=frozenset(self._paged), facts=self._facts, timings=self._timings()
+            everyone,
+            wanted,
+            paged=frozenset(self._paged),
+            facts=self._facts,
+            timings=self._timings(),
+            suspended=frozenset(self._closed),
         )
 
     def _fact(self, name: str, uuid: str, buses: Mapping[str, str]) -> CardFacts:

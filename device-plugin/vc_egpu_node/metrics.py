@@ -16,6 +16,7 @@ from vc_egpu_node.cdi import Grant
 from vc_egpu_node.monitor import Observation
 from vc_egpu_node.processes import Use
 from vc_egpu_node.slots import Slot
+from vc_egpu_node.suspend import SuspendedPod
 from vc_egpu_node.vendors.base import CardReading
 from vc_egpu_node.wall import Account
 
@@ -63,6 +64,8 @@ class View:
     """Whether new containers get the isolation library."""
     accounts: Iterable[Account] = ()
     """What containers with the library say of themselves."""
+    suspensions: Iterable[SuspendedPod] = ()
+    """Pods that are or were suspended."""
     now_s: float = 0.0
     """Unix time."""
 
@@ -125,6 +128,7 @@ class Metrics(Collector):
         yield from _inventory(view)
         yield from _containers(view)
         yield from _accounts(view)
+        yield from _suspensions(view)
         yield from _agent(view)
 
 
@@ -229,6 +233,25 @@ def _accounts(view: View) -> Iterator[Metric]:
             labels = (one.namespace, one.pod, one.container, one.uuid)
             family.add_metric(labels, getattr(one.activity, attribute))
         yield family
+
+
+def _suspensions(view: View) -> Iterator[Metric]:
+    labels = ("namespace", "pod")
+    seconds = CounterMetricFamily(
+        "egpu_node_pod_suspended_seconds", "Time that the pod was suspended, seconds.", labels=labels
+    )
+    host = GaugeMetricFamily(
+        "egpu_node_pod_suspended_mib", "Its GPU memory that lies on the host now, MiB.", labels=labels
+    )
+    state = GaugeMetricFamily(
+        "egpu_node_pod_suspension_state", "1: how far it is with being suspended.", labels=(*labels, "state")
+    )
+    pods = list(view.suspensions)
+    for one in pods:
+        seconds.add_metric((one.namespace, one.pod), one.suspended_s)
+        host.add_metric((one.namespace, one.pod), one.host_mib)
+        state.add_metric((one.namespace, one.pod, one.state), 1.0)
+    yield from (seconds, host, state) if pods else ()
 
 
 def _agent(view: View) -> Iterator[Metric]:

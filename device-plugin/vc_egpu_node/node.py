@@ -22,6 +22,8 @@ SHARED_LABELS: Final = (
     names.NVIDIA_PRESENT_LABEL,
 )
 """Labels that another labeller may own: then they are left alone."""
+WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION)
+"""Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
 Json = dict[str, Any]
 
@@ -36,9 +38,7 @@ def slim(document: Json) -> Json:
         "kind": "Node",
         "metadata": {
             **{key: metadata[key] for key in kept if key in metadata},
-            "annotations": {
-                k: v for k, v in annotations.items() if k in (names.NODE_CARDS, names.CORDONED_CARDS)
-            },
+            "annotations": {k: v for k, v in annotations.items() if k in (*WRITTEN, names.CORDONED_CARDS)},
             "ownedByUs": sorted(_labels_of_manager(metadata)),
         },
         "status": {
@@ -180,6 +180,16 @@ class OwnNode:
             self._api.patch(NODES, self._name, status, subresource="status", field_manager=FIELD_MANAGER)
             calls += 1
         return calls
+
+    def say_suspension(self, text: str | None) -> None:
+        """How far pods are with being suspended; None: nobody suspends pods here. Raises
+        :class:`KubeError`."""
+        document = self.document()
+        if document is None:
+            return
+        if (document["metadata"].get("annotations") or {}).get(names.NODE_SUSPENSION) != text:
+            patch = {"metadata": {"annotations": {names.NODE_SUSPENSION: text}}}
+            self._api.patch(NODES, self._name, patch, field_manager=FIELD_MANAGER)
 
     def _changed(self, change: Change) -> None:
         old, new = change.old, change.object

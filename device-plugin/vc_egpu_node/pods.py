@@ -19,6 +19,8 @@ TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 REMADE_S: Final = 30.0
 """So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
 Json = dict[str, Any]
+_READ: Final = frozenset({names.CARDS, names.SUSPEND})
+"""Annotations that matter here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class PodView:
     """Container id without scheme (``<64 hex>``) to container name."""
     running: frozenset[str] = frozenset()
     """Containers that run now."""
+    suspend: str | None = None
+    """Text of the order to suspend it."""
     terminating: bool = False
 
     @property
@@ -53,7 +57,7 @@ def slim(document: Json) -> Json:
     return {
         "metadata": {
             **{key: metadata[key] for key in kept if key in metadata},
-            "annotations": {k: v for k, v in annotations.items() if k == names.CARDS},
+            "annotations": {k: v for k, v in annotations.items() if k in _READ},
         },
         "spec": {
             "nodeName": spec.get("nodeName"),
@@ -102,6 +106,7 @@ def view(document: Json) -> PodView:
         cards=(metadata.get("annotations") or {}).get(names.CARDS),
         containers=ids,
         running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
+        suspend=(metadata.get("annotations") or {}).get(names.SUSPEND),
         terminating="deletionTimestamp" in metadata,
     )
 
@@ -226,6 +231,6 @@ def _ended(change: Change) -> bool:
 
 
 def _other_cards(change: Change) -> bool:
-    """The admission layer changed the limits of a pod that may run already."""
+    """The admission layer changed the limits of a pod that may run already, or ordered it to be suspended."""
     before = ((change.old or {}).get("metadata") or {}).get("annotations") or {}
-    return before.get(names.CARDS) != (change.object["metadata"].get("annotations") or {}).get(names.CARDS)
+    return before != (change.object["metadata"].get("annotations") or {})

@@ -86,6 +86,10 @@ class ContainerOfProcess:
             found |= {pid: hosts[0] for pid, hosts in matches.items() if len(hosts) == 1}
         return found
 
+    def in_pod(self, pod_uid: str) -> list[Host]:
+        """All processes of one pod."""
+        return [host for host in self._in_pods() if host.pod_uid == pod_uid]
+
     def kill(self, pid: int, start: int) -> str:
         """SIGKILL for that very process, not for a later one of its number; why it was not done, or
         nothing."""

@@ -19,11 +19,10 @@ from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import NODES
-from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import NodeCards
 
 from vc_egpu_node.cdi import FILE_PREFIX
-from vc_egpu_node.node import FIELD_MANAGER, metadata_patch, slim, status_patch
+from vc_egpu_node.node import FIELD_MANAGER, WRITTEN, metadata_patch, slim, status_patch
 from vc_egpu_node.plugin import SOCKET_PREFIX
 from vc_egpu_node.state import StateError, lock_folder
 
@@ -40,8 +39,9 @@ def node_patches(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     metadata = metadata_patch(lean, NodeCards(), {})
     changed = metadata.get("metadata", {})
     changed.pop("annotations", None)
-    if names.NODE_CARDS in lean["metadata"]["annotations"]:
-        changed["annotations"] = {names.NODE_CARDS: None}
+    written = [name for name in WRITTEN if name in lean["metadata"]["annotations"]]
+    if written:
+        changed["annotations"] = dict.fromkeys(written)
     return ({"metadata": changed} if changed else {}), status_patch(lean, {})
 
 

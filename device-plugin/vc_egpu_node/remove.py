@@ -11,7 +11,7 @@ from vc_egpu.volcano import names
 from vc_egpu_node.cdi import FILE_PREFIX
 from vc_egpu_node.config import Settings
 from vc_egpu_node.inventory import is_counter
-from vc_egpu_node.node import FIELD_MANAGER, SHARED_LABELS, slim
+from vc_egpu_node.node import FIELD_MANAGER, SHARED_LABELS, WRITTEN, slim
 from vc_egpu_node.pages import KINDS
 from vc_egpu_node.plugin import SOCKET_PREFIX
 from vc_egpu_node.pods import PodView, view
@@ -64,8 +64,9 @@ def removal_patches(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
         if name.startswith(names.MODEL_LABEL_PREFIX) or (name in SHARED_LABELS and name in ours)
     }
     patch: dict[str, Any] = {}
-    if names.NODE_CARDS in (metadata.get("annotations") or {}):
-        patch["annotations"] = {names.NODE_CARDS: None}
+    written = [name for name in WRITTEN if name in (metadata.get("annotations") or {})]
+    if written:
+        patch["annotations"] = dict.fromkeys(written)
     if labels:
         patch["labels"] = labels
     status = {

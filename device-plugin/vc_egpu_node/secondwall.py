@@ -50,6 +50,8 @@ class Seen:
     """Key of its container."""
     registered: bool | None = None
     """Whether the library knows it on that card; None: there is no library in that container."""
+    mps: bool = False
+    """Its work goes through NVIDIA's MPS server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu_node import secondwall
@@ -46,6 +46,16 @@ class Account:
     charged_mib: int
     managed_mib: int
     activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found; replaced as a whole."""
+
+    seen: tuple[Seen, ...] = ()
+    usages: Mapping[str, Usage | None] = field(default_factory=dict)
+    """By container with a page that can be read; None: it says nothing (yet)."""
+    number: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ class SecondWall:
         self._thread = threading.Thread(target=self._run, name="second-wall", daemon=True)
         self.accounts: tuple[Account, ...] = ()
         """As of the last look."""
+        self.last = Look()
+        self.after_look: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin to look."""
@@ -142,9 +154,12 @@ class SecondWall:
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
         self._strikes, proven = secondwall.strike(self._strikes, secondwall.judge(seen, allowances))
         self.accounts = tuple(_accounts(grants, pages))
+        usages = {name: page.usage for name, page in pages.items() if page.complete}
+        self.last = Look(tuple(seen), usages, observation.looks)
         for finding in proven:
             self._act(finding, grants)
         self._told = {key: at for key, at in self._told.items() if time.monotonic() - at < TELL_AGAIN_S}
+        self.after_look()
         return proven
 
     # --- what is there -----------------------------------------------------------------------------
@@ -192,11 +207,8 @@ class SecondWall:
             if grant is not None and grant.name in pages and pages[grant.name].complete:
                 registered = _registered(grant, uuid, host, pages[grant.name].usage)
             owner = grant.name if grant is not None else f"{pod.namespace}/{pod.name}/{container}/{pod.uid}"
-            seen.append(
-                Seen(
-                    uuid, host.pid, host.start_ticks, sample.memory_mib, sample.sm_percent, owner, registered
-                )
-            )
+            numbers = (host.pid, host.start_ticks, sample.memory_mib, sample.sm_percent)
+            seen.append(Seen(uuid, *numbers, owner, registered, mps=sample.mps))
         return seen, {host.pid: host for host in hosts.values()}
 
     def _allowance(

@@ -70,6 +70,8 @@ class ProcessSample:
     pid: int
     memory_mib: int
     sm_percent: int
+    mps: bool = False
+    """Its work goes through NVIDIA's MPS server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,9 +213,12 @@ class NvidiaVendor:
         handle = self._handles.get(uuid)
         if handle is None:
             return ()
-        running = _optional(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        alone = _optional(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        together = _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) or []
+        running = {one.pid: one for one in (*together, *alone)}
         if not running:
             return ()
+        mps = {one.pid for one in together}
         since_us = int((time.time() - 2) * 1_000_000)
         samples = _optional(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us) or []
         newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: int(one.timeStamp))}
@@ -224,8 +227,9 @@ class NvidiaVendor:
                 pid=int(one.pid),
                 memory_mib=int(one.usedGpuMemory or 0) // MIB,
                 sm_percent=int(newest[one.pid].smUtil) if one.pid in newest else 0,
+                mps=one.pid in mps,
             )
-            for one in running
+            for one in running.values()
         )
 
     def close(self) -> None:

@@ -40,6 +40,7 @@ class Resource:
 
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
+POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SERVICES: Final = Resource("", "v1", "services", "Service")

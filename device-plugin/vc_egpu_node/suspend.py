@@ -1,0 +1,364 @@
+"""Suspends and resumes the low pods of this node as the admission layer orders, and says how far each is.
+
+One thread looks at the pods each time the driver was asked who runs on the cards, or an order came or went;
+what takes long (the helper, waiting for room) runs beside it, one thing per pod. Records on disk come before
+deeds, so that the next agent finishes or undoes what this one began.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.suspension import NodeSuspension, SuspendOrder
+
+from vc_egpu_node import suspend_machine as machine
+from vc_egpu_node.config import Policy
+from vc_egpu_node.state import write_atomically
+from vc_egpu_node.suspend_facts import LowPod, NodeState
+from vc_egpu_node.suspend_machine import Action, Record, State
+from vc_egpu_node.suspend_verdict import Verdict
+from vc_egpu_node.suspend_work import Outcome, Result, Worker
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+"""So many pods are suspended or resumed at a time."""
+IDLE_S: Final = 10.0
+EVENTS: Final = {
+    Result.SUSPENDED: ("Normal", "Suspended"),
+    Result.RESUMED: ("Normal", "Resumed"),
+    Result.UNDONE: ("Warning", "NotSuspended"),
+    Result.FAILED: ("Warning", "ResumeFailed"),
+}
+"""Type and reason of the pod's event."""
+
+
+class World(Protocol):
+    """What is around: see :class:`vc_egpu_node.suspend_world.NodeWorld`."""
+
+    def pods(self) -> Mapping[str, LowPod] | None:
+        """The low pods here, by UID; None: not known yet."""
+
+    def state(self) -> NodeState:
+        """Of the node; suspended pods are not counted in it yet."""
+
+    def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
+        """Whether it can be suspended."""
+
+    def gate(self, pod_uid: str, *, closed: bool) -> None:
+        """Let its launches wait, or go on."""
+
+    def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
+        """An event of the pod."""
+
+    def publish(self, text: str) -> None:
+        """Onto the Node. Raises ``KubeError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedPod:
+    """For metrics."""
+
+    namespace: str
+    pod: str
+    state: str
+    suspended_s: float
+    host_mib: int
+
+
+class Store:
+    """A file per pod that is or was suspended."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ``OSError``."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def all(self) -> dict[str, Record]:
+        """By pod UID; what cannot be read is set aside."""
+        found = {}
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                record = Record.of_document(json.loads(path.read_text(encoding="utf-8")))
+                if path.name != f"{record.pod_uid}.json":
+                    raise ValueError(f"names pod {record.pod_uid}")
+                found[record.pod_uid] = record
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.exception("%s is broken and set aside", path, exc_info=error)
+                path.replace(path.with_suffix(".broken"))
+        return found
+
+    def put(self, record: Record) -> None:
+        """Durable when this returns. Raises ``OSError``."""
+        text = json.dumps(record.document())
+        write_atomically(self._folder / f"{record.pod_uid}.json", text, flush=True)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        (self._folder / f"{uid}.json").unlink(missing_ok=True)
+
+
+class Suspender:
+    """See the module. ``look`` is called by its own thread, or by a test."""
+
+    def __init__(
+        self,
+        world: World,
+        worker: Worker,
+        store: Store,
+        policy: Callable[[], Policy],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._world = world
+        self._worker = worker
+        self._store = store
+        self._policy = policy
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._records = store.all()
+        self._outcomes: list[Outcome] = []
+        self._busy: set[str] = set()
+        self._said: NodeSuspension | None = None
+        self._essences: dict[str, tuple[object, ...]] = {}
+        self._gates_known = False
+        self._odd: dict[str, str] = {}
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="suspend")
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="suspensions", daemon=True)
+        worker.connect(wished=self._wished)
+
+    def start(self) -> None:
+        """Begin to look. What an earlier agent's helper was at is ended first, on this thread's own time."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is under way is left to the next agent."""
+        self._stopping.set()
+        self._worker.stop()
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def poke(self) -> None:
+        """There is something new to look at."""
+        self._due.set()
+
+    def suspended(self) -> frozenset[str]:
+        """UIDs of pods whose memory has left their cards."""
+        with self._lock:
+            return frozenset(uid for uid, one in self._records.items() if one.state is State.SUSPENDED)
+
+    def closed(self) -> frozenset[str]:
+        """UIDs of pods whose launches wait."""
+        with self._lock:
+            return frozenset(uid for uid, one in self._records.items() if one.state is not State.RUNNING)
+
+    def pods(self) -> list[SuspendedPod]:
+        """All that is or was suspended."""
+        with self._lock:
+            return [
+                SuspendedPod(
+                    one.namespace, one.pod, one.state.value, one.seconds(self._clock()), one.host_mib
+                )
+                for one in self._records.values()
+            ]
+
+    def _run(self) -> None:
+        self._worker.sweep()
+        while not self._stopping.is_set():
+            try:
+                self.look()
+            except Exception:
+                log.exception("a fault of ours in suspension; looking again")
+            self._due.wait(IDLE_S)
+            self._due.clear()
+
+    # --- one look ----------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take in what became of things, begin what is due, say how far each pod is."""
+        pods = self._world.pods()
+        if pods is None:
+            return
+        if not self._gates_known:  # pages of an agent before this one
+            for uid in pods:
+                self._world.gate(uid, closed=uid in self.closed())
+            self._gates_known = True
+        self._take_in(pods)
+        self._forget(pods)
+        node = self._with_suspended(self._world.state(), pods)
+        verdicts = {uid: self._world.verdict(pod, node) for uid, pod in pods.items()}
+        for uid, pod in sorted(pods.items()):
+            if uid not in self._busy:
+                self._step(pod, verdicts[uid])
+        self._publish(pods, verdicts)
+
+    def _with_suspended(self, node: NodeState, pods: Mapping[str, LowPod]) -> NodeState:
+        booked = dict(node.booked_mib)
+        for uid, record in self._records.items():
+            if uid in pods and record.state is not State.RUNNING:
+                booked[uid] = booked.get(uid, 0) + pods[uid].book_mib
+        return replace(node, booked_mib=booked)
+
+    def _step(self, pod: LowPod, verdict: Verdict) -> None:
+        order, now_s = self._order(pod), self._clock()
+        record = self._records.get(pod.uid) or Record(pod.uid, pod.view.namespace, pod.view.name)
+        action = machine.due(record, order, verdict, now_s)
+        if action is Action.REFUSE and order is not None:
+            self._keep(machine.refused(record, order, verdict.reason, now_s))
+            self._tell(pod, Result.UNDONE, verdict.reason)
+        elif action is Action.RENAME and order is not None:
+            self._keep(machine.renamed(record, order))
+        elif action in (Action.SUSPEND, Action.RESUME):
+            self._begin(pod, record, action, order)
+
+    def _begin(self, pod: LowPod, record: Record, action: Action, order: SuspendOrder | None) -> None:
+        now_s = self._clock()
+        after = machine.begun(record, action, order, now_s)
+        if action is Action.SUSPEND:
+            after = replace(after, processes=self._worker.processes(pod, record.processes))
+        try:
+            self._keep(after)
+        except OSError as error:
+            log.error("%s/%s stays %s: %s", record.namespace, record.pod, record.state.value, error)
+            return
+        log.info("%s/%s: %s", record.namespace, record.pod, after.state.value)
+        if action is Action.SUSPEND:
+            self._world.gate(pod.uid, closed=True)
+        self._busy.add(pod.uid)
+        self._pool.submit(self._work, pod, after, self._policy())
+
+    def _work(self, pod: LowPod, record: Record, policy: Policy) -> None:
+        try:
+            outcome = self._worker.work(pod, record, policy)
+        except Exception as error:
+            log.exception("a fault of ours in suspension")
+            outcome = Outcome(record.pod_uid, Result.UNKNOWN, str(error))
+        with self._lock:
+            self._outcomes.append(outcome)
+        self._due.set()
+
+    def _wished(self, uid: str) -> bool:
+        """Whether there is an order to suspend that pod right now."""
+        pod = (self._world.pods() or {}).get(uid)
+        return pod is not None and self._order(pod) is not None
+
+    def _order(self, pod: LowPod) -> SuspendOrder | None:
+        text = pod.view.suspend
+        if text is None:
+            return None
+        try:
+            order = SuspendOrder.decode(text)
+            if order.pod_uid != pod.uid:
+                raise AnnotationError(f"it names pod UID {order.pod_uid}")
+        except AnnotationError as error:
+            if self._odd.get(pod.uid) != text:
+                self._odd[pod.uid] = text
+                log.warning(
+                    "%s/%s, annotation %s is no order: %s",
+                    pod.view.namespace,
+                    pod.view.name,
+                    names.SUSPEND,
+                    error,
+                )
+            return None
+        return order
+
+    # --- what became of it -------------------------------------------------------------------------
+
+    def _take_in(self, pods: Mapping[str, LowPod]) -> None:
+        with self._lock:
+            outcomes, self._outcomes = self._outcomes, []
+        for outcome in outcomes:
+            self._busy.discard(outcome.pod_uid)
+            record = self._records.get(outcome.pod_uid)
+            if record is None:
+                continue
+            after = self._after(record, outcome)
+            try:
+                self._keep(after)
+            except OSError as error:  # in force all the same: what was done is done
+                log.error("how far %s/%s is was not written: %s", record.namespace, record.pod, error)
+            if after.state is State.RUNNING:
+                self._world.gate(record.pod_uid, closed=False)
+            pod = pods.get(record.pod_uid)
+            told = Result.FAILED if after.state is State.FAILED else outcome.result
+            if pod is not None and told in EVENTS:
+                self._tell(pod, told, after.reason or outcome.text)
+
+    def _after(self, record: Record, outcome: Outcome) -> Record:
+        now_s = self._clock()
+        match outcome.result:
+            case Result.SUSPENDED:
+                return machine.suspended(record, outcome.card_mib, now_s)
+            case Result.ORDERED:
+                return record
+            case Result.RESUMED:
+                return machine.resumed(record, now_s)
+            case Result.UNDONE:
+                return machine.undone(record, outcome.text, now_s)
+            case Result.FAILED:
+                return machine.failed(record, outcome.text, now_s)
+            case _:
+                return machine.unanswered(record, outcome.text, now_s)
+
+    def _tell(self, pod: LowPod, result: Result, text: str) -> None:
+        kind, reason = EVENTS[result]
+        (log.warning if kind == "Warning" else log.info)(
+            "%s/%s: %s: %s", pod.view.namespace, pod.view.name, reason, text
+        )
+        self._world.tell(pod, kind, reason, text)
+
+    def _forget(self, pods: Mapping[str, LowPod]) -> None:
+        """Records of pods that hold nothing here any more."""
+        for uid in [one for one in self._records if one not in pods and one not in self._busy]:
+            with self._lock:
+                del self._records[uid]
+            self._store.forget(uid)
+        self._odd = {uid: text for uid, text in self._odd.items() if uid in pods}
+        self._essences = {uid: one for uid, one in self._essences.items() if uid in pods}
+
+    def _keep(self, record: Record) -> None:
+        """Raises ``OSError``; deeds that are done count all the same."""
+        done = record.state not in (State.SUSPENDING, State.RESUMING)
+        try:
+            self._store.put(record)
+            done = True
+        finally:
+            if done:
+                with self._lock:
+                    self._records[record.pod_uid] = record
+
+    # --- what the Node says ------------------------------------------------------------------------
+
+    def _publish(self, pods: Mapping[str, LowPod], verdicts: Mapping[str, Verdict]) -> None:
+        """On change only; figures within a reason that stays the same are no change."""
+        before = self._said.pods if self._said is not None else {}
+        said = {}
+        for uid, pod in sorted(pods.items()):
+            record = self._records.get(uid) or Record(uid, pod.view.namespace, pod.view.name)
+            now = machine.report(record, self._order(pod), verdicts[uid], pod.book_mib)
+            essence = (now.model_copy(update={"reason": ""}), record.reason, verdicts[uid].topic)
+            unchanged = uid in before and self._essences.get(uid) == essence
+            said[uid] = before[uid] if unchanged else now
+            self._essences[uid] = essence
+        document = NodeSuspension(pods=said)
+        if document == self._said:
+            return
+        try:
+            self._world.publish(document.encode())
+        except KubeError as error:
+            log.warning("the node does not say yet how far its pods are: %s", error)
+            return
+        self._said = document

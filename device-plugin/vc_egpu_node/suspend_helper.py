@@ -1,0 +1,219 @@
+"""How ``egpu-checkpoint`` is run: in a short-lived privileged pod of its own, or as a program beside the
+agent.
+
+The agent itself has no privilege to touch other processes. The pod is made from a PodTemplate that the
+operator installs; an admission policy holds that an agent makes only exactly such pods, on its own node only.
+What it shall do stands in one annotation.
+"""
+
+import json
+import logging
+import os
+import secrets
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.errors import KubeError, NotFound
+from vc_egpu.kube.resources import POD_TEMPLATES, PODS
+from vc_egpu.volcano import names
+
+from vc_egpu_node.pods import TERMINAL, NodePods
+from vc_egpu_node.suspend_machine import Process
+
+log = logging.getLogger(__name__)
+
+MAX_PROCESSES: Final = 128
+TEMPLATE: Final = "vc-egpu-checkpoint"
+"""Name of the PodTemplate, and of its pods' label ``app.kubernetes.io/name``."""
+LABEL: Final = "app.kubernetes.io/name"
+PATIENCE_S: Final = 30.0
+"""Beyond the pod's own deadline."""
+LOOK_AGAIN_S: Final = 5.0
+STATES: Final = frozenset({"none", "gone", "running", "locked", "checkpointed", "failed"})
+STRANDED: Final = 3
+Verb = Literal["suspend", "resume", "state"]
+Json = dict[str, Any]
+
+
+class HelperError(RuntimeError):
+    """It gave no answer: what it did is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the helper said."""
+
+    done: bool
+    error: str = ""
+    states: Mapping[int, str] = field(default_factory=dict)
+    """By PID."""
+
+    @property
+    def all_running(self) -> bool:
+        """Nothing is locked or on the host."""
+        return all(state in ("none", "gone", "running") for state in self.states.values())
+
+
+class Helper(Protocol):
+    """One way to run it."""
+
+    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        """Wait for its end; raises :class:`HelperError`."""
+
+    def sweep(self) -> None:
+        """End what an earlier agent left behind."""
+
+
+def words(verb: Verb, processes: Sequence[Process], lock_ms: int) -> str:
+    """Its arguments as one text."""
+    if len(processes) > MAX_PROCESSES:
+        raise HelperError(f"{len(processes)} processes, the helper takes {MAX_PROCESSES}")
+    named = (f"{pid}:{start}" for pid, start in processes)
+    return " ".join((verb, "--lock-ms", str(max(1, lock_ms)), *named))
+
+
+def parse(text: str) -> Answer:
+    """Its one line; raises :class:`HelperError`."""
+    try:
+        document = json.loads(text)
+        if document["version"] != 1:
+            raise ValueError(f"version {document['version']!r}")
+        states = {int(pid): str(state) for pid, state in document["states"].items()}
+        if not STATES.issuperset(states.values()):
+            raise ValueError(f"states {sorted(set(states.values()))}")
+        return Answer(document["ok"] is True, str(document["error"]), states)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HelperError(f"its answer cannot be read: {error}: {text[:200]!r}") from error
+
+
+class ProgramHelper:
+    """Runs it directly: for agents that are root on the host, and for tests."""
+
+    def __init__(self, program: Path, library: str = "", timeout_s: float = 600.0) -> None:
+        self._program = program
+        self._library = library
+        self._timeout_s = timeout_s
+
+    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        """See :meth:`Helper.run`."""
+        library = ["--library", self._library] if self._library else []
+        command = [str(self._program), *library, "--words", words(verb, processes, lock_ms)]
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, text=True, timeout=self._timeout_s, check=False, env=os.environ
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HelperError(str(error)) from error
+        return parse(ran.stdout)
+
+    def sweep(self) -> None:
+        """A program of an agent that ended has been told to end with it, and undoes what it began."""
+
+
+class PodHelper:
+    """Runs it in a pod on this node."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        *,
+        node: str,
+        namespace: str,
+        pods: NodePods,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._namespace = namespace
+        self._pods = pods
+        self._clock = clock
+        self._changed = threading.Condition()
+
+    def poke(self) -> None:
+        """Some pod of this node changed."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        """See :meth:`Helper.run`."""
+        name = f"{TEMPLATE}-{secrets.token_hex(6)}"
+        try:
+            template = self._api.get(POD_TEMPLATES, TEMPLATE, self._namespace)
+            body = self._pod(template, name, words(verb, processes, lock_ms))
+            deadline_s = float(body["spec"].get("activeDeadlineSeconds") or 0) + PATIENCE_S
+            self._api.create(PODS, body)
+        except KubeError as error:
+            raise HelperError(f"the helper's pod could not be made: {error}") from error
+        try:
+            return parse(self._message(name, deadline_s))
+        finally:
+            self._delete(name)
+
+    def sweep(self) -> None:
+        """Pods of an agent before this one: told to end, and waited for; they undo what they began."""
+        left = [pod.name for pod in self._pods.views() if self._is_ours(pod.namespace, pod.name)]
+        for name in left:
+            log.warning("pod %s of an earlier agent is ended", name)
+            self._delete(name)
+        self._wait(lambda: all(self._document(name) is None for name in left), PATIENCE_S)
+
+    def _is_ours(self, namespace: str, name: str) -> bool:
+        return namespace == self._namespace and name.startswith(f"{TEMPLATE}-")
+
+    def _pod(self, template: Json, name: str, text: str) -> Json:
+        inner = template["template"]
+        metadata = {
+            "name": name,
+            "namespace": self._namespace,
+            "labels": dict((inner.get("metadata") or {}).get("labels") or {}),
+            "annotations": {names.CHECKPOINT: text},
+        }
+        spec = {**inner["spec"], "nodeName": self._node}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def _message(self, name: str, timeout_s: float) -> str:
+        """What the container left behind when it ended."""
+
+        def ended() -> bool:
+            document = self._document(name)
+            return document is not None and (document.get("status") or {}).get("phase") in TERMINAL
+
+        if not self._wait(ended, timeout_s):
+            raise HelperError(f"pod {name} has not ended after {timeout_s:.0f} s")
+        status = (self._document(name) or {}).get("status") or {}
+        for container in status.get("containerStatuses") or ():
+            ended_as = (container.get("state") or {}).get("terminated") or {}
+            if ended_as.get("message"):
+                return str(ended_as["message"])
+            if ended_as:
+                raise HelperError(
+                    f"pod {name}: {ended_as.get('reason')}, exit code {ended_as.get('exitCode')}"
+                )
+        raise HelperError(f"pod {name}: {status.get('phase')} before it could begin")
+
+    def _document(self, name: str) -> Json | None:
+        return self._pods.reflector.get(name, self._namespace)
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        until = self._clock() + timeout_s
+        with self._changed:
+            while not done():
+                left = until - self._clock()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, LOOK_AGAIN_S))
+        return True
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._api.delete(PODS, name, self._namespace)
+        except NotFound:
+            pass
+        except KubeError as error:
+            log.warning("pod %s is left to its deadline: %s", name, error)

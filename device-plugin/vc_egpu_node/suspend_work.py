@@ -1,0 +1,171 @@
+"""What takes long in suspending and resuming one pod: the helper, waiting for room, looking at the cards."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from vc_egpu_node.config import Policy
+from vc_egpu_node.suspend_facts import FactsOf, LowPod
+from vc_egpu_node.suspend_helper import MAX_PROCESSES, Answer, Helper, HelperError, Verb
+from vc_egpu_node.suspend_machine import Process, Record, State
+from vc_egpu_node.wall import Look
+
+log = logging.getLogger(__name__)
+
+REST_MIB: Final = 64
+"""What the driver may keep of a process whose memory has left."""
+LOOKS_S: Final = 20.0
+"""The driver is asked who runs on the cards at least so often."""
+PAUSE_S: Final = 0.2
+
+
+class Result(Enum):
+    """How it ended."""
+
+    SUSPENDED = "suspended"
+    UNDONE = "undone"
+    """Not suspended; all of it runs on."""
+    RESUMED = "resumed"
+    FAILED = "failed"
+    """Some of it can neither run nor come back."""
+    ORDERED = "ordered"
+    """Ordered anew before it could be resumed; nothing was done."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one pod."""
+
+    pod_uid: str
+    result: Result
+    text: str = ""
+    card_mib: Mapping[str, int] = field(default_factory=dict)
+    """By card: what lies on the host now."""
+
+
+class Worker:
+    """Called from several threads, by one at a time for one pod."""
+
+    def __init__(
+        self,
+        helper: Helper,
+        facts: FactsOf,
+        *,
+        look: Callable[[], Look],
+        shortage: Callable[[LowPod, Mapping[str, int]], str],
+    ) -> None:
+        """``shortage`` says why a pod that had so much (by card) does not fit onto its cards again; empty: it
+        does."""
+        self._helper = helper
+        self._facts = facts
+        self._look = look
+        self._shortage = shortage
+        self._wished: Callable[[str], bool] = lambda _uid: False
+        self._stopping = threading.Event()
+
+    def connect(self, wished: Callable[[str], bool]) -> None:
+        """``wished``: whether there is an order to suspend that pod right now."""
+        self._wished = wished
+
+    def stop(self) -> None:
+        """End waiting."""
+        self._stopping.set()
+
+    def sweep(self) -> None:
+        """End what an earlier agent left behind."""
+        self._helper.sweep()
+
+    def processes(self, pod: LowPod, known: tuple[Process, ...]) -> tuple[Process, ...]:
+        """Those to be suspended: what is there now, and what was before."""
+        return tuple(sorted({*known, *self._facts.processes(pod, self._look())}))[:MAX_PROCESSES]
+
+    def work(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
+        """What the record's state says, to its end."""
+        try:
+            return (
+                self._suspend(pod, record, policy)
+                if record.state is State.SUSPENDING
+                else self._resume(pod, record, policy)
+            )
+        except HelperError as error:
+            return Outcome(pod.uid, Result.UNKNOWN, str(error))
+
+    # --- away ----------------------------------------------------------------------------------------
+
+    def _suspend(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
+        before = _on_cards(pod, self._look()) or dict(record.card_mib)
+        answer = self._run("suspend", record, policy)
+        if not answer.done:
+            return self._undo(pod, record, policy, answer.error, again=not answer.all_running)
+        left_mib = self._left(pod)
+        if left_mib > REST_MIB:
+            text = f"{left_mib} MiB of it stay on its cards: not all of its processes could be found"
+            return self._undo(pod, record, policy, text, again=True)
+        return Outcome(pod.uid, Result.SUSPENDED, f"{sum(before.values())} MiB are on the host", before)
+
+    def _undo(self, pod: LowPod, record: Record, policy: Policy, text: str, *, again: bool) -> Outcome:
+        if again:
+            answer = self._run("resume", record, policy)
+            if not answer.done:
+                return Outcome(pod.uid, Result.FAILED, f"{text}; not brought back: {answer.error}")
+        return Outcome(pod.uid, Result.UNDONE, text)
+
+    def _left(self, pod: LowPod) -> int:
+        """What of it is still there. A look that was under way may have seen the state before."""
+        first, until_s = self._look().number, time.monotonic() + LOOKS_S
+        while not self._stopping.wait(PAUSE_S):
+            look = self._look()
+            left = sum(_on_cards(pod, look).values())
+            if look.number >= first + 2 or (look.number > first and left <= REST_MIB):
+                return left
+            if time.monotonic() > until_s:
+                raise HelperError(f"nobody has asked the driver for {LOOKS_S:.0f} s who runs on the cards")
+        raise HelperError("the agent ends")
+
+    # --- and back ------------------------------------------------------------------------------------
+
+    def _resume(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
+        until_s = time.monotonic() + policy.resume_room_s
+        while missing := self._shortage(pod, dict(record.card_mib)):
+            if self._wished(pod.uid):
+                return Outcome(pod.uid, Result.ORDERED)
+            if time.monotonic() > until_s:
+                text = f"no room to come back within {policy.resume_room_s:.0f} s: {missing}"
+                return Outcome(pod.uid, Result.FAILED, text)
+            if self._stopping.wait(PAUSE_S):
+                raise HelperError("the agent ends")
+        answer = self._run("resume", record, policy)
+        if answer.done:
+            return Outcome(pod.uid, Result.RESUMED, "it runs again")
+        return Outcome(pod.uid, Result.FAILED, answer.error)
+
+    def _run(self, verb: Verb, record: Record, policy: Policy) -> Answer:
+        if not record.processes:
+            return Answer(done=True)
+        began_s = time.monotonic()
+        answer = self._helper.run(verb, record.processes, int(policy.suspend_lock_s * 1000))
+        log.info(
+            "%s/%s: %s of %d processes took %.2f s%s",
+            record.namespace,
+            record.pod,
+            verb,
+            len(record.processes),
+            time.monotonic() - began_s,
+            "" if answer.done else f": {answer.error}",
+        )
+        return answer
+
+
+def _on_cards(pod: LowPod, look: Look) -> dict[str, int]:
+    """By card: MiB that the pod's processes hold, as the driver sees it."""
+    names = {grant.name for grant in pod.grants}
+    sums: dict[str, int] = {}
+    for one in look.seen:
+        if one.owner in names:
+            sums[one.uuid] = sums.get(one.uuid, 0) + one.memory_mib
+    return sums
