@@ -348,8 +348,9 @@ class Suspender:
         said = {}
         for uid, pod in sorted(pods.items()):
             record = self._records.get(uid) or Record(uid, pod.view.namespace, pod.view.name)
-            now = machine.report(record, self._order(pod), verdicts[uid], pod.book_mib)
-            essence = (now.model_copy(update={"reason": ""}), record.reason, verdicts[uid].topic)
+            order = self._order(pod)
+            now = machine.report(record, order, verdicts[uid], pod.book_mib)
+            essence = (now.model_copy(update={"reason": ""}), order, record.reason, verdicts[uid].topic)
             unchanged = uid in before and self._essences.get(uid) == essence
             said[uid] = before[uid] if unchanged else now
             self._essences[uid] = essence
