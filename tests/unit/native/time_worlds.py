@@ -241,6 +241,17 @@ class Machine:
         rows = self.stretches(0, EVER, card)
         return _union((enqueued, end) for pid, enqueued, _, end in rows if pid == program.process.pid)
 
+    def percent_beside(self, low: Running, high: Running) -> float:
+        """What `low` launched on the first card while `high` had work there, of the time of that work.
+
+        Not the first 50 ms of each piece of it: what was on its way may still arrive.
+        """
+        late_ns = 50 * MS
+        busy = [(begin + late_ns, end) for begin, end in self.at_work(high) if end - begin > late_ns]
+        rows = (row for row in self.stretches(0, EVER) if row[0] == low.process.pid)
+        taken = sum(end - start for _, at, start, end in rows if any(a < at < b for a, b in busy))
+        return 100 * taken / max(1, sum(end - begin for begin, end in busy))
+
     def busiest_second_ns(self, *pids: int) -> int:
         """The most that these processes took of the first card in any second, together."""
         ran = _union((start, end) for pid, _, start, end in self.stretches(0, EVER) if pid in pids)
