@@ -1,4 +1,4 @@
-"""The steps (a) to (i). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
+"""The steps (a) to (j). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
 cluster does not do what the step says."""
 
 import json
@@ -14,11 +14,13 @@ from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
 
 from demo.screen import Screen
 from demo.sharing import Sharing
+from demo.spilling import Spilling, agent_metrics
 
 YAML = Path(__file__).parent / "yaml"
 NAMESPACE = "demo"
 LIMITS_FILE = "/etc/egpu/limits.json"
 ADMISSION_TIMEOUT_S = 60.0
+CARD_MIB = 98304
 OUT_OF_MEMORY_STATUS = 3
 """With which the test programs end."""
 
@@ -46,6 +48,7 @@ class Story:
         self.inside()
         if self.driver_of is not None:
             self.sharing(self.driver_of)
+            self.spilling()
 
     # --- the steps -----------------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class Story:
             raise StoryError(f"{pod}, granted {granted_mib} MiB, asked for {more_mib}: {said}")
         self.screen.fact(
             f"a program in {pod} sees a card of {granted_mib} MiB and gets all that is free; "
-            f"{more_mib} MiB are out of memory, on a card of 98304"
+            f"{more_mib} MiB are out of memory, on a card of {CARD_MIB}"
         )
 
     def sharing(self, driver_of: Callable[[str], FakeDriver]) -> None:
@@ -194,6 +197,21 @@ class Story:
         share = next(one for one in self._shares("infer-a") if one.uuid == card)
         Sharing(run, self.screen, driver, card, pod, "infer-a-worker-0", share.cores / 100).tell()
         self._unharmed(before, "train-a", "train-b")
+
+    def spilling(self) -> None:
+        """(j) Programs that each want the whole card."""
+        self.screen.step("j", "two programs on one card that each want 96000 of its 98304 MiB")
+        self.kit.kubectl("delete", "deployment", "notebooks", "-n", NAMESPACE, "--wait=true")
+        self._submit("pair")
+        self._all_run("pair", 2)
+        shares = {name: shares_of(pod)[0] for name, pod in self._pods("pair").items()}
+        (node,) = {pod["spec"]["nodeName"] for pod in self._pods("pair").values()}
+        Spilling(
+            self.screen, shares, CARD_MIB, lambda pod: self.kit.api.pod_log(pod, NAMESPACE),
+            lambda: agent_metrics(self.kit, node),
+        ).tell()  # fmt: skip
+        self._show()
+        self.kit.kubectl("delete", "vcjob", "pair", "-n", NAMESPACE, "--wait=true")
 
     # --- what the steps are made of ------------------------------------------------------------------
 
@@ -249,12 +267,13 @@ class Story:
         return {share.uuid for share in self._shares(job)}
 
     def _shares(self, job: str) -> list[CardShare]:
-        return [
-            share
-            for pod in self._pods(job).values()
-            for shares in Cards.decode(pod["metadata"]["annotations"][CARDS]).containers.values()
-            for share in shares
-        ]
+        return [share for pod in self._pods(job).values() for share in shares_of(pod)]
+
+
+def shares_of(pod: Json) -> list[CardShare]:
+    """What a pod was granted."""
+    granted = Cards.decode(pod["metadata"]["annotations"][CARDS])
+    return [share for shares in granted.containers.values() for share in shares]
 
 
 def _sentence(admitted: Json, reasons: Sequence[str]) -> str | None:
