@@ -302,11 +302,18 @@ def caps_allow(snapshot: Snapshot, queue: str, shapes: list[PodShape]) -> bool:
     return True
 
 
-def placeable(snapshot: Snapshot, gang: Gang, pods: list[Pod], without: Iterable[str] = ()) -> bool:
-    """Whether some allowed core of the gang fits once the given pods are gone."""
-    gone = list(without)
+def placeable(
+    snapshot: Snapshot,
+    gang: Gang,
+    pods: list[Pod],
+    without: Iterable[str] = (),
+    suspended: Iterable[str] = (),
+) -> bool:
+    """Whether some allowed core of the gang fits once the given pods are gone, and others suspended."""
+    gone, asleep = list(without), list(suspended)
     return any(
-        caps_allow(snapshot, gang.queue, shapes) and fits(world(snapshot, gone), shapes, gang.share_class)
+        caps_allow(snapshot, gang.queue, shapes)
+        and fits(world(snapshot, gone, asleep), shapes, gang.share_class)
         for shapes in core_choices(gang, pods)
     )
 
@@ -346,19 +353,45 @@ def guarantees_hold(snapshot: Snapshot, preemptor: Gang, victims: list[Pod]) -> 
     return True
 
 
-def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> int | None:
-    """The least number of cards that evicted members hold, over all sets of victims; None if none helps."""
-    by_gang: list[list[tuple[Pod, ...]]] = []
+def suspension_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
+    """As :func:`victim_options`, of a gang all of whose members could be suspended; else nobody."""
+    if not all(pod.suspendable or not pod.shares for pod in placed):
+        return [()]
+    return [tuple(pod for pod in group if pod.shares) for group in victim_options(gang, placed)]
+
+
+def hosts_hold(snapshot: Snapshot, suspended: list[Pod], evicted: list[Pod]) -> bool:
+    """Whether every node's host memory takes those that are suspended."""
+    there = world(snapshot, [pod.uid for pod in evicted], [pod.uid for pod in suspended])
+    nodes = {pod.node for pod in suspended}
+    return all(node.host >= 0 for node in there if node.node.name in nodes)
+
+
+Cost = tuple[int, int]
+"""Cards that evicted members hold, then those that suspended ones do."""
+
+
+def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | None:
+    """The least cost over all sets of victims; None if none helps."""
+    by_gang: list[list[tuple[tuple[Pod, ...], tuple[Pod, ...]]]] = []
     for other in snapshot.gangs.values():
         members = [pod for pod in snapshot.pods.values() if pod.gang == other.key]
         placed = [pod for pod in members if pod.phase is PodPhase.PLACED]
         if other.share_class is ShareClass.LOW and placed and not any(pod.protected for pod in placed):
-            by_gang.append(victim_options(other, placed))
-    choices = [[pod for group in choice for pod in group] for choice in product(*by_gang)]
-    choices.sort(key=cards_of)
-    for victims in choices:
-        if not victims or not guarantees_hold(snapshot, gang, victims):
+            evictions = [(group, ()) for group in victim_options(other, placed)]
+            suspensions = [((), group) for group in suspension_options(other, placed) if group]
+            by_gang.append([*evictions, *suspensions])
+    choices = []
+    for choice in product(*by_gang):
+        evicted = [pod for group, _ in choice for pod in group]
+        asleep = [pod for _, group in choice for pod in group]
+        choices.append(((cards_of(evicted), cards_of(asleep)), evicted, asleep))
+    choices.sort(key=lambda entry: entry[0])
+    for cost, evicted, asleep in choices:
+        if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):
             continue
-        if placeable(snapshot, gang, pods, [pod.uid for pod in victims]):
-            return cards_of(victims)
+        if asleep and not hosts_hold(snapshot, asleep, evicted):
+            continue
+        if placeable(snapshot, gang, pods, [pod.uid for pod in evicted], [pod.uid for pod in asleep]):
+            return cost
     return None

@@ -96,7 +96,7 @@ def random_nodes(rng: random.Random) -> list[Node]:
                 cards=tuple(cards),
                 max_sharers=rng.choice([100, 100, 2, 3]),
                 memory_ratio=rng.choice([1.1, 1.5, 2.0, 3.0]) if stretched else 1.0,
-                host_memory_mib=rng.choice([0, 20_000, 60_000, 400_000]),
+                host_memory_mib=rng.choice([0, 30_000, 90_000, 400_000, 400_000]),
             )
         )
     return nodes
@@ -171,7 +171,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
         [ShareClass.LOW, ShareClass.LOW, ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH]
     )
     queue = QueueName(rng.choice(["red", "blue"]))
-    protected = rng.random() < 0.1
+    protected, suspendable = rng.random() < 0.1, rng.random() < 0.4
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
@@ -180,7 +180,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
         for _ in range(_TRIES):
             pod = _placed(rng, replace(snapshot, pods=pods, gangs=gangs), key, index, shape)
             if pod is not None:
-                pods[pod.uid] = replace(pod, protected=protected)
+                pods[pod.uid] = replace(pod, protected=protected, suspendable=suspendable)
                 break
             shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
         if not alike:

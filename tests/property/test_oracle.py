@@ -11,9 +11,17 @@ from dataclasses import dataclass, field, replace
 import pytest
 from property import brute, generate
 from vc_egpu.core import invariants
-from vc_egpu.core.cluster import Gang, PlanInForce, PodPhase, ShareClass, Snapshot, plan_key
+from vc_egpu.core.cluster import (
+    Gang,
+    PlanInForce,
+    PodPhase,
+    ShareClass,
+    Snapshot,
+    SuspensionState,
+    plan_key,
+)
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Admission, Plan
+from vc_egpu.core.plan import Admission, Eviction, Plan, Suspension
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.reasons import Reason
 
@@ -50,7 +58,7 @@ def judge(case: generate.Case, seed: int, tally: Tally) -> None:
             snapshot = carry_out(snapshot, admission)
             for violation in invariants.check(snapshot, before=case.snapshot):
                 tally.faults.append(f"{where}: {violation}")
-            if admission.evictions:
+            if admission.evictions or admission.suspensions:
                 break  # the oracle knows no plans that wait
         elif plan.verdicts[key].reason is Reason.ADMITTED:
             tally.faults.append(f"{where}: admitted without an admission")
@@ -63,8 +71,8 @@ def _when_free(admission: Admission | None, plan: Plan, kind: str, where: str, t
         tally.refused.append(f"{where}: {_message(plan)}")
         if kind == "alike":
             tally.faults.append(f"{where}: refused, but it fits: {_message(plan)}")
-    elif admission.evictions:
-        tally.faults.append(f"{where}: evicts {admission.evictions}, but it fits without")
+    elif admission.evictions or admission.suspensions:
+        tally.faults.append(f"{where}: {admission.evictions} {admission.suspensions}, but it fits without")
 
 
 def _message(plan: Plan) -> str:
@@ -86,45 +94,67 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
     if admission is None:
         tally.counts["preemptions missed"] += 1
         return
-    victims = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
-    cost = brute.cards_of(victims)
+    cost = cost_of(snapshot, admission)
     tally.counts["preemptions"] += 1
+    tally.counts["by suspension alone"] += not admission.evictions
+    tally.counts["by both"] += bool(admission.evictions and admission.suspensions)
     tally.counts["preemptions at least cost"] += cost == least
-    if cost > 2 * least:
+    if cost[0] > 2 * least[0] or (cost[0] == least[0] and cost[1] > 2 * least[1]):
         tally.faults.append(f"{where}: victims cost {cost}, {least} would do")
     _victims_are_fair(snapshot, gang, admission, where, tally)
+
+
+def cost_of(snapshot: Snapshot, admission: Admission) -> brute.Cost:
+    evicted = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
+    asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
+    return brute.cards_of(evicted), brute.cards_of(asleep)
 
 
 def _victims_are_fair(
     snapshot: Snapshot, preemptor: Gang, admission: Admission, where: str, tally: Tally
 ) -> None:
-    everyone = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
-    for eviction in admission.evictions:
-        gang = snapshot.gangs[eviction.gang]
+    entries: tuple[Eviction | Suspension, ...] = (*admission.evictions, *admission.suspensions)
+    everyone = [snapshot.pods[uid] for entry in entries for uid in entry.pods]
+    for entry in entries:
+        gang = snapshot.gangs[entry.gang]
         pods = [pod for pod in snapshot.pods.values() if pod.gang == gang.key]
         placed = [pod for pod in pods if pod.phase is PodPhase.PLACED]
-        going = tuple(pod for pod in placed if pod.uid in eviction.pods)
+        going = tuple(pod for pod in placed if pod.uid in entry.pods)
         if gang.share_class is not ShareClass.LOW or any(pod.protected for pod in placed):
             tally.faults.append(f"{where}: {gang.key} may not be a victim")
-        if going not in brute.victim_options(gang, placed):
+        suspends = isinstance(entry, Suspension)
+        options = brute.suspension_options if suspends else brute.victim_options
+        if going not in options(gang, placed):
             tally.faults.append(f"{where}: {gang.key} is left with part of its minimum")
     if not brute.guarantees_hold(snapshot, preemptor, everyone):
         tally.faults.append(f"{where}: a queue falls below its guarantee")
-    for index in range(len(admission.evictions)):
-        rest = [uid for i, e in enumerate(admission.evictions) if i != index for uid in e.pods]
+    if not brute.hosts_hold(
+        snapshot,
+        [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods],
+        [snapshot.pods[uid] for entry in admission.evictions for uid in entry.pods],
+    ):
+        tally.faults.append(f"{where}: a host has no room for what is suspended")
+    for index, left_out in enumerate(entries):
+        rest = [e for i, e in enumerate(entries) if i != index]
+        gone = [uid for e in rest if isinstance(e, Eviction) for uid in e.pods]
+        asleep = [uid for e in rest if isinstance(e, Suspension) for uid in e.pods]
         waiting = [p for p in snapshot.pods.values() if p.gang == preemptor.key]
         chosen = [pod.shape for pod in waiting if plan_key(pod) in admission.members]
-        if brute.fits(brute.world(snapshot, rest), chosen, preemptor.share_class):
-            tally.faults.append(f"{where}: {admission.evictions[index].gang} need not have gone")
+        if brute.fits(brute.world(snapshot, gone, asleep), chosen, preemptor.share_class):
+            tally.faults.append(f"{where}: {left_out.gang} need not have gone")
 
 
 def carry_out(snapshot: Snapshot, admission: Admission) -> Snapshot:
     """The snapshot after the executor: placed at once, or planned and its victims leaving."""
-    victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
-    plan = PlanInForce("1-1", dict(admission.members), victims, NOW)
+    evicted = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
+    suspends = frozenset(uid for entry in admission.suspensions for uid in entry.pods)
+    victims = evicted | suspends
+    plan = PlanInForce("1-1", dict(admission.members), victims, NOW, suspends)
     pods = dict(snapshot.pods)
-    for uid in victims:
+    for uid in evicted:
         pods[uid] = replace(pods[uid], phase=PodPhase.TERMINATING)
+    for uid in suspends:
+        pods[uid] = replace(pods[uid], suspend_ordered=True, suspension=SuspensionState.SUSPENDING)
     if not victims:
         nodes = brute.world(snapshot)
         for uid, pod in snapshot.pods.items():
@@ -156,3 +186,4 @@ def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.Capt
     assert counts["alike placeable"] * 7 >= oracle_cases
     assert counts["mixed placeable"] * 9 >= oracle_cases
     assert counts["preemptions"] * 10 >= oracle_cases
+    assert counts["by suspension alone"] * 50 >= oracle_cases

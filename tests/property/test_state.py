@@ -62,8 +62,9 @@ def seen(index: Index) -> dict[str, Any]:
         "waiting": {key: [(m.key, m.task, m.shape) for m in view.waiting] for key, view in views.items()},
         "planned": {key: [p.key for p in view.planned] for key, view in views.items()},
         "placed": {key: view.placed for key, view in views.items()},
-        "terminating": sorted(index.terminating),
-        "failed": sorted(index.failed),
+        "terminating": sorted(index.notable.terminating),
+        "failed": sorted(index.notable.failed),
+        "suspended": sorted(index.notable.suspended),
         "low": sorted(index.low_gangs),
     }
 

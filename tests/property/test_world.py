@@ -56,6 +56,9 @@ class Life:
             self.card: 1,
             self.cap: 1,
             self.close: 1,
+            self.agents: 2,
+            self.able: 1,
+            self.pause: 1,
         }
         move = self.rng.choices(list(moves), list(moves.values()))[0]
         self.world.tick(self.rng.choice([1, 5, 30]))
@@ -77,6 +80,10 @@ class Life:
             )
             for task in ("a", "b")[: self.rng.choice([1, 1, 2])]
         )
+        if self.rng.random() < 0.5:
+            self.world.suspendable.add(f"ns/g{self.serial}")
+            if self.rng.random() < 0.1:
+                self.world.broken.add(f"ns/g{self.serial}")
         members = sum(count for _, count, _ in tasks)
         least = 1 if single else self.rng.randint(max(1, members - 2), members)
         self.world.submit(
@@ -91,7 +98,7 @@ class Life:
     def decide_and_apply(self) -> None:
         plan = self.world.decide()
         again = self.world.decide()
-        assert (plan.admissions, plan.verdicts) == (again.admissions, again.verdicts)
+        assert plan == replace(again, revision=plan.revision)
         self.every_waiting_gang_knows_why(plan.verdicts.keys())
         self.world.apply(plan)
 
@@ -106,6 +113,21 @@ class Life:
 
     def leave(self) -> None:
         self.world.leave()
+
+    def agents(self) -> None:
+        self.world.agents()
+
+    def able(self) -> None:
+        """Whether a gang can be suspended changes at any time."""
+        gang = self._gang()
+        if gang is not None:
+            self.world.suspendable ^= {gang.key}
+            self.world.agents()
+
+    def pause(self) -> None:
+        gang = self._gang()
+        for pod in self.world.pods_of(gang.key) if gang is not None else ():
+            self.world.put_pod(replace(pod, pause_wished=not pod.pause_wished))
 
     def finish(self) -> None:
         gang = self._gang()
@@ -172,12 +194,16 @@ def test_it_comes_to_rest_and_stays_there(seed: int) -> None:
         life.step()
     for queue in life.queues.values():
         life.world.put_queue(queue)
+    for pod in life.world.snapshot().pods.values():
+        life.world.put_pod(replace(pod, pause_wished=False))
+    life.world.broken.clear()
     life.world.tick(120)
     life.world.settle(rounds=60)
     plan = life.world.decide()
     assert not plan.admissions, "after settling nobody else is admitted"
     assert not plan.withdrawals
     assert not plan.ready
+    assert not (plan.suspensions or plan.resumes or plan.evictions)
     life.world.check()
     assert all(verdict.reason is not Reason.WAITING_FOR_EVICTION for verdict in plan.verdicts.values())
     plans: list[PlanInForce] = [gang.plan for gang in life.world.snapshot().gangs.values() if gang.plan]

@@ -4,18 +4,24 @@ A file opens with a paragraph that tells its story; then blocks of commands, ``-
 After every command the invariants are checked. The commands::
 
     node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
-                                            taint=key=value:NoSchedule, label=zone=a, slots=12
+                                            taint=key=value:NoSchedule, label=zone=a, slots=12,
+                                            memory-ratio=2, host=64Gi
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
                                             guarantee.vgpu-h20=2, priority=5, closed
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
-                                            native, task=name:count:h20=1,memory=8Gi,cores=10,cpu=2
+                                            native, spill, limit=8Gi (the container's own memory limit),
+                                            task=name:count:h20=1,memory=8Gi,cores=10,cpu=2
     decide                                  what the core says; changes nothing
     apply                                   do what the last decide said
     plan-only                               write its plans on the gangs, and no more
-    leave                                   pods that terminate are gone now
+    leave                                   pods that terminate are gone now, and orders carried out
+    suspendable g h                         their pods can be suspended (not-suspendable: cannot any more)
+    pause g | unpause g                     a user wishes it to be suspended, or not any more
+    broken g                                once suspended it cannot be brought back
+    agents                                  orders to suspend and to resume are carried out
     settle                                  decide, apply and leave until nothing changes
     finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
     grow g 2                                the controller makes two more members like the first
@@ -25,7 +31,7 @@ After every command the invariants are checked. The commands::
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from vc_egpu.core.cluster import (
@@ -39,10 +45,12 @@ from vc_egpu.core.cluster import (
     Pod,
     PodPhase,
     PodShape,
+    PodUid,
     Queue,
     QueueName,
     Resources,
     ShareClass,
+    SuspensionState,
     Taint,
     Toleration,
 )
@@ -123,6 +131,8 @@ class Script:
                 mode=Mode(options.get("mode", "shared")),
                 cards=tuple(cards),
                 core_ratio=float(options.get("ratio", "1")),
+                memory_ratio=float(options.get("memory-ratio", "1")),
+                host_memory_mib=mib(options.get("host", "0")),
                 max_sharers=int(options.get("sharers", "100")),
                 slots=slots,
             )
@@ -233,6 +243,29 @@ class Script:
         for pod in self.world.pods_of(words[0]):
             self.world.put_pod(replace(pod, protected=True))
 
+    def _do_suspendable(self, words: list[str]) -> None:
+        """The agents could suspend these gangs' pods."""
+        self.world.suspendable.update(words)
+        self.world.agents()
+
+    def _do_not_suspendable(self, words: list[str]) -> None:
+        self.world.suspendable.difference_update(words)
+        self.world.agents()
+
+    def _do_broken(self, words: list[str]) -> None:
+        """Their pods cannot be brought back."""
+        self.world.broken.update(words)
+
+    def _do_pause(self, words: list[str], *, wished: bool = True) -> None:
+        for pod in self.world.pods_of(words[0]):
+            self.world.put_pod(replace(pod, pause_wished=wished))
+
+    def _do_unpause(self, words: list[str]) -> None:
+        self._do_pause(words, wished=False)
+
+    def _do_agents(self, words: list[str]) -> None:
+        self.world.agents()
+
     def _do_ungate(self, words: list[str]) -> None:
         for pod in self.world.pods_of(words[0]):
             self.world.put_pod(replace(pod, other_gates=()))
@@ -280,12 +313,14 @@ class Script:
         for pod in snapshot.pods.values():
             if pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
                 continue
-            mark = " (terminating)" if pod.phase is PodPhase.TERMINATING else ""
+            mark = " (terminating)" if pod.phase is PodPhase.TERMINATING else _suspension(pod)
             share_class = snapshot.gangs[str(pod.gang)].share_class.name.lower()
             for _, share in pod.shares:
                 what = (
                     "whole" if share.whole else "native" if share.native else f"{share.memory_mib / 1024:g}Gi"
                 )
+                if share.physical_mib is not None:
+                    what += f" ({share.physical_mib / 1024:g}Gi of it on the card)"
                 text = f"{pod.name} {what} {share.cores_percent}c {share_class}{mark}"
                 sharers.setdefault(share.card, []).append(text)
         for node in sorted(snapshot.nodes.values(), key=lambda node: node.name):
@@ -297,7 +332,13 @@ class Script:
     def _do_pods(self, words: list[str]) -> None:
         for pod in self.world.pods_of(words[0]):
             where = f" on {pod.node}" if pod.node else ""
-            self._out.append(f"{pod.name}: {pod.phase.value}{where}")
+            self._out.append(f"{pod.name}: {pod.phase.value}{where}{_suspension(pod)}")
+
+
+def _suspension(pod: Pod) -> str:
+    if pod.suspend_ordered and pod.suspension is not SuspensionState.SUSPENDED:
+        return " (told to leave)"
+    return f" ({pod.suspension.value})" if pod.suspension is not SuspensionState.RUNNING else ""
 
 
 def _minimums(words: list[str]) -> dict[str, int]:
@@ -325,6 +366,8 @@ def _shape(options: dict[str, str]) -> PodShape:
                 cores_percent=100 if alone else int(options.get("cores", "0")),
                 native=native,
                 whole=alone and not native,
+                spill="spill" in options and not alone,
+                host_limit_mib=mib(options["limit"]) if "limit" in options else None,
             )
         )
     label, _, value = options.get("node", "").partition(":")
@@ -344,11 +387,19 @@ def _shape(options: dict[str, str]) -> PodShape:
     )
 
 
+def _names(pods: Mapping[PodUid, Pod], uids: Iterable[PodUid]) -> str:
+    return " ".join(sorted(pods[uid].name for uid in uids))
+
+
 def _story(plan: Plan, world: World) -> list[str]:
     """A plan as lines: who goes, who comes, who waits and why."""
     lines = [f"withdraw {entry.gang}: {entry.why}" for entry in plan.withdrawals]
     lines += [f"ready {entry.gang}" for entry in plan.ready]
     pods = world.snapshot().pods
+    for going in plan.evictions:
+        lines.append(f"evict {going.gang}, it cannot be brought back: {_names(pods, going.pods)}")
+    lines += [f"suspend {wish.gang} as wished: {_names(pods, wish.pods)}" for wish in plan.suspensions]
+    lines += [f"resume {entry.gang}: {_names(pods, entry.pods)}" for entry in plan.resumes]
     names_by_key = {str(pod.uid): pod.name for pod in pods.values()}
     # A member that no Job made is planned by its UID.
     for admission in plan.admissions:
@@ -356,13 +407,20 @@ def _story(plan: Plan, world: World) -> list[str]:
             names = " ".join(sorted(pods[uid].name for uid in eviction.pods))
             what = "whole" if eviction.whole else "surplus"
             lines.append(f"evict {eviction.gang} ({what}) for {admission.gang}: {names}")
-        verb = "hold" if admission.evictions else "admit"
+        for suspension in admission.suspensions:
+            names = _names(pods, suspension.pods)
+            lines.append(f"suspend {suspension.gang} for {admission.gang}: {names}")
+        verb = "hold" if admission.evictions or admission.suspensions else "admit"
         lines.append(f"{verb} {admission.gang}")
         for key, member in admission.members.items():
             cards = " ".join(str(share.card) for _, share in member.shares)
             name = names_by_key.get(key, key)
             lines.append(f"  {name} -> {cards or 'any node'}")
-    admitted = {admission.gang for admission in plan.admissions if not admission.evictions}
+    admitted = {
+        admission.gang
+        for admission in plan.admissions
+        if not admission.evictions and not admission.suspensions
+    }
     for key, verdict in plan.verdicts.items():
         if (
             key not in admitted

@@ -8,7 +8,7 @@ from vc_egpu.core.caps import Limit
 from vc_egpu.core.cluster import MemberPlacement, ShareClass
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.place import place, place_some
-from vc_egpu.core.plan import Admission
+from vc_egpu.core.plan import Admission, Eviction, Suspension
 from vc_egpu.core.preempt import Patience, Room
 from vc_egpu.core.reasons import Verdict
 from vc_egpu.core.record import Recorder
@@ -71,7 +71,7 @@ def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) ->
             return room
         if room is not None:
             trial.unseat(room.seated)  # each core is tried on the same ledger
-            if best is None or room.price < best.price:
+            if best is None or room.harm < best.harm:
                 best = room
     if best is not None:
         trial.reseat(best.seated)
@@ -145,8 +145,12 @@ def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[S
     trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
     for eviction in room.evictions:
         trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
-    verdict = say.evicting(room.evictions, victims.cards_held(trial, room.evictions))
-    record.admits(Admission(view.gang.key, _placements(trial, room.seated), room.evictions), verdict)
+    for suspension in room.suspensions:
+        trial.suspending.update(dict.fromkeys(sorted(suspension.pods)))
+    going: tuple[Eviction | Suspension, ...] = (*room.evictions, *room.suspensions)
+    verdict = say.making_room(room.evictions, room.suspensions, victims.cards_held(trial, going))
+    placements = _placements(trial, room.seated)
+    record.admits(Admission(view.gang.key, placements, room.evictions, room.suspensions), verdict)
     return room.seated
 
 

@@ -82,7 +82,7 @@ def as_it_stands(booking: Booking, pod: Pod) -> Booking:
     An order counts from its write on as far as it takes room on the host, and frees cards once it is carried
     out; taking it back counts the other way round. So nobody is promised what another may still need.
     """
-    if pod.suspend_ordered and pod.suspension is SuspensionState.SUSPENDED:
+    if pod.asleep:
         return booking.suspended()
     if pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING:
         return booking.leaving()

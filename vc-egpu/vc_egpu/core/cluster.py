@@ -241,6 +241,11 @@ class Pod:
     pause_wished: bool = False
     """A user who may do so asked for it to be suspended until the wish is withdrawn."""
 
+    @property
+    def asleep(self) -> bool:
+        """Whether it was told to leave its cards and has: what it held there is free."""
+        return self.suspend_ordered and self.suspension is SuspensionState.SUSPENDED
+
 
 @dataclass(frozen=True, slots=True)
 class MemberPlacement:

@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Iterable
 
-from vc_egpu.core import caps, hold, order, ready
+from vc_egpu.core import caps, hold, order, ready, suspend
 from vc_egpu.core.admit import admit
 from vc_egpu.core.cluster import Instant, QueueName, Snapshot
 from vc_egpu.core.gangs import GangView
@@ -20,7 +20,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     """Decide, for every waiting gang, to admit it, to make room for it, or why it waits.
 
     Deterministic: equal arguments give equal plans. No gang is admitted in part. A low-priority pod is
-    evicted only for a high-priority gang all of which fits once it is gone.
+    suspended or evicted only for a high-priority gang all of which fits once it is gone. Suspended gangs come
+    back after the high-priority gangs had their turn, and before all others.
 
     ``only`` names the gangs to try; plans in force are looked at in any case. Gangs not named get no
     verdict.
@@ -29,7 +30,12 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     record = Recorder(snapshot.revision)
     hold.review(trial, record)  # plans in force: kept, turned ready, or withdrawn
     hold.keep_failed(trial, snapshot)  # cards of failed members wait for the replacements
+    suspend.begin(trial, record)  # users' wishes, and gangs that could not be brought back
+    resumed = False
     for known in order.turns(_waiting(trial, record, only), *_queues(trial)):  # 1. who asks first
+        if not resumed and not order.goes_before_resumes(known):
+            suspend.resume(trial, record)
+            resumed = True
         view = known.without(trial.leaving)  # this decision may have added to them
         verdict = record.known(trial, view) or ready.check(trial, view)
         if verdict is not None:
@@ -38,6 +44,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
         with hold.released(trial, view) as kept:
             outcome = admit(trial, record, view)  # 2. to 5.: caps, place, make room, hold
             kept.replaced_by(outcome)
+    if not resumed:
+        suspend.resume(trial, record)
     trial.close()
     return record.plan()  # 6. one verdict for every gang
 

@@ -30,7 +30,12 @@ def review(trial: Trial, record: Recorder) -> None:
     views = [trial.index.view(key) for key in sorted(trial.index.plan_bookings)]
     views = [view for view in views if view.planned]
     for view in views:
-        trial.leaving.update(dict.fromkeys(victims_left(trial, view)))
+        going, dozing = victims_left(trial, view)
+        trial.leaving.update(dict.fromkeys(going))
+        trial.suspending.update(dict.fromkeys(dozing))
+        # Those that have left their cards already stay away until the plan is carried out.
+        if view.gang.plan is not None and (going or dozing):
+            trial.suspending.update(dict.fromkeys(sorted(view.gang.plan.suspends)))
     calm = _calm_rows(trial, views)
     for view in views:
         plan = view.gang.plan
@@ -74,16 +79,19 @@ def _still(trial: Trial, view: GangView, calm: set[int]) -> bool:
     return True
 
 
-def victims_left(trial: Trial, view: GangView) -> list[PodUid]:
-    """Victims of the gang's plan whose cards are still their own."""
+def victims_left(trial: Trial, view: GangView) -> tuple[list[PodUid], list[PodUid]]:
+    """Victims of the gang's plan whose cards are still their own: to be evicted, and to be suspended."""
     plan = view.gang.plan
-    return [uid for uid in sorted(plan.victims) if not _gone(trial, uid)] if plan is not None else []
+    if plan is None:
+        return [], []
+    left = [uid for uid in sorted(plan.victims) if not _gone(trial, uid, suspends=uid in plan.suspends)]
+    return [uid for uid in left if uid not in plan.suspends], [uid for uid in left if uid in plan.suspends]
 
 
-def _gone(trial: Trial, uid: PodUid) -> bool:
+def _gone(trial: Trial, uid: PodUid, *, suspends: bool) -> bool:
     pod = trial.index.pods.get(uid)
     if pod is not None:
-        return pod.phase in _FINISHED
+        return pod.phase in _FINISHED or (suspends and pod.asleep)
     return uid not in trial.index.held
 
 
@@ -91,29 +99,30 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
     plan = view.gang.plan
     if plan is None:
         return
-    left = victims_left(trial, view)
-    why = _void(trial, view, left)
+    going, dozing = victims_left(trial, view)
+    why = _void(trial, view, going, dozing)
     if why:
         verdict = Verdict(Reason.WAITING_FOR_CARDS, f"its place is given up: {why}", {"plan": plan.plan_id})
         record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
     elif not plan.victims:
         record.waits(view, say.admitted(len(view.planned) + view.carried, len(view.waiting)))
-    elif not left:
+    elif not going and not dozing:
         verdict = say.admitted(len(view.planned), len(view.waiting))
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
-        evictions = victims.grouped(trial, left)
-        record.waits(view, say.evicting(evictions, victims.cards_held(trial, evictions)))
+        evictions, suspensions = victims.grouped(trial, going), victims.suspended(trial, dozing)
+        cards = victims.cards_held(trial, (*evictions, *suspensions))
+        record.waits(view, say.making_room(evictions, suspensions, cards))
 
 
-def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:
+def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid]) -> str:
     """Why the plan does not hold any more; empty if it does."""
     why = _members_gone(trial, view)
     plan = view.gang.plan
     if why or plan is None:
         return why
-    if plan.victims and left:
-        why = _not_allowed(trial, view)
+    if plan.victims and (going or dozing):
+        why = _not_allowed(trial, view) or _cannot_sleep(trial, dozing)
         if why:
             return why
     own = [
@@ -124,13 +133,16 @@ def _void(trial: Trial, view: GangView, left: list[PodUid]) -> str:
     for booking in own:
         trial.ledger.remove(booking)
     try:
-        lifted = trial.lift(left)
+        slept = trial.sleep(dozing)
+        lifted = trial.lift(going)
         try:
             why = _no_room(trial, view)
         finally:
             trial.put_back(lifted)
-        if not why and left and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
-            why = "it fits without evicting anybody now"
+            trial.wake(slept)
+        if not why and (going or dozing) and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
+            how = "evicting" if plan.victims - plan.suspends else "suspending"
+            why = f"it fits without {how} anybody now"
     finally:
         for booking in own:
             trial.ledger.add(booking)
@@ -173,7 +185,20 @@ def _not_allowed(trial: Trial, view: GangView) -> str:
 
 def _untouched(trial: Trial, victims: Iterable[PodUid]) -> bool:
     pods = [trial.index.pods.get(uid) for uid in victims]
-    return all(pod is not None and pod.phase is PodPhase.PLACED for pod in pods)
+    return all(
+        pod is not None and pod.phase is PodPhase.PLACED and not pod.suspend_ordered for pod in pods
+    )
+
+
+def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
+    """Why a victim will not leave its cards: it was able to when the plan was made, and is not any more."""
+    for uid in dozing:
+        pod = trial.index.pods.get(uid)
+        if pod is None or pod.phase is not PodPhase.PLACED or pod.suspend_ordered:
+            continue
+        if not victims.may_be_suspended(pod):
+            return f"pod {pod.namespace}/{pod.name} cannot be suspended now"
+    return ""
 
 
 def _fits_elsewhere(trial: Trial, view: GangView) -> bool:
@@ -225,7 +250,7 @@ class Kept:
 def keep_failed(trial: Trial, snapshot: Snapshot) -> None:
     """Book the cards of members that failed a short while ago, so that nobody else takes them."""
     gone = [pod for pod in snapshot.kept.values() if pod.uid not in trial.index.pods]
-    failed = [trial.index.pods[uid] for uid in trial.index.failed]
+    failed = [trial.index.pods[uid] for uid in trial.index.notable.failed]
     for pod in sorted((*gone, *failed), key=lambda pod: str(pod.uid)):
         gang = trial.index.gangs.get(pod.gang) if pod.gang is not None else None
         if gang is None or pod.node is None or not pod.shares or pod.finished is None:

@@ -29,6 +29,7 @@ from vc_egpu.core.gangs import GangView, Intern, Mark, mark_of, view_of
 from vc_egpu.core.held import HeldShares
 from vc_egpu.core.ledger import Flags, Ints, Ledger
 from vc_egpu.core.nodemasks import NodeMasks
+from vc_egpu.core.notable import Notable
 from vc_egpu.core.resources import amounts
 from vc_egpu.core.use import QueueUse
 
@@ -63,8 +64,7 @@ class Index:
         self.held = HeldShares(self.ledger, self.shape_ids)
         self.pods_of: dict[str, dict[PodUid, None]] = {}
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
-        self.terminating: dict[PodUid, None] = {}
-        self.failed: dict[PodUid, None] = {}
+        self.notable = Notable()
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
         self.intern = Intern()
@@ -196,10 +196,7 @@ class Index:
         self.shape_ids[pod.uid] = self.intern(pod.shape)
         if len(self.intern) > _SPARE_SHAPES + 2 * len(self.pods):
             self._forget_shapes()
-        if pod.phase is PodPhase.TERMINATING:
-            self.terminating[pod.uid] = None
-        elif pod.phase is PodPhase.FAILED and pod.gang is not None:
-            self.failed[pod.uid] = None
+        self.notable.note(pod)
         if pod.node is not None and pod.phase in _HOLDING:
             self.pods_on.setdefault(pod.node, {})[pod.uid] = None
             self._book_pod(pod.uid)
@@ -220,8 +217,7 @@ class Index:
         pod = self.pods[uid]
         del self.pods[uid]
         self._unbook_pod(uid)
-        self.terminating.pop(uid, None)
-        self.failed.pop(uid, None)
+        self.notable.forget(uid)
         self.shape_ids.pop(uid, None)
         if pod.node is not None:
             _discard(self.pods_on, pod.node, uid)

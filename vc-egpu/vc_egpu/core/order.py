@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 
-from vc_egpu.core.cluster import Gang, QueueName
+from vc_egpu.core.cluster import Gang, QueueName, ShareClass
 from vc_egpu.core.gangs import GangView
 
 ShareOf = Callable[[QueueName], float]
@@ -28,8 +28,16 @@ def turns(views: Iterable[GangView], queue_priority: PriorityOf, share_of: Share
 
 def _rank(view: GangView, queue_priority: int) -> Rank:
     gang = view.gang
-    replaces = view.runs and view.missing > 0
-    return (0 if replaces else 1, -int(gang.share_class), -gang.priority_value, -queue_priority)
+    return (0 if _replaces(view) else 1, -int(gang.share_class), -gang.priority_value, -queue_priority)
+
+
+def goes_before_resumes(view: GangView) -> bool:
+    """Whether the gang is tried before suspended ones are told to come back."""
+    return _replaces(view) or view.gang.share_class is ShareClass.HIGH
+
+
+def _replaces(view: GangView) -> bool:
+    return view.runs and view.missing > 0
 
 
 def _by_share(queues: dict[QueueName, list[GangView]], share_of: ShareOf) -> Iterator[GangView]:

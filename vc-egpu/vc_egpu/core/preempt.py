@@ -1,25 +1,28 @@
-"""Make room for a high-priority gang by evicting low-priority ones, at the smallest harm.
+"""Make room for a high-priority gang by suspending or evicting low-priority ones, at the smallest harm.
 
 Start from the whole set of candidates gone: if the gang does not fit even then, nobody is touched. Then
 give back, in several orders, all that is not needed, and take the cheapest outcome; where few candidates
 are concerned a complete search makes sure that it is the cheapest there is. Every set is tested by placing
 the whole gang without it, never by sums.
+
+First those that can be suspended are tried alone: any of that costs less than any eviction. If it is not
+enough, as few as possible are evicted beside them, and then as few as possible suspended.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.booking import Booking
 from vc_egpu.core.capacity import places, rooms
 from vc_egpu.core.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of, place
-from vc_egpu.core.plan import Eviction
+from vc_egpu.core.plan import Eviction, Suspension
+from vc_egpu.core.reduce import Atom, Complete, Reduction
 from vc_egpu.core.trial import Seated, Trial
 from vc_egpu.core.victims import (
     Candidate,
@@ -27,20 +30,23 @@ from vc_egpu.core.victims import (
     Price,
     candidates,
     grouped,
-    may_go,
+    hosts_take,
     prey,
     price,
+    sleepers,
+    soon_asleep,
     soon_gone,
+    suspended,
 )
 
 _EFFORT: Final = 600
 """Steps of the placement search in each test of a set of victims."""
 _COMPLETE_GANGS: Final = 8
-"""Up to so many candidate gangs all choices of victims are compared ..."""
-_COMPLETE_TESTS: Final = 400
-"""... as long as this many tests suffice."""
-_MAX_SUBSETS: Final = 40
+"""Up to so many candidate gangs all choices of victims are compared."""
 _WEIGHED: Final = 128
+
+Harm = tuple[int, int, Price, Price]
+"""Cards of those evicted, cards of those suspended, and what settles ties among equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,13 @@ class Room:
 
     seated: tuple[Seated, ...]
     evictions: tuple[Eviction, ...]
-    price: Price
+    suspensions: tuple[Suspension, ...]
+    harm: Harm
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Nobody has to be evicted: there is room once these pods, which leave anyway, are gone."""
+    """Nobody has to go: there is room once these pods are gone, or suspended, as they are to be anyway."""
 
     pods: tuple[PodUid, ...]
 
@@ -62,18 +69,31 @@ class Patience:
 def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
     """Find the cheapest victims without which all members fit, and book the members; None without any."""
     contest = _Contest(trial, view, members)
-    leaving = soon_gone(trial)
-    if leaving and contest.fits_without(leaving):
-        return Patience(tuple(leaving))
+    leaving, dozing = soon_gone(trial), soon_asleep(trial)
+    with _slept(trial, dozing):
+        if (leaving or dozing) and contest.fits_without(leaving):
+            return Patience((*leaving, *dozing))
     best = contest.cheapest()
     if best is None:
         return None
-    lifted = trial.lift(pod.uid for pod in best)
-    seated = place(trial, view, members)
-    trial.put_back(lifted)
+    evicted, asleep = [pod.uid for pod in best.evicted], [pod.uid for pod in best.asleep if pod.shares]
+    with _slept(trial, asleep):
+        lifted = trial.lift(evicted)
+        seated = place(trial, view, members)
+        trial.put_back(lifted)
     if seated is None:
         return None
-    return Room(seated, grouped(trial, [pod.uid for pod in best]), price(trial, best))
+    return Room(seated, grouped(trial, evicted), suspended(trial, asleep), best.harm)
+
+
+@contextmanager
+def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
+    """While these pods are suspended on paper. What is placed meanwhile stays."""
+    done = trial.sleep(uids)
+    try:
+        yield
+    finally:
+        trial.wake(done)
 
 
 def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
@@ -88,12 +108,12 @@ def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Atom:
-    """Pods that go or stay together."""
+class _Choice:
+    """Who has to go, and for how long."""
 
-    pods: tuple[Pod, ...]
-    cards: int
-    surplus: bool
+    evicted: tuple[Pod, ...]
+    asleep: tuple[Pod, ...]
+    harm: Harm
 
 
 class _Contest:
@@ -105,16 +125,28 @@ class _Contest:
         self._members = members
         self._groups = groups_of(trial, view, members)
         self._guarantees = Guarantees(trial, view)
+        self._suspends = False
+        self._evicted: tuple[Pod, ...] = ()
+        """Victims that are settled: those to come are allowed beside them."""
 
     def fits_without(self, uids: Iterable[PodUid]) -> bool:
-        """Whether the whole gang finds a place once these pods are gone."""
-        lifted = self._trial.lift(uids)
+        """Whether the whole gang finds a place once these pods are gone, or suspended."""
+        undo = self.take(uids)
         try:
-            return self._fits()
+            return self.fits()
         finally:
-            self._trial.put_back(lifted)
+            undo()
 
-    def _fits(self) -> bool:
+    def take(self, uids: Iterable[PodUid]) -> Callable[[], None]:
+        """Have these pods gone, or suspended where that is searched for; call the answer to undo it."""
+        trial = self._trial
+        if self._suspends:
+            slept = trial.sleep(uids)
+            return lambda: trial.wake(slept)
+        lifted = trial.lift(uids)
+        return lambda: trial.put_back(lifted)
+
+    def fits(self) -> bool:
         if not self._enough_places():
             return False
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
@@ -128,18 +160,76 @@ class _Contest:
             places(self._trial.ledger, group.need, group.mask) >= len(group.members) for group in self._groups
         )
 
-    def cheapest(self) -> tuple[Pod, ...] | None:
+    def cheapest(self) -> _Choice | None:
         """The victims; None if the gang does not fit whoever goes."""
         without = prey(self._trial).without
         if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
             return None  # not even with everybody gone
-        listed = candidates(self._trial, self._view, self._useful_nodes())
+        useful = self._useful_nodes()
+        listed = candidates(self._trial, self._view, useful)
         most = self._trial.policy.max_victim_candidates
         for limit in sorted({min(most, len(listed)), len(listed)}):
-            best = self._cheapest_of(listed[:limit])
+            best = self._by_suspension(listed[:limit], useful) or self._by_eviction(listed[:limit], useful)
             if best is not None:
                 return best
         return None
+
+    def _by_suspension(self, listed: list[Candidate], useful: set[NodeName]) -> _Choice | None:
+        """Nobody is evicted."""
+        asleep = self._asleep_of(sleepers(listed, useful))
+        return self._choice((), asleep) if asleep is not None else None
+
+    def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
+        first, second = self.price(evicted), self.price(asleep)
+        return _Choice(evicted, asleep, (first[0], second[0], first, second))
+
+    def _by_eviction(self, listed: list[Candidate], useful: set[NodeName]) -> _Choice | None:
+        """The fewest are evicted, beside all that can be suspended or alone; then the fewest suspended."""
+        choices = []
+        evicted = self._cheapest_of(listed)
+        if evicted is not None:
+            choices.append(self._choice(evicted, ()))
+        able = self._together(sleepers(listed, useful))
+        if able:
+            with _slept(self._trial, [pod.uid for candidate in able for pod in candidate.pods]):
+                evicted = self._cheapest_of(listed)
+            beside = self._beside(evicted, listed, useful) if evicted else None
+            choices += [beside] if beside is not None else []
+        return min(choices, key=lambda choice: choice.harm, default=None)
+
+    def _together(self, able: list[Candidate]) -> list[Candidate]:
+        """As many as may be suspended all at once, the cheapest first."""
+        self._suspends = True
+        chosen: list[Candidate] = []
+        for candidate in able:
+            pods = [pod for one in (*chosen, candidate) for pod in one.pods]
+            if self.allowed(pods):
+                chosen.append(candidate)
+        self._suspends = False
+        return chosen
+
+    def _beside(
+        self, evicted: tuple[Pod, ...], listed: list[Candidate], useful: set[NodeName]
+    ) -> _Choice | None:
+        """Who has to be suspended once these are gone."""
+        gangs = {pod.gang for pod in evicted}
+        able = [one for one in sleepers(listed, useful) if one.key not in gangs]
+        self._evicted = evicted
+        lifted = self._trial.lift(pod.uid for pod in evicted)
+        try:
+            asleep = () if self.fits() else self._asleep_of(able)
+        finally:
+            self._trial.put_back(lifted)
+            self._evicted = ()
+        return self._choice(evicted, asleep) if asleep is not None else None
+
+    def _asleep_of(self, able: list[Candidate]) -> tuple[Pod, ...] | None:
+        """The cheapest of these that have to be suspended; None if all of them are not enough."""
+        self._suspends = True
+        try:
+            return self._cheapest_of(able)
+        finally:
+            self._suspends = False
 
     def _useful_nodes(self) -> set[NodeName]:
         ledger = self._trial.ledger
@@ -153,25 +243,28 @@ class _Contest:
             return None
         best: tuple[Price, tuple[Pod, ...]] | None = None
         for order in self._orders(listed):
-            found = _Reduction(self._trial, self._fits, self._guarantees).run(listed, order)
+            found = Reduction(self).run(listed, order)
             if found is None:
                 break
             priced = (price(self._trial, found), found)
             best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
         if len(listed) <= _COMPLETE_GANGS:
             start = best if best is not None else None
-            best = _Complete(self, listed, start).run()
+            best = Complete(self, listed, start).run()
         return best[1] if best is not None else None
 
     def allowed(self, pods: Iterable[Pod]) -> bool:
-        """Whether the guarantees of the victims' queues hold."""
-        return self._guarantees.allow(pods)
+        """Whether the guarantees of the victims' queues hold, and hosts take those that are suspended."""
+        listed = list(pods)
+        if self._suspends and not hosts_take(self._trial, listed):
+            return False
+        return self._guarantees.allow((*self._evicted, *listed))
 
     def price(self, pods: Iterable[Pod]) -> Price:
         """The cost of a set of victims."""
         return price(self._trial, pods)
 
-    def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[_Atom], tuple[float, ...]]]:
+    def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[Atom], tuple[float, ...]]]:
         """What is given back first: the dearest, the cheapest; of few, what frees least for its cost."""
         yield lambda atom: (-atom.cards,)
         yield lambda atom: (atom.cards,)
@@ -179,7 +272,7 @@ class _Contest:
             yield lambda atom: (-atom.cards / (1 + self._gain(atom)), -atom.cards)
             yield lambda atom: (self._gain(atom), -atom.cards)
 
-    def _gain(self, atom: _Atom) -> int:
+    def _gain(self, atom: Atom) -> int:
         """How many more places there are once the atom alone is gone."""
         ledger = self._trial.ledger
         rows = np.array(
@@ -188,9 +281,9 @@ class _Contest:
         if not len(rows):
             return 0
         before = self._places(rows)
-        lifted = self._trial.lift(pod.uid for pod in atom.pods)
+        undo = self.take(pod.uid for pod in atom.pods)
         after = self._places(rows)
-        self._trial.put_back(lifted)
+        undo()
         return after - before
 
     def _places(self, rows: Ints) -> int:
@@ -198,123 +291,3 @@ class _Contest:
 
     def _places_of(self, group: Group, rows: Ints) -> int:
         return int(rooms(self._trial.ledger, group.need, rows[group.mask[rows]])[0].sum())
-
-
-class _Reduction:
-    """All candidates go; then as much as possible is given back, in one order."""
-
-    def __init__(self, trial: Trial, fits: Callable[[], bool], guarantees: Guarantees) -> None:
-        self._trial = trial
-        self._fits = fits
-        self._guarantees = guarantees
-        self._lifted: dict[int, list[Booking]] = {}
-
-    def run(
-        self, listed: list[Candidate], order: Callable[[_Atom], tuple[float, ...]]
-    ) -> tuple[Pod, ...] | None:
-        """Who has to go at the end, or None if it does not fit even without all of them."""
-        cores: list[_Atom] = []
-        spare: dict[int, list[_Atom]] = {}
-        evicted: list[Pod] = []
-        for candidate in listed:
-            if not self._guarantees.allow([*evicted, *candidate.pods]):
-                continue
-            evicted += candidate.pods
-            singles = [_Atom((pod,), _cards(pod), surplus=True) for pod in candidate.surplus]
-            going = {pod.uid for pod in candidate.surplus}
-            rest = tuple(pod for pod in candidate.pods if pod.uid not in going)
-            core = _Atom(rest, sum(_cards(pod) for pod in rest), surplus=False)
-            cores.append(core)
-            spare[id(core)] = singles
-        everything = [*cores, *(atom for singles in spare.values() for atom in singles)]
-        ranks = {id(atom): order(atom) for atom in everything}
-        for atom in everything:
-            self._lift(atom)
-        try:
-            if not self._fits():
-                return None
-            self._give_back(sorted(cores, key=lambda atom: ranks[id(atom)]))
-            free = [single for core in cores if id(core) not in self._lifted for single in spare[id(core)]]
-            self._give_back(sorted(free, key=lambda atom: ranks[id(atom)]))
-            return tuple(pod for atom in everything if id(atom) in self._lifted for pod in atom.pods)
-        finally:
-            for atom in everything:
-                self._return(atom)
-
-    def _give_back(self, atoms: list[_Atom]) -> None:
-        """Give back as many as possible, first ones first; by halves, so that few tests do."""
-        if not atoms:
-            return
-        for atom in atoms:
-            self._return(atom)
-        if self._fits():
-            return
-        for atom in atoms:
-            self._lift(atom)
-        if len(atoms) > 1:
-            half = len(atoms) // 2
-            self._give_back(atoms[:half])
-            self._give_back(atoms[half:])
-
-    def _lift(self, atom: _Atom) -> None:
-        self._lifted[id(atom)] = self._trial.lift(pod.uid for pod in atom.pods)
-
-    def _return(self, atom: _Atom) -> None:
-        self._trial.put_back(self._lifted.pop(id(atom), ()))
-
-
-class _Complete:
-    """All choices of victims among few gangs, cheapest first as far as known; bounded by a count of tests."""
-
-    def __init__(
-        self, contest: _Contest, listed: list[Candidate], best: tuple[Price, tuple[Pod, ...]] | None
-    ) -> None:
-        self._contest = contest
-        self._best = best
-        self._options = [_options(candidate) for candidate in listed]
-        self._most = [candidate.pods for candidate in listed]
-        self._tests = _COMPLETE_TESTS
-
-    def run(self) -> tuple[Price, tuple[Pod, ...]] | None:
-        """The best choice found."""
-        self._descend(0, ())
-        return self._best
-
-    def _test(self, pods: tuple[Pod, ...]) -> bool:
-        self._tests -= 1
-        return self._contest.fits_without(pod.uid for pod in pods)
-
-    def _descend(self, depth: int, chosen: tuple[Pod, ...]) -> None:
-        if self._tests <= 0:
-            return
-        if self._best is not None and self._contest.price(chosen) >= self._best[0]:
-            return
-        if chosen and not self._contest.allowed(chosen):
-            return
-        if depth == len(self._options):
-            if self._test(chosen):
-                self._best = (self._contest.price(chosen), chosen)
-            return
-        rest = tuple(pod for pods in self._most[depth:] for pod in pods)
-        if not self._test((*chosen, *rest)):
-            return
-        for option in self._options[depth]:
-            self._descend(depth + 1, (*chosen, *option))
-
-
-def _options(candidate: Candidate) -> list[tuple[Pod, ...]]:
-    """What may go of one gang: nobody, some surplus, or everybody; cheapest first."""
-    spare = len(candidate.pods) + len(candidate.view.succeeded) - candidate.view.gang.min_member
-    options: list[tuple[Pod, ...]] = [()]
-    for count in range(1, min(spare, len(candidate.pods) - 1) + 1):
-        for group in combinations(candidate.pods, count):
-            if len(options) >= _MAX_SUBSETS:
-                break
-            if may_go(candidate.view, candidate.pods, {pod.uid for pod in group}):
-                options.append(group)
-    options.append(candidate.pods)
-    return sorted(options, key=lambda pods: sum(_cards(pod) for pod in pods))
-
-
-def _cards(pod: Pod) -> int:
-    return len({share.card for _, share in pod.shares})

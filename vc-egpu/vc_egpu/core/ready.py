@@ -24,7 +24,8 @@ def waits(view: GangView) -> bool:
 
 def check(trial: Trial, view: GangView) -> Verdict | None:
     """Why the gang is not decided now, whatever room there is; None if it is."""
-    return _queue(trial, view) or _size_limit(trial, view) or _complete(view) or _back_off(trial, view)
+    known = _queue(trial, view) or _size_limit(trial, view) or _complete(view) or _back_off(trial, view)
+    return known or _suspended(view)
 
 
 def _queue(trial: Trial, view: GangView) -> Verdict | None:
@@ -67,6 +68,13 @@ def _back_off(trial: Trial, view: GangView) -> Verdict | None:
     seconds = math.ceil(left)
     text = f"was rolled back and is tried again in {seconds} s"
     return Verdict(Reason.WAITING_FOR_CARDS, text, {"seconds": seconds})
+
+
+def _suspended(view: GangView) -> Verdict | None:
+    """What is above the minimum waits for those that are suspended; what the minimum lacks does not."""
+    if view.missing or not view.waiting or not any(pod.suspend_ordered for pod in view.placed):
+        return None
+    return say.asleep(view)
 
 
 def _short(view: GangView) -> Verdict | None:

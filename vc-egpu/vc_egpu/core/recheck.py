@@ -58,23 +58,35 @@ def _cards(trial: Trial, view: GangView, entry: PlannedMember) -> str:
 
 
 def _cards_take(trial: Trial, booking: Booking) -> bool:
+    trial.ledger.add(booking)
+    try:
+        return cards_hold(trial, booking) and _host_holds(trial, booking)
+    finally:
+        trial.ledger.remove(booking)
+
+
+def _host_holds(trial: Trial, booking: Booking) -> bool:
+    row = booking.row
+    takes_none = not any(seat.host_mib for seat in booking.seats)
+    return takes_none or bool(trial.ledger.host_used[row] <= trial.ledger.host_cap[row])
+
+
+def cards_hold(trial: Trial, booking: Booking) -> bool:
+    """Whether no card of this booking, which is in the ledger, is beyond what concerns it."""
     ledger, row = trial.ledger, booking.row
     cols = sorted({seat.col for seat in booking.seats})
-    ledger.add(booking)
     memory = ledger.memory_used[row, cols] <= ledger.memory_cap[row, cols]
     physical = ledger.physical_used[row, cols] <= ledger.physical_cap[row, cols]
-    host = ledger.host_used[row] <= ledger.host_cap[row] or not any(seat.host_mib for seat in booking.seats)
     high = ledger.high_cores[row, cols] <= ledger.core_cap[row]
     low = ledger.low_cores[row, cols] <= ledger.core_cap[row]
     sharers = ledger.sharers[row, cols]
     awake = sharers - ledger.asleep[row, cols]
     crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (awake == 1))
-    ledger.remove(booking)
     # A sum that is too high only by cores this member does not take is not its concern.
     takes_high = any(seat.high for seat in booking.seats)
     takes_low = any(seat.low for seat in booking.seats)
     cores = (high | (not takes_high)) & (low | (not takes_low))
-    return bool(host and (memory & physical & crowd & cores).all())
+    return bool((memory & physical & crowd & cores).all())
 
 
 def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:

@@ -1,7 +1,7 @@
 """What a decision has found so far; becomes the plan."""
 
 from vc_egpu.core.gangs import GangView, Mark
-from vc_egpu.core.plan import Admission, Plan, Readiness, Withdrawal
+from vc_egpu.core.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
 from vc_egpu.core.reasons import Verdict
 from vc_egpu.core.trial import Trial
 
@@ -14,6 +14,9 @@ class Recorder:
         self._admissions: list[Admission] = []
         self._withdrawals: list[Withdrawal] = []
         self._ready: list[Readiness] = []
+        self._suspensions: list[Suspension] = []
+        self._resumes: list[Resume] = []
+        self._evictions: list[Eviction] = []
         self._verdicts: dict[str, Verdict] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
 
@@ -40,6 +43,18 @@ class Recorder:
         self._ready.append(readiness)
         self._verdicts[readiness.gang] = verdict
 
+    def suspends(self, suspension: Suspension) -> None:
+        """A user wishes it."""
+        self._suspensions.append(suspension)
+
+    def resumes(self, resume: Resume) -> None:
+        """A suspended gang has its cards again."""
+        self._resumes.append(resume)
+
+    def evicts(self, eviction: Eviction) -> None:
+        """A gang goes for nobody's sake: it could not be brought back."""
+        self._evictions.append(eviction)
+
     def known(self, trial: Trial, view: GangView) -> Verdict | None:
         """The verdict on an equal gang that waits: within one decision room only shrinks, use only grows."""
         found = self._refused.get(trial.index.mark(view))
@@ -62,4 +77,7 @@ class Recorder:
             withdrawals=tuple(self._withdrawals),
             ready=tuple(self._ready),
             verdicts=dict(sorted(self._verdicts.items())),
+            suspensions=tuple(self._suspensions),
+            resumes=tuple(self._resumes),
+            evictions=tuple(self._evictions),
         )

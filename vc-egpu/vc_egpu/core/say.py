@@ -20,7 +20,7 @@ from vc_egpu.core.cluster import CardAsk, Gang, NodeName
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of
-from vc_egpu.core.plan import Eviction
+from vc_egpu.core.plan import Eviction, Suspension
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.resources import (
     CORES_TOTAL_SUFFIX,
@@ -266,6 +266,35 @@ def evicting(evictions: Sequence[Eviction], cards: int) -> Verdict:
     text = f"waits until {_plural(pods, 'pod')} of {names(gangs)} {verb} gone"
     text += f"; they hold {_plural(cards, 'card')}" if pods > 1 else f"; it holds {_plural(cards, 'card')}"
     return Verdict(Reason.WAITING_FOR_EVICTION, text, {"pods": pods, "gangs": len(gangs), "cards": cards})
+
+
+def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension], cards: int) -> Verdict:
+    """Room is being made, by suspension where that is enough."""
+    if not suspensions:
+        return evicting(evictions, cards)
+    gangs = sorted(entry.gang for entry in suspensions)
+    pods = sum(len(entry.pods) for entry in suspensions)
+    verb = "is" if pods == 1 else "are"
+    text = f"waits until {_plural(pods, 'pod')} of {names(gangs)} {verb} suspended"
+    numbers: dict[str, int | str] = {"suspended": pods}
+    if evictions:
+        evicted = evicting(evictions, cards)
+        others = sum(len(entry.pods) for entry in evictions)
+        whose = names(sorted(entry.gang for entry in evictions))
+        text += f" and {_plural(others, 'pod')} of {whose} {'is' if others == 1 else 'are'} gone"
+        numbers = {**evicted.numbers, **numbers}
+    going: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
+    every = sum(len(entry.pods) for entry in going)
+    text += f"; they hold {_plural(cards, 'card')}" if every > 1 else f"; it holds {_plural(cards, 'card')}"
+    numbers.update(pods=every, gangs=len({entry.gang for entry in going}), cards=cards)
+    return Verdict(Reason.WAITING_FOR_EVICTION, text, numbers)
+
+
+def asleep(view: GangView) -> Verdict:
+    """Its running members are suspended: it does not grow meanwhile."""
+    away = sum(pod.suspend_ordered for pod in view.placed)
+    text = f"{away} of its {_plural(len(view.placed), 'member')} are suspended; it grows once they run again"
+    return Verdict(Reason.WAITING_FOR_CARDS, text, {"suspended": away, "placed": len(view.placed)})
 
 
 def leaving(view: GangView, members: Sequence[Member], pods: Sequence[object]) -> Verdict:

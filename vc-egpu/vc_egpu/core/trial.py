@@ -59,6 +59,10 @@ class Trial:
         self.ledger: Ledger = index.ledger.copy(index.take_spare())
         self.leaving: dict[PodUid, None] = {}
         """Victims of plans in force and of this decision: they are nobody else's victims."""
+        self.suspending: dict[PodUid, None] = {}
+        """The same, of those that are suspended and not evicted; and pods that users wish to be suspended."""
+        self._booked: dict[PodUid, Booking] = {}
+        """What is booked now for pods of which it is something else than in the index."""
         self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
         """By gang: failed members whose cards are booked for the replacement."""
         self._use: dict[QueueName, dict[str, int]] = {}
@@ -181,7 +185,7 @@ class Trial:
         """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
         bookings = []
         for uid in uids:
-            booking = self.index.bookings.get(uid)
+            booking = self.booked(uid)
             bookings += [booking] if booking is not None else self.index.held.bookings_of(uid)
         for booking in bookings:
             self.ledger.remove(booking)
@@ -191,6 +195,33 @@ class Trial:
         """Undo :meth:`lift`."""
         for booking in bookings:
             self.ledger.add(booking)
+
+    def booked(self, uid: PodUid) -> Booking | None:
+        """What is booked for a pod now."""
+        return self._booked.get(uid) or self.index.bookings.get(uid)
+
+    def rebook(self, uid: PodUid, booking: Booking) -> None:
+        """Book this for a pod instead of what is booked for it."""
+        before = self.booked(uid)
+        if before is not None:
+            self.ledger.remove(before)
+        self.ledger.add(booking)
+        self._booked[uid] = booking
+
+    def sleep(self, uids: Iterable[PodUid]) -> list[tuple[PodUid, Booking]]:
+        """Suspend pods on paper; give the answer to :meth:`wake`."""
+        done = []
+        for uid in uids:
+            booking = self.booked(uid)
+            if booking is not None and any(not seat.asleep for seat in booking.seats):
+                self.rebook(uid, booking.suspended())
+                done.append((uid, booking))
+        return done
+
+    def wake(self, slept: Iterable[tuple[PodUid, Booking]]) -> None:
+        """Undo :meth:`sleep`."""
+        for uid, booking in slept:
+            self.rebook(uid, booking)
 
     def placement(self, seated: Seated) -> MemberPlacement:
         """The member's place as a plan names it: no node for a member without cards."""

@@ -1,17 +1,18 @@
-"""Who may be evicted for a high-priority gang, and what it costs.
+"""Who may be suspended or evicted for a high-priority gang, and what it costs.
 
 Only low-priority gangs, each as a whole or by members above its minimum; none that a
-PodDisruptionBudget protects, and none whose queue would fall below its guarantee.
+PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
+its members must be able to, and the nodes' host memory must take what is on their cards.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName
+from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
 from vc_egpu.core.gangs import GangView, shares_of, task_counts
 from vc_egpu.core.ledger import Ledger
-from vc_egpu.core.plan import Eviction
+from vc_egpu.core.plan import Eviction, Suspension
 from vc_egpu.core.ready import task_minimums
 from vc_egpu.core.resources import add_to
 from vc_egpu.core.trial import Trial
@@ -65,14 +66,15 @@ class Prey:
 
 def prey(trial: Trial) -> Prey:
     """Found once per decision, and again after somebody was chosen."""
-    known = trial.notes.get(len(trial.leaving))
+    moment = len(trial.leaving) + len(trial.suspending)
+    known = trial.notes.get(moment)
     if isinstance(known, Prey):
         return known
     listed = []
     nodes = trial.index.nodes
     for key in sorted(trial.index.low_gangs):
         view = trial.index.view(key)
-        if view.planned or any(pod.protected for pod in view.placed):
+        if view.planned or any(pod.protected or pod.uid in trial.suspending for pod in view.placed):
             continue
         pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
         if any(pod.node in nodes for pod in pods):
@@ -82,8 +84,41 @@ def prey(trial: Trial) -> Prey:
     without = trial.ledger.copy()
     trial.put_back(lifted)
     found = Prey(listed, without)
-    trial.notes = {len(trial.leaving): found}
+    trial.notes = {moment: found}
     return found
+
+
+def sleepers(listed: Iterable[Candidate], useful: Container[NodeName | None]) -> list[Candidate]:
+    """Of the candidates those all of whose running members may be suspended; hosts' memory is not asked for.
+
+    Their pods are those that run; the surplus is what may be suspended while the gang runs on.
+    """
+    found = []
+    for candidate in listed:
+        running = tuple(pod for pod in candidate.pods if not pod.suspend_ordered)
+        if any(pod.shares for pod in running) and all(map(may_be_suspended, running)):
+            surplus = tuple(pod for pod in _surplus(candidate.view, running, useful) if pod.shares)
+            found.append(replace(candidate, pods=running, surplus=surplus, cards=shares_of(running)))
+    found.sort(key=lambda candidate: (candidate.cards, candidate.key))
+    return found
+
+
+def may_be_suspended(pod: Pod) -> bool:
+    """Whether an order to leave its cards could be carried out. Members without cards need none."""
+    able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
+    return able or not pod.shares
+
+
+def hosts_take(trial: Trial, pods: Iterable[Pod]) -> bool:
+    """Whether the nodes' host memory holds what these pods, not suspended yet, have on their cards."""
+    need: dict[int, int] = {}
+    for pod in pods:
+        booking = trial.booked(pod.uid)
+        if booking is not None:
+            more = sum(seat.memory_mib - seat.host_mib for seat in booking.seats)
+            need[booking.row] = need.get(booking.row, 0) + more
+    cap, used = trial.ledger.host_cap, trial.ledger.host_used
+    return all(more <= int(cap[row] - used[row]) for row, more in need.items())
 
 
 def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Container[NodeName | None]) -> tuple[Pod, ...]:
@@ -121,7 +156,11 @@ class Guarantees:
         self._any = any(queue.guarantee for queue in trial.queues.values())
         self._leaving: dict[QueueName, dict[str, int]] = {}
         if self._any:
-            going = dict.fromkeys([*trial.leaving, *trial.index.terminating])
+            # Who is suspended uses nothing of what its queue is guaranteed.
+            pods = trial.index.pods
+            asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
+            gone = (*trial.leaving, *trial.suspending, *trial.index.notable.terminating)
+            going = dict.fromkeys([*gone, *asleep])
             for uid in going:
                 pod = trial.index.pods.get(uid)
                 if pod is not None:
@@ -170,14 +209,28 @@ def price(trial: Trial, pods: Iterable[Pod]) -> Price:
 def soon_gone(trial: Trial) -> list[PodUid]:
     """Pods that are leaving anyway and will; not those of a dead kubelet, nor those that are long overdue."""
     result = []
-    for uid in dict.fromkeys([*trial.index.terminating, *trial.leaving]):
-        pod = trial.index.pods.get(uid)
-        node = trial.index.nodes.get(pod.node) if pod is not None and pod.node is not None else None
-        if pod is None or node is None or not node.ready or node.lost:
-            continue
-        if pod.gone_by is None or trial.now <= pod.gone_by + _LATE_S:
+    for uid in dict.fromkeys([*trial.index.notable.terminating, *trial.leaving]):
+        pod = _on_a_live_node(trial, uid)
+        if pod is not None and (pod.gone_by is None or trial.now <= pod.gone_by + _LATE_S):
             result.append(uid)
     return result
+
+
+def soon_asleep(trial: Trial) -> list[PodUid]:
+    """Pods that were told to leave their cards and have not yet."""
+    ordered = [uid for uid in trial.index.notable.suspended if trial.index.pods[uid].suspend_ordered]
+    result = []
+    for uid in dict.fromkeys([*ordered, *trial.suspending]):
+        pod = _on_a_live_node(trial, uid)
+        if pod is not None and pod.shares and not pod.asleep:
+            result.append(uid)
+    return result
+
+
+def _on_a_live_node(trial: Trial, uid: PodUid) -> Pod | None:
+    pod = trial.index.pods.get(uid)
+    node = trial.index.nodes.get(pod.node) if pod is not None and pod.node is not None else None
+    return pod if node is not None and node.ready and not node.lost else None
 
 
 def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
@@ -195,8 +248,13 @@ def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
     return tuple(result)
 
 
-def cards_held(trial: Trial, evictions: Iterable[Eviction]) -> int:
-    """Cards held by the pods to be evicted."""
-    uids = [uid for eviction in evictions for uid in sorted(eviction.pods)]
+def suspended(trial: Trial, uids: Iterable[PodUid]) -> tuple[Suspension, ...]:
+    """Pods as suspensions, one per gang, by key."""
+    return tuple(Suspension(entry.gang, entry.pods) for entry in grouped(trial, uids))
+
+
+def cards_held(trial: Trial, going: Iterable[Eviction | Suspension]) -> int:
+    """Cards held by the pods that have to leave them."""
+    uids = [uid for entry in going for uid in sorted(entry.pods)]
     pods = [trial.index.pods[uid] for uid in uids if uid in trial.index.pods]
     return shares_of(pod for pod in pods if pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING})

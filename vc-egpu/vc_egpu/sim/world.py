@@ -22,6 +22,7 @@ from vc_egpu.core.cluster import (
     Queue,
     ShareClass,
     Snapshot,
+    SuspensionState,
     plan_key,
 )
 from vc_egpu.core.decide import decide
@@ -53,6 +54,11 @@ class World:
         self.state = ClusterState(models)
         self.lowered: set[str] = set()
         """Queues whose cap was lowered: they may stand above it."""
+        self.suspendable: set[str] = set()
+        """Gangs whose pods the node agents could suspend."""
+        self.broken: set[str] = set()
+        """Gangs whose pods cannot be brought back once they are suspended."""
+        self._orders = 0
         self._owners: dict[str, _Owner] = {}
         self._slots: dict[PodUid, tuple[str, int]] = {}
         """(task, index) that a pod stands for, also where its gang's members have no names of their own."""
@@ -125,8 +131,24 @@ class World:
         """Somebody deletes the pod; it is still there until :meth:`leave`."""
         self.state.put_pod(replace(pod, phase=PodPhase.TERMINATING))
 
+    def agents(self) -> None:
+        """The node agents carry out what stands on pods: orders, and orders that were taken back."""
+        for pod in list(self.snapshot().pods.values()):
+            if pod.phase is not PodPhase.PLACED:
+                continue
+            state = pod.suspension
+            if pod.suspend_ordered and state is not SuspensionState.FAILED:
+                state = SuspensionState.SUSPENDED
+            elif not pod.suspend_ordered and state in {SuspensionState.SUSPENDED, SuspensionState.RESUMING}:
+                state = SuspensionState.FAILED if pod.gang in self.broken else SuspensionState.RUNNING
+            able = pod.gang in self.suspendable
+            if (state, able) != (pod.suspension, pod.suspendable):
+                self.state.put_pod(replace(pod, suspension=state, suspendable=able))
+
     def leave(self) -> list[Pod]:
-        """All pods that terminate are gone now; the controllers make new ones, gated."""
+        """All pods that terminate are gone now, all orders are carried out; the controllers make new pods,
+        gated."""
+        self.agents()
         gone = [pod for pod in self.snapshot().pods.values() if pod.phase is PodPhase.TERMINATING]
         for pod in gone:
             self._remove(pod)
@@ -152,8 +174,19 @@ class World:
         for readiness in plan.ready:
             gang = self.gang(readiness.gang)
             if gang.plan is not None:
-                self.state.put_gang(replace(gang, plan=replace(gang.plan, victims=frozenset())))
+                ready = replace(gang.plan, victims=frozenset(), suspends=frozenset())
+                self.state.put_gang(replace(gang, plan=ready))
+        for resume in plan.resumes:
+            for uid in sorted(resume.pods):
+                self._order(uid, ordered=False)
+        for eviction in plan.evictions:
+            for uid in sorted(eviction.pods):
+                self.terminate(self.snapshot().pods[uid])
         self.write_plans(plan)
+        for wish in plan.suspensions:
+            self._orders += 1
+            for uid in sorted(wish.pods):
+                self._order(uid, ordered=True)
         self.carry_on()
 
     def carry_on(self) -> None:
@@ -164,17 +197,25 @@ class World:
                 continue
             if not gang.plan.victims:
                 self._ungate(gang.key)
+            self._orders += bool(gang.plan.suspends)
             for uid in sorted(gang.plan.victims):
                 victim = snapshot.pods.get(uid)
-                if victim is not None and victim.phase is PodPhase.PLACED:
+                if victim is None or victim.phase is not PodPhase.PLACED:
+                    continue
+                if uid in gang.plan.suspends:
+                    self._order(uid, ordered=True)
+                else:
                     self.terminate(victim)
 
     def write_plans(self, plan: Plan) -> None:
         """The first write of every admission: its plan on the gang. An executor may be killed after it."""
         for admission in plan.admissions:
             self._plans += 1
-            victims = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
-            written = PlanInForce(f"1-{self._plans}", dict(admission.members), victims, self.now)
+            evicted = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
+            suspends = frozenset(uid for entry in admission.suspensions for uid in entry.pods)
+            written = PlanInForce(
+                f"1-{self._plans}", dict(admission.members), evicted | suspends, self.now, suspends
+            )
             self.state.put_gang(replace(self.gang(admission.gang), plan=written))
 
     def settle(self, rounds: int = 10) -> Plan:
@@ -182,7 +223,8 @@ class World:
         plan = self.decide()
         for _ in range(rounds):
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
-            if not (plan.admissions or plan.withdrawals or plan.ready or standing):
+            suspension = plan.suspensions or plan.resumes or plan.evictions
+            if not (plan.admissions or plan.withdrawals or plan.ready or suspension or standing):
                 break
             self.apply(plan)
             self.leave()
@@ -228,6 +270,19 @@ class World:
             )
         )
 
+    def _order(self, uid: PodUid, *, ordered: bool) -> None:
+        """The order to leave its cards, on the pod or off it."""
+        pod = self.snapshot().pods.get(uid)
+        if pod is None or pod.phase is not PodPhase.PLACED or pod.suspend_ordered is ordered:
+            return
+        state = pod.suspension
+        if not ordered and state is SuspensionState.SUSPENDED:
+            state = SuspensionState.RESUMING
+        number = (1, self._orders) if ordered else (0, 0)
+        self.state.put_pod(
+            replace(pod, suspend_ordered=ordered, suspend_order=number, suspension=state)
+        )
+
     def _remove(self, pod: Pod) -> None:
         self.state.remove_pod(pod.uid)
         self._reborn(pod)
@@ -262,6 +317,7 @@ class World:
                     shares=member.shares,
                     plan_id=plan.plan_id,
                     started=self.now,
+                    suspendable=key in self.suspendable,
                 )
             )
         self.state.put_gang(replace(gang, plan=None))

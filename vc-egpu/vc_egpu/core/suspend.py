@@ -1,0 +1,99 @@
+"""Suspended gangs beside other gangs' admissions: users' wishes, the way back, and what could not come back.
+
+A suspended gang keeps its plan, its cards and its place in its queue; what it held on the cards is free for
+others until it is told to come back, whole, on the same cards. High-priority gangs are served before that,
+all others after it: nobody's newcomer takes the cards of a gang that could run on.
+"""
+
+from collections.abc import Iterable
+
+from vc_egpu.core import recheck
+from vc_egpu.core.booking import Booking
+from vc_egpu.core.cluster import CardId, Pod, PodUid, ShareClass, SuspensionState
+from vc_egpu.core.plan import Eviction, Resume, Suspension
+from vc_egpu.core.record import Recorder
+from vc_egpu.core.trial import Trial
+from vc_egpu.core.victims import hosts_take, may_be_suspended
+
+
+def begin(trial: Trial, record: Recorder) -> None:
+    """Before anybody is placed: gangs that could not be brought back go, wishes of users are orders."""
+    for key in _gangs(trial):
+        placed = [pod for pod in _placed(trial, key) if pod.uid not in trial.leaving]
+        lost = [pod for pod in placed if pod.suspension is SuspensionState.FAILED]
+        if lost:
+            whole = not trial.index.gangs[key].single
+            going = placed if whole else lost
+            trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
+            record.evicts(Eviction(key, frozenset(pod.uid for pod in going), whole=len(going) == len(placed)))
+        elif any(pod.pause_wished for pod in placed):
+            _wish(trial, record, key, placed)
+
+
+def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
+    asked = [pod for pod in placed if pod.shares and not pod.suspend_ordered]
+    if not asked or trial.index.gangs[key].share_class is not ShareClass.LOW:
+        return
+    if any(pod.uid in trial.suspending for pod in asked) or not all(map(may_be_suspended, asked)):
+        return
+    if not hosts_take(trial, asked):
+        return
+    uids = frozenset(pod.uid for pod in asked)
+    trial.suspending.update(dict.fromkeys(sorted(uids)))
+    for uid in sorted(uids):
+        booking = trial.booked(uid)
+        if booking is not None:
+            trial.rebook(uid, booking.leaving())
+    record.suspends(Suspension(key, uids))
+
+
+def resume(trial: Trial, record: Recorder) -> None:
+    """Tell those to come back whose cards are free again; the one suspended first comes first."""
+    waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
+    for key in _gangs(trial):
+        placed = _placed(trial, key)
+        away = [pod for pod in placed if pod.suspend_ordered]
+        kept = any(pod.pause_wished for pod in placed)
+        going = any(pod.uid in trial.suspending or pod.uid in trial.leaving for pod in placed)
+        if away and not kept and not going:
+            waiting.append((min(pod.suspend_order for pod in away), key, away))
+    claimed: set[CardId] = set()
+    for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
+        cards = {share.card for pod in away for _, share in pod.shares}
+        # Who waits longer is not overtaken on its own cards.
+        if not cards & claimed and _comes_back(trial, away):
+            record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
+        else:
+            claimed |= cards
+
+
+def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:
+    """Book the pods on their cards again, all of them, or none where that does not fit."""
+    full: list[tuple[PodUid, Booking, Booking]] = []
+    for pod in away:
+        asleep = trial.booked(pod.uid)
+        if pod.node is None or asleep is None:
+            return False
+        shares = [share for _, share in pod.shares]
+        gang = trial.index.gangs[str(pod.gang)]
+        booking = trial.ledger.booking(pod.node, pod.shape, shares, gang.share_class)
+        if booking is None or len(booking.seats) != len(shares):
+            return False
+        full.append((pod.uid, asleep, booking.leaving()))
+    for uid, _, awake in full:
+        trial.rebook(uid, awake)
+    if all(recheck.cards_hold(trial, awake) for _, _, awake in full):
+        return True
+    for uid, asleep, _ in full:
+        trial.rebook(uid, asleep)
+    return False
+
+
+def _gangs(trial: Trial) -> list[str]:
+    pods = trial.index.pods
+    keys = {pods[uid].gang for uid in trial.index.notable.suspended}
+    return sorted(key for key in keys if key is not None and key in trial.index.gangs)
+
+
+def _placed(trial: Trial, key: str) -> tuple[Pod, ...]:
+    return trial.index.view(key).placed
