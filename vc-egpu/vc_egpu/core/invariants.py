@@ -339,11 +339,11 @@ def _chain(snapshot: Snapshot, queue: QueueName) -> list[QueueName]:
 
 
 def _victims(snapshot: Snapshot) -> Iterable[Violation]:
-    for pod in snapshot.pods.values():
-        owner = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
-        if pod.suspend_ordered and owner is not None and owner.share_class is not ShareClass.LOW:
+    for told in snapshot.pods.values():
+        owner = snapshot.gangs.get(told.gang) if told.gang is not None else None
+        if told.suspend_ordered and owner is not None and owner.share_class is not ShareClass.LOW:
             text = "is told to leave its cards, and is not of low priority"
-            yield Violation(Rule.VICTIM, f"pod {pod.namespace}/{pod.name}", text)
+            yield Violation(Rule.VICTIM, f"pod {told.namespace}/{told.name}", text)
     for gang in snapshot.gangs.values():
         if gang.plan is None or not gang.plan.victims:
             continue
