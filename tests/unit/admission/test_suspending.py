@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from unit.admission.build import added, group, let_go, node, pod
 from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, KEY, PODS, REPLICA_SET, Stage, stage_on
 from unit.admission.test_conduct import plan as plan_text
 from vc_egpu.admission import suspension_words as words
+from vc_egpu.admission.loop import View
+from vc_egpu.admission.metrics import Level1
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
 from vc_egpu.core.plan import Eviction, Plan, Resume, Suspension
 from vc_egpu.volcano import names
@@ -273,6 +276,9 @@ def order_by_hand(stage: Stage, uid: PodUid, text: str | None = None) -> None:
 def test_a_new_leader_finishes_what_a_dead_one_began(stage: Stage) -> None:
     """Killed between two members: half a gang gets nowhere, and leaving only makes room."""
     order_by_hand(stage, UIDS[0])
+    stage.drive()
+    stage.later(6.0)
+    stage.conductor.suspending.tick(stage.conductor.clock)
     until(stage, lambda: ordered(stage))
     assert {order.plan_id for uid in UIDS if (order := order_on(stage, uid))} == {"4-7"}
 
@@ -328,6 +334,20 @@ def test_a_wish_that_cannot_be_met_is_answered_with_the_reason(stage: Stage) -> 
     assert stage.mirror.snapshot().pods[UIDS[0]].pause_wished
 
 
+def test_a_wish_that_the_host_has_no_room_for_is_answered_too(stage: Stage) -> None:
+    raw = stage.server.objects[f"{PODS}/v-0"]
+    annotations = {**raw["metadata"]["annotations"], names.PAUSE: "true"}
+    stage.put("pods", {**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
+    stage.drive()
+    assert said_of(stage, f"{PODS}/v-0") is None, "the decision may still meet it"
+    stage.later(3.5)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable")
+    said = said_of(stage, f"{PODS}/v-0")
+    assert said is not None
+    assert "sets 0 MiB of host memory aside, not enough for its 30000 MiB" in said.message
+
+
 def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> None:
     suspend(stage)
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
@@ -338,6 +358,17 @@ def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> Non
     stage.conductor.carry_out(Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True),)), 1000.0)
     stage.drive()
     assert stage.asked_to_go() == ["v-0", "v-1"], "asked once"
+
+
+def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> None:
+    suspend(stage)
+    view = View(stage.mirror.snapshot(), {}, stage.conductor.counters, 5, admitting=True, decide_s=0.0)
+    text = generate_latest(Level1(lambda: view).registry()).decode()
+    card = 'card="GPU-n1-0",index="0",model="h20",node="n1"'
+    assert f"egpu_card_suspended_shares{{{card}}} 2.0" in text
+    assert f"egpu_card_memory_allocated_mib{{{card}}} 0.0" in text
+    assert 'egpu_node_host_memory_booked_mib{for="suspended",node="n1"} 60000.0' in text
+    assert 'egpu_operations_total{operation="suspend_orders"} 2.0' in text
 
 
 def test_a_resume_waits_until_its_orders_are_written(stage: Stage) -> None:

@@ -129,9 +129,9 @@ def bears_order(decoded: DecodedPod) -> bool:
     return names.SUSPEND in _annotations(decoded)
 
 
-def is_suspended(pod: Pod) -> bool:
-    """Whether it was told to leave its cards, and has."""
-    return pod.suspend_ordered and pod.suspension is SuspensionState.SUSPENDED
+def is_booked_on_host(pod: Pod) -> bool:
+    """Whether its memory counts on the host: from the moment it is there until it runs again."""
+    return pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
 
 
 def seen(pod: Pod) -> tuple[bool, tuple[int, int], SuspensionState, bool, bool]:

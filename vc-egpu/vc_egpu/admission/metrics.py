@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from vc_egpu.admission.answers import is_booked_on_host
 from vc_egpu.admission.loop import View
 from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Pod, PodPhase, Share, Snapshot
 from vc_egpu.core.invariants import use_by_queue
@@ -44,12 +45,13 @@ class Level1(Collector):
         yield from _process(view)
         holders = holders_of(view.snapshot)
         yield from _cards(view.snapshot, holders)
+        yield from _hosts(view.snapshot, holders)
         yield _shares(view.snapshot, holders)
         yield from _queues(view)
 
 
 def holders_of(snapshot: Snapshot) -> dict[CardId, list[tuple[Pod, str, Share]]]:
-    """(pod, container, share) on each card, of all pods that hold cards now."""
+    """(pod, container, share) on each card, of all pods that hold cards now, or come back to them."""
     holders: dict[CardId, list[tuple[Pod, str, Share]]] = {}
     for pod in snapshot.pods.values():
         if pod.phase in _HOLDING:
@@ -86,13 +88,15 @@ def _cards(
             ("cores_allocated_percent", "Compute that shares have; above 100 where high shares with low."),
             ("cores_free_percent", "Compute that a share without a class could still get."),
             ("sharers", "Shares on the card."),
+            ("suspended_shares", "Shares that have left the card for a while."),
             ("usable", "1 where the card takes new shares."),
         )
     }
     for node in snapshot.nodes.values():
         for card in node.cards:
-            shares = [share for _, _, share in holders.get(card.uuid, ())]
-            memory_mib = sum(share.memory_mib for share in shares)
+            on_it = holders.get(card.uuid, ())
+            shares = [share for pod, _, share in on_it if not pod.asleep]
+            memory_mib = sum(share.on_card_mib for share in shares)
             cores = sum(share.cores_percent for share in shares)
             values = {
                 "memory_mib": card.memory_mib,
@@ -101,12 +105,32 @@ def _cards(
                 "cores_allocated_percent": cores,
                 "cores_free_percent": max(0, int(FULL_CORES_PERCENT * node.core_ratio) - cores),
                 "sharers": len(shares),
+                "suspended_shares": len(on_it) - len(shares),
                 "usable": int(card.usable and node.ready and not node.problem and not node.lost),
             }
             labels = (str(node.name), str(card.uuid), str(card.index), card.model)
             for name, value in values.items():
                 families[name].add_metric(labels, value)
     yield from families.values()
+
+
+def _hosts(
+    snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]
+) -> Iterator[GaugeMetricFamily]:
+    """What lies on the hosts, or may: see the ledger's host budget."""
+    aside = GaugeMetricFamily("egpu_node_host_memory_mib", "Host memory set aside.", labels=("node",))
+    labels = ("node", "for")
+    booked = GaugeMetricFamily("egpu_node_host_memory_booked_mib", "Of that, what is booked.", labels=labels)
+    for node in snapshot.nodes.values():
+        if not node.cards:
+            continue
+        aside.add_metric((str(node.name),), node.host_memory_mib)
+        held = [(pod, share) for card in node.cards for pod, _, share in holders.get(card.uuid, ())]
+        spilled_mib = sum(share.memory_mib - share.on_card_mib for _, share in held)
+        away_mib = sum(share.on_card_mib for pod, share in held if is_booked_on_host(pod))
+        booked.add_metric((str(node.name), "spilling"), spilled_mib)
+        booked.add_metric((str(node.name), "suspended"), away_mib)
+    yield from (aside, booked)
 
 
 def _shares(snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]) -> GaugeMetricFamily:

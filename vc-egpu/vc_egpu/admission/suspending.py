@@ -13,7 +13,7 @@ from typing import Final
 
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.admission import writes
-from vc_egpu.admission.answers import bears_order, is_suspended, order_of
+from vc_egpu.admission.answers import bears_order, order_of
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
@@ -25,6 +25,10 @@ from vc_egpu.volcano.pod_codec import DecodedPod
 from vc_egpu.volcano.suspension import MAX_WHY, SuspendOrder, is_refused
 
 DEFAULT_TIMEOUT_S: Final = 60.0
+WISH_S: Final = 3.0
+"""A wish that no decision has met by then is answered with the reason."""
+HALF_S: Final = 5.0
+"""A gang that is told to leave in part this long is told to leave as a whole, if it may not come back."""
 UNFIT_S: Final = 600.0
 """A gang whose suspension failed is not tried again for this long; whoever needs its cards evicts it."""
 
@@ -54,6 +58,9 @@ class Suspending:
     _writing: set[PodUid] = field(default_factory=set)
     _since: dict[PodUid, float] = field(default_factory=dict)
     """Pods that were told to leave their cards and have not yet, or the other way round, and since when."""
+    _wished: dict[PodUid, float] = field(default_factory=dict)
+    """Pods that could leave as a user wishes, and have no order."""
+    _half: dict[str, float] = field(default_factory=dict)
     _unfit_until: dict[PodUid, float] = field(default_factory=dict)
     _said: dict[PodUid, words.Said] = field(default_factory=dict)
     _said_of_gangs: dict[str, words.Said] = field(default_factory=dict)
@@ -63,9 +70,8 @@ class Suspending:
 
     def __bool__(self) -> bool:
         """Whether something is to be looked at again although nothing happens."""
-        return bool(
-            self._since or self._unfit_until or self._begun or self._unsaid or self.mirror.answers.lifting
-        )
+        waits = self._since or self._wished or self._half or self._unfit_until
+        return bool(waits or self._begun or self._unsaid or self.mirror.answers.lifting)
 
     # --- what decisions ask for ------------------------------------------------------------------
 
@@ -106,7 +112,7 @@ class Suspending:
     def left(self, pods: Collection[PodUid]) -> list[DecodedPod]:
         """Those of these pods that have not left their cards yet."""
         found = (self.mirror.pods[uid] for uid in sorted(pods) if uid in self.mirror.pods)
-        return [pod for pod in found if _is_placed(pod) and not is_suspended(pod.pod)]
+        return [pod for pod in found if _is_placed(pod) and not pod.pod.asleep]
 
     def give_up(self, key: str, why: str, clock: float) -> None:
         """It cannot be done: every order of the gang is taken back, and it is not tried again for a while."""
@@ -141,10 +147,10 @@ class Suspending:
             if order is not None and pod.pod.suspend_ordered and is_refused(order, answer):
                 self.give_up(key, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
                 break
-        self._complete(key, group)
+        self._complete(key, group, clock)
         self._write_orders(key, clock)
         self._take_back(key)
-        self._tell(key, group)
+        self._tell(key, group, clock)
 
     def _concerns(self, pod: DecodedPod) -> bool:
         """Whether something is to be done about it, or to be said."""
@@ -163,17 +169,17 @@ class Suspending:
         return last is not None and last.is_open
 
     def _watch(self, pod: DecodedPod, clock: float) -> None:
-        there = (
-            is_suspended(pod.pod)
-            if pod.pod.suspend_ordered
-            else pod.pod.suspension is SuspensionState.RUNNING
-        )
+        there = pod.pod.asleep if pod.pod.suspend_ordered else pod.pod.suspension is SuspensionState.RUNNING
         if not _is_placed(pod) or there:
             self._since.pop(pod.pod.uid, None)
         else:
             self._since.setdefault(pod.pod.uid, clock)
+        if pod.pod.pause_wished and not pod.pod.suspend_ordered and _is_placed(pod) and _is_fit(pod):
+            self._wished.setdefault(pod.pod.uid, clock)
+        else:
+            self._wished.pop(pod.pod.uid, None)
 
-    def _complete(self, key: str, group: Group) -> None:
+    def _complete(self, key: str, group: Group, clock: float) -> None:
         """A leader was killed between two members: a gang that lacks some of them gets nowhere."""
         members = self.mirror.members.get(key, {})
         live = [m for m in members.values() if m.pod.shares and _is_placed(m)]
@@ -181,10 +187,13 @@ class Suspending:
         rest = [m for m in live if not m.pod.suspend_ordered]
         is_half = bool(out) and bool(rest) and len(rest) < group.decoded.gang.min_member
         under_way = key in self._begun or any(bears_order(m) for m in rest) or group.decoded.gang.single
-        if is_half and not under_way and all(_is_fit(m) for m in rest):
-            order = order_of(out[0])
-            if order is not None:
-                self.order(key, [m.pod.uid for m in rest], order.plan_id, order.why)
+        if not is_half or under_way:
+            self._half.pop(key, None)
+            return
+        order = order_of(out[0])
+        is_due = clock - self._half.setdefault(key, clock) >= HALF_S
+        if is_due and order is not None and all(_is_fit(m) for m in rest):
+            self.order(key, [m.pod.uid for m in rest], order.plan_id, order.why)
 
     def _write_orders(self, key: str, clock: float) -> None:
         begun = self._begun.get(key)
@@ -228,12 +237,14 @@ class Suspending:
         """The pod is not there any more."""
         self._writing.discard(uid)
         self._since.pop(uid, None)
+        self._wished.pop(uid, None)
         self._unfit_until.pop(uid, None)
         self._said.pop(uid, None)
 
     def forget(self, key: str) -> None:
         """The gang is gone."""
         self._begun.pop(key, None)
+        self._half.pop(key, None)
         self._said_of_gangs.pop(key, None)
 
     # --- rules about time ------------------------------------------------------------------------
@@ -252,18 +263,18 @@ class Suspending:
             elif pod.pod.suspend_ordered and uid in self._since:
                 where = f"pod {pod.pod.name} on node {pod.pod.node}"
                 self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
-        self.mirror.dirty.update((*self._begun, *self._unsaid))
+        self.mirror.dirty.update((*self._begun, *self._half, *self._unsaid))
         self._unsaid.clear()
-        for uid in self.mirror.answers.lifting:
+        for uid in (*self.mirror.answers.lifting, *self._wished):
             self.mirror.dirty.add(self.mirror.pods[uid].pod.gang or "")
 
     # --- what is said ----------------------------------------------------------------------------
 
-    def _tell(self, key: str, group: Group) -> None:
+    def _tell(self, key: str, group: Group, clock: float) -> None:
         """Conditions and events, where they are not what stands there."""
         found: list[tuple[DecodedPod, words.Said]] = []
         for pod in self.mirror.members.get(key, {}).values():
-            said = self._about(pod)
+            said = self._about(pod, clock)
             if said is None:
                 continue
             found.append((pod, said))
@@ -292,11 +303,31 @@ class Suspending:
             self.executor.group_condition(key, group.decoded, words.condition(said, self.wall()))
             self._event(group_reference(key, group.decoded), said)
 
-    def _about(self, pod: DecodedPod) -> words.Said | None:
+    def _about(self, pod: DecodedPod, clock: float) -> words.Said | None:
         order = order_of(pod)
-        wishes = pod.pod.pause_wished and not pod.pod.suspendable
-        why_not = self._why_not(pod) if wishes else self.mirror.answers.unfit.get(pod.pod.uid, "")
+        why_not = self.mirror.answers.unfit.get(pod.pod.uid, "")
+        if pod.pod.pause_wished and not pod.pod.suspendable:
+            why_not = self._why_not(pod)
+        elif clock - self._wished.get(pod.pod.uid, clock) >= WISH_S:
+            why_not = self._why_not_met(pod)
         return words.of_pod(pod, self.mirror.answers.about(pod), order.why if order else "", why_not)
+
+    def _why_not_met(self, pod: DecodedPod) -> str:
+        """A wish that no decision meets, although the pod itself could leave its cards."""
+        others = self.mirror.members.get(pod.pod.gang or "", {}).values()
+        for other in others:
+            if (
+                other.pod.shares
+                and _is_placed(other)
+                and not other.pod.suspend_ordered
+                and not _is_fit(other)
+            ):
+                return f"pod {other.pod.name} of its gang cannot be suspended: {self._why_not(other)}"
+        node = self.mirror.nodes.get(pod.pod.node) if pod.pod.node is not None else None
+        aside_mib = node.host_memory_mib if node is not None else 0
+        need_mib = sum(share.memory_mib for _, share in pod.pod.shares)
+        text = f"node {pod.pod.node} sets {aside_mib} MiB of host memory aside, not enough for its"
+        return f"{text} {need_mib} MiB of GPU memory beside what lies there"
 
     def told(self, done: Done) -> None:
         """A condition was written, or could not be: then once more, later."""

@@ -71,7 +71,10 @@ def stands(pod: DecodedPod) -> Said | None:
 
 
 def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Said | None:
-    """What is to be said now; None: what stands is still true. ``why`` of its order, if it has one."""
+    """What is to be said now; None: what stands is still true.
+
+    ``why`` it has an order, ``why_not`` it has none although it should.
+    """
     if pod.pod.phase is not PodPhase.PLACED:
         return None
     if pod.pod.suspension is SuspensionState.FAILED:
@@ -87,7 +90,7 @@ def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Sa
 
 
 def _of_running(pod: DecodedPod, why_not: str) -> Said | None:
-    if pod.pod.pause_wished and not pod.pod.suspendable:
+    if pod.pod.pause_wished and why_not:
         return Said("False", NOT_SUSPENDABLE, f"it is asked to pause and runs on: {why_not}")
     last = stands(pod)
     if last is None or not last.is_open:

@@ -20,8 +20,11 @@ class Sharer:
     share_class: str
     """high, unset or low."""
     memory_mib: int
+    on_card_mib: int
+    """Of that, what may lie on the card; 0 while the pod is suspended."""
     cores_percent: int
     phase: str
+    """The pod's; ``Suspended`` while it has left its cards for a while."""
     queue: str
 
 
@@ -36,6 +39,9 @@ class CardRow:
     memory_mib: int
     """What the ledger counts."""
     used_mib: int
+    """On the card itself."""
+    suspended_mib: int
+    """Of shares that have left the card for a while and come back to it."""
     cores_high_percent: int
     """Promised to high and unset shares together."""
     cores_low_percent: int
@@ -118,6 +124,7 @@ def _sharers(pod: Json) -> list[tuple[str, Sharer]]:
                 container=container,
                 share_class=cards.share_class,
                 memory_mib=share.memory_mib,
+                on_card_mib=0 if world.is_suspended(pod) else share.on_card_mib,
                 cores_percent=share.cores,
                 phase=world.phase(pod),
                 queue=queue,
@@ -132,7 +139,7 @@ def _row(
     node: str, card: NodeCard, *, nominal_mib: int, state: str, sharers: list[Sharer], unseen: int
 ) -> CardRow:
     def cores(*classes: str) -> int:
-        return sum(s.cores_percent for s in sharers if s.share_class in classes)
+        return sum(s.cores_percent for s in sharers if s.share_class in classes and s.on_card_mib)
 
     return CardRow(
         node=node,
@@ -140,7 +147,8 @@ def _row(
         uuid=card.uuid,
         model=card.model,
         memory_mib=nominal_mib,
-        used_mib=sum(sharer.memory_mib for sharer in sharers),
+        used_mib=sum(sharer.on_card_mib for sharer in sharers),
+        suspended_mib=sum(sharer.memory_mib for sharer in sharers if not sharer.on_card_mib),
         cores_high_percent=cores("high", "unset"),
         cores_low_percent=cores("unset", "low"),
         state=state,

@@ -14,7 +14,7 @@ import orjson
 from rich.console import Group, RenderableType
 
 from vc_egpu import __version__
-from vc_egpu.cli import cards_view, doctor, doctor_facts, queues_view, render, stop, why_view, world
+from vc_egpu.cli import cards_view, doctor, doctor_facts, pause, queues_view, render, stop, why_view, world
 from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace = options.namespace or context_namespace(options.kubeconfig, options.context)
         run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
         answer = run(api, namespace, options)
-    except (why_view.UnknownJobError, stop.UnknownQueueError) as error:
+    except (why_view.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -178,6 +178,29 @@ def _stop_admitting(api: ApiConnection, namespace: str, options: argparse.Namesp
     return Answer(done, render.outcomes(done), status)
 
 
+def _suspend(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    return _paused(pause.suspend, api, namespace, options)
+
+
+def _resume(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    return _paused(pause.resume, api, namespace, options)
+
+
+def _paused(
+    action: Callable[..., pause.PauseOutcome], api: ApiConnection, namespace: str, options: argparse.Namespace
+) -> Answer:
+    place, _, name = str(options.pod).removeprefix("pod/").rpartition("/")
+    told = render.console(stderr=True)
+    outcome = action(
+        api,
+        place or namespace,
+        name,
+        timeout_s=options.wait_s,
+        progress=lambda line: told.print(line, style="dim", markup=False),
+    )
+    return Answer(outcome, render.paused(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
+
+
 # --- flags ---------------------------------------------------------------------------------------
 
 
@@ -201,6 +224,16 @@ def _parser() -> argparse.ArgumentParser:
     queues = commands.add_parser("queues", parents=[common], help="caps, use, who waits by reason")
     queues.add_argument("queue", nargs="*", metavar="QUEUE")
     queues.set_defaults(run=_queues)
+    for name, run, text in (
+        ("suspend", _suspend, "have a pod's gang leave its cards for a while; its memory goes to the host"),
+        ("resume", _resume, "have a suspended gang come back to its cards"),
+    ):
+        pausing = commands.add_parser(name, parents=[common], help=text)
+        pausing.add_argument("pod", metavar="POD", help="any pod of the gang; the gang goes as a whole")
+        pausing.add_argument(
+            "--timeout", dest="wait_s", type=float, default=120.0, metavar="S", help="seconds to wait for it"
+        )
+        pausing.set_defaults(run=run)
     examine = commands.add_parser("doctor", parents=[common], help="is the cluster ready, is the stack well")
     examine.add_argument(
         "--removal", action="store_true", help="what stands in the way of removing the stack"

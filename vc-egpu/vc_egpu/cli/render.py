@@ -12,13 +12,18 @@ from rich.text import Text
 
 from vc_egpu.cli.cards_view import CardRow, CardsReport, Sharer
 from vc_egpu.cli.findings import Finding
+from vc_egpu.cli.pause import PauseOutcome
 from vc_egpu.cli.queues_view import Amount, QueueRow, QueuesReport
 from vc_egpu.cli.stop import Outcome
 from vc_egpu.cli.why_view import GangStory, MemberRow
+from vc_egpu.cli.world import ON_ITS_WAY
 from vc_egpu.volcano.resource_names import classify
 
 CLASS_STYLES: Final = {"high": "bold magenta", "unset": "", "low": "cyan"}
-PHASE_STYLES: Final = {"Running": "green", "Gated": "yellow", "Failed": "red", "Terminating": "yellow"}
+PHASE_STYLES: Final = {
+    "Running": "green", "Gated": "yellow", "Failed": "red", "Terminating": "yellow",
+    "Suspending": "yellow", "Suspended": "cyan", "Resuming": "yellow",
+}  # fmt: skip
 LEVELS: Final = {"ok": ("ok", "green"), "warn": ("WARN", "yellow"), "fail": ("FAIL", "bold red")}
 WIDTH: Final = 1000
 """Columns: more than any line of ours has."""
@@ -68,7 +73,7 @@ def _card_lines(table: Table, row: CardRow, node: str) -> None:
         node,
         str(row.index),
         row.model,
-        f"{row.used_mib} of {row.memory_mib}",
+        f"{row.used_mib} of {row.memory_mib}" + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),
         f"{row.cores_high_percent}|{row.cores_low_percent}",
         Text(row.state, style="" if row.state == "ok" else "bold red"),
     ]
@@ -156,9 +161,28 @@ def why(story: GangStory) -> RenderableType:
 
 def _member(member: MemberRow, story: GangStory) -> list[RenderableType]:
     same = member.reason == story.reason and member.message == story.message
-    said = f"{member.reason}: {member.message}" if member.reason and not same and not story.admitted else ""
+    away = member.phase in ON_ITS_WAY
+    told = member.reason and not same and (away or not story.admitted)
+    said = f"{member.reason}: {member.message}" if told else ""
     phase = Text(member.phase, style=PHASE_STYLES.get(member.phase, ""))
     return [member.pod, phase, member.node or "-", "\n".join(member.cards) or "-", said]
+
+
+# --- suspend, resume ------------------------------------------------------------------------------
+
+
+def paused(outcome: PauseOutcome) -> RenderableType:
+    """What was reached, then the members."""
+    head = Text()
+    head.append(f"{outcome.gang}: ", style="bold")
+    head.append(outcome.wanted if outcome.reached else f"not {outcome.wanted}")
+    head.stylize("green" if outcome.reached else "yellow", len(outcome.gang) + 2)
+    head.append(f"\n  {outcome.why}")
+    table = _table("POD", "STATE", "NODE", "MESSAGE")
+    for member in outcome.members:
+        state = Text(member.state, style=PHASE_STYLES.get(member.state, ""))
+        table.add_row(member.pod, state, member.node or "-", member.message)
+    return Group(head, table)
 
 
 # --- doctor, stop-admitting ----------------------------------------------------------------------

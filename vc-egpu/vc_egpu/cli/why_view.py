@@ -144,6 +144,8 @@ def _member(pod: Json) -> MemberRow:
     cards = world.cards_of(pod)
     shares = [share for shares in cards.containers.values() for share in shares] if cards else []
     verdict = world.condition(pod) or {}
+    if world.phase(pod) in world.ON_ITS_WAY:
+        verdict = world.condition(pod, names.CONDITION_SUSPENDED) or {}
     return MemberRow(
         pod=str(pod["metadata"]["name"]),
         phase=world.phase(pod),
@@ -158,6 +160,9 @@ def _notes(
     group: Json, members: Sequence[Json], queue: str, queues: Mapping[str, Json], verdict: Mapping[str, str]
 ) -> list[str]:
     notes: list[str] = []
+    said = world.condition(group, names.CONDITION_SUSPENDED)
+    if said is not None and said.get("reason") in {*world.ON_ITS_WAY, "NotSuspendable", "RestoreFailed"}:
+        notes.append(f"{said.get('message', '')} (since {said.get('lastTransitionTime', 'unknown')})")
     if queues and queue not in queues:
         near = difflib.get_close_matches(queue, list(queues), 1)
         notes.append(f"queue {queue} does not exist" + (f"; did you mean {near[0]}?" if near else ""))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import Forbidden, NotFound
@@ -69,7 +70,17 @@ def phase(pod: Json) -> str:
         return "Terminating"
     if word == "Pending" and names.GATE in gates(pod):
         return "Gated"
-    return word
+    said = (condition(pod, names.CONDITION_SUSPENDED) or {}).get("reason", "")
+    return said if word == "Running" and said in ON_ITS_WAY else word
+
+
+ON_ITS_WAY: Final = frozenset({"Suspending", "Suspended", "Resuming"})
+"""Reasons of the condition that say where a running pod is."""
+
+
+def is_suspended(pod: Json) -> bool:
+    """Whether it has left its cards for a while: they are not its own meanwhile."""
+    return names.SUSPEND in annotations(pod) and phase(pod) == "Suspended"
 
 
 def finished(pod: Json) -> bool:

@@ -1,0 +1,183 @@
+"""`kubectl egpu suspend` and `resume`: what is asked for, what is waited for, why it cannot be."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from unit.cli import documents as docs
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.admission.suspension_words import Said, condition
+from vc_egpu.cli import cards_view, kubectl, pause, render, why_view
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.volcano import names
+
+PODS = "/api/v1/namespaces/ml/pods"
+GANG = ("train-0", "train-1")
+
+
+class Cluster:
+    """An API server with a gang of two; what the admission controller would do is played by the test."""
+
+    def __init__(self, server: TinyApi, api: ApiConnection) -> None:
+        self.server, self.api = server, api
+        self.told: list[str] = []
+        self.reacts: Callable[[], None] = lambda: None
+
+    def heard(self, line: str) -> None:
+        self.told.append(line)
+        self.reacts()
+
+    def put(self, name: str, share_class: str = "low", **more: object) -> None:
+        raw = docs.pod(name, cards={"GPU-a": (4096, 10)}, share_class=share_class, group="train", **more)  # type: ignore[arg-type]
+        raw["metadata"]["labels"] = {names.MANAGED_LABEL: "true"}
+        self.server.put(f"{PODS}/{name}", raw)
+
+    def says(self, name: str, said: Said, *, ordered: bool = False) -> None:
+        raw = self.server.objects[f"{PODS}/{name}"]
+        if ordered:
+            raw["metadata"]["annotations"][names.SUSPEND] = "{}"
+        else:
+            raw["metadata"]["annotations"].pop(names.SUSPEND, None)
+        others = [
+            c for c in raw["status"].get("conditions") or () if c.get("type") != names.CONDITION_SUSPENDED
+        ]
+        raw["status"]["conditions"] = [*others, condition(said, 0.0)]
+        self.server.put(f"{PODS}/{name}", raw)
+
+    def paused(self) -> list[str]:
+        return [
+            n for n in GANG if names.PAUSE in self.server.objects[f"{PODS}/{n}"]["metadata"]["annotations"]
+        ]
+
+    def suspend(self, name: str = "train-0", timeout_s: float = 30.0) -> pause.PauseOutcome:
+        return pause.suspend(self.api, "ml", name, timeout_s=timeout_s, progress=self.heard)
+
+    def resume(self, name: str = "train-1", timeout_s: float = 30.0) -> pause.PauseOutcome:
+        return pause.resume(self.api, "ml", name, timeout_s=timeout_s, progress=self.heard)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path))
+        found = Cluster(server, api)
+        for name in GANG:
+            found.put(name)
+        yield found
+        api.close()
+
+
+AWAY = Said("True", "Suspended", "4096 MiB of GPU memory are on the host of n1: a user asked for it")
+
+
+def all_leave(cluster: Cluster) -> None:
+    for name in GANG:
+        cluster.says(name, AWAY, ordered=True)
+
+
+def test_the_wish_is_written_on_one_pod_and_the_gang_is_waited_for(cluster: Cluster) -> None:
+    cluster.reacts = lambda: all_leave(cluster)
+    outcome = cluster.suspend()
+    assert cluster.paused() == ["train-0"]
+    assert (outcome.reached, outcome.gang) == (True, "ml/train")
+    assert [member.state for member in outcome.members] == ["Suspended", "Suspended"]
+    assert "a gang goes as a whole" in cluster.told[0]
+
+
+def test_half_a_gang_is_not_there_yet(cluster: Cluster) -> None:
+    cluster.reacts = lambda: cluster.says("train-0", AWAY, ordered=True)
+    outcome = cluster.suspend(timeout_s=0.1)
+    assert not outcome.reached
+    assert "pod train-1 is Running" in outcome.why
+    assert "`kubectl egpu resume` takes that back" in outcome.why
+    assert cluster.paused() == ["train-0"], "still asked for"
+
+
+def test_a_wish_that_cannot_be_met_is_taken_back_with_the_reason(cluster: Cluster) -> None:
+    text = "it is asked to pause and runs on: driver 550.54 has no process checkpoint"
+    cluster.reacts = lambda: cluster.says("train-0", Said("False", "NotSuspendable", text))
+    outcome = cluster.suspend()
+    assert not outcome.reached
+    assert "driver 550.54 has no process checkpoint" in outcome.why
+    assert cluster.paused() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("train-0", {"share_class": "unset"}, "only pods of egpu.volcano.sh/priority"),
+        ("train-0", {"phase": "Succeeded"}, "is Succeeded"),
+        ("nobody", None, "there is no pod nobody"),
+    ],
+)
+def test_what_can_never_be_suspended_is_said_at_once(
+    cluster: Cluster, name: str, changes: dict[str, str] | None, words: str
+) -> None:
+    if changes is not None:
+        cluster.put(name, **changes)  # type: ignore[arg-type]
+    with pytest.raises(pause.CannotPauseError, match=words):
+        cluster.suspend(name)
+    assert cluster.paused() == []
+
+
+def test_resuming_takes_back_every_wish_and_waits_until_all_run(cluster: Cluster) -> None:
+    all_leave(cluster)
+    for name in GANG:
+        raw = cluster.server.objects[f"{PODS}/{name}"]
+        raw["metadata"]["annotations"][names.PAUSE] = "true"
+        cluster.server.put(f"{PODS}/{name}", raw)
+
+    def come_back() -> None:
+        for name in GANG:
+            cluster.says(name, Said("False", "Resumed", "it runs where it was"))
+
+    cluster.reacts = come_back
+    outcome = cluster.resume()
+    assert outcome.reached
+    assert cluster.paused() == []
+
+
+def test_who_was_suspended_for_others_cannot_be_called_back(cluster: Cluster) -> None:
+    all_leave(cluster)
+    outcome = cluster.resume(timeout_s=0.1)
+    assert not outcome.reached
+    assert "no user suspended it" in cluster.told[0]
+    assert "4096 MiB of GPU memory are on the host of n1" in outcome.why
+
+
+def test_nothing_to_resume(cluster: Cluster) -> None:
+    with pytest.raises(pause.CannotPauseError, match="is not suspended"):
+        cluster.resume()
+
+
+def test_the_command_says_it_in_words_and_in_json(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    all_leave(cluster)
+    flags = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--timeout", "20"]
+    assert kubectl.main(["suspend", "ml/train-0", *flags]) == 0
+    assert "ml/train: Suspended" in capsys.readouterr().out
+    assert kubectl.main(["suspend", "train-0", "-n", "ml", "-o", "json", *flags]) == 0
+    assert '"wanted": "Suspended"' in capsys.readouterr().out
+    assert kubectl.main(["suspend", "ml/nobody", *flags]) == 1
+
+
+def test_cards_and_why_show_who_is_away() -> None:
+    pod = docs.pod("train-0", cards={"GPU-a": (61440, 100)}, share_class="low", group="train")
+    pod["metadata"]["annotations"][names.SUSPEND] = "{}"
+    pod["status"]["conditions"] = [condition(AWAY, 0.0)]
+    report = cards_view.report([docs.node("n1", docs.card("GPU-a"))], [pod])
+    (row,) = report.cards
+    assert (row.used_mib, row.suspended_mib, row.cores_low_percent) == (0, 61440, 0)
+    assert row.sharers[0].phase == "Suspended"
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.cards(report))
+    assert "0 of 98304 +61440 away" in captured.get()
+    group = {
+        "metadata": {"name": "train", "namespace": "ml"},
+        "status": {"conditions": [condition(AWAY, 0.0)]},
+    }
+    (story,) = why_view.stories("train", "ml", groups=[group], pods=[pod], jobs=[], queues={})
+    assert any("on the host of n1" in note for note in story.notes)
+    assert story.members[0].phase == "Suspended"

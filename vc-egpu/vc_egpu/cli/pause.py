@@ -1,0 +1,199 @@
+"""``kubectl egpu suspend POD`` and ``resume POD``: a gang leaves its cards for a while, and comes back.
+
+Both only change a wish on pods; the admission controller acts on it for the whole gang and says on each pod
+what becomes of it. So everything that is told here is read from the pods' own conditions.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from vc_egpu.cli import world
+from vc_egpu.kube import ApiConnection, Json
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.resources import PODS
+from vc_egpu.volcano import names
+
+POLL_S: Final = 0.5
+SUSPENDED: Final[Literal["Suspended"]] = "Suspended"
+RUNNING: Final[Literal["Running"]] = "Running"
+NOT_SUSPENDABLE: Final = "NotSuspendable"
+_LAST_WORDS: Final = frozenset({"RestoreFailed"})
+"""Conditions after which waiting is in vain."""
+
+
+class CannotPauseError(LookupError):
+    """This pod cannot be suspended or resumed, whatever becomes of its gang; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """One pod of the gang."""
+
+    pod: str
+    node: str
+    state: str
+    """Running, Suspending, Suspended, Resuming, or the pod's phase."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseOutcome:
+    """What became of the gang."""
+
+    gang: str
+    """``namespace/name`` of its PodGroup."""
+    wanted: Literal["Suspended", "Running"]
+    reached: bool
+    members: tuple[MemberState, ...]
+    why: str
+    """Why it was not reached, or a sentence on what was."""
+
+
+Progress = Callable[[str], None]
+
+
+def suspend(
+    api: ApiConnection, namespace: str, name: str, *, timeout_s: float, progress: Progress
+) -> PauseOutcome:
+    """Ask for the pod's gang to be suspended and wait for it; takes the wish back where it cannot be met."""
+    pod = _pod(api, namespace, name)
+    _check(pod)
+    gang = _gang_of(pod)
+    _wish(api, pod, "true")
+    progress(f"gang {gang}: asked for all of it to leave its cards; a gang goes as a whole")
+
+    def judge(members: Sequence[MemberState]) -> str:
+        told = [m for m in members if m.reason == NOT_SUSPENDABLE]
+        return f"pod {told[0].pod}: {told[0].message}" if told else ""
+
+    outcome = _wait(api, pod, SUSPENDED, timeout_s, progress=progress, judge=judge)
+    if outcome.reached or not judge(outcome.members):
+        return outcome
+    _wish(api, pod, None)
+    return outcome
+
+
+def resume(
+    api: ApiConnection, namespace: str, name: str, *, timeout_s: float, progress: Progress
+) -> PauseOutcome:
+    """Take back the wish on every pod of the gang and wait until all of them run again."""
+    pod = _pod(api, namespace, name)
+    paused = [member for member in _members(api, pod) if names.PAUSE in world.annotations(member)]
+    if not paused and not _suspended(_members(api, pod)):
+        raise CannotPauseError(f"pod {name} is not suspended and nobody asked for it")
+    for member in paused:
+        _wish(api, member, None)
+    if paused:
+        progress(f"gang {_gang_of(pod)}: runs again as soon as its cards have room for it")
+    else:
+        progress(f"gang {_gang_of(pod)}: no user suspended it; it comes back when its cards have room for it")
+    return _wait(api, pod, RUNNING, timeout_s, progress=progress, judge=lambda _: "")
+
+
+def state_of(pod: Json) -> MemberState:
+    """How far a pod is, from what the admission controller says on it."""
+    said = world.condition(pod, names.CONDITION_SUSPENDED) or {}
+    return MemberState(
+        pod=str(pod["metadata"]["name"]),
+        node=str((pod.get("spec") or {}).get("nodeName") or ""),
+        state=world.phase(pod),
+        reason=str(said.get("reason") or ""),
+        message=str(said.get("message") or ""),
+    )
+
+
+def _check(pod: Json) -> None:
+    name, cards = pod["metadata"]["name"], world.cards_of(pod)
+    if world.labels(pod).get(names.MANAGED_LABEL) != "true":
+        raise CannotPauseError(
+            f"pod {name} asks for no managed cards: the admission layer has nothing to do with it"
+        )
+    if names.GATE in world.gates(pod) or cards is None:
+        raise CannotPauseError(f"pod {name} has no cards yet: there is nothing to suspend")
+    if world.finished(pod) or pod["metadata"].get("deletionTimestamp"):
+        raise CannotPauseError(f"pod {name} is {world.phase(pod)}: there is nothing to suspend")
+    if cards.share_class != "low":
+        text = f'has class {cards.share_class}; only pods of {names.PRIORITY} "low" are ever suspended'
+        raise CannotPauseError(f"pod {name} {text}")
+
+
+def _wait(
+    api: ApiConnection,
+    pod: Json,
+    wanted: Literal["Suspended", "Running"],
+    timeout_s: float,
+    *,
+    progress: Progress,
+    judge: Callable[[Sequence[MemberState]], str],
+) -> PauseOutcome:
+    deadline = time.monotonic() + timeout_s
+    last = ""
+    while True:
+        found = _members(api, pod)
+        members = tuple(state_of(member) for member in found if world.cards_of(member) is not None)
+        there = sum(1 for member in members if member.state == wanted)
+        ordered = wanted == RUNNING or _target_ordered(found, pod)
+        if ordered and members and there == len(members):
+            text = f"{len(members)} pods are suspended" if wanted == SUSPENDED else "all its pods run"
+            return PauseOutcome(_gang_of(pod), wanted, reached=True, members=members, why=text)
+        why = judge(members) or next((m.message for m in members if m.reason in _LAST_WORDS), "")
+        if why or not members or time.monotonic() >= deadline:
+            why = why or ("its pods are gone" if not members else _late(members, wanted, timeout_s))
+            return PauseOutcome(_gang_of(pod), wanted, reached=False, members=members, why=why)
+        line = f"{there} of {len(members)} pods {wanted.lower()}; {_first(members, wanted)}"
+        if line != last:
+            progress(line)
+            last = line
+        time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+
+
+def _late(members: Sequence[MemberState], wanted: str, timeout_s: float) -> str:
+    text = f"not {wanted.lower()} within {timeout_s:.0f} s; {_first(members, wanted)}"
+    if wanted == RUNNING:
+        return f"{text}; it comes back by itself when there is room"
+    return f"{text}; it is still asked for, `kubectl egpu resume` takes that back"
+
+
+def _first(members: Sequence[MemberState], wanted: str) -> str:
+    left = next((member for member in members if member.state != wanted), members[0])
+    said = left.message or "the admission controller has said nothing about it yet"
+    return f"pod {left.pod} is {left.state}: {said}"
+
+
+def _suspended(pods: Iterable[Json]) -> bool:
+    return any(names.SUSPEND in world.annotations(pod) for pod in pods)
+
+
+def _target_ordered(members: Iterable[Json], pod: Json) -> bool:
+    uid = pod["metadata"]["uid"]
+    return any(m["metadata"]["uid"] == uid and names.SUSPEND in world.annotations(m) for m in members)
+
+
+def _pod(api: ApiConnection, namespace: str, name: str) -> Json:
+    try:
+        return api.get(PODS, name, namespace)
+    except NotFound:
+        raise CannotPauseError(f"there is no pod {name} in namespace {namespace}") from None
+
+
+def _members(api: ApiConnection, pod: Json) -> list[Json]:
+    """The living pods of its gang."""
+    group, namespace = world.group_key(pod), pod["metadata"]["namespace"]
+    found = [
+        p
+        for p in api.list(PODS, namespace).items
+        if p["metadata"]["uid"] == pod["metadata"]["uid"] or (group and world.group_key(p) == group)
+    ]
+    return [p for p in found if not world.finished(p) and not p["metadata"].get("deletionTimestamp")]
+
+
+def _gang_of(pod: Json) -> str:
+    return world.group_key(pod) or world.key(pod)
+
+
+def _wish(api: ApiConnection, pod: Json, value: str | None) -> None:
+    metadata = {"uid": pod["metadata"]["uid"], "annotations": {names.PAUSE: value}}
+    api.patch(PODS, pod["metadata"]["name"], {"metadata": metadata}, pod["metadata"]["namespace"])
