@@ -1,6 +1,7 @@
 """The examples of manifests/examples, step by step, exactly as their READMEs tell users to run them."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from stack.install import Stack
+from localcluster import ClusterSpec, LocalCluster
+from localcluster.api import wait_until
+from stack.install import ISOLATED, Stack
 from stack.kit import Json, StoryError, condition, phase
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
@@ -235,6 +238,25 @@ class Player:
             if json.loads(seen.stdout) != wanted:
                 raise StoryError(f"{self.story}: {name} sees {seen.stdout}, was granted {wanted}")
 
+    def check_onCard(self, of: Json) -> None:  # noqa: N802
+        """What each share is granted, and how much of it may lie on the card."""
+        wanted = (of["memoryMiB"], of["physicalMiB"])
+        for name, pod in self._pods(of).items():
+            granted = Cards.decode(pod["metadata"]["annotations"][CARDS]).containers["main"]
+            found = {(share.memory_mib, share.on_card_mib) for share in granted}
+            if found != {wanted}:
+                raise StoryError(f"{self.story}: {name} was granted {found}, should be {wanted}")
+
+    def check_says(self, of: Json) -> None:
+        """Each pod's program has said such a line."""
+        for name in self._pods(of):
+
+            def said(name: str = name) -> bool:
+                log = self.stack.kit.api.pod_log(name, self.namespace)
+                return any(re.search(of["line"], line) for line in log.splitlines())
+
+            wait_until(f"{self.story}: {name} says {of['line']}", said, TIMEOUT_S)
+
     def check_retryCount(self, of: Json) -> None:  # noqa: N802
         job = self.stack.kit.api.get(VOLCANO_JOBS, of["job"], self.namespace)
         found = int((job.get("status") or {}).get("retryCount") or 0)
@@ -242,10 +264,23 @@ class Player:
             raise StoryError(f"{self.story}: retryCount of {of['job']} is {found}, should be {of['count']}")
 
 
+@pytest.fixture(scope="module")
+def isolated(worker_id: str) -> Iterator[Stack]:
+    """The stack with the isolation library and a driver in containers, as ``make demo KEEP=1`` leaves it."""
+    running = os.environ.get("VC_EGPU_E2E_CLUSTER")
+    if running:
+        yield Stack.of(LocalCluster.attach(running))
+        return
+    name = "examples" if worker_id == "master" else f"examples-{worker_id}"
+    with LocalCluster.up(ClusterSpec(name=name), print) as cluster:
+        yield Stack.install(cluster, overlay=ISOLATED, say=print)
+
+
 @pytest.fixture
-def player(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Player]:
+def player(request: pytest.FixtureRequest) -> Iterator[Player]:
     story = str(request.param)
     expect = yaml.safe_load((EXAMPLES / story / "expect.yaml").read_text())
+    stack = request.getfixturevalue("isolated" if expect.get("isolation") else "stack")
     one = Player(stack, story, expect)
     try:
         yield one

@@ -11,7 +11,7 @@ from vc_egpu.volcano.queue import Queue
 STORIES = sorted(path.parent.name for path in (MANIFESTS / "examples").glob("*/expect.yaml"))
 CHECKS = {
     "runs", "podsExactly", "unbound", "waits", "unharmed", "replaced", "distinctCards", "shareACard",
-    "cardsPerPod", "onNode", "inside", "retryCount",
+    "cardsPerPod", "onNode", "inside", "retryCount", "onCard", "says",
 }  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def test_all_stories_are_there_and_listed() -> None:
     assert set(STORIES) == {
         "gang-shares-cards", "cap-waits", "gang-all-or-nothing", "colocate-inference", "preempt-training",
         "training-comes-back", "deployment", "gpu-and-cpu-tasks", "native-cards",
+        "oversubscribe",
     }  # fmt: skip
     assert all(f"({story})" in listed for story in STORIES)
 
