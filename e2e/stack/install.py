@@ -58,6 +58,7 @@ class Stack:
         for node in cluster.nodes:
             stack.put_cards(node, nvml_state(node.name, cards_per_node))
             if overlay == ISOLATED:
+                stack.put_file(node, BUILT / "libcuda.so.1")
                 driver = stack.driver_of(node, cards_per_node)
                 driver.install(node.static_cdi_dir, PROGRAMS)
                 driver.nvml_state.write_text(nvml_state(node.name, cards_per_node))
@@ -74,12 +75,14 @@ class Stack:
 
     def put_cards(self, node: RealNode, state: str) -> None:
         """Write the fake driver library and what it shall report into the node's own /var/lib."""
-        library = base64.b64encode(FAKE_NVML.read_bytes()).decode()
-        node.run(
-            ["sh", "-c", f"mkdir -p {FAKE_FOLDER}; base64 -d > {FAKE_FOLDER}/libnvidia-ml.so.1"],
-            text_in=library,
-        )
+        self.put_file(node, FAKE_NVML)
         self.set_cards(node, state)
+
+    def put_file(self, node: RealNode, source: Path) -> None:
+        """Beside the fake driver library."""
+        text = base64.b64encode(source.read_bytes()).decode()
+        target = f"{FAKE_FOLDER}/{source.name}"
+        node.run(["sh", "-c", f"mkdir -p {FAKE_FOLDER}; base64 -d > {target}"], text_in=text)
 
     def driver_of(self, node: RealNode, cards: int) -> FakeDriver:
         """The fake CUDA driver of a node that has so many cards, for its containers."""

@@ -1,0 +1,200 @@
+"""Suspending on a real API server: training leaves its cards for inference and comes back, whole, not restarted.
+
+Nodes are simulated and a stand-in answers for their agents; what a real agent does is tried in the tests of
+the node's side.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from admission_rig import Gang, Rig, StandIn, rig
+from suspender import Suspender
+from vc_egpu.cli import pause
+from vc_egpu.kube.resources import POD_GROUPS, PODS
+from vc_egpu.volcano import names
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+Json = dict[str, Any]
+
+LOW = Gang("train", 8, memory_mib=60000, cores=100, priority="low")
+HIGH = Gang("infer", 2, memory_mib=60000, cores=50, priority="high")
+
+
+@pytest.fixture(scope="module")
+def one_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Two nodes of four cards: training fills them."""
+    models = tmp_path_factory.mktemp("suspension") / "models.yaml"
+    with rig("suspension", 2, 4, models=models) as found:
+        yield found
+
+
+@pytest.fixture
+def world(one_rig: Rig) -> Iterator[Rig]:
+    """A clean cluster with one queue; the invariants hold at the end. Tests start the controller."""
+    one_rig.queue()
+    yield one_rig
+    one_rig.check()
+    one_rig.stop_all()
+    one_rig.clean()
+
+
+def train(world: Rig) -> dict[str, str]:
+    """Training runs; its pods' UIDs by name."""
+    world.submit(LOW)
+    return {name: found["metadata"]["uid"] for name, found in world.until_bound(LOW).items()}
+
+
+def until_pods(world: Rig, gang: Gang, what: str, check: Callable[[list[Json]], bool]) -> list[Json]:
+    def judge(pods: dict[str, Json]) -> list[Json] | None:
+        found = list(pods.values())
+        return found if check(found) else None
+
+    return world.kit.until(
+        what, PODS, judge, namespace="default", label_selector=f"gang={gang.name}", timeout_s=60
+    )
+
+
+def said(obj: Json) -> tuple[str, str]:
+    """(reason, message) of the condition on suspension."""
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition["type"] == names.CONDITION_SUSPENDED:
+            return condition["reason"], condition["message"]
+    return "", ""
+
+
+def all_say(reason: str) -> Callable[[list[Json]], bool]:
+    return lambda pods: len(pods) == LOW.members and all(said(pod)[0] == reason for pod in pods)
+
+
+def uids(pods: list[Json]) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+def no_orders(pods: list[Json]) -> bool:
+    return not any(names.SUSPEND in pod["metadata"]["annotations"] for pod in pods)
+
+
+def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None:
+    with Suspender(world), StandIn(world, LOW, HIGH):
+        world.controller().start()
+        before = train(world)
+        world.submit(HIGH)
+        world.until_bound(HIGH, timeout_s=60)
+        pods = until_pods(world, LOW, "training is away", all_say("Suspended"))
+        assert uids(pods) == before, "nobody was evicted"
+        assert "makes room for gang default/infer" in said(pods[0])[1]
+        assert "1234 MiB of GPU memory are on the host" in said(pods[0])[1]
+        group = world.api.get(POD_GROUPS, LOW.name, LOW.namespace)
+        assert "8 of 8 pods on 2 nodes, 9872 MiB" in said(group)[1]
+        world.check()
+        world.end(HIGH)
+        pods = until_pods(world, LOW, "training is back", all_say("Resumed"))
+        assert no_orders(pods)
+        assert uids(pods) == before
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(world: Rig) -> None:
+    with Suspender(world, silent=True), StandIn(world, LOW, HIGH):
+        world.controller("admission", "--suspend-timeout-s", "2").start()
+        before = train(world)
+        world.submit(HIGH)
+        until_pods(world, LOW, "orders stand", lambda pods: not no_orders(pods))
+        world.until_bound(HIGH, timeout_s=60)
+        pods = until_pods(world, LOW, "made anew", lambda pods: len(pods) == 8 and no_orders(pods))
+        assert not set(uids(pods).values()) & set(before.values()), "evicted, as a whole"
+        world.until_reason(LOW, "WaitingForCards")
+
+
+def test_an_agent_that_tried_in_vain_is_believed_at_once(world: Rig) -> None:
+    with Suspender(world, refuses="a process holds a lock"), StandIn(world, LOW, HIGH):
+        world.controller().start()
+        train(world)
+        began = time.monotonic()
+        world.submit(HIGH)
+        world.until_bound(HIGH, timeout_s=50)
+        assert time.monotonic() - began < 55, "sooner than an order's time-out of 60 s"
+        until_pods(world, LOW, "evicted", lambda pods: len(pods) == 8 and no_orders(pods))
+
+
+def test_who_cannot_be_brought_back_is_made_anew_and_queued(world: Rig) -> None:
+    with Suspender(world, restore_fails=True) as suspender, StandIn(world, LOW, HIGH):
+        world.controller().start()
+        before = train(world)
+        world.submit(HIGH)
+        until_pods(world, LOW, "training is away", all_say("Suspended"))
+        world.until_bound(HIGH)
+        world.end(HIGH)
+
+        def anew(pods: list[Json]) -> bool:
+            fresh = not set(uids(pods).values()) & set(before.values())
+            return len(pods) == 8 and fresh and all(pod["spec"].get("nodeName") for pod in pods)
+
+        until_pods(world, LOW, "made anew and placed", anew)
+        suspender.restore_fails = False
+
+
+@pytest.mark.parametrize("moment", ["leaving", "away", "coming back"])
+def test_a_new_leader_goes_on_where_the_killed_one_was(world: Rig, moment: str) -> None:
+    with Suspender(world, silent=moment == "leaving") as suspender, StandIn(world, LOW, HIGH):
+        world.controller().start()
+        before = train(world)
+        world.submit(HIGH)
+        until_pods(world, LOW, "orders stand", lambda pods: all(_ordered(pod) for pod in pods))
+        if moment != "leaving":
+            world.until_bound(HIGH)
+            until_pods(world, LOW, "training is away", all_say("Suspended"))
+        if moment == "coming back":
+            suspender.silent = True
+            world.end(HIGH)
+            until_pods(world, LOW, "orders are off", no_orders)
+        world.processes["admission"].kill()
+        world.check(settled=False)
+        suspender.speak()
+        world.controller("next").start()
+        if moment == "leaving":
+            world.until_bound(HIGH, timeout_s=60)
+        if moment != "coming back":
+            world.check()
+            world.end(HIGH)
+        pods = until_pods(
+            world, LOW, "training is back", lambda pods: all_say("Resumed")(pods) and no_orders(pods)
+        )
+        assert uids(pods) == before
+
+
+def _ordered(pod: Json) -> bool:
+    return names.SUSPEND in pod["metadata"]["annotations"]
+
+
+def test_a_user_suspends_and_resumes_a_gang_by_any_of_its_pods(world: Rig) -> None:
+    heard: list[str] = []
+    with Suspender(world), StandIn(world, LOW):
+        world.controller().start()
+        before = train(world)
+        done = pause.suspend(world.api, "default", "train-worker-3", timeout_s=60, progress=heard.append)
+        assert done.reached, done
+        assert len(done.members) == 8
+        other = Gang("other", 8, memory_mib=90000, cores=90)
+        world.submit(other)
+        world.until_bound(other)  # the cards are free, for anybody
+        blocked = pause.resume(world.api, "default", "train-worker-0", timeout_s=3, progress=heard.append)
+        assert not blocked.reached, "its cards have no room"
+        world.end(other)
+        done = pause.resume(world.api, "default", "train-worker-0", timeout_s=60, progress=heard.append)
+        assert done.reached, done
+        pods = until_pods(world, LOW, "training is back", all_say("Resumed"))
+        assert uids(pods) == before
+
+
+def test_a_wish_that_cannot_be_met_says_why_and_changes_nothing(world: Rig) -> None:
+    with Suspender(world, unable={"train-worker-5": "it uses managed memory"}), StandIn(world, LOW):
+        world.controller().start()
+        train(world)
+        for name in ("train-worker-5", "train-worker-0"):
+            done = pause.suspend(world.api, "default", name, timeout_s=60, progress=lambda _: None)
+            assert not done.reached
+            assert "it uses managed memory" in done.why
+        pods = until_pods(world, LOW, "nobody is paused", no_orders)
+        assert not any(names.PAUSE in pod["metadata"]["annotations"] for pod in pods)
