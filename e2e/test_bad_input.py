@@ -196,9 +196,9 @@ def test_init_containers_with_cards(team: Tenant) -> None:
     refused(team, pod("bad", shares(1000), queue=team.name, **more), *words)
 
 
-def test_what_comes_with_a_later_version_is_refused_by_name(team: Tenant) -> None:
-    oversubscribed = pod("bad", shares(1000), queue=team.name, annotations={names.OVERSUBSCRIBE: "true"})
-    refused(team, oversubscribed, names.OVERSUBSCRIBE)
+def test_knobs_with_odd_values_are_refused_by_name(team: Tenant) -> None:
+    unsure = pod("bad", shares(1000), queue=team.name, annotations={names.OVERSUBSCRIBE: "maybe"})
+    refused(team, unsure, names.OVERSUBSCRIBE, "maybe", "true", "false")
     odd = pod("bad", shares(1000), queue=team.name, annotations={names.CORE_POLICY: "firm"})
     refused(team, odd, names.CORE_POLICY, "firm", "hard", "soft")
 

@@ -1,6 +1,7 @@
 """Runs inside test containers: a CUDA program of the driver API, in plain Python. Prints one JSON object.
 
 ``memory``: what it is told. ``fill MIB``, ``exact``: allocations. ``hold MIB``: keeps memory till it ends.
+``pile MIB MIB ...``: so many blocks one after the other, what became of each, kept till it ends.
 ``nvml``: what NVML says of the granted card and its processes.
 ``train``: steps of one kernel, counted on standard output. ``serve``: requests of some kernels, each timed.
 """
@@ -17,6 +18,8 @@ MIB = 1 << 20
 PTX = (
     b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry egpu_spin(.param .u64 ns)\n{ ret; }\n\0"
 )
+_IS_MANAGED = 8
+"""``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 Numbers = dict[str, Any]
 
 
@@ -53,8 +56,15 @@ class Cuda:
 
     def allocate(self, size_bytes: int) -> int:
         """The result code."""
-        at = ctypes.c_uint64()
-        return self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size_bytes))
+        return self.block(size_bytes)["code"]
+
+    def block(self, size_bytes: int) -> dict[str, int]:
+        """The result code of an allocation, and whether the driver says that it is managed memory."""
+        at, managed = ctypes.c_uint64(), ctypes.c_uint()
+        code = self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size_bytes))
+        if code == 0:
+            self.check("cuPointerGetAttribute", ctypes.byref(managed), _IS_MANAGED, at)
+        return {"code": code, "managed": managed.value}
 
     def spinner(self) -> "Spinner":
         """A kernel that runs for as long as it is told."""
@@ -150,6 +160,14 @@ def hold(size_mib: int) -> None:
         time.sleep(60)
 
 
+def pile(sizes_mib: list[int]) -> None:
+    """Keep blocks of these sizes; says first what became of each."""
+    cuda = Cuda()
+    say(blocks=[cuda.block(size_mib * MIB) for size_mib in sizes_mib])
+    while True:
+        time.sleep(60)
+
+
 def train(kernel_us: int) -> None:
     """Steps without end; says how many every fifth of a second."""
     spinner = Cuda().spinner()
@@ -192,6 +210,8 @@ def main(arguments: list[str]) -> int:
                 say(**exact())
             case "fill":
                 say(**fill(int(numbers[0])))
+            case "pile":
+                pile([int(number) for number in numbers])
             case "hold":
                 hold(int(numbers[0]))
             case "train":

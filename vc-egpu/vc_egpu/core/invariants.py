@@ -124,7 +124,9 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
         plan = gang.plan
         if plan is None:
             continue
-        still_there = frozenset(uid for uid in plan.victims if _still_there(snapshot, uid))
+        still_there = frozenset(
+            uid for uid in plan.victims if _still_there(snapshot, uid, suspends=uid in plan.suspends)
+        )
         for key, member in plan.members.items():
             if member.node is None or (gang.key, key, plan.plan_id) in carried:
                 continue
@@ -141,10 +143,10 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
     return seats
 
 
-def _still_there(snapshot: Snapshot, uid: PodUid) -> bool:
+def _still_there(snapshot: Snapshot, uid: PodUid, *, suspends: bool) -> bool:
     pod = snapshot.pods.get(uid)
     if pod is not None:
-        return pod.phase in _HOLDING and not _is_asleep(pod)
+        return pod.phase in _HOLDING and not (suspends and _is_asleep(pod))
     return any(uid == holder for entries in snapshot.held.values() for holder, _ in entries)
 
 

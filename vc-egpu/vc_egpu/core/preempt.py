@@ -128,6 +128,8 @@ class _Contest:
         self._suspends = False
         self._evicted: tuple[Pod, ...] = ()
         """Victims that are settled: those to come are allowed beside them."""
+        self._hosts: list[int] = []
+        """Rows whose host memory must hold what is suspended there."""
 
     def fits_without(self, uids: Iterable[PodUid]) -> bool:
         """Whether the whole gang finds a place once these pods are gone, or suspended."""
@@ -136,6 +138,17 @@ class _Contest:
             return self.fits()
         finally:
             undo()
+
+    def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
+        """False only if it does not fit whichever of these pods are gone.
+
+        Who is suspended takes the host's memory, which the gang may need itself: less can be more.
+        """
+        lifted = self._trial.lift(uids)
+        try:
+            return self.fits()
+        finally:
+            self._trial.put_back(lifted)
 
     def take(self, uids: Iterable[PodUid]) -> Callable[[], None]:
         """Have these pods gone, or suspended where that is searched for; call the answer to undo it."""
@@ -147,6 +160,9 @@ class _Contest:
         return lambda: trial.put_back(lifted)
 
     def fits(self) -> bool:
+        ledger = self._trial.ledger
+        if self._hosts and (ledger.host_used[self._hosts] > ledger.host_cap[self._hosts]).any():
+            return False
         if not self._enough_places():
             return False
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
@@ -189,13 +205,25 @@ class _Contest:
         evicted = self._cheapest_of(listed)
         if evicted is not None:
             choices.append(self._choice(evicted, ()))
-        able = self._together(sleepers(listed, useful))
-        if able:
-            with _slept(self._trial, [pod.uid for candidate in able for pod in candidate.pods]):
-                evicted = self._cheapest_of(listed)
+        able = sleepers(listed, useful)
+        together = self._together(able)
+        # Where hosts have no room for all of them, evicting others may make that room.
+        for asleep in (together, able) if len(together) < len(able) else (able,):
+            evicted = self._cheapest_beside(asleep, listed) if asleep else None
             beside = self._beside(evicted, listed, useful) if evicted else None
             choices += [beside] if beside is not None else []
         return min(choices, key=lambda choice: choice.harm, default=None)
+
+    def _cheapest_beside(self, asleep: list[Candidate], listed: list[Candidate]) -> tuple[Pod, ...] | None:
+        """The cheapest to be evicted while these are suspended, and hosts take what they hold."""
+        uids = [pod.uid for candidate in asleep for pod in candidate.pods]
+        bookings = (self._trial.booked(uid) for uid in uids)
+        self._hosts = sorted({booking.row for booking in bookings if booking is not None and booking.seats})
+        try:
+            with _slept(self._trial, uids):
+                return self._cheapest_of(listed)
+        finally:
+            self._hosts = []
 
     def _together(self, able: list[Candidate]) -> list[Candidate]:
         """As many as may be suspended all at once, the cheapest first."""

@@ -28,6 +28,10 @@ class Contest(Protocol):
         """Whether it does once these pods are gone."""
         ...
 
+    def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
+        """False only if it does not fit whichever of these pods are gone."""
+        ...
+
     def allowed(self, pods: Iterable[Pod]) -> bool:
         """Whether these pods may go together."""
         ...
@@ -145,7 +149,8 @@ class Complete:
                 self._best = (self._contest.price(chosen), chosen)
             return
         rest = tuple(pod for pods in self._most[depth:] for pod in pods)
-        if not self._test((*chosen, *rest)):
+        self._tests -= 1
+        if not self._contest.might_fit_without(pod.uid for pod in (*chosen, *rest)):
             return
         for option in self._options[depth]:
             self._descend(depth + 1, (*chosen, *option))

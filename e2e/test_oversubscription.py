@@ -1,0 +1,110 @@
+"""Two programs that each want all of a card's memory share it: the stack as installed, on a fake driver."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from isolation.image import IMAGE, archive
+from isolation.probe import MIB
+from isolation.world import program
+from localcluster import ClusterSpec, LocalCluster
+from localcluster.api import wait_until
+from stack.install import ISOLATED, Stack
+from stack.kit import running
+from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import Cards, NodeCards
+
+NAMESPACE = "oversub"
+H20_MIB = 98_304
+OUT_OF_MEMORY = 2
+ON_CARD_MIB, SPILLED_MIB = 45_000, 48_000
+QUEUE = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "Queue",
+    "metadata": {"name": NAMESPACE},
+    "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-h20": 8}},
+}
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with LocalCluster.up(ClusterSpec(name=NAMESPACE, real_nodes=1), print) as cluster:
+        cluster.import_image(archive(print))
+        stack = Stack.install(cluster, cards_per_node=1, overlay=ISOLATED, say=print)
+        stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, QUEUE)
+        yield stack
+
+
+def pod(name: str, memory_mib: int, command: tuple[str, ...], **limits: str) -> dict[str, Any]:
+    """May spill."""
+    amounts = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": str(memory_mib), **limits}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "annotations": {names.QUEUE_NAME: NAMESPACE, names.OVERSUBSCRIBE: "true"},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": IMAGE,
+                    "imagePullPolicy": "Never",
+                    "command": list(command),
+                    "resources": {"limits": amounts},
+                }
+            ],
+        },
+    }
+
+
+def asked(stack: Stack, name: str, *command: str) -> dict[str, Any]:
+    """What a program says that is started beside the pod's own."""
+    said = stack.kit.kubectl("exec", "-n", NAMESPACE, name, "--", *command).stdout
+    answer: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return answer
+
+
+def test_two_programs_that_each_want_the_whole_card_share_it(stack: Stack) -> None:
+    (node,) = stack.kit.api.list(NODES).items
+    inventory = NodeCards.decode(node["metadata"]["annotations"][names.NODE_CARDS])
+    assert inventory.memory_ratio == 2.0
+    assert inventory.host_memory_mib >= H20_MIB, "the halves of both that may spill"
+    both = program("pile", ON_CARD_MIB, SPILLED_MIB)
+    stack.kit.apply(pod("one", H20_MIB, both), pod("two", H20_MIB, both))
+    stack.kit.pods_until("both run", NAMESPACE, lambda pods: len(running(pods)) == 2 or None)
+    for name in ("one", "two"):
+        found = stack.kit.api.get(PODS, name, NAMESPACE)
+        (share,) = Cards.decode(found["metadata"]["annotations"][names.CARDS]).containers["main"]
+        assert (share.memory_mib, share.physical_mib) == (H20_MIB, H20_MIB // 2)
+
+        def piled(name: str = name) -> list[dict[str, int]] | None:
+            lines = [line for line in stack.kit.api.pod_log(name, NAMESPACE).splitlines() if line[:1] == "{"]
+            return json.loads(lines[0])["blocks"] if lines else None
+
+        wait_until(f"{name} has its memory", lambda name=name: piled(name) is not None, 60)
+        assert piled() == [{"code": 0, "managed": 0}, {"code": 0, "managed": 1}]
+        told = asked(stack, name, *program("memory"))
+        assert told["total"] == H20_MIB * MIB
+        assert told["free"] <= (H20_MIB - ON_CARD_MIB - SPILLED_MIB) * MIB
+        assert asked(stack, name, *program("fill", 6_000))["code"] == OUT_OF_MEMORY
+    stack.check_invariants()
+
+
+def test_who_could_not_hold_what_it_spills_is_told_why_it_waits(stack: Stack) -> None:
+    stack.kit.kubectl("delete", "pod", "--all", "-n", NAMESPACE, "--wait=true")
+    stack.kit.apply(pod("tight", 40_000, program("memory"), memory="1Gi"))
+
+    def waits(pods: dict[str, Any]) -> bool | None:
+        conditions = (pods["tight"].get("status") or {}).get("conditions") or () if "tight" in pods else ()
+        text = " ".join(str(condition.get("message") or "") for condition in conditions)
+        return "may spill 20000 MiB, its limit is 1024 MiB" in text or None
+
+    assert stack.kit.pods_until("it is told why", NAMESPACE, waits)
