@@ -145,7 +145,7 @@ def test_demo(production: Production) -> None:
     """The demo's eight steps: retry-neutral eviction through Volcano's own controllers among them."""
     stack = production.stack
     try:
-        Story(stack.kit, Screen(), stack.cards_table).tell()
+        Story(stack.kit, Screen(), stack.egpu).tell()
         stack.check_invariants()
     finally:
         stack.cluster.kubectl("delete", "namespace", DEMO, "--wait=true", "--timeout=90s", check=False)

@@ -37,7 +37,7 @@ def main() -> int:
         def driver_of(node: str) -> FakeDriver:
             return stack.driver_of(cluster.node(node), CARDS_PER_NODE)
 
-        Story(stack.kit, screen, stack.cards_table, driver_of).tell()
+        Story(stack.kit, screen, stack.egpu, driver_of).tell()
         stack.check_invariants()
         screen.fact("all invariants of the design hold, checked from the API objects")
         told = True

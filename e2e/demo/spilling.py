@@ -3,21 +3,15 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from localcluster.api import wait_until
-from prometheus_client.parser import text_string_to_metric_families
-from stack.kit import Kit, StoryError
-from vc_egpu.kube.resources import PODS
+from stack.kit import StoryError
 from vc_egpu.volcano.annotations import CardShare
 
+from demo.figures import Figures, first
 from demo.screen import Screen
 
-CARD_USED, SPILLED = "DCGM_FI_DEV_FB_USED", "egpu_node_container_memory_managed_mib"
-SYSTEM, AGENTS, METRICS_PORT = "vc-egpu-system", "app.kubernetes.io/name=vc-egpu-node-agent", 9445
-TIMEOUT_S = 60
 MIB = 1 << 20
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,8 +24,8 @@ class Spilling:
     card_mib: int
     log: Callable[[str], str]
     """What a pod's program has said so far."""
-    metrics: Callable[[], str]
-    """What the agent of the card's node says."""
+    figures: Callable[[], Figures]
+    """Of the card's node."""
 
     def tell(self) -> None:
         """Wait until all have their memory, say where it lies."""
@@ -65,7 +59,7 @@ class Spilling:
             lines = [line for line in self.log(pod).splitlines() if line.startswith("{")]
             return json.loads(lines[-1]) if lines else None
 
-        answer = _first(f"{pod} has its memory", said)
+        answer = first(f"{pod} has its memory", said)
         granted_mib = self.shares[pod].memory_mib
         if answer["code"] or answer["total"] != granted_mib * MIB:
             raise StoryError(f"{pod} was granted {granted_mib} MiB, its program says {answer}")
@@ -75,37 +69,9 @@ class Spilling:
         """MiB used on the card, and MiB of each pod in the host's memory, as soon as they add up."""
 
         def look() -> tuple[int, dict[str, int]] | None:
-            used, spilled = 0, dict.fromkeys(self.shares, 0)
-            for family in text_string_to_metric_families(self.metrics()):
-                for sample in family.samples:
-                    labels = sample.labels
-                    if sample.name == CARD_USED and labels["UUID"] == card:
-                        used = int(sample.value)
-                    if sample.name == SPILLED and labels["pod"] in spilled:
-                        spilled[labels["pod"]] = int(sample.value)
+            figures = self.figures()
+            spilled = {pod: figures.spilled_mib.get(pod, 0) for pod in self.shares}
+            used = figures.used_mib[card]
             return (used, spilled) if used + sum(spilled.values()) >= wanted_mib else None
 
-        return _first("the node's figures show all of it", look)
-
-
-def agent_metrics(kit: Kit, node: str) -> str:
-    """What the agent of a node says to Prometheus."""
-    pods = kit.api.list(PODS, SYSTEM, label_selector=AGENTS, field_selector=f"spec.nodeName={node}").items
-    if len(pods) != 1:
-        raise StoryError(f"{node} has {len(pods)} agents")
-    name = pods[0]["metadata"]["name"]
-    return kit.api.request_text(f"{PODS.path(SYSTEM, name)}:{METRICS_PORT}/proxy/metrics")
-
-
-def _first(what: str, look: Callable[[], T | None]) -> T:
-    """The first thing that ``look`` finds."""
-    found: list[T] = []
-
-    def check() -> bool:
-        seen = look()
-        if seen is not None:
-            found.append(seen)
-        return bool(found)
-
-    wait_until(what, check, TIMEOUT_S)
-    return found[0]
+        return first("the node's figures show all of it", look)

@@ -1,4 +1,4 @@
-"""The steps (a) to (j). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
+"""The steps (a) to (l). Each acts as a user would and raises :class:`stack.kit.StoryError` if the
 cluster does not do what the step says."""
 
 import json
@@ -12,9 +12,11 @@ from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
 
+from demo.figures import Figures
 from demo.screen import Screen
 from demo.sharing import Sharing
-from demo.spilling import Spilling, agent_metrics
+from demo.spilling import Spilling
+from demo.suspending import Suspending
 
 YAML = Path(__file__).parent / "yaml"
 NAMESPACE = "demo"
@@ -31,8 +33,8 @@ class Story:
 
     kit: Kit
     screen: Screen
-    cards_table: Callable[[], str]
-    """``kubectl egpu cards``."""
+    egpu: Callable[..., str]
+    """``kubectl egpu ...``; what it prints."""
     driver_of: Callable[[str], FakeDriver] | None = None
     """The fake CUDA driver of the node of that name; None: containers have neither driver nor library."""
 
@@ -49,6 +51,7 @@ class Story:
         if self.driver_of is not None:
             self.sharing(self.driver_of)
             self.spilling()
+            self.suspension()
 
     # --- the steps -----------------------------------------------------------------------------------
 
@@ -208,10 +211,46 @@ class Story:
         (node,) = {pod["spec"]["nodeName"] for pod in self._pods("pair").values()}
         Spilling(
             self.screen, shares, CARD_MIB, lambda pod: self.kit.api.pod_log(pod, NAMESPACE),
-            lambda: agent_metrics(self.kit, node),
+            lambda: Figures.read(self.kit, node),
         ).tell()  # fmt: skip
         self._show()
         self.kit.kubectl("delete", "vcjob", "pair", "-n", NAMESPACE, "--wait=true")
+
+    def suspension(self) -> None:
+        """(k) Training leaves its cards by a user's wish and goes on; (l) the same for inference."""
+        self.screen.step("k", "training leaves its cards for a while and goes on where it was: a user's wish")
+        self._submit("tune")
+        self._all_run("tune", 2)
+        before = self._uids("tune")
+        pods = self._pods("tune")
+        (node,) = {pod["spec"]["nodeName"] for pod in pods.values()}
+        tune = Suspending(
+            self.screen, sorted(pods), [shares_of(pods[name])[0].uuid for name in sorted(pods)],
+            lambda pod: self.kit.api.pod_log(pod, NAMESPACE), lambda: Figures.read(self.kit, node),
+        )  # fmt: skip
+        tune.runs()
+        self._egpu("suspend", "tune-worker-0", "-n", NAMESPACE)
+        stopped = tune.rests(empty=True)
+        self._show()
+        self._egpu("resume", "tune-worker-0", "-n", NAMESPACE)
+        tune.went_on(stopped)
+        self.screen.step("l", "inference needs a card of theirs: training is suspended, not evicted")
+        self._submit("infer-c")
+        self._all_run("infer-c", 1)
+        (card,) = self._cards_of("infer-c")
+        if card not in tune.cards:
+            raise StoryError(f"infer-c is on {card}, where tune was not")
+        self.screen.fact(f"infer-c runs on {card}; tune has left both of its cards, a gang goes as a whole")
+        stopped = tune.rests(empty=False)
+        self._show()
+        self.kit.kubectl("exec", "-n", NAMESPACE, "infer-c-worker-0", "--", "touch", "/tmp/done")
+        tune.went_on(stopped)
+        self._unharmed(before, "tune")
+        self.screen.fact("the pods are the ones they were, nothing was restarted")
+
+    def _egpu(self, *arguments: str) -> None:
+        self.screen.plain(f"$ kubectl egpu {' '.join(arguments)}")
+        self.screen.plain(self.egpu(*arguments))
 
     # --- what the steps are made of ------------------------------------------------------------------
 
@@ -219,7 +258,7 @@ class Story:
         self.kit.apply(YAML / f"{job}.yaml")
 
     def _show(self) -> None:
-        self.screen.plain(self.cards_table())
+        self.screen.plain(self.egpu("cards"))
 
     def _pods(self, job: str | None = None) -> dict[str, Json]:
         listed = self.kit.api.list(
