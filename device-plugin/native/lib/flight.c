@@ -211,8 +211,11 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
         card->begin_ns = begin;
         card->oldest_ns = batch->booked_ns;
         card->due_ns = egpu_overdue_at(begin, batch->booked_ns, !batch->unknown);
+        card->pending_on = egpu_named_stream(batch->stream);
         egpu_slot_own(0, 0)->due_ns[index] = (uint64_t)card->due_ns;
     }
+    if (card->pending_on != batch->stream)
+        card->pending_on = NULL;
     *card->pending_end = batch;
     card->pending_end = &batch->next;
     egpu_spin_unlock(&card->lock);

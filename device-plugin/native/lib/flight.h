@@ -58,6 +58,7 @@ struct egpu_batch {
     int64_t late_ns;             /* when its event was recorded, where that was not at once; 0: it was */
     int64_t end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
+    uint64_t charged_ns;         /* what the share's books have for it, once it has ended */
     struct egpu_kind_row *kind;  /* NULL: of several */
     bool unknown, floor;
 };
@@ -68,10 +69,13 @@ struct egpu_card {
     _Atomic uint32_t announced; /* this process has said that it is active */
     _Atomic uint32_t capped;    /* launches that wait for the share */
     _Atomic uint64_t rate_ppm;
+    _Atomic int64_t ended_ns;   /* when the last batch did; 0: none has */
     _Atomic int64_t begin_ns;   /* from when the oldest batch runs; 0: none */
     _Atomic uint64_t oldest_ns; /* its estimate */
     _Atomic int64_t due_ns, last_pass_ns;
     _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
+    _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */
+    _Atomic(const void *) pending_on; /* the stream of all that is pending; NULL: of several, or of one without a name */
     _Atomic uint32_t passes;
     _Atomic int64_t held_since_ns;
     _Atomic uint32_t polling;   /* one thread asks the driver at a time */
@@ -81,6 +85,9 @@ struct egpu_card {
     struct egpu_pulse pulse;
 };
 extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
+
+/* The default streams have the same handle in all contexts and threads. */
+static inline const void *egpu_named_stream(CUstream stream) { return (uintptr_t)stream > 2 ? stream : NULL; }
 
 /* --- flight.c --- */
 int64_t egpu_now_ns(void);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_NS = 15 * 1000, NAP_MOST_NS = 300 * 1000,
-       TURN_NS = 25 * 1000 * 1000 };
+       TURN_NS = 25 * 1000 * 1000, SAME_STREAM_TURNS = 2, PAUSE_NS = 4 * 1000 * 1000 };
 
 struct visit {
     int index;
@@ -52,13 +52,17 @@ static uint64_t still_queued(struct egpu_card *card, uint64_t queued_ns, int64_t
     return egpu_sub(queued_ns, ran < oldest ? ran : oldest);
 }
 
-/* What is overdue by itself may be waiting for others' turn on the card. */
-static int64_t due_among(const struct visit *visit, int64_t due_ns) {
-    int64_t now = visit->in.now_ns, begin = egpu_cards[visit->index].begin_ns;
+/* What is overdue by itself may be waiting for others' turn on the card. And what is before the launch on its own
+ * stream hardly waits for it: that is more likely longer than expected. */
+static int64_t due_among(const struct visit *visit, int64_t due_ns, CUstream stream) {
+    const struct egpu_card *card = &egpu_cards[visit->index];
+    int64_t now = visit->in.now_ns, begin = card->begin_ns;
     if (due_ns == 0 || now < due_ns)
         return due_ns;
-    int64_t crowd = egpu_crowd(visit->index, now, now, egpu_lease_ns(visit->control));
-    return due_ns + crowd * ((begin != 0 && begin < due_ns ? due_ns - begin : 0) + TURN_NS);
+    int64_t turns = egpu_crowd(visit->index, now, now, egpu_lease_ns(visit->control));
+    if (card->pending_on != NULL && card->pending_on == stream && due_ns == card->due_ns)
+        turns += SAME_STREAM_TURNS;
+    return due_ns + turns * ((begin != 0 && begin < due_ns ? due_ns - begin : 0) + TURN_NS);
 }
 
 static void fill(struct visit *visit, const struct egpu_launched *launch) {
@@ -81,7 +85,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
         in->due_ns = card->due_ns;
         if (others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns))
             in->due_ns = (int64_t)others.due_ns;
-        in->due_ns = due_among(visit, in->due_ns);
+        in->due_ns = due_among(visit, in->due_ns, launch->stream);
         in->given_ns = in->due_ns - card->begin_ns;
         in->last_pass_ns = card->last_pass_ns;
         in->passes = card->passes;
@@ -150,6 +154,26 @@ static void wait_at(struct visit *visit, const struct egpu_launched *launch, con
     }
 }
 
+/* The oldest unit waits for this very launch, as far as one can tell: nobody else was in its way since it could run. */
+static bool lone(const struct visit *visit) {
+    const struct egpu_near_all *all = egpu_near_now();
+    uint64_t since = (uint64_t)egpu_cards[visit->index].begin_ns;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->near[i].own_card == visit->index && all->near[i].card->progress_ns > since)
+            return false;
+    return !visit->in.held && egpu_crowd(visit->index, visit->in.now_ns, visit->in.now_ns, egpu_lease_ns(visit->control)) == 0;
+}
+
+/* How much of the share's time stays good. Of one that goes from unit to unit as much as a unit may take: that long it
+ * may have stood behind another's on the card. */
+static int64_t credit_of(const struct visit *visit) {
+    struct egpu_card *card = &egpu_cards[visit->index];
+    uint64_t longest = egpu_activity_own()->cards[visit->index].longest_ns;
+    int64_t ended = atomic_load_explicit(&card->ended_ns, memory_order_relaxed);
+    bool busy = atomic_load(&card->flying) != 0 || (ended != 0 && visit->in.now_ns - ended < PAUSE_NS);
+    return !busy ? 0 : longest < EGPU_CREDIT_NS ? (int64_t)longest : EGPU_CREDIT_NS;
+}
+
 /* Books the launch. False: another was faster, ask again. */
 static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_reason reason) {
     struct egpu_card *card = &egpu_cards[visit->index];
@@ -157,14 +181,14 @@ static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_re
     const struct egpu_gate_in *in = &visit->in;
     if (in->rate_ppm != EGPU_RATE_FREE) {
         int64_t paid = in->paid_ns;
-        int64_t after = egpu_limiter_charge(paid, in->rate_ppm, in->now_ns, launch->booked_ns);
+        int64_t after = egpu_limiter_charge_with(paid, in->rate_ppm, in->now_ns, launch->booked_ns, credit_of(visit));
         if (!atomic_compare_exchange_strong(&page->paid_ns, &paid, after))
             return false;
     }
     if (reason == EGPU_PASS_OVERDUE) {
-        bool lone = !in->held && egpu_crowd(visit->index, in->now_ns, in->now_ns, egpu_lease_ns(visit->control)) == 0;
         card->last_pass_ns = in->now_ns;
-        card->lone_pass_ns = lone ? in->now_ns : 0;
+        card->lone_pass_ns = lone(visit) ? in->now_ns : 0;
+        card->lone_pass_stream = launch->stream;
         atomic_fetch_add(&card->passes, 1);
     }
     if (reason == EGPU_PASS_FLOOR) {

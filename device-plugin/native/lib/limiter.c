@@ -19,7 +19,8 @@ static int64_t stretched(uint64_t cost_ns, uint64_t rate_ppm) {
 }
 
 static uint64_t less_burst(uint64_t rate_ppm) {
-    return rate_ppm - rate_ppm * (EGPU_BURST_NS / 1000) / ((SECOND_NS + EGPU_BURST_NS) / 1000);
+    const uint64_t more_us = (EGPU_BURST_NS + EGPU_LATER_NS) / 1000;
+    return rate_ppm - rate_ppm * more_us / (SECOND_NS / 1000 + more_us);
 }
 
 uint64_t egpu_limiter_rate(const struct egpu_share *share) {
@@ -38,12 +39,17 @@ uint64_t egpu_limiter_rate(const struct egpu_share *share) {
     return mine >= EGPU_RATE_WHOLE ? EGPU_RATE_FREE : mine;
 }
 
-int64_t egpu_limiter_charge(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns) {
+int64_t egpu_limiter_charge_with(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns, int64_t credit_ns) {
     now_ns = clamp(now_ns, 0, FAR_NS);
-    paid_ns = clamp(paid_ns, now_ns - EGPU_BURST_NS, now_ns + FAR_NS);
+    credit_ns = clamp(credit_ns, EGPU_BURST_NS, EGPU_CREDIT_NS);
+    paid_ns = clamp(paid_ns, now_ns - credit_ns, now_ns + FAR_NS);
     if (rate_ppm == EGPU_RATE_FREE || rate_ppm >= EGPU_RATE_WHOLE)
         return paid_ns < now_ns ? paid_ns : now_ns; /* no debt is carried into a limit that comes later */
-    return clamp(paid_ns + stretched(cost_ns, rate_ppm), now_ns - EGPU_BURST_NS, now_ns + FAR_NS);
+    return clamp(paid_ns + stretched(cost_ns, rate_ppm), now_ns - credit_ns, now_ns + FAR_NS);
+}
+
+int64_t egpu_limiter_charge(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns) {
+    return egpu_limiter_charge_with(paid_ns, rate_ppm, now_ns, cost_ns, EGPU_BURST_NS);
 }
 
 struct egpu_turn egpu_limiter_ask(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns) {

@@ -3,7 +3,8 @@
  * The whole state is one number: `paid_ns`, the moment at which everything launched so far will have been paid for
  * at the share's rate. A launch passes once that moment has come and moves it on by its length divided by the rate.
  * A late waker does not lose its turn: up to EGPU_BURST_NS of unused time stays good. The rate is lowered by what
- * such a burst could add to a second, so that no second holds more than the share and one unit.
+ * such a burst, and what was launched before the second but runs in it, could add to a second, so that none holds
+ * more than the share and one unit.
  *
  * Lengths are estimates at launch; once measured, egpu_limiter_correct() books the difference. */
 #pragma once
@@ -12,7 +13,9 @@
 #include <stdint.h>
 
 enum {
-    EGPU_BURST_NS = 16 * 1000 * 1000,
+    EGPU_BURST_NS = 8 * 1000 * 1000,
+    EGPU_CREDIT_NS = 80 * 1000 * 1000,
+    EGPU_LATER_NS = 4 * 1000 * 1000, /* so much later than it was launched a unit may run: others' queues are in front */
     EGPU_RATE_WHOLE = 1000 * 1000, /* rates are in millionths of the card's time */
     EGPU_RATE_FREE = 0,            /* no limit */
     EGPU_SHARERS = 128,
@@ -42,6 +45,9 @@ struct egpu_turn egpu_limiter_ask(int64_t paid_ns, uint64_t rate_ppm, int64_t no
 
 /* The state after a launch that may not be held, whatever it costs. */
 int64_t egpu_limiter_charge(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns);
+
+/* The same where time was not unused but waited for: of that, more than a burst may stay good, up to EGPU_CREDIT_NS. */
+int64_t egpu_limiter_charge_with(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns, int64_t credit_ns);
 
 /* The state once a unit that was booked at `booked_ns` has turned out to be `measured_ns` long. */
 int64_t egpu_limiter_correct(int64_t paid_ns, uint64_t rate_ppm, uint64_t booked_ns, uint64_t measured_ns);

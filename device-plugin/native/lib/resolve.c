@@ -56,6 +56,8 @@ static void publish(struct egpu_activity_card *page, const struct egpu_batch *ba
 static void correct(int index, uint64_t booked_ns, uint64_t length_ns) {
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     uint64_t rate = egpu_cards[index].rate_ppm;
+    if (rate == EGPU_RATE_FREE || booked_ns == length_ns)
+        return;
     int64_t paid = page->paid_ns;
     while (!atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, length_ns))) {
     }
@@ -68,11 +70,12 @@ static void take_out(int index, struct egpu_batch *batch) {
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     int64_t own_end = card->last_end_ns;
     if (batch->end_ns > own_end)
-        card->last_end_ns = batch->end_ns;
+        card->last_end_ns = card->ended_ns = batch->end_ns;
     if (batch->kind != NULL) {
         int64_t pass = card->lone_pass_ns;
         uint32_t meets = batch->kind->meets;
-        if (card->passes != 0 && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < 2000000) {
+        bool elsewhere = card->lone_pass_stream != batch->stream;
+        if (card->passes != 0 && elsewhere && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < 2000000) {
             if (++batch->kind->hints >= HINTS) /* it ends when another launch is let through: it waits for that */
                 batch->kind->meets = MEETS;
         } else if (meets != 0) {
@@ -86,10 +89,12 @@ static void take_out(int index, struct egpu_batch *batch) {
     if (batch->late_ns != 0)
         batch->idle_ns += batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns
                               ? (uint64_t)(batch->end_ns - batch->predicted_ns) : 1;
-    if (batch->unknown) { /* nothing was booked for it: the next one waits for this one's share */
-        correct(index, 0, length);
+    uint64_t before = batch->unknown ? 0 : batch->booked_ns;
+    uint64_t stay = egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin);
+    batch->charged_ns = stay < length ? stay : length; /* it cannot have taken longer than it stayed */
+    correct(index, before, batch->charged_ns);
+    if (batch->unknown)
         batch->booked_ns = length;
-    }
     if (batch->kind != NULL && batch->kind->expects == 0) /* a first idea, until it is settled */
         batch->kind->expects = length / batch->count + 1;
     publish(page, batch, length, slot_tag());
@@ -113,6 +118,10 @@ static void set_oldest(int index) {
         begin = oldest->closed_ns > card->last_end_ns ? oldest->closed_ns : card->last_end_ns;
         due = egpu_overdue_at(begin, oldest->booked_ns, !oldest->unknown);
     }
+    const void *stream = oldest ? egpu_named_stream(oldest->stream) : NULL;
+    for (const struct egpu_batch *one = oldest; one != NULL && stream != NULL; one = one->next)
+        stream = one->stream == stream ? stream : NULL;
+    card->pending_on = stream;
     card->begin_ns = begin;
     card->oldest_ns = oldest ? oldest->booked_ns : 0;
     card->due_ns = due;
@@ -234,7 +243,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     }
     egpu_spin_unlock(&card->lock);
     if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
-        correct(index, batch->booked_ns, length);
+        correct(index, batch->charged_ns, length);
     atomic_fetch_add(&page->busy_ns, length);
     atomic_fetch_add(&page->units, batch->count);
     uint64_t each = length / batch->count, longest = page->longest_ns;

@@ -1,0 +1,240 @@
+/* Tasks, their clocks, and the system calls by which they wait. */
+#include "world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { CLOCK_NS = 25, SWITCH_NS = 3000, LATE_NS = 300000 };
+static const int64_t EPOCH_NS = 1000000000000, NEVER = INT64_MAX;
+
+struct task {
+    ucontext_t state;
+    struct process *process;
+    void (*body)(void *);
+    void *with;
+    struct contexts contexts;
+    int64_t now_ns;      /* where it waits: when it goes on at the latest */
+    const void *waits_on;
+    bool timed_out, over, background;
+};
+static struct task tasks[MAX_TASKS];
+static int task_count;
+static struct task *running;
+static ucontext_t scheduler;
+static uint64_t seed = 1;
+static uint32_t late_one_in;
+
+void tasks_seed(uint64_t value, uint32_t late)
+{
+    seed = value * 0x9e3779b97f4a7c15u | 1;
+    late_one_in = late;
+}
+
+uint64_t dice(uint64_t sides)
+{
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return (seed >> 11) % sides;
+}
+
+int64_t late_by(void)
+{
+    return SWITCH_NS + (int64_t)dice(2000) + (late_one_in && dice(late_one_in) == 0 ? (int64_t)dice(LATE_NS) : 0);
+}
+
+struct process *task_process(void) { return running->process; }
+struct contexts *task_contexts(void) { return &running->contexts; }
+int64_t task_now(void) { return running ? running->now_ns : EPOCH_NS; }
+void task_works(int64_t ns) { running->now_ns += ns; }
+
+static void enter(void)
+{
+    running->body(running->with);
+    running->over = true;
+    swapcontext(&running->state, &scheduler);
+}
+
+void task_new(struct process *process, void (*body)(void *), void *with, int64_t at_ns)
+{
+    if (task_count == MAX_TASKS)
+        abort();
+    struct task *task = &tasks[task_count++];
+    *task = (struct task){.process = process, .body = body, .with = with, .now_ns = at_ns, .background = running != NULL};
+    getcontext(&task->state);
+    task->state.uc_stack.ss_sp = malloc(STACK_BYTES);
+    task->state.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&task->state, enter, 0);
+}
+
+static struct task *furthest_behind(void)
+{
+    struct task *best = NULL;
+    for (int i = 0; i < task_count; i++)
+        if (!tasks[i].over && (best == NULL || tasks[i].now_ns < best->now_ns))
+            best = &tasks[i];
+    return best;
+}
+
+void tasks_run(void)
+{
+    for (;;) {
+        int in_front = 0;
+        for (int i = 0; i < task_count; i++)
+            in_front += !tasks[i].over && !tasks[i].background;
+        running = furthest_behind();
+        if (in_front == 0 || running == NULL)
+            break;
+        if (running->waits_on != NULL) {
+            running->waits_on = NULL;
+            running->timed_out = true;
+        }
+        swapcontext(&scheduler, &running->state);
+    }
+    running = NULL;
+}
+
+static void leave(void) { swapcontext(&running->state, &scheduler); }
+
+void task_lets_others(void)
+{
+    if (furthest_behind() != running)
+        leave();
+}
+
+void task_waits_until(int64_t at_ns)
+{
+    if (at_ns > running->now_ns)
+        running->now_ns = at_ns;
+    leave();
+}
+
+void task_sleeps_until(int64_t at_ns) { task_waits_until((at_ns > running->now_ns ? at_ns : running->now_ns) + late_by()); }
+
+/* --- what the library asks of the system ---------------------------------------------------------- */
+
+int vt_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    (void)clock;
+    running->now_ns += CLOCK_NS;
+    *time = (struct timespec){running->now_ns / 1000000000, running->now_ns % 1000000000};
+    return 0;
+}
+
+int vt_nanosleep(const struct timespec *wait, struct timespec *left)
+{
+    (void)left;
+    task_sleeps_until(running->now_ns + wait->tv_sec * 1000000000 + wait->tv_nsec);
+    return 0;
+}
+
+int vt_usleep(useconds_t wait) { return vt_nanosleep(&(struct timespec){.tv_nsec = wait * 1000l}, NULL); }
+
+int vt_sched_yield(void)
+{
+    running->now_ns += 1000;
+    leave();
+    return 0;
+}
+
+int vt_prctl(int what, ...)
+{
+    (void)what;
+    return 0;
+}
+
+pid_t vt_getpid(void) { return running ? 1000 + running->process->number : 1; }
+
+char *vt_getenv(const char *name)
+{
+    static char empty[1];
+    if (strcmp(name, "EGPU_TEST_ROOT") != 0)
+        return NULL;
+    return running ? (char *)(uintptr_t)running->process->root : empty;
+}
+
+/* A file is mapped once, for all: then a word has one address, and who waits on it is found by that. */
+void *vt_mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
+{
+    static struct { dev_t device; ino_t inode; void *at; } maps[4 * MAX_PROCESSES];
+    static int count;
+    struct stat about;
+    if (!(flags & MAP_SHARED) || file < 0 || offset != 0 || fstat(file, &about) != 0)
+        return mmap(at, size, protection, flags, file, offset);
+    for (int i = 0; i < count; i++)
+        if (maps[i].device == about.st_dev && maps[i].inode == about.st_ino)
+            return maps[i].at;
+    if (count == 4 * MAX_PROCESSES)
+        abort();
+    char path[64]; /* it may be open for reading only, and others will write */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int writable = open(path, O_RDWR | O_CLOEXEC);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, writable, 0);
+    close(writable);
+    maps[count].device = about.st_dev, maps[count].inode = about.st_ino, maps[count++].at = page;
+    return page;
+}
+
+static long wait_on(const uint32_t *word, uint32_t seen, const struct timespec *wait)
+{
+    running->now_ns += 500;
+    if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != seen) {
+        errno = EAGAIN;
+        return -1;
+    }
+    running->waits_on = word;
+    running->timed_out = false;
+    running->now_ns = wait ? running->now_ns + wait->tv_sec * 1000000000 + wait->tv_nsec + late_by() : NEVER;
+    leave();
+    errno = ETIMEDOUT;
+    return running->timed_out ? -1 : 0;
+}
+
+static long wake(const uint32_t *word, long most)
+{
+    long woken = 0;
+    running->now_ns += 500;
+    for (int i = 0; i < task_count && woken < most; i++)
+        if (!tasks[i].over && tasks[i].waits_on == word) {
+            int64_t at = running->now_ns + late_by();
+            tasks[i].waits_on = NULL;
+            tasks[i].now_ns = at < tasks[i].now_ns ? at : tasks[i].now_ns;
+            woken++;
+        }
+    return woken;
+}
+
+long vt_syscall(long number, ...)
+{
+    va_list more;
+    va_start(more, number);
+    long result = -1;
+    if (number == SYS_futex) {
+        const uint32_t *word = va_arg(more, const uint32_t *);
+        int what = va_arg(more, int) & ~FUTEX_PRIVATE_FLAG;
+        uint32_t value = va_arg(more, uint32_t);
+        result = what == FUTEX_WAIT ? wait_on(word, value, va_arg(more, const struct timespec *)) : wake(word, value);
+    } else if (number == SYS_process_vm_readv) {
+        (void)va_arg(more, long);
+        const struct iovec *to = va_arg(more, const struct iovec *);
+        (void)va_arg(more, long);
+        const struct iovec *from = va_arg(more, const struct iovec *);
+        memcpy(to->iov_base, from->iov_base, to->iov_len);
+        running->now_ns += 400;
+        result = (long)to->iov_len;
+    } else {
+        errno = ENOSYS;
+    }
+    va_end(more);
+    return result;
+}
