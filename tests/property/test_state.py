@@ -19,6 +19,7 @@ from vc_egpu.core.cluster import (
     QueueName,
     Share,
     Snapshot,
+    SuspensionState,
     plan_key,
 )
 from vc_egpu.core.decide import decide
@@ -41,18 +42,21 @@ def seen(index: Index) -> dict[str, Any]:
                 int(array[row, col])
                 for array in (
                     ledger.usable, ledger.memory_cap, ledger.memory_used, ledger.high_cores, ledger.low_cores,
-                    ledger.all_cores, ledger.sharers, ledger.alone,
+                    ledger.all_cores, ledger.sharers, ledger.alone, ledger.physical_cap, ledger.physical_used,
+                    ledger.asleep,
                 )
             )  # fmt: skip
         nodes[node] = (
             ledger.cap[row].tolist(),
             ledger.used[row].tolist(),
+            (int(ledger.ratio[row]), int(ledger.host_cap[row]), int(ledger.host_used[row])),
             {slot: int(column[row]) for slot, column in ledger.slot_used.items() if column[row]},
             dict(ledger.ports.get(row, {})),
             int(index.ranks()[row]),
         )
     views = {key: index.view(key) for key in index.gangs}
-    for name in ("memory_used", "sharers", "high_cores", "low_cores", "alone"):
+    memory = ("memory_used", "physical_used", "host_used")
+    for name in (*memory, "asleep", "sharers", "high_cores", "low_cores", "alone"):
         free_rows = [row for row, owner in enumerate(ledger.names) if owner is None]
         assert not np.any(getattr(ledger, name)[free_rows]), f"{name} of rows without a node"
     return {
@@ -92,7 +96,13 @@ class Churn:
         if self.rng.random() < 0.3:
             cards = tuple(replace(card, usable=self.rng.random() < 0.5) for card in node.cards)
             keep = self.rng.randint(0, len(cards))
-            node = replace(node, cards=cards[:keep], unschedulable=self.rng.random() < 0.5)
+            node = replace(
+                node,
+                cards=cards[:keep],
+                unschedulable=self.rng.random() < 0.5,
+                memory_ratio=self.rng.choice([0.5, 1.0, 2.0]),
+                host_memory_mib=self.rng.choice([0, 1000]),
+            )
         self.state.put_node(node)
 
     def no_node(self) -> None:
@@ -104,7 +114,18 @@ class Churn:
         gang = self.now().gangs.get(str(pod.gang))
         plan_id = gang.plan.plan_id if gang and gang.plan and self.rng.random() < 0.5 else pod.plan_id
         finished = 100.0 if phase in {PodPhase.FAILED, PodPhase.SUCCEEDED} else None
-        self.state.put_pod(replace(pod, phase=phase, plan_id=plan_id, finished=finished))
+        odd = self.rng.random() < 0.3
+        self.state.put_pod(
+            replace(
+                pod,
+                phase=phase,
+                plan_id=plan_id,
+                finished=finished,
+                suspend_ordered=odd and self.rng.random() < 0.7,
+                suspension=self.rng.choice(list(SuspensionState)) if odd else SuspensionState.RUNNING,
+                pause_wished=odd and self.rng.random() < 0.3,
+            )
+        )
 
     def no_pod(self) -> None:
         self.state.remove_pod(self.rng.choice(list(self.case.pods)))

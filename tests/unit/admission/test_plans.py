@@ -50,6 +50,7 @@ def test_round_trip_with_tasks_bare_pods_and_members_without_cards() -> None:
         },
         state="waiting",
         victims=frozenset({uid(), odd}),
+        suspends=frozenset({odd}),
         created=1_760_000_000.5,
     )
     nodes = {n.name: n for n in (a, b)}
@@ -65,6 +66,26 @@ def test_whole_and_native_shares_keep_their_kind() -> None:
     )
     plan = record({"w/0": PlannedMember(MemberPlacement(a.name, shares), uid())})
     assert plans.decode(plans.encode(plan, {a.name: a}), {a.name: a}) == plan
+
+
+def test_what_may_spill_keeps_its_part_on_the_card() -> None:
+    a = node("a")
+    shares = tuple(
+        ("main", Share(card.uuid, 4096, 25, physical_mib=part))
+        for card, part in zip(a.cards[:3], (2048, 2048, None), strict=True)
+    )
+    plan = record({"w/0": PlannedMember(MemberPlacement(a.name, shares), uid())})
+    nodes = {a.name: a}
+    text = plans.encode(plan, nodes)
+    assert plans.decode(text, nodes) == plan
+    assert '["main",2,4096,25,0,2048],["main",1,4096,25,0]' in text, "who does not spill has a row as before"
+    with pytest.raises(AnnotationError, match="5000 of 4096 MiB lie on the card"):
+        plans.decode(text.replace("2048", "5000"), nodes)
+
+
+def test_who_is_suspended_is_a_victim() -> None:
+    with pytest.raises(ValueError, match="suspends pods that are no victims"):
+        record({}, state="waiting", victims=frozenset({uid()}), suspends=frozenset({uid()}))
 
 
 def test_the_largest_gang_fits_into_an_annotation() -> None:

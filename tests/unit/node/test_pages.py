@@ -174,6 +174,18 @@ def test_limits_of_each_card() -> None:
     assert page.peers == ()
 
 
+def test_what_may_spill_is_told_how_much_lies_on_the_card() -> None:
+    plain = grant("a", ("GPU-0", 2000, 0), ("GPU-1", 1000, 0))
+    first, second = plain.shares
+    parted = first.model_copy(update={"physical_mib": 500})
+    page = page_of([dataclasses.replace(plain, shares=(parted, second))], "a")
+    spills, stays = page.limits
+    assert (spills.memory_bytes, spills.physical_bytes) == (2000 << 20, 500 << 20)
+    assert spills.flags & abi.CARD_SPILL
+    assert not stays.flags & abi.CARD_SPILL
+    assert page.host_memory_mib == 1500
+
+
 def test_peers_by_card_and_by_pod() -> None:
     low = grant("low", ("GPU-0", 1, 10), ("GPU-1", 1, 10), share_class="low", pod_uid="P")
     sibling = grant("sibling", ("GPU-2", 1, 10), share_class="low", pod_uid="P")

@@ -47,6 +47,18 @@ def asking(**amounts: Any) -> Json:
 # --- what is written ---------------------------------------------------------------------------------
 
 
+def test_memory_that_may_spill_is_part_of_the_request() -> None:
+    wish = {"egpu.volcano.sh/oversubscribe": "true"}
+    done = complete(pod(container(vgpu_h20=1, vgpu_memory=8000), annotations=wish))
+    assert json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])["oversubscribe"] is True
+    other = {"egpu.volcano.sh/oversubscribe": "false"}
+    done = complete(pod(container(vgpu_h20=1, vgpu_memory=8000), annotations=other))
+    assert json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])["oversubscribe"] is False
+    decision = review_pod(create(pod(annotations=wish), ALICE), context())
+    assert decision.allowed
+    assert any("nothing of it spills" in warning for warning in decision.warnings)
+
+
 def test_a_pod_is_completed_gated_and_its_limits_per_card_become_totals() -> None:
     done = complete(asking(vgpu_h20=2, vgpu_memory="4k", vgpu_cores=30, cpu=1))
     resources = done["spec"]["containers"][0]["resources"]
