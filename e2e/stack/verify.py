@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from localcluster import LocalCluster
@@ -80,9 +81,18 @@ def check_containers(cluster: LocalCluster, kit: Kit, namespace: str) -> int:
                 key = (pod["metadata"]["uid"], container)
                 written = specs.get(key)
                 name = pod["metadata"]["name"]
-                seen = cluster.kubectl(
-                    "exec", "-n", namespace, name, "-c", container, "--", "sh", "-c", SHOW_CARDS
-                ).stdout
+                words = ("exec", "-n", namespace, name, "-c", container, "--", "sh", "-c", SHOW_CARDS)
+                done = cluster.kubectl(*words, check=False)
+                if done.returncode != 0:
+                    # Right only for a pod that was on its way out, whose status may be a moment behind.
+                    kit.pods_until(
+                        f"{name}/{container} ends, where {done.stderr.strip()}",
+                        namespace,
+                        partial(_is_over, pod),
+                        timeout_s=30,
+                    )
+                    break
+                seen = done.stdout
                 if not planned == written == json.loads(seen):
                     raise StoryError(
                         f"{name}/{container}: planned {planned}, CDI file {written}, container says {seen}"
@@ -93,10 +103,17 @@ def check_containers(cluster: LocalCluster, kit: Kit, namespace: str) -> int:
 
 def _running(kit: Kit, namespace: str, node: str) -> Iterator[Json]:
     for pod in kit.api.list(PODS, namespace, field_selector=f"spec.nodeName={node}").items:
-        leaving = pod["metadata"].get("deletionTimestamp")
-        running = pod["status"].get("phase") == "Running" and not leaving
-        if running and CARDS in (pod["metadata"].get("annotations") or {}):
+        if _is_up(pod) and CARDS in (pod["metadata"].get("annotations") or {}):
             yield pod
+
+
+def _is_up(pod: Json) -> bool:
+    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _is_over(was: Json, pods: dict[str, Json]) -> bool:
+    now = pods.get(was["metadata"]["name"])
+    return now is None or now["metadata"]["uid"] != was["metadata"]["uid"] or not _is_up(now)
 
 
 def _specs(folder: Path) -> Iterator[tuple[tuple[str, str], list[Json]]]:
