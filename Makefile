@@ -91,7 +91,10 @@ bench-isolation: venv native ## shares, classes and overhead of the in-container
 	@$(PY) tests/bench_isolation.py
 
 # --- generated files -------------------------------------------------------------------------
-.PHONY: lock clean
+.PHONY: lock clean driver-symbols
+driver-symbols: venv ## the table of all entry points of the CUDA driver, from the newest headers
+	PYTHONPATH=tests $(VENV)/bin/python -m symbols.headers
+	PYTHONPATH=tests $(VENV)/bin/python -m symbols.table
 LOCK_FLAGS := -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --no-header --strip-extras --allow-unsafe
 lock: venv ## write the lock files again from pyproject.toml
 	@$(VENV)/bin/python -m pip install -q pip-tools

@@ -219,7 +219,9 @@ static CUresult unload_library(void *library)
 #define LOAD(name, to, bytes, unload, values)                                     \
     EGPU_DRIVER(real, name);                                                      \
     CUresult result = real->name values;                                          \
-    return result == CUDA_SUCCESS ? loaded(result, *(to), bytes, unload) : result
+    if (result == CUDA_SUCCESS && (result = loaded(result, *(to), bytes, unload)) != CUDA_SUCCESS) \
+        *(to) = NULL;                                                             \
+    return result
 
 EGPU_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 {

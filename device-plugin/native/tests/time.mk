@@ -19,3 +19,5 @@ $(OUT)/time-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/time_actor.c $(OUT)/
 	$(CC) $(STRICT) -O1 -g -fsanitize=thread -fno-sanitize-recover=all -DEGPU_TEST_ROOT -DEGPU_NO_LOOKUP \
 		-DDIRECT -rdynamic -o $@.tmp $(LIB_SOURCES) tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread -lm
 	mv $@.tmp $@
+
+include tests/trace.mk

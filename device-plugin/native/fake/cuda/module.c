@@ -140,8 +140,23 @@ static CUresult place_variables(CUmodule module, const char *image, CUcontext co
     return CUDA_SUCCESS;
 }
 
+/* The text in a bundle of images, the first there is; what its head says of compression is not believed. */
+static const void *text_of(const void *image) {
+    struct { uint32_t magic; uint16_t version, head; uint64_t size; } bundle;
+    struct { uint16_t kind, version; uint32_t head; uint64_t size; } member;
+    memcpy(&bundle, image, sizeof bundle);
+    if (bundle.magic != 0xba55ed50u || bundle.size > 1ull << 32) return image;
+    for (uint64_t at = bundle.head; at + sizeof member <= bundle.head + bundle.size;) {
+        memcpy(&member, (const char *)image + at, sizeof member);
+        if (is_text((const unsigned char *)image + at + member.head)) return (const char *)image + at + member.head;
+        at += member.head + member.size;
+    }
+    return image;
+}
+
 static CUresult load(const void *image, CUcontext context, CUmodule *to) {
     if (!to || !image) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_text(image)) image = text_of(image);
     bool text = is_text(image);
     if (text && !strstr(image, ".version") && !strstr(image, ".entry")) return CUDA_ERROR_INVALID_PTX;
     CUmodule module = calloc(1, sizeof *module);
