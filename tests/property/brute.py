@@ -360,9 +360,9 @@ def suspension_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
     return [tuple(pod for pod in group if pod.shares) for group in victim_options(gang, placed)]
 
 
-def hosts_hold(snapshot: Snapshot, suspended: list[Pod], evicted: list[Pod]) -> bool:
-    """Whether every node's host memory takes those that are suspended."""
-    there = world(snapshot, [pod.uid for pod in evicted], [pod.uid for pod in suspended])
+def hosts_hold(snapshot: Snapshot, suspended: list[Pod]) -> bool:
+    """Whether every node's host memory takes those that are suspended, before anybody else is gone."""
+    there = world(snapshot, (), [pod.uid for pod in suspended])
     nodes = {pod.node for pod in suspended}
     return all(node.host >= 0 for node in there if node.node.name in nodes)
 
@@ -390,7 +390,7 @@ def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | 
     for cost, evicted, asleep in choices:
         if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):
             continue
-        if asleep and not hosts_hold(snapshot, asleep, evicted):
+        if asleep and not hosts_hold(snapshot, asleep):
             continue
         if placeable(snapshot, gang, pods, [pod.uid for pod in evicted], [pod.uid for pod in asleep]):
             return cost

@@ -128,19 +128,16 @@ def _victims_are_fair(
             tally.faults.append(f"{where}: {gang.key} is left with part of its minimum")
     if not brute.guarantees_hold(snapshot, preemptor, everyone):
         tally.faults.append(f"{where}: a queue falls below its guarantee")
-    if not brute.hosts_hold(
-        snapshot,
-        [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods],
-        [snapshot.pods[uid] for entry in admission.evictions for uid in entry.pods],
-    ):
+    asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
+    if not brute.hosts_hold(snapshot, asleep):
         tally.faults.append(f"{where}: a host has no room for what is suspended")
     for index, left_out in enumerate(entries):
         rest = [e for i, e in enumerate(entries) if i != index]
         gone = [uid for e in rest if isinstance(e, Eviction) for uid in e.pods]
-        asleep = [uid for e in rest if isinstance(e, Suspension) for uid in e.pods]
+        away = [uid for e in rest if isinstance(e, Suspension) for uid in e.pods]
         waiting = [p for p in snapshot.pods.values() if p.gang == preemptor.key]
         chosen = [pod.shape for pod in waiting if plan_key(pod) in admission.members]
-        if brute.fits(brute.world(snapshot, gone, asleep), chosen, preemptor.share_class):
+        if brute.fits(brute.world(snapshot, gone, away), chosen, preemptor.share_class):
             tally.faults.append(f"{where}: {left_out.gang} need not have gone")
 
 

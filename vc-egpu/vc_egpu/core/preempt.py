@@ -128,8 +128,8 @@ class _Contest:
         self._suspends = False
         self._evicted: tuple[Pod, ...] = ()
         """Victims that are settled: those to come are allowed beside them."""
-        self._hosts: list[int] = []
-        """Rows whose host memory must hold what is suspended there."""
+        # What is suspended moves to the host before anybody is gone who has memory there.
+        self._host_free = trial.ledger.host_cap - trial.ledger.host_used
 
     def fits_without(self, uids: Iterable[PodUid]) -> bool:
         """Whether the whole gang finds a place once these pods are gone, or suspended."""
@@ -160,9 +160,6 @@ class _Contest:
         return lambda: trial.put_back(lifted)
 
     def fits(self) -> bool:
-        ledger = self._trial.ledger
-        if self._hosts and (ledger.host_used[self._hosts] > ledger.host_cap[self._hosts]).any():
-            return False
         if not self._enough_places():
             return False
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
@@ -184,16 +181,16 @@ class _Contest:
         useful = self._useful_nodes()
         listed = candidates(self._trial, self._view, useful)
         most = self._trial.policy.max_victim_candidates
+        able = sleepers(listed, useful)
+        for limit in sorted({min(most, len(able)), len(able)}):
+            asleep = self._asleep_of(able[:limit])
+            if asleep is not None:
+                return self._choice((), asleep)
         for limit in sorted({min(most, len(listed)), len(listed)}):
-            best = self._by_suspension(listed[:limit], useful) or self._by_eviction(listed[:limit], useful)
+            best = self._by_eviction(listed[:limit], useful)
             if best is not None:
                 return best
         return None
-
-    def _by_suspension(self, listed: list[Candidate], useful: set[NodeName]) -> _Choice | None:
-        """Nobody is evicted."""
-        asleep = self._asleep_of(sleepers(listed, useful))
-        return self._choice((), asleep) if asleep is not None else None
 
     def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
         first, second = self.price(evicted), self.price(asleep)
@@ -206,27 +203,21 @@ class _Contest:
         if evicted is not None:
             choices.append(self._choice(evicted, ()))
         able = sleepers(listed, useful)
-        together = self._together(able)
-        # Where hosts have no room for all of them, evicting others may make that room.
-        for asleep in (together, able) if len(together) < len(able) else (able,):
+        first, last = self._together(able), self._together(able[::-1])
+        # Where hosts have no room for all of them, those that come first decide who is left out.
+        for asleep in (first,) if len(first) == len(able) else (first, last):
             evicted = self._cheapest_beside(asleep, listed) if asleep else None
             beside = self._beside(evicted, listed, useful) if evicted else None
             choices += [beside] if beside is not None else []
         return min(choices, key=lambda choice: choice.harm, default=None)
 
     def _cheapest_beside(self, asleep: list[Candidate], listed: list[Candidate]) -> tuple[Pod, ...] | None:
-        """The cheapest to be evicted while these are suspended, and hosts take what they hold."""
-        uids = [pod.uid for candidate in asleep for pod in candidate.pods]
-        bookings = (self._trial.booked(uid) for uid in uids)
-        self._hosts = sorted({booking.row for booking in bookings if booking is not None and booking.seats})
-        try:
-            with _slept(self._trial, uids):
-                return self._cheapest_of(listed)
-        finally:
-            self._hosts = []
+        """The cheapest to be evicted while these are suspended."""
+        with _slept(self._trial, [pod.uid for candidate in asleep for pod in candidate.pods]):
+            return self._cheapest_of(listed)
 
     def _together(self, able: list[Candidate]) -> list[Candidate]:
-        """As many as may be suspended all at once, the cheapest first."""
+        """As many as may be suspended all at once, the first ones first."""
         self._suspends = True
         chosen: list[Candidate] = []
         for candidate in able:
@@ -284,7 +275,7 @@ class _Contest:
     def allowed(self, pods: Iterable[Pod]) -> bool:
         """Whether the guarantees of the victims' queues hold, and hosts take those that are suspended."""
         listed = list(pods)
-        if self._suspends and not hosts_take(self._trial, listed):
+        if self._suspends and not hosts_take(self._trial, listed, self._host_free):
             return False
         return self._guarantees.allow((*self._evicted, *listed))
 

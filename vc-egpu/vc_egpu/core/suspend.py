@@ -36,7 +36,7 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
         return
     if any(pod.uid in trial.suspending for pod in asked) or not all(map(may_be_suspended, asked)):
         return
-    if not hosts_take(trial, asked):
+    if not hosts_take(trial, asked, trial.ledger.host_cap - trial.ledger.host_used):
         return
     uids = frozenset(pod.uid for pod in asked)
     trial.suspending.update(dict.fromkeys(sorted(uids)))

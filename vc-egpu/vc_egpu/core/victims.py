@@ -11,7 +11,7 @@ from typing import Final
 
 from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
 from vc_egpu.core.gangs import GangView, shares_of, task_counts
-from vc_egpu.core.ledger import Ledger
+from vc_egpu.core.ledger import Ints, Ledger
 from vc_egpu.core.plan import Eviction, Suspension
 from vc_egpu.core.ready import task_minimums
 from vc_egpu.core.resources import add_to
@@ -109,16 +109,15 @@ def may_be_suspended(pod: Pod) -> bool:
     return able or not pod.shares
 
 
-def hosts_take(trial: Trial, pods: Iterable[Pod]) -> bool:
-    """Whether the nodes' host memory holds what these pods, not suspended yet, have on their cards."""
+def hosts_take(trial: Trial, pods: Iterable[Pod], free: Ints) -> bool:
+    """Whether so much host memory by row holds what these pods, not suspended yet, have on their cards."""
     need: dict[int, int] = {}
     for pod in pods:
         booking = trial.booked(pod.uid)
         if booking is not None:
             more = sum(seat.memory_mib - seat.host_mib for seat in booking.seats)
             need[booking.row] = need.get(booking.row, 0) + more
-    cap, used = trial.ledger.host_cap, trial.ledger.host_used
-    return all(more <= int(cap[row] - used[row]) for row, more in need.items())
+    return all(more <= int(free[row]) for row, more in need.items())
 
 
 def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Container[NodeName | None]) -> tuple[Pod, ...]:
