@@ -14,9 +14,18 @@ from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from stack.install import ISOLATED, Stack
 from stack.kit import Json, StoryError, condition, phase
+from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
-from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, GATE, GROUP_NAME, JOB_NAME, TASK_SPEC
+from vc_egpu.volcano.names import (
+    CARDS,
+    CONDITION_ADMITTED,
+    CONDITION_SUSPENDED,
+    GATE,
+    GROUP_NAME,
+    JOB_NAME,
+    TASK_SPEC,
+)
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "manifests" / "examples"
 STORIES = sorted(path.parent.name for path in EXAMPLES.glob("*/expect.yaml"))
@@ -35,6 +44,8 @@ class Player:
     expect: Json
     before: dict[str, set[str]] = field(default_factory=dict)
     labelled: list[tuple[str, str]] = field(default_factory=list)
+    steps: dict[str, int] = field(default_factory=dict)
+    """By pod: the step that its program had reached when it was last looked at."""
 
     @property
     def namespace(self) -> str:
@@ -72,7 +83,9 @@ class Player:
         if "scale" in step:
             name, replicas = step["scale"]["deployment"], step["scale"]["replicas"]
             kubectl("scale", "deployment", name, "-n", self.namespace, f"--replicas={replicas}")
-        if not any(key in step for key in ("delete", "scale")):
+        if "egpu" in step:
+            self.stack.egpu(*step["egpu"], "-n", self.namespace)
+        if not any(key in step for key in ("delete", "scale", "egpu")):
             kubectl("apply", "-k", self.folder, "-l", f"{STEP_LABEL}={step['step']}")
 
     def _label(self, node: str, labels: Mapping[str, str]) -> None:
@@ -256,6 +269,36 @@ class Player:
                 return any(re.search(of["line"], line) for line in log.splitlines())
 
             wait_until(f"{self.story}: {name} says {of['line']}", said, TIMEOUT_S)
+
+    def check_suspendable(self, of: Json) -> None:
+        """The members' nodes say that they can be suspended."""
+        until_suspendable(self.stack.kit, {pod["metadata"]["uid"] for pod in self._pods(of).values()})
+
+    def check_suspended(self, of: Json) -> None:
+        """All members have left their cards and stand still; none is gone."""
+
+        def away(pods: dict[str, Json]) -> bool:
+            found = [condition(pod, CONDITION_SUSPENDED) for pod in pods.values()]
+            return len(found) == of["members"] and all(c and c["reason"] == "Suspended" for c in found)
+
+        self._until(f"{of['job']} is suspended", of, away)
+        self.steps = {name: self._counted(name)[-1] for name in self._pods(of)}
+
+    def check_goesOn(self, of: Json) -> None:  # noqa: N802
+        """Each member counts beyond where it was: no step left out, none done twice."""
+        for name in self._pods(of):
+
+            def counts(name: str = name) -> bool:
+                return max(self._counted(name), default=0) > self.steps.get(name, 0)
+
+            wait_until(f"{self.story}: {name} counts on", counts, TIMEOUT_S)
+            steps = self._counted(name)
+            if steps != list(range(steps[0], steps[0] * len(steps) + 1, steps[0])):
+                raise StoryError(f"{self.story}: {name} did not go on where it was: {steps}")
+
+    def _counted(self, pod: str) -> list[int]:
+        log = self.stack.kit.api.pod_log(pod, self.namespace)
+        return [int(number) for number in re.findall(r"^step (\d+)$", log, re.MULTILINE)]
 
     def check_retryCount(self, of: Json) -> None:  # noqa: N802
         job = self.stack.kit.api.get(VOLCANO_JOBS, of["job"], self.namespace)

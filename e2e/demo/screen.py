@@ -17,7 +17,8 @@ class Screen:
 
     def step(self, letter: str, text: str) -> None:
         """Begin a step."""
-        self._console.print(f"\n[bold]({letter}) {text}[/bold]")
+        at_s = time.monotonic() - self._started
+        self._console.print(f"\n[bold]({letter}) {text}[/bold]  [dim]{at_s:.0f} s[/dim]")
 
     def progress(self, text: str) -> None:
         """Something long is under way."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from isolation.driver import PROGRAMS, FakeDriver
 from stack.kit import Json, Kit, StoryError, condition, phase, running
+from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
@@ -229,6 +230,7 @@ class Story:
             lambda pod: self.kit.api.pod_log(pod, NAMESPACE), lambda: Figures.read(self.kit, node),
         )  # fmt: skip
         tune.runs()
+        until_suspendable(self.kit, before)
         self._egpu("suspend", "tune-worker-0", "-n", NAMESPACE)
         stopped = tune.rests(empty=True)
         self._show()

@@ -129,10 +129,10 @@ class Stack:
         command = [str(Path(sys.executable).parent / "kubectl-egpu"), *arguments]
         done = subprocess.run(
             [*command, "--kubeconfig", str(self.cluster.kubeconfig)],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            raise StoryError(f"kubectl egpu {' '.join(arguments)}: {done.stderr.strip()}")
+            raise StoryError(f"kubectl egpu {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout
 
     def cards_table(self) -> str:

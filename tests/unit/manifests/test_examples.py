@@ -12,6 +12,7 @@ STORIES = sorted(path.parent.name for path in (MANIFESTS / "examples").glob("*/e
 CHECKS = {
     "runs", "podsExactly", "unbound", "waits", "unharmed", "replaced", "distinctCards", "shareACard",
     "cardsPerPod", "onNode", "inside", "retryCount", "onCard", "says",
+    "suspendable", "suspended", "goesOn",
 }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def test_all_stories_are_there_and_listed() -> None:
     assert set(STORIES) == {
         "gang-shares-cards", "cap-waits", "gang-all-or-nothing", "colocate-inference", "preempt-training",
         "training-comes-back", "deployment", "gpu-and-cpu-tasks", "native-cards",
-        "oversubscribe",
+        "oversubscribe", "suspend-training",
     }  # fmt: skip
     assert all(f"({story})" in listed for story in STORIES)
 
@@ -57,6 +58,8 @@ def test_expectations_use_known_words(story: str) -> None:
 def test_the_readme_tells_every_step(story: str) -> None:
     text = (folder(story) / "README.md").read_text()
     for step in expected(story)["steps"]:
-        if not {"delete", "scale"} & set(step):
+        if "egpu" in step:
+            assert f"kubectl egpu {' '.join(step['egpu'])} -n {expected(story)['namespace']}" in text
+        elif not {"delete", "scale"} & set(step):
             assert f"-l egpu-example/step={step['step']}" in text
     assert f"kubectl delete -k manifests/examples/{story}" in text
