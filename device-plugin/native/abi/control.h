@@ -59,7 +59,7 @@ struct egpu_control {
     uint64_t generation;                         /* counts changes */
     char name[EGPU_NAME_BYTES];                  /* of this container: its CDI device name */
     uint32_t own_class;                          /* enum egpu_class */
-    uint32_t suspended;                          /* 1: no launch may pass (a checkpoint is about to be taken) */
+    uint32_t suspended;                          /* 1: no launch may pass, no memory is taken: its share is away */
     uint32_t card_count, peer_count;
     uint32_t hysteresis_us;                      /* upper bound of how long a class stays active after its last work */
     uint32_t lease_ms;                           /* an activity word not renewed for that long holds nobody */

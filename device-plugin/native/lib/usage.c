@@ -1,7 +1,9 @@
 /* What is in use over all processes of the container, and whether more fits under the cap. */
+#define _GNU_SOURCE
 #include "usage_page.h"
 
 #include <string.h>
+#include <time.h>
 
 struct sums {
     uint64_t device, managed;
@@ -197,9 +199,20 @@ static int charged(int card)
     return card < 0 ? EGPU_NO_CARD : card;
 }
 
+/* While the container is suspended its share of the card is somebody else's. The driver halts the processes that it
+ * found; one that begins now, or that it did not find, waits here before it takes memory. Not with a lock held. */
+static void wait_while_suspended(void)
+{
+    const struct egpu_control *control = egpu_control_refresh();
+    while (control && control->suspended == 1) {
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+        control = egpu_control_refresh();
+    }
+}
+
 int egpu_charged_device(CUdevice device)
 {
-    egpu_control_refresh();
+    wait_while_suspended();
     return charged(egpu_card_of_device(device));
 }
 
@@ -207,7 +220,7 @@ int egpu_charged_current(void)
 {
     const struct egpu_real *real = egpu_driver();
     CUdevice device;
-    egpu_control_refresh();
+    wait_while_suspended();
     if (!real || !real->cuCtxGetDevice || real->cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return EGPU_NO_LIMITS; /* no context: the driver will refuse the call itself */
     return charged(egpu_card_of_device(device));
