@@ -1,4 +1,4 @@
-"""Suspending on a real API server: training leaves its cards for inference and comes back, whole, not restarted.
+"""Suspending on a real API server: training leaves its cards for inference and comes back, not restarted.
 
 Nodes are simulated and a stand-in answers for their agents; what a real agent does is tried in the tests of
 the node's side.
@@ -12,8 +12,9 @@ import pytest
 from admission_rig import Gang, Rig, StandIn, rig
 from suspender import Suspender
 from vc_egpu.cli import pause
-from vc_egpu.kube.resources import POD_GROUPS, PODS
+from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS
 from vc_egpu.volcano import names
+from vc_egpu.volcano.suspension import NodeSuspension
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]
@@ -35,6 +36,8 @@ def world(one_rig: Rig) -> Iterator[Rig]:
     """A clean cluster with one queue; the invariants hold at the end. Tests start the controller."""
     one_rig.queue()
     yield one_rig
+    for process in one_rig.processes.values():
+        print(process.log_tail(100))  # shown where a test fails
     one_rig.check()
     one_rig.stop_all()
     one_rig.clean()
@@ -43,7 +46,14 @@ def world(one_rig: Rig) -> Iterator[Rig]:
 def train(world: Rig) -> dict[str, str]:
     """Training runs; its pods' UIDs by name."""
     world.submit(LOW)
-    return {name: found["metadata"]["uid"] for name, found in world.until_bound(LOW).items()}
+    bound = world.until_bound(LOW)
+
+    def all_reported(nodes: dict[str, Json]) -> bool:
+        texts = [node["metadata"]["annotations"].get(names.NODE_SUSPENSION) for node in nodes.values()]
+        return sum(len(NodeSuspension.decode(text).pods) for text in texts if text) == LOW.members
+
+    world.kit.until("the nodes report about all of them", NODES, all_reported)
+    return {name: found["metadata"]["uid"] for name, found in bound.items()}
 
 
 def until_pods(world: Rig, gang: Gang, what: str, check: Callable[[list[Json]], bool]) -> list[Json]:

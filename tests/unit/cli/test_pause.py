@@ -145,9 +145,9 @@ def test_who_was_suspended_for_others_cannot_be_called_back(cluster: Cluster) ->
     assert "4096 MiB of GPU memory are on the host of n1" in outcome.why
 
 
-def test_nothing_to_resume(cluster: Cluster) -> None:
-    with pytest.raises(pause.CannotPauseError, match="is not suspended"):
-        cluster.resume()
+def test_who_runs_already_needs_no_resuming(cluster: Cluster) -> None:
+    assert cluster.resume().reached
+    assert cluster.told == []
 
 
 def test_the_command_says_it_in_words_and_in_json(

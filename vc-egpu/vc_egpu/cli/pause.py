@@ -81,14 +81,13 @@ def resume(
 ) -> PauseOutcome:
     """Take back the wish on every pod of the gang and wait until all of them run again."""
     pod = _pod(api, namespace, name)
-    paused = [member for member in _members(api, pod) if names.PAUSE in world.annotations(member)]
-    if not paused and not _suspended(_members(api, pod)):
-        raise CannotPauseError(f"pod {name} is not suspended and nobody asked for it")
+    members = _members(api, pod)
+    paused = [member for member in members if names.PAUSE in world.annotations(member)]
     for member in paused:
         _wish(api, member, None)
     if paused:
         progress(f"gang {_gang_of(pod)}: runs again as soon as its cards have room for it")
-    else:
+    elif any(names.SUSPEND in world.annotations(member) for member in members):
         progress(f"gang {_gang_of(pod)}: no user suspended it; it comes back when its cards have room for it")
     return _wait(api, pod, RUNNING, timeout_s, progress=progress, judge=lambda _: "")
 
@@ -161,10 +160,6 @@ def _first(members: Sequence[MemberState], wanted: str) -> str:
     left = next((member for member in members if member.state != wanted), members[0])
     said = left.message or "the admission controller has said nothing about it yet"
     return f"pod {left.pod} is {left.state}: {said}"
-
-
-def _suspended(pods: Iterable[Json]) -> bool:
-    return any(names.SUSPEND in world.annotations(pod) for pod in pods)
 
 
 def _target_ordered(members: Iterable[Json], pod: Json) -> bool:

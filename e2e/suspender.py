@@ -1,0 +1,103 @@
+"""Stands in for the node agents' hand in suspension on simulated nodes: orders in, answers out, on the Node.
+
+It takes no time and moves no memory; what the admission controller sees of it is what an agent writes.
+"""
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission_rig import Rig
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.kube.watch import Change, ChangeKind, Reflector
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import Cards, NodeCards
+from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+
+HOST_MEMORY_MIB = 1_000_000
+Json = dict[str, Any]
+
+
+@dataclass
+class Suspender:
+    """All simulated nodes' agents. Use as a context manager: nodes set host memory aside meanwhile."""
+
+    rig: Rig
+    host_memory_mib: int = HOST_MEMORY_MIB
+    silent: bool = False
+    """It does nothing about orders."""
+    refuses: str = ""
+    """It tries every order in vain, for this reason."""
+    restore_fails: bool = False
+    unable: Mapping[str, str] = field(default_factory=dict)
+    """By pod's name: why it cannot be suspended."""
+    _said: dict[str, dict[str, PodSuspension]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> "Suspender":
+        for node in self.rig.api.list(NODES).items:
+            self._set_aside(node, self.host_memory_mib)
+        self._watch = Reflector(self.rig.api, PODS, self._changed)
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.stop()
+        for node in self.rig.api.list(NODES).items:
+            self._set_aside(node, 0)
+            self._write(node["metadata"]["name"], {names.NODE_SUSPENSION: None})
+
+    def speak(self) -> None:
+        """After silence: act on what stands there."""
+        self.silent = False
+        for pod in self.rig.api.list(PODS).items:
+            self._changed(Change(ChangeKind.MODIFIED, pod))
+
+    def _set_aside(self, node: Json, host_memory_mib: int) -> None:
+        text = node["metadata"].get("annotations", {}).get(names.NODE_CARDS)
+        if text is not None:
+            cards = NodeCards.decode(text).model_copy(update={"host_memory_mib": host_memory_mib})
+            self._write(node["metadata"]["name"], {names.NODE_CARDS: cards.encode()})
+
+    def _changed(self, change: Change) -> None:
+        metadata = change.object["metadata"]
+        annotations = metadata.get("annotations") or {}
+        node, uid = (change.object.get("spec") or {}).get("nodeName"), metadata["uid"]
+        if names.CARDS not in annotations or not node:
+            return
+        if Cards.decode(annotations[names.CARDS]).share_class != "low":
+            return
+        with self._lock:
+            said = self._said.setdefault(node, {})
+            before = said.get(uid)
+            if change.kind is ChangeKind.DELETED:
+                said.pop(uid, None)
+            else:
+                said[uid] = self._answer(metadata["name"], annotations.get(names.SUSPEND), before)
+            if said.get(uid) != before:
+                self._write(node, {names.NODE_SUSPENSION: NodeSuspension(pods=said).encode()})
+
+    def _answer(self, name: str, text: str | None, before: PodSuspension | None) -> PodSuspension:
+        reason = self.unable.get(name, "")
+        now = before or PodSuspension(suspendable=not reason, reason=reason)
+        if self.silent:
+            return now
+        if text is not None:
+            plan_id = SuspendOrder.decode(text).plan_id
+            if plan_id == now.plan_id:
+                return now
+            done = {"plan_id": plan_id, "reason": self.refuses} if self.refuses else {
+                "plan_id": plan_id, "state": "suspended", "host_mib": 1234
+            }  # fmt: skip
+            return now.model_copy(update=done)
+        if now.state == "suspended":
+            state, why = ("failed", "restore: no memory") if self.restore_fails else ("running", "")
+            return now.model_copy(update={"state": state, "reason": why, "host_mib": 0})
+        return now
+
+    def _write(self, node: str, annotations: Mapping[str, str | None]) -> None:
+        with suppress(NotFound):
+            self.rig.api.patch(NODES, node, {"metadata": {"annotations": dict(annotations)}})
