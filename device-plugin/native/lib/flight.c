@@ -2,161 +2,32 @@
 #define _GNU_SOURCE
 #include "flight.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-enum { CONTEXTS = 128, STREAMS = 1024, TRIES = 12, OFTEN = 256 };
+enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
-_Atomic uint32_t egpu_captures;
-struct egpu_lock egpu_streams_lock;
-
-static struct egpu_context contexts[CONTEXTS];
-static _Atomic uint32_t contexts_gone;
-static struct egpu_lock contexts_lock;
+EGPU_LINE _Atomic uint32_t egpu_captures;
+EGPU_LINE struct egpu_lock egpu_streams_lock;
 
 /* What one stream has that no event is behind yet. */
 static struct open_batch {
-    _Atomic(struct egpu_context *) context;
+    EGPU_LINE _Atomic(struct egpu_context *) context;
     CUstream stream;
     bool per_thread;
     uint32_t samples;
+    uint32_t riding; /* launches that have joined the batch and are being made */
     int64_t predicted_ns;
     struct egpu_batch *batch;
+    const struct egpu_control *control; /* as of when the batch was opened, and so the rate */
+    uint64_t rate_ppm;
 } streams[STREAMS];
-static struct egpu_spin streams_spin;
+static __thread __attribute__((tls_model("initial-exec"))) struct open_batch *recent; /* of this thread's last launch */
+EGPU_LINE static struct egpu_spin streams_spin;
 static _Atomic uint32_t streams_open; /* that have a batch */
 
-static struct egpu_batch batches[EGPU_BATCHES], *batches_free;
+static struct egpu_batch batches[EGPU_BATCHES];
+EGPU_LINE static struct egpu_spin batches_spin;
+static struct egpu_batch *batches_free;
 static uint32_t batches_used;
-static struct egpu_spin batches_spin;
-
-/* --- contexts and their events -------------------------------------------------------------------- */
-
-static CUresult relaxed(const struct egpu_real *real, CUstreamCaptureMode *mode) {
-    return real->cuThreadExchangeStreamCaptureMode ? real->cuThreadExchangeStreamCaptureMode(mode) : CUDA_SUCCESS;
-}
-
-static CUevent event_take(const struct egpu_real *real, struct egpu_context *context) {
-    CUevent event = NULL;
-    egpu_spin_lock(&context->lock);
-    if (context->events_free != 0)
-        event = context->events[--context->events_free];
-    egpu_spin_unlock(&context->lock);
-    if (event == NULL) {
-        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        relaxed(real, &mode);
-        if (real->cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-            event = NULL;
-        relaxed(real, &mode);
-    }
-    return event;
-}
-
-void egpu_event_give(struct egpu_context *context, CUevent event) {
-    egpu_spin_lock(&context->lock);
-    if (context->events != NULL && context->events_free < EGPU_EVENTS)
-        context->events[context->events_free++] = event;
-    egpu_spin_unlock(&context->lock);
-}
-
-/* Ties the context's clock to the host's: the shortest of a few records, seen from both sides. In that context. */
-void egpu_anchor(const struct egpu_real *real, struct egpu_context *context) {
-    uint32_t index = (context->anchor_now + 1) % EGPU_ANCHORS;
-    if (context->clock == NULL &&
-        real->cuStreamCreate(&context->clock, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-        return;
-    if ((context->anchor[index] == NULL && real->cuEventCreate(&context->anchor[index], CU_EVENT_DEFAULT) != CUDA_SUCCESS) ||
-        (context->trial == NULL && real->cuEventCreate(&context->trial, CU_EVENT_DEFAULT) != CUDA_SUCCESS))
-        return;
-    int64_t best = INT64_MAX, spent = egpu_now_ns() + 4000000;
-    for (int tries = 0; tries < TRIES && (best > 3000 || tries == 0); tries++) {
-        int64_t not_yet = egpu_now_ns();
-        if (best != INT64_MAX && not_yet > spent)
-            break;
-        if (real->cuEventRecord(context->trial, context->clock) != CUDA_SUCCESS)
-            return;
-        CUresult result;
-        while ((result = real->cuEventQuery(context->trial)) == CUDA_ERROR_NOT_READY && not_yet < spent)
-            not_yet = egpu_now_ns();
-        int64_t reached = egpu_now_ns();
-        if (result != CUDA_SUCCESS)
-            return;
-        if (reached - not_yet >= best)
-            continue;
-        best = reached - not_yet;
-        context->anchor_ns[index] = not_yet + best / 2;
-        CUevent swap = context->anchor[index];
-        context->anchor[index] = context->trial, context->trial = swap;
-    }
-    context->anchored_ns = context->anchor_ns[index];
-    atomic_store(&context->anchor_now, index);
-}
-
-static struct egpu_context *context_add(const struct egpu_real *real, CUcontext handle) {
-    int card = egpu_card_of_context(NULL);
-    struct egpu_context *free_row = NULL;
-    egpu_lock(&contexts_lock);
-    for (int i = 0; i < CONTEXTS; i++) {
-        if (contexts[i].handle == handle) {
-            egpu_unlock(&contexts_lock);
-            return &contexts[i];
-        }
-        if (contexts[i].handle == NULL && free_row == NULL)
-            free_row = &contexts[i];
-    }
-    if (free_row != NULL) {
-        CUevent *events = free_row->events ? free_row->events : calloc(EGPU_EVENTS, sizeof(CUevent));
-        memset(free_row, 0, sizeof *free_row);
-        free_row->card = card < EGPU_ACTIVITY_CARDS ? card : -1;
-        free_row->events = events;
-        if (free_row->card >= 0 && events != NULL) {
-            CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-            relaxed(real, &mode);
-            egpu_anchor(real, free_row);
-            relaxed(real, &mode);
-        }
-        free_row->handle = handle;
-    }
-    egpu_unlock(&contexts_lock);
-    return free_row;
-}
-
-struct egpu_context *egpu_context_now(const struct egpu_real *real) {
-    static __thread __attribute__((tls_model("initial-exec"))) struct { CUcontext handle; struct egpu_context *context; uint32_t gone; } last;
-    CUcontext handle = NULL;
-    if (real->cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
-        return NULL;
-    uint32_t gone = atomic_load_explicit(&contexts_gone, memory_order_acquire);
-    if (last.handle != handle || last.gone != gone) {
-        last.context = NULL;
-        for (int i = 0; i < CONTEXTS && last.context == NULL; i++)
-            if (atomic_load_explicit(&contexts[i].handle, memory_order_acquire) == handle)
-                last.context = &contexts[i];
-        if (last.context == NULL)
-            last.context = context_add(real, handle);
-        last.handle = handle;
-        last.gone = gone;
-    }
-    return last.context != NULL && last.context->card >= 0 ? last.context : NULL;
-}
-
-void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns) {
-    for (int i = 0; i < CONTEXTS; i++) {
-        struct egpu_context *context = &contexts[i];
-        if (context->handle == NULL || context->card < 0 || now_ns - context->anchored_ns < 4000000000)
-            continue;
-        egpu_lock(&contexts_lock);
-        CUcontext handle = context->handle;
-        if (handle != NULL && real->cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
-            egpu_anchor(real, context);
-            real->cuCtxPopCurrent_v2(&handle);
-        }
-        egpu_unlock(&contexts_lock);
-    }
-}
-
-/* --- batches -------------------------------------------------------------------------------------- */
 
 static struct egpu_batch *batch_take(void) {
     egpu_spin_lock(&batches_spin);
@@ -181,9 +52,28 @@ void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown
     uint64_t queued = slot->queued_ns[card];
     while (!atomic_compare_exchange_weak(&slot->queued_ns[card], &queued, egpu_sub(queued, queued_ns))) {
     }
-    if (unknown)
+    if (unknown) {
+        atomic_store(&egpu_cards[card].unknown, 0);
         atomic_fetch_and(&slot->alone, ~(1u << card));
+    }
     atomic_fetch_sub(&egpu_cards[card].flying, count);
+}
+
+/* What the batch was booked for and nobody launched. */
+static void return_ahead(struct egpu_batch *batch) {
+    if (batch->ahead_ns == 0)
+        return;
+    egpu_flight_undo(batch->context->card, batch->ahead_ns, 0, false);
+    egpu_unbook(batch->context->card, batch->ahead_ns);
+    batch->queued_ns -= batch->ahead_ns;
+    batch->ahead_ns = 0;
+}
+
+/* It will not be seen to end. */
+static void batch_drop(struct egpu_batch *batch) {
+    return_ahead(batch);
+    egpu_flight_undo(batch->context->card, batch->queued_ns, batch->flew, batch->unknown);
+    egpu_batch_free(batch);
 }
 
 /* Puts an event behind the batch and the batch among those that are pending. In the batch's context. */
@@ -192,17 +82,17 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
     struct egpu_card *card = &egpu_cards[index];
     batch->anchor = batch->context->anchor_now;
     batch->closed_ns = egpu_now_ns();
-    batch->event = event_take(real, batch->context);
+    batch->event = egpu_event_take(real, batch->context);
     CUresult result = CUDA_ERROR_NOT_FOUND;
     if (batch->event != NULL)
         result = real->cuEventRecord(batch->event, batch->stream);
     if (result != CUDA_SUCCESS) { /* what was booked stays booked */
         if (batch->event != NULL)
             egpu_event_give(batch->context, batch->event);
-        egpu_flight_undo(index, batch->queued_ns, batch->count, batch->unknown);
-        egpu_batch_free(batch);
+        batch_drop(batch);
         return;
     }
+    return_ahead(batch);
     batch->next = NULL;
     egpu_spin_lock(&card->lock);
     if (card->pending == NULL) {
@@ -245,11 +135,79 @@ static int64_t midst(int64_t made_ns) {
     return made_ns + (half < 2000 ? half : 2000);
 }
 
+/* One more launch in the batch, made at `now` or a little later. */
+static void join(struct egpu_batch *batch, const struct egpu_launched *launch, int64_t now) {
+    if (batch->count != 0 && now > batch->predicted_ns + 5000) {
+        batch->idle_ns += (uint64_t)(now - batch->predicted_ns);
+        batch->predicted_ns = now;
+    }
+    batch->count++;
+    batch->last_ns = now;
+    batch->predicted_ns += (int64_t)launch->booked_ns;
+    batch->booked_ns += launch->booked_ns;
+    batch->unknown |= launch->unknown;
+    batch->floor |= launch->floor;
+    if (batch->kind != launch->kind)
+        batch->kind = NULL;
+}
+
+bool egpu_flight_ride(struct egpu_launched *launch) {
+    const struct egpu_card *card = &egpu_cards[launch->context->card];
+    const struct egpu_control *control = egpu_control_now();
+    struct open_batch *open = recent;
+    launch->rides = NULL;
+    launch->ahead_ns = 0;
+    if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
+        launch->booked_ns > EGPU_BATCH_NS / 2 || egpu_near_now()->above != 0 || control->own_class == EGPU_CLASS_LOW)
+        return false;
+    if (atomic_load_explicit(&streams_open, memory_order_relaxed) < CREDITED)
+        launch->ahead_ns = EGPU_BATCH_NS - launch->booked_ns; /* unless there is a batch that it will join */
+    if (open == NULL || open->context != launch->context || open->stream != launch->stream || open->per_thread)
+        return false;
+    egpu_spin_lock(&streams_spin);
+    struct egpu_batch *batch = open->batch;
+    if (batch != NULL && batch->ahead_ns >= launch->booked_ns && open->control == control &&
+        open->rate_ppm == atomic_load_explicit(&card->rate_ppm, memory_order_relaxed)) {
+        launch->rides = batch;
+        batch->ahead_ns -= launch->booked_ns;
+        open->riding++;
+        join(batch, launch, launch->now_ns);
+        open->predicted_ns = batch->predicted_ns;
+    } else if (batch != NULL) {
+        launch->ahead_ns = 0;
+    }
+    egpu_spin_unlock(&streams_spin);
+    if (launch->rides != NULL)
+        egpu_watch_launch(launch->context->card, launch->now_ns);
+    return launch->rides != NULL;
+}
+
+void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
+    struct open_batch *open = recent;
+    struct egpu_batch *batch = launch->rides, *done = NULL;
+    egpu_spin_lock(&streams_spin);
+    open->riding--;
+    if (!made) { /* its place in the batch stays empty */
+        batch->ahead_ns += launch->booked_ns;
+        batch->booked_ns -= launch->booked_ns;
+        batch->count--;
+    }
+    if (open->batch == batch && open->riding == 0 &&
+        (batch->ahead_ns < launch->booked_ns || batch->count >= EGPU_BATCH_LAUNCHES)) {
+        done = batch;
+        open->batch = NULL;
+        atomic_fetch_sub(&streams_open, 1);
+    }
+    egpu_spin_unlock(&streams_spin);
+    if (done != NULL)
+        batch_close(launch->real, done);
+}
+
 void egpu_flight_add(const struct egpu_launched *launch) {
     struct egpu_batch *done = NULL;
     int64_t now = launch->now_ns;
     egpu_spin_lock(&streams_spin);
-    struct open_batch *open = stream_of(launch->context, launch->stream, launch->per_thread);
+    struct open_batch *open = recent = stream_of(launch->context, launch->stream, launch->per_thread);
     struct egpu_batch *batch = open ? open->batch : NULL;
     bool first = batch == NULL;
     if (first || now > batch->predicted_ns)
@@ -264,29 +222,23 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     }
     if (batch == NULL) { /* more is in flight than we can follow: it is booked as estimated */
         egpu_spin_unlock(&streams_spin);
-        egpu_flight_undo(launch->context->card, launch->queued_ns, 1, launch->unknown);
+        egpu_flight_undo(launch->context->card, launch->queued_ns + launch->ahead_ns, 1, launch->unknown);
         return;
     }
-    if (!first && now > batch->predicted_ns + 5000) {
-        batch->idle_ns += (uint64_t)(now - batch->predicted_ns);
-        batch->predicted_ns = now;
-    }
-    batch->count++;
-    batch->last_ns = now;
-    batch->predicted_ns += (int64_t)launch->booked_ns;
-    batch->booked_ns += launch->booked_ns;
-    batch->queued_ns += launch->queued_ns;
-    batch->unknown |= launch->unknown;
-    batch->floor |= launch->floor;
-    if (batch->kind != launch->kind)
-        batch->kind = NULL;
+    join(batch, launch, now);
+    batch->flew++;
+    batch->queued_ns += launch->queued_ns + launch->ahead_ns;
+    batch->ahead_ns += launch->ahead_ns;
     uint32_t nth = first && open ? ++open->samples : 0;
     bool sample = nth != 0 && nth % (nth < OFTEN ? 8 : 128) == 0;
-    bool close = open == NULL || launch->unknown || launch->per_thread || sample || batch->booked_ns >= EGPU_BATCH_NS ||
-                 batch->count >= EGPU_BATCH_LAUNCHES;
+    bool full = sample || launch->unknown || batch->booked_ns >= EGPU_BATCH_NS || batch->count >= EGPU_BATCH_LAUNCHES;
+    bool close = open == NULL || launch->per_thread || (full && open->riding == 0);
     if (open) {
         open->predicted_ns = batch->predicted_ns;
-        atomic_fetch_add(&streams_open, (uint32_t)first - (uint32_t)close);
+        open->control = egpu_control_now();
+        open->rate_ppm = egpu_cards[launch->context->card].rate_ppm;
+        if (first != close)
+            atomic_fetch_add(&streams_open, (uint32_t)first - (uint32_t)close);
         open->batch = close ? NULL : batch;
     }
     done = close ? batch : NULL;
@@ -307,15 +259,14 @@ static struct egpu_batch *open_take(struct open_batch *open) {
 static void close_here(const struct egpu_real *real, struct egpu_batch *batch) {
     CUcontext handle = batch->context->handle, before = NULL;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    relaxed(real, &mode);
+    egpu_relaxed(real, &mode);
     if (real->cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
         batch_close(real, batch);
         real->cuCtxPopCurrent_v2(&before);
     } else {
-        egpu_flight_undo(batch->context->card, batch->queued_ns, batch->count, batch->unknown);
-        egpu_batch_free(batch);
+        batch_drop(batch);
     }
-    relaxed(real, &mode);
+    egpu_relaxed(real, &mode);
 }
 
 void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns) {
@@ -330,7 +281,7 @@ void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns
         struct egpu_batch *batch = NULL;
         if (atomic_load(&egpu_captures) == 0) {
             egpu_spin_lock(&streams_spin);
-            if (open->batch != NULL && open->batch->last_ns < before_ns) {
+            if (open->batch != NULL && open->riding == 0 && open->batch->last_ns < before_ns) {
                 batch = open->batch;
                 batch->late_ns = egpu_now_ns();
                 open->batch = NULL;
@@ -360,27 +311,14 @@ void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream) {
     egpu_unlock(&egpu_streams_lock);
 }
 
-void egpu_time_context_gone(CUcontext handle) {
-    for (int i = 0; i < CONTEXTS; i++) {
-        struct egpu_context *context = &contexts[i];
-        if (handle == NULL || context->handle != handle)
+void egpu_flight_context_gone(const struct egpu_context *context) {
+    egpu_lock(&egpu_streams_lock);
+    for (int j = 0; j < STREAMS; j++) {
+        if (streams[j].context != context)
             continue;
-        egpu_lock(&egpu_streams_lock);
-        for (int j = 0; j < STREAMS; j++) {
-            if (streams[j].context != context)
-                continue;
-            struct egpu_batch *batch = open_take(&streams[j]);
-            if (batch != NULL) {
-                egpu_flight_undo(context->card, batch->queued_ns, batch->count, batch->unknown);
-                egpu_batch_free(batch);
-            }
-        }
-        egpu_unlock(&egpu_streams_lock);
-        if (context->card >= 0)
-            egpu_resolve_drop(context->card, context);
-        egpu_lock(&contexts_lock);
-        atomic_fetch_add(&contexts_gone, 1);
-        context->handle = NULL;
-        egpu_unlock(&contexts_lock);
+        struct egpu_batch *batch = open_take(&streams[j]);
+        if (batch != NULL)
+            batch_drop(batch);
     }
+    egpu_unlock(&egpu_streams_lock);
 }

@@ -1,7 +1,7 @@
 /* Work of this process that the driver has and the card may not have ended yet.
  *
- * Launches on one stream are gathered into batches of about 40 us; an event behind each batch tells when it ended
- * (flight.c). Batches that ended are taken out (resolve.c), and a little later, when the neighbours have said what
+ * Launches on one stream are gathered into batches of about 40 us; the first books the share's time for all of them,
+ * and an event behind each batch tells when it ended (flight.c). Batches that ended are taken out (resolve.c), and a little later, when the neighbours have said what
  * they ran meanwhile, their device time is settled and the share's books corrected (settle.c). One watcher thread
  * does this in the background (watch.c); launches that wait do it for themselves. */
 #pragma once
@@ -21,26 +21,29 @@ static inline void egpu_spin_unlock(struct egpu_spin *lock) {
     atomic_store_explicit(&lock->held, 0, memory_order_release);
 }
 
-/* A kind of unit. Launches read `expects` and nothing else. */
+/* What launches read lies in other cache lines than what the watcher writes at each look. */
+#define EGPU_LINE _Alignas(64)
+
+/* A kind of unit. Launches read the first line and nothing else. */
 struct egpu_kind_row {
-    _Atomic uint64_t key;
-    _Atomic uint64_t expects; /* length in ns; 0: not known */
+    EGPU_LINE _Atomic uint64_t key;
+    _Atomic uint64_t expects; /* length in ns, as of late; 0: not known */
     _Atomic uint32_t meets;   /* not 0: it lately waited for another launch of this program; counts down */
     _Atomic uint32_t hints;   /* how often it looked like that */
-    struct egpu_kind stats; /* under the card's lock */
+    EGPU_LINE struct egpu_kind stats; /* under the card's lock */
 };
 
 enum { EGPU_ANCHORS = 2, EGPU_EVENTS = 4096 };
 
 struct egpu_context {
-    _Atomic(CUcontext) handle; /* NULL: free row */
+    EGPU_LINE _Atomic(CUcontext) handle; /* NULL: free row */
     int card;
     CUstream clock;            /* our own stream: nothing but anchors runs on it */
     CUevent anchor[EGPU_ANCHORS], trial;
     int64_t anchor_ns[EGPU_ANCHORS]; /* on the host's clock; 0: none */
     _Atomic uint32_t anchor_now;
     _Atomic int64_t anchored_ns;
-    struct egpu_spin lock;     /* of the events */
+    EGPU_LINE struct egpu_spin lock; /* of the events */
     CUevent *events;
     uint32_t events_free;
 };
@@ -59,25 +62,28 @@ struct egpu_batch {
     int64_t end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
     uint64_t charged_ns;         /* what the share's books have for it, once it has ended */
+    uint64_t ahead_ns;          /* booked and queued for launches that may still join it; part of queued_ns */
+    uint32_t flew;               /* launches that are counted in `flying`: those that did not ride */
     struct egpu_kind_row *kind;  /* NULL: of several */
     bool unknown, floor;
 };
 
 struct egpu_card {
-    _Atomic uint32_t used;      /* anything was ever launched here */
-    _Atomic uint32_t flying;    /* launches of this process that have not ended */
-    _Atomic uint32_t announced; /* this process has said that it is active */
+    EGPU_LINE _Atomic uint32_t flying; /* launches of this process that have not ended */
+    _Atomic uint32_t unknown;   /* one of them is of unknown length */
     _Atomic uint32_t capped;    /* launches that wait for the share */
+    _Atomic int64_t held_since_ns;
+    EGPU_LINE _Atomic uint32_t used; /* anything was ever launched here */
+    _Atomic uint32_t announced; /* this process has said that it is active */
     _Atomic uint64_t rate_ppm;
-    _Atomic int64_t ended_ns;   /* when the last batch did; 0: none has */
+    EGPU_LINE _Atomic int64_t ended_ns; /* when the last batch did; 0: none has */
     _Atomic int64_t begin_ns;   /* from when the oldest batch runs; 0: none */
     _Atomic uint64_t oldest_ns; /* its estimate */
     _Atomic int64_t due_ns, last_pass_ns;
-    _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
-    _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */
     _Atomic(const void *) pending_on; /* the stream of all that is pending; NULL: of several, or of one without a name */
     _Atomic uint32_t passes;
-    _Atomic int64_t held_since_ns;
+    EGPU_LINE _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
+    _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */
     _Atomic uint32_t polling;   /* one thread asks the driver at a time */
     struct egpu_spin lock;      /* of all that follows */
     struct egpu_batch *pending, **pending_end, *settling, *settling_last;
@@ -89,10 +95,20 @@ extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 /* The default streams have the same handle in all contexts and threads. */
 static inline const void *egpu_named_stream(CUstream stream) { return (uintptr_t)stream > 2 ? stream : NULL; }
 
-/* --- flight.c --- */
-int64_t egpu_now_ns(void);
+/* --- contexts.c --- */
 struct egpu_context *egpu_context_now(const struct egpu_real *real); /* the thread's, if a card of ours; else NULL */
+/* Exchanges the thread's capture mode, so that what we do meanwhile disturbs nobody's capture. */
+CUresult egpu_relaxed(const struct egpu_real *real, CUstreamCaptureMode *mode);
+CUevent egpu_event_take(const struct egpu_real *real, struct egpu_context *context); /* in that context; may be NULL */
+void egpu_event_give(struct egpu_context *context, CUevent event);
+void egpu_anchor(const struct egpu_real *real, struct egpu_context *context);
+void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
+
+/* --- kinds.c --- */
+int64_t egpu_now_ns(void);
 struct egpu_kind_row *egpu_kind_of(uint64_t key);
+
+/* --- flight.c --- */
 extern _Atomic uint32_t egpu_captures; /* streams that are being captured, at least */
 extern struct egpu_lock egpu_streams_lock; /* held while we record on a stream that is not the caller's */
 
@@ -103,18 +119,23 @@ struct egpu_launched {
     bool per_thread, unknown, floor;
     struct egpu_kind_row *kind;
     uint64_t booked_ns, queued_ns;
+    uint64_t ahead_ns; /* to be booked beyond that, for the launches that follow it; where it rides, not 0 either */
+    struct egpu_batch *rides;
     int64_t now_ns;
 };
+/* Joins the batch that is open on its stream, on what was booked ahead for it: nothing to ask and to book. Follow with
+ * egpu_flight_rode(). False: to the gate, which is told how much to book ahead for others. */
+bool egpu_flight_ride(struct egpu_launched *launch);
+void egpu_flight_rode(const struct egpu_launched *launch, bool made);
 /* A launch was made: puts it into its stream's batch and closes that where it is time. */
 void egpu_flight_add(const struct egpu_launched *launch);
 /* Closes the batches that wait for more and had no launch since `before_ns`. Never on a stream of a capture. */
 void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns);
 void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream);
 void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown);
+
 void egpu_batch_free(struct egpu_batch *batch);
-void egpu_event_give(struct egpu_context *context, CUevent event);
-void egpu_anchor(const struct egpu_real *real, struct egpu_context *context);
-void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
+void egpu_flight_context_gone(const struct egpu_context *context); /* before it is */
 
 /* --- resolve.c --- */
 /* Takes out what ended. True: something did. */
@@ -139,6 +160,8 @@ static inline void egpu_watch_start(void) { /* its thread; limits and neighbours
 void egpu_watch_launch(int card, int64_t now_ns); /* before each launch: the card is announced */
 
 /* --- hold.c --- */
+/* Booked work will not be done after all. */
+void egpu_unbook(int card, uint64_t booked_ns);
 void egpu_refund(const struct egpu_launched *launch); /* the driver refused it */
 /* Waits until the launch may be made, and books it. */
 void egpu_hold(struct egpu_launched *launch);

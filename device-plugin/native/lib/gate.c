@@ -40,9 +40,9 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
     if (in->suspended)
         return wait_until(EGPU_WAIT_SUSPEND, in, INT64_MAX);
 
-    struct egpu_turn turn = egpu_limiter_ask(in->paid_ns, in->rate_ppm, in->now_ns, in->unit_ns);
+    bool paid = egpu_limiter_free(in->paid_ns, in->rate_ppm, in->now_ns);
     bool fits = fits_bound(in);
-    bool would_wait = in->held || !turn.pass || !fits;
+    bool would_wait = in->held || !paid || !fits;
     if (would_wait && may_pass_overdue(in))
         return (struct egpu_gate_out){.reason = EGPU_PASS_OVERDUE};
 
@@ -56,11 +56,11 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
             return wait_until(EGPU_WAIT_HELD, in, begins);
         if (in->in_flight != 0)
             return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
-        if (turn.pass)
+        if (paid)
             return (struct egpu_gate_out){.reason = EGPU_PASS_FLOOR};
     }
-    if (!turn.pass)
-        return wait_until(EGPU_WAIT_SHARE, in, turn.wake_ns);
+    if (!paid)
+        return wait_until(EGPU_WAIT_SHARE, in, in->paid_ns);
     if (!fits)
         return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
     return (struct egpu_gate_out){.reason = EGPU_PASS};

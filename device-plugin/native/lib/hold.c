@@ -80,7 +80,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     if (in->bound_ns != 0 || in->held || in->rate_ppm != EGPU_RATE_FREE) {
         struct egpu_others others = egpu_others_in_flight(visit->index, in->now_ns, egpu_lease_ns(control));
         in->in_flight = atomic_load(&card->flying) + (others.queued_ns != 0 || others.alone);
-        in->alone = others.alone || (slot->alone >> visit->index & 1);
+        in->alone = others.alone || card->unknown;
         in->queued_ns = egpu_add(others.queued_ns, still_queued(card, slot->queued_ns[visit->index], in->now_ns));
         in->due_ns = card->due_ns;
         if (others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns))
@@ -176,12 +176,15 @@ static int64_t credit_of(const struct visit *visit) {
 
 /* Books the launch. False: another was faster, ask again. */
 static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_reason reason) {
+    if (reason != EGPU_PASS)
+        launch->ahead_ns = 0;
     struct egpu_card *card = &egpu_cards[visit->index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
     const struct egpu_gate_in *in = &visit->in;
     if (in->rate_ppm != EGPU_RATE_FREE) {
         int64_t paid = in->paid_ns;
-        int64_t after = egpu_limiter_charge_with(paid, in->rate_ppm, in->now_ns, launch->booked_ns, credit_of(visit));
+        int64_t after = egpu_limiter_charge_with(paid, in->rate_ppm, in->now_ns, launch->booked_ns + launch->ahead_ns,
+                                                 credit_of(visit));
         if (!atomic_compare_exchange_strong(&page->paid_ns, &paid, after))
             return false;
     }
@@ -197,23 +200,29 @@ static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_re
         launch->floor = true;
     }
     struct egpu_activity_slot *slot = egpu_slot_own(in->now_ns, egpu_lease_ns(visit->control));
-    atomic_fetch_add_explicit(&slot->queued_ns[visit->index], launch->queued_ns, memory_order_relaxed);
-    if (launch->unknown)
+    atomic_fetch_add_explicit(&slot->queued_ns[visit->index], launch->queued_ns + launch->ahead_ns,
+                              memory_order_relaxed);
+    if (launch->unknown) {
         atomic_fetch_or(&slot->alone, 1u << visit->index);
+        atomic_store(&card->unknown, 1);
+    }
     atomic_fetch_add(&card->flying, 1);
     egpu_watch_launch(visit->index, in->now_ns);
     return true;
 }
 
-void egpu_refund(const struct egpu_launched *launch) {
-    int index = launch->context->card;
-    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
-    uint64_t rate = egpu_cards[index].rate_ppm;
-    egpu_flight_undo(index, launch->queued_ns, 1, launch->unknown);
+void egpu_unbook(int card, uint64_t booked_ns) {
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[card];
+    uint64_t rate = egpu_cards[card].rate_ppm;
     int64_t paid = page->paid_ns;
-    while (!atomic_compare_exchange_weak(&page->paid_ns, &paid,
-                                         egpu_limiter_correct(paid, rate, launch->booked_ns, 0))) {
+    while (rate != EGPU_RATE_FREE &&
+           !atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, 0))) {
     }
+}
+
+void egpu_refund(const struct egpu_launched *launch) {
+    egpu_flight_undo(launch->context->card, launch->queued_ns + launch->ahead_ns, 1, launch->unknown);
+    egpu_unbook(launch->context->card, launch->booked_ns + launch->ahead_ns);
 }
 
 void egpu_hold(struct egpu_launched *launch) {

@@ -32,12 +32,15 @@ bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *rea
         .unknown = expects == 0 && !meets, .booked_ns = expects, .now_ns = egpu_now_ns(),
         .queued_ns = !meets ? expects : expects / 8 < MEET_NS ? expects / 8 : MEET_NS, /* some pass beside it */
     };
-    egpu_hold(launch);
+    if (!egpu_flight_ride(launch))
+        egpu_hold(launch);
     return true;
 }
 
 CUresult egpu_launch_end(struct egpu_launched *launch, CUresult result) {
-    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+    if (launch->rides != NULL)
+        egpu_flight_rode(launch, result == CUDA_SUCCESS);
+    else if (__builtin_expect(result == CUDA_SUCCESS, 1))
         egpu_flight_add(launch);
     else
         egpu_refund(launch);

@@ -53,7 +53,7 @@ int64_t egpu_limiter_charge(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, 
 }
 
 struct egpu_turn egpu_limiter_ask(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns) {
-    if (rate_ppm != EGPU_RATE_FREE && rate_ppm < EGPU_RATE_WHOLE && paid_ns > now_ns)
+    if (!egpu_limiter_free(paid_ns, rate_ppm, now_ns))
         return (struct egpu_turn){.pass = false, .paid_ns = paid_ns, .wake_ns = paid_ns};
     return (struct egpu_turn){.pass = true, .paid_ns = egpu_limiter_charge(paid_ns, rate_ppm, now_ns, cost_ns)};
 }

@@ -40,6 +40,11 @@ struct egpu_turn {
 /* What the share gives in millionths, burst allowed for; EGPU_RATE_FREE where nothing limits it. */
 uint64_t egpu_limiter_rate(const struct egpu_share *share);
 
+/* Whether a launch may pass now; where not, it may at `paid_ns`. */
+static inline bool egpu_limiter_free(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns) {
+    return rate_ppm == EGPU_RATE_FREE || rate_ppm >= EGPU_RATE_WHOLE || paid_ns <= now_ns;
+}
+
 /* Ask to launch a unit of about `cost_ns` at `now_ns`. */
 struct egpu_turn egpu_limiter_ask(int64_t paid_ns, uint64_t rate_ppm, int64_t now_ns, uint64_t cost_ns);
 

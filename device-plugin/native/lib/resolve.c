@@ -180,7 +180,7 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
             struct egpu_batch *batch = list;
             list = batch->next;
             egpu_event_give(batch->context, batch->event);
-            egpu_flight_undo(index, batch->queued_ns, batch->count, batch->unknown);
+            egpu_flight_undo(index, batch->queued_ns, batch->flew, batch->unknown);
             take_out(index, batch);
         }
         set_oldest(index);
@@ -203,7 +203,7 @@ void egpu_resolve_drop(int index, const struct egpu_context *context) {
             continue;
         }
         *at = batch->next;
-        egpu_flight_undo(index, batch->queued_ns, batch->count, batch->unknown);
+        egpu_flight_undo(index, batch->queued_ns, batch->flew, batch->unknown);
         egpu_batch_free(batch);
     }
     card->pending_end = at;
@@ -238,8 +238,9 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     if (batch->kind != NULL && (batch->count == 1 || batch->idle_ns == 0)) {
         egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
                    batch->end_ns);
-        uint64_t expects = batch->kind->stats.mean_ns;
-        batch->kind->expects = expects != 0 ? expects : 1;
+        uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0), known = batch->kind->expects;
+        if ((known > expects ? known - expects : expects - known) > expects / 16)
+            batch->kind->expects = expects; /* launches read it; what is off by less is corrected when it has run */
     }
     egpu_spin_unlock(&card->lock);
     if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
@@ -332,9 +333,14 @@ void egpu_rates(const struct egpu_control *control, int64_t now_ns) {
     egpu_lock(&one_at_a_time);
     for (uint32_t i = 0; i < control->card_count && i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
-        page->weight = control->cards[i].core_policy == EGPU_CORES_SOFT ? control->cards[i].weight : 0;
+        uint32_t weight = control->cards[i].core_policy == EGPU_CORES_SOFT ? control->cards[i].weight : 0;
         uint64_t rate = rate_of(control, i, now_ns);
-        egpu_cards[i].rate_ppm = rate;
+        if (page->weight != weight) /* looked at first: launches read these lines */
+            page->weight = weight;
+        if (egpu_cards[i].rate_ppm != rate)
+            egpu_cards[i].rate_ppm = rate;
+        if (page->rate_ppm == rate)
+            continue;
         uint64_t before = atomic_exchange(&page->rate_ppm, rate);
         int64_t paid = page->paid_ns;
         while (before != rate &&

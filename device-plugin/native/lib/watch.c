@@ -11,14 +11,15 @@
 #include <unistd.h>
 
 enum { STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1000 * 1000, QUIET_NS = 200 * 1000 * 1000 };
-enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, IDLE_NS = 100 * 1000 * 1000 };
+enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, LONG_TICK_NS = 4 * TICK_NS, IDLE_NS = 100 * 1000 * 1000,
+       WANTED_NS = 30 * 1000 * 1000 };
 
 enum { NOT_STARTED = 0, STARTING = 1, RUNNING = 2, CANNOT = 3 };
-_Atomic uint32_t egpu_watch_state;
-static _Atomic uint32_t bell;   /* futex; 1: look now */
-static _Atomic uint32_t asleep; /* for longer than a tick */
-static _Atomic int64_t last_launch_ns;
-static int64_t copied_ns; /* of the neighbours' pages; the watcher's own */
+EGPU_LINE _Atomic uint32_t egpu_watch_state;
+EGPU_LINE static _Atomic uint32_t bell; /* futex; 1: look now */
+EGPU_LINE static _Atomic uint32_t asleep; /* for longer than a tick */
+EGPU_LINE static _Atomic int64_t last_launch_ns;
+EGPU_LINE static int64_t copied_ns; /* of the neighbours' pages; the watcher's own */
 
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
 
@@ -72,10 +73,22 @@ static int64_t follow_pulse(int index, const struct egpu_control *control, bool 
     return INT64_MAX;
 }
 
+/* No neighbour on a card of ours has work or lately wanted to have it: nobody's time is to be told from ours. */
+static bool all_to_itself(const struct egpu_near_all *all, uint64_t lease_ns, uint64_t now_ns) {
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct egpu_activity_card *other = all->near[i].card;
+        bool lives = egpu_sub(now_ns, other->beat_ns) < lease_ns;
+        if (lives && (other->word & EGPU_WORD_ACTIVE || other->started_ns != 0))
+            return false;
+        if (egpu_sub(now_ns, other->wanted_ns) < (uint64_t)WANTED_NS)
+            return false;
+    }
+    return true;
+}
+
 /* One look at everything. Returns how long to rest. */
 static int64_t look(const struct egpu_real *real, const struct egpu_control *control, int64_t now_ns) {
     bool prompt = egpu_near_now()->any_below;
-    int64_t next = now_ns + TICK_NS;
     bool busy = false;
     uint64_t lease = egpu_lease_ns(control);
     egpu_slot_own(now_ns, lease)->beat_ns = (uint64_t)now_ns;
@@ -83,6 +96,8 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         copied_ns = now_ns;
         egpu_near_copy(egpu_near_now());
     }
+    bool alone = lease > 3 * LONG_TICK_NS && all_to_itself(egpu_near_now(), lease, (uint64_t)now_ns);
+    int64_t next = now_ns + (alone ? LONG_TICK_NS : TICK_NS);
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
         if (!card->used)
@@ -126,7 +141,7 @@ static void *watch(void *unused) {
         }
         int64_t wait = look(real, control, now);
         egpu_rates(control, now);
-        rest(wait, wait > 2 * TICK_NS || egpu_near_now()->any_below);
+        rest(wait, wait > LONG_TICK_NS || egpu_near_now()->any_below);
     }
     return unused;
 }
@@ -138,7 +153,7 @@ static void child(void) { /* its parent's work is not its own, and it has no wat
     egpu_slot_forget();
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
-        card->flying = card->announced = card->capped = card->polling = card->lock.held = 0;
+        card->flying = card->unknown = card->announced = card->capped = card->polling = card->lock.held = 0;
         card->pending = card->settling = NULL;
         card->due_ns = card->begin_ns = 0;
     }
