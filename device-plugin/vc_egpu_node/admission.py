@@ -1,8 +1,8 @@
 """Whether a share may start on a card: the second wall behind the admission layer's ledger. Pure.
 
 The rules are the ledger's own: memory on the card and in all, host memory of the node, cores by class,
-sharers, native cards alone. What was let in stays; of two newcomers that do not fit together, the one with the lower
-lease epoch is refused.
+sharers, native cards alone. What was let in stays; of two newcomers that do not fit together, the one with
+the lower lease epoch is refused.
 """
 
 from collections.abc import Collection, Iterable, Sequence

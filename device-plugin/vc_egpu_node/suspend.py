@@ -124,7 +124,7 @@ class Suspender:
         self._policy = policy
         self._clock = clock
         self._lock = threading.Lock()
-        self._records = store.all()
+        self._records = {uid: machine.found(record) for uid, record in store.all().items()}
         self._outcomes: list[Outcome] = []
         self._busy: set[str] = set()
         self._said: NodeSuspension | None = None
@@ -293,25 +293,31 @@ class Suspender:
             if after.state is State.RUNNING:
                 self._world.gate(record.pod_uid, closed=False)
             pod = pods.get(record.pod_uid)
-            told = Result.FAILED if after.state is State.FAILED else outcome.result
+            told = outcome.result
+            if after.state is State.FAILED:
+                told = Result.FAILED
+            elif outcome.result is Result.LATER and after.state is State.RUNNING:
+                told = Result.UNDONE
             if pod is not None and told in EVENTS:
                 self._tell(pod, told, after.reason or outcome.text)
 
     def _after(self, record: Record, outcome: Outcome) -> Record:
-        now_s = self._clock()
+        now_s, text = self._clock(), outcome.text
+        after = record  # ORDERED: nothing was done
         match outcome.result:
             case Result.SUSPENDED:
-                return machine.suspended(record, outcome.card_mib, now_s)
-            case Result.ORDERED:
-                return record
+                after = machine.suspended(record, outcome.card_mib, now_s)
             case Result.RESUMED:
-                return machine.resumed(record, now_s)
+                after = machine.resumed(record, now_s)
             case Result.UNDONE:
-                return machine.undone(record, outcome.text, now_s)
+                after = machine.undone(record, text, now_s)
             case Result.FAILED:
-                return machine.failed(record, outcome.text, now_s)
-            case _:
-                return machine.unanswered(record, outcome.text, now_s)
+                after = machine.failed(record, text, now_s)
+            case Result.LATER:
+                after = machine.later(record, text, now_s, touched=outcome.touched)
+            case Result.UNKNOWN:
+                after = machine.unanswered(record, text, now_s)
+        return after
 
     def _tell(self, pod: LowPod, result: Result, text: str) -> None:
         kind, reason = EVENTS[result]

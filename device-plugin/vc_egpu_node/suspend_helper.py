@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound
+from vc_egpu.kube.errors import KubeError, NotFound, Refused
 from vc_egpu.kube.resources import POD_TEMPLATES, PODS
 from vc_egpu.volcano import names
 
@@ -34,6 +34,8 @@ TEMPLATE: Final = "vc-egpu-checkpoint"
 LABEL: Final = "app.kubernetes.io/name"
 PATIENCE_S: Final = 30.0
 """Beyond the pod's own deadline."""
+END_S: Final = 90.0
+"""A helper that is told to end takes back what it began."""
 LOOK_AGAIN_S: Final = 5.0
 STATES: Final = frozenset({"none", "gone", "running", "locked", "checkpointed", "failed"})
 STRANDED: Final = 3
@@ -43,6 +45,14 @@ Json = dict[str, Any]
 
 class HelperError(RuntimeError):
     """It gave no answer: what it did is not known."""
+
+
+class NotBegunError(RuntimeError):
+    """It could not be started: nothing was done."""
+
+
+class NotNowError(RuntimeError):
+    """Something was done, or may have been; it cannot be gone on with, or asked about, now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class Helper(Protocol):
     """One way to run it."""
 
     def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
-        """Wait for its end; raises :class:`HelperError`."""
+        """Wait for its end; raises one of the errors above."""
 
     def sweep(self) -> None:
         """End what an earlier agent left behind."""
@@ -73,7 +83,7 @@ class Helper(Protocol):
 def words(verb: Verb, processes: Sequence[Process], lock_ms: int) -> str:
     """Its arguments as one text."""
     if len(processes) > MAX_PROCESSES:
-        raise HelperError(f"{len(processes)} processes, the helper takes {MAX_PROCESSES}")
+        raise NotBegunError(f"{len(processes)} processes, the helper takes {MAX_PROCESSES}")
     named = (f"{pid}:{start}" for pid, start in processes)
     return " ".join((verb, "--lock-ms", str(max(1, lock_ms)), *named))
 
@@ -108,7 +118,9 @@ class ProgramHelper:
             ran = subprocess.run(
                 command, capture_output=True, text=True, timeout=self._timeout_s, check=False, env=os.environ
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
+            raise NotBegunError(str(error)) from error
+        except subprocess.TimeoutExpired as error:
             raise HelperError(str(error)) from error
         return parse(ran.stdout)
 
@@ -134,6 +146,8 @@ class PodHelper:
         self._pods = pods
         self._clock = clock
         self._changed = threading.Condition()
+        self._lost: set[str] = set()
+        """Pods that may be there though nobody waits for them."""
 
     def poke(self) -> None:
         """Some pod of this node changed."""
@@ -142,26 +156,55 @@ class PodHelper:
 
     def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
         """See :meth:`Helper.run`."""
+        self._end_lost()
         name = f"{TEMPLATE}-{secrets.token_hex(6)}"
         try:
             template = self._api.get(POD_TEMPLATES, TEMPLATE, self._namespace)
             body = self._pod(template, name, words(verb, processes, lock_ms))
             deadline_s = float(body["spec"].get("activeDeadlineSeconds") or 0) + PATIENCE_S
-            self._api.create(PODS, body)
         except KubeError as error:
-            raise HelperError(f"the helper's pod could not be made: {error}") from error
+            raise NotBegunError(f"PodTemplate {TEMPLATE} could not be read: {error}") from error
+        try:
+            self._api.create(PODS, body)
+        except Refused as error:
+            raise NotBegunError(f"the helper's pod could not be made: {error}") from error
+        except KubeError as error:  # it may be there all the same
+            self._lose(name)
+            raise NotNowError(f"the helper's pod could not be made: {error}") from error
         try:
             return parse(self._message(name, deadline_s))
+        except HelperError:
+            self._lose(name)
+            raise
         finally:
             self._delete(name)
 
     def sweep(self) -> None:
         """Pods of an agent before this one: told to end, and waited for; they undo what they began."""
-        left = [pod.name for pod in self._pods.views() if self._is_ours(pod.namespace, pod.name)]
+        left = {pod.name for pod in self._pods.views() if self._is_ours(pod.namespace, pod.name)}
         for name in left:
             log.warning("pod %s of an earlier agent is ended", name)
+        with self._changed:
+            self._lost |= left
+        try:
+            self._end_lost()
+        except NotNowError as error:
+            log.warning("%s", error)
+
+    def _end_lost(self) -> None:
+        """These first: two helpers must not work on the same processes."""
+        with self._changed:
+            lost = set(self._lost)
+        for name in sorted(lost):
             self._delete(name)
-        self._wait(lambda: all(self._document(name) is None for name in left), PATIENCE_S)
+        if not self._wait(lambda: all(self._document(name) is None for name in lost), END_S):
+            raise NotNowError(f"an earlier helper has not ended: {', '.join(sorted(lost))}")
+        with self._changed:
+            self._lost -= lost
+
+    def _lose(self, name: str) -> None:
+        with self._changed:
+            self._lost.add(name)
 
     def _is_ours(self, namespace: str, name: str) -> bool:
         return namespace == self._namespace and name.startswith(f"{TEMPLATE}-")
@@ -195,7 +238,7 @@ class PodHelper:
                 raise HelperError(
                     f"pod {name}: {ended_as.get('reason')}, exit code {ended_as.get('exitCode')}"
                 )
-        raise HelperError(f"pod {name}: {status.get('phase')} before it could begin")
+        raise NotBegunError(f"pod {name}: {status.get('phase')} before it could begin")
 
     def _document(self, name: str) -> Json | None:
         return self._pods.reflector.get(name, self._namespace)
@@ -216,4 +259,5 @@ class PodHelper:
         except NotFound:
             pass
         except KubeError as error:
-            log.warning("pod %s is left to its deadline: %s", name, error)
+            self._lose(name)
+            log.warning("pod %s is not deleted yet: %s", name, error)

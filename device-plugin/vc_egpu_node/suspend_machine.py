@@ -64,6 +64,8 @@ class Record:
     """Unix time of the last change of state."""
     suspended_s: float = 0.0
     """Sum of earlier suspensions."""
+    touched: bool = False
+    """A helper has begun with it, or may have."""
     attempts: int = 0
     retry_at_s: float = 0.0
 
@@ -131,7 +133,8 @@ def renamed(record: Record, order: SuspendOrder) -> Record:
 
 def suspended(record: Record, card_mib: Mapping[str, int], now_s: float) -> Record:
     """Its memory is on the host."""
-    return _moved(record, State.SUSPENDED, now_s, card_mib=tuple(sorted(card_mib.items())), attempts=0)
+    kept = tuple(sorted(card_mib.items()))
+    return _moved(record, State.SUSPENDED, now_s, card_mib=kept, touched=True, attempts=0)
 
 
 def undone(record: Record, reason: str, now_s: float) -> Record:
@@ -153,8 +156,21 @@ def unanswered(record: Record, reason: str, now_s: float) -> Record:
     """The helper gave no answer: what it did is not known. Tried again a few times."""
     if record.attempts + 1 >= ATTEMPTS:
         return failed(record, reason, now_s)
-    later = now_s + RETRY_S
-    return replace(record, attempts=record.attempts + 1, retry_at_s=later, reason=_short(reason))
+    return replace(later(record, reason, now_s, touched=True), attempts=record.attempts + 1)
+
+
+def later(record: Record, reason: str, now_s: float, *, touched: bool) -> Record:
+    """It could not be gone on with now, for no fault of the pod's: for as long as that lasts. One that was
+    only about to be suspended runs on instead."""
+    if record.state is State.SUSPENDING and not (record.touched or touched):
+        return undone(record, reason, now_s)
+    touched = record.touched or touched
+    return replace(record, touched=touched, retry_at_s=now_s + RETRY_S, reason=_short(reason))
+
+
+def found(record: Record) -> Record:
+    """After a restart of the agent: a helper may have begun with what was under way."""
+    return replace(record, touched=record.touched or record.state is State.SUSPENDING)
 
 
 def report(record: Record, order: SuspendOrder | None, verdict: Verdict, book_mib: int) -> PodSuspension:

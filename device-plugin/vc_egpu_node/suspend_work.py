@@ -10,7 +10,15 @@ from typing import Final
 
 from vc_egpu_node.config import Policy
 from vc_egpu_node.suspend_facts import FactsOf, LowPod
-from vc_egpu_node.suspend_helper import MAX_PROCESSES, Answer, Helper, HelperError, Verb
+from vc_egpu_node.suspend_helper import (
+    MAX_PROCESSES,
+    Answer,
+    Helper,
+    HelperError,
+    NotBegunError,
+    NotNowError,
+    Verb,
+)
 from vc_egpu_node.suspend_machine import Process, Record, State
 from vc_egpu_node.wall import Look
 
@@ -35,6 +43,9 @@ class Result(Enum):
     ORDERED = "ordered"
     """Ordered anew before it could be resumed; nothing was done."""
     UNKNOWN = "unknown"
+    """The helper gave no answer."""
+    LATER = "later"
+    """It could not be gone on with now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class Outcome:
     pod_uid: str
     result: Result
     text: str = ""
+    touched: bool = True
+    """Something may have been done to its processes."""
     card_mib: Mapping[str, int] = field(default_factory=dict)
     """By card: what lies on the host now."""
 
@@ -94,6 +107,10 @@ class Worker:
             )
         except HelperError as error:
             return Outcome(pod.uid, Result.UNKNOWN, str(error))
+        except NotBegunError as error:
+            return Outcome(pod.uid, Result.LATER, str(error), touched=False)
+        except NotNowError as error:
+            return Outcome(pod.uid, Result.LATER, str(error))
 
     # --- away ----------------------------------------------------------------------------------------
 
@@ -106,11 +123,15 @@ class Worker:
         if left_mib > REST_MIB:
             text = f"{left_mib} MiB of it stay on its cards: not all of its processes could be found"
             return self._undo(pod, record, policy, text, again=True)
-        return Outcome(pod.uid, Result.SUSPENDED, f"{sum(before.values())} MiB are on the host", before)
+        text = f"{sum(before.values())} MiB are on the host"
+        return Outcome(pod.uid, Result.SUSPENDED, text, card_mib=before)
 
     def _undo(self, pod: LowPod, record: Record, policy: Policy, text: str, *, again: bool) -> Outcome:
         if again:
-            answer = self._run("resume", record, policy)
+            try:
+                answer = self._run("resume", record, policy)
+            except NotBegunError as error:
+                raise NotNowError(f"{text}; not brought back yet: {error}") from error
             if not answer.done:
                 return Outcome(pod.uid, Result.FAILED, f"{text}; not brought back: {answer.error}")
         return Outcome(pod.uid, Result.UNDONE, text)
@@ -124,8 +145,8 @@ class Worker:
             if look.number >= first + 2 or (look.number > first and left <= REST_MIB):
                 return left
             if time.monotonic() > until_s:
-                raise HelperError(f"nobody has asked the driver for {LOOKS_S:.0f} s who runs on the cards")
-        raise HelperError("the agent ends")
+                raise NotNowError(f"nobody has asked the driver for {LOOKS_S:.0f} s who runs on the cards")
+        raise NotNowError("the agent ends")
 
     # --- and back ------------------------------------------------------------------------------------
 
@@ -138,7 +159,7 @@ class Worker:
                 text = f"no room to come back within {policy.resume_room_s:.0f} s: {missing}"
                 return Outcome(pod.uid, Result.FAILED, text)
             if self._stopping.wait(PAUSE_S):
-                raise HelperError("the agent ends")
+                raise NotNowError("the agent ends")
         answer = self._run("resume", record, policy)
         if answer.done:
             return Outcome(pod.uid, Result.RESUMED, "it runs again")

@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 from unit.node.granted import grant
-from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.errors import KubeError, NotFound, Refused, Temporary
+from vc_egpu.volcano import names
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder, is_refused
+from vc_egpu_node import suspend_helper
 from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.secondwall import Seen
 from vc_egpu_node.suspend import Store, Suspender
 from vc_egpu_node.suspend_facts import LowPod, NodeState, low_pods, spilled_mib
-from vc_egpu_node.suspend_helper import Answer, HelperError, Verb, parse, words
+from vc_egpu_node.suspend_helper import (
+    Answer,
+    HelperError,
+    NotBegunError,
+    NotNowError,
+    PodHelper,
+    Verb,
+    parse,
+    words,
+)
 from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record, State
 from vc_egpu_node.suspend_verdict import Verdict
 from vc_egpu_node.suspend_work import Worker
@@ -44,7 +55,7 @@ class Card:
     states: dict[Process, str] = field(default_factory=lambda: {PROCESS: "running"})
     mib: int = 6_000
     calls: list[tuple[Verb, tuple[Process, ...]]] = field(default_factory=list)
-    answers: list[Answer | HelperError] = field(default_factory=list)
+    answers: list[Answer | RuntimeError] = field(default_factory=list)
     looks: int = 0
     free_mib: int = 90_000
     leaves_mib: int = 0
@@ -54,7 +65,7 @@ class Card:
         self.calls.append((verb, tuple(processes)))
         if self.answers:
             answer = self.answers.pop(0)
-            if isinstance(answer, HelperError):
+            if isinstance(answer, RuntimeError):
                 raise answer
             for process, state in zip(processes, answer.states.values(), strict=True):
                 self.states[process] = state
@@ -323,6 +334,39 @@ def test_an_unanswered_helper_whose_order_was_taken_back_is_undone(node: Node) -
     assert [verb for verb, _ in node.card.calls] == ["suspend", "resume"]
 
 
+def test_a_helper_that_could_not_begin_is_no_reason_to_touch_a_pod(node: Node) -> None:
+    node.card.answers = [NotBegunError("no such template")]
+    node.order(1)
+    said = node.look()
+    assert is_refused(SuspendOrder(pod_uid=UID, plan_id="1-1"), said)
+    assert (said.reason, node.gates[UID]) == ("no such template", False)
+    assert node.told == [("NotSuspended", "no such template")]
+
+
+def test_a_pod_that_is_away_waits_for_a_helper_for_as_long_as_it_takes(node: Node) -> None:
+    node.order(1)
+    node.look()
+    node.card.answers = [NotBegunError("refused"), NotNowError("API server away")] * ATTEMPTS
+    node.order(None)
+    for _ in range(2 * ATTEMPTS):
+        said = node.look()
+        assert said.state == "resuming"
+        node.now_s += RETRY_S
+    assert node.look().state == "running"
+
+
+def test_what_may_have_begun_is_undone_by_a_helper(node: Node) -> None:
+    node.card.answers = [NotNowError("answer lost"), NotBegunError("refused")]
+    node.order(1)
+    node.look()
+    node.order(None)
+    for _ in range(2):
+        node.now_s += RETRY_S
+        said = node.look()
+    assert said.state == "running"
+    assert [verb for verb, _ in node.card.calls] == ["suspend", "resume", "resume"]
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("state", [State.SUSPENDING, State.RESUMING])
 def test_the_next_agent_finishes_or_undoes(node: Node, state: State, ordered: bool) -> None:
@@ -413,10 +457,109 @@ def test_low_pods_are_those_whose_shares_are_all_low() -> None:
 
 def test_words_and_answers() -> None:
     assert words("suspend", [(7, 9), (8, 10)], 2_500) == "suspend --lock-ms 2500 7:9 8:10"
-    with pytest.raises(HelperError, match="129 processes"):
+    with pytest.raises(NotBegunError, match="129 processes"):
         words("suspend", [(n, 1) for n in range(129)], 1)
     text = '{"version":1,"verb":"suspend","ok":true,"error":"","ms":1,"states":{"7":"checkpointed"}}'
     assert parse(text) == Answer(True, "", {7: "checkpointed"})
     for wrong in ("", "{}", text.replace("1,", "2,", 1), text.replace("checkpointed", "odd"), "[1]", "null"):
         with pytest.raises(HelperError, match="cannot be read"):
             parse(wrong)
+
+
+# --- the helper's pod ------------------------------------------------------------------------------
+
+SAID = '{"version":1,"verb":"suspend","ok":true,"error":"","ms":1,"states":{"7":"checkpointed"}}'
+
+
+class Api:
+    """The API server and the kubelet, as far as one helper's pod goes; also the watch of this node's pods."""
+
+    def __init__(self, status: dict[str, Any] | None) -> None:
+        self.status = status
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.made: list[dict[str, Any]] = []
+        self.refuse: KubeError | None = None
+        self.template = {
+            "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"activeDeadlineSeconds": 0}}
+        }
+        self.reflector = self
+
+    def get(self, *arguments: Any) -> Any:
+        if isinstance(arguments[0], str):
+            return self.pods.get(arguments[0])
+        return self.template
+
+    def create(self, resource: Any, body: dict[str, Any]) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.made.append(body)
+        self.pods[body["metadata"]["name"]] = {"status": self.status or {"phase": "Running"}}
+
+    def delete(self, resource: Any, name: str, namespace: str) -> None:
+        if self.pods.pop(name, None) is None:
+            raise NotFound("gone")
+
+    def views(self) -> list[PodView]:
+        return [PodView("u", "system", name, "n", "Running", None) for name in self.pods]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspend_helper, "LOOK_AGAIN_S", 0.01)
+
+
+def pod_helper(api: Api) -> PodHelper:
+    clock = iter(range(0, 10**6, 20))
+    return PodHelper(api, node="n", namespace="system", pods=api, clock=lambda: float(next(clock)))  # type: ignore[arg-type]
+
+
+def ended(**terminated: Any) -> dict[str, Any]:
+    return {"phase": "Succeeded", "containerStatuses": [{"name": "c", "state": {"terminated": terminated}}]}
+
+
+def test_the_pod_is_of_the_template_on_this_node_and_goes_when_it_has_answered() -> None:
+    api = Api(ended(message=SAID, exitCode=0))
+    assert pod_helper(api).run("suspend", [(7, 9)], 10).done
+    (made,) = api.made
+    assert made["metadata"]["annotations"] == {names.CHECKPOINT: "suspend --lock-ms 10 7:9"}
+    assert (made["spec"]["nodeName"], made["metadata"]["labels"]) == ("n", {"app": "x"})
+    assert api.pods == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "text"),
+    [
+        (ended(reason="Error", exitCode=139), HelperError, "Error, exit code 139"),
+        (ended(message="{"), HelperError, "cannot be read"),
+        ({"phase": "Failed"}, NotBegunError, "before it could begin"),
+        ({"phase": "Running"}, HelperError, "has not ended"),
+    ],
+)
+def test_a_pod_without_an_answer(status: dict[str, Any], error: type[Exception], text: str) -> None:
+    api = Api(status)
+    with pytest.raises(error, match=text):
+        pod_helper(api).run("suspend", [(7, 9)], 10)
+    assert api.pods == {}
+
+
+def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
+    api = Api(ended(message=SAID))
+    helper = pod_helper(api)
+    api.refuse = Refused("policy")
+    with pytest.raises(NotBegunError, match="policy"):
+        helper.run("suspend", [(7, 9)], 10)
+    api.refuse = Temporary("time-out")
+    with pytest.raises(NotNowError, match="time-out"):
+        helper.run("suspend", [(7, 9)], 10)
+    (lost,) = helper._lost
+    api.refuse = None
+    api.pods[lost] = {"status": {"phase": "Running"}}  # it was made all the same
+    assert helper.run("suspend", [(7, 9)], 10).done
+    assert (api.pods, helper._lost) == ({}, set())
+
+
+def test_what_an_earlier_agent_left_is_ended_first() -> None:
+    api = Api(None)
+    api.pods = {"vc-egpu-checkpoint-1": {}, "vc-egpu-node-agent-1": {}}
+    pod_helper(api).sweep()
+    assert set(api.pods) == {"vc-egpu-node-agent-1"}
