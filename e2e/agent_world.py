@@ -138,6 +138,18 @@ class World:
             found[(grant["pod_uid"], grant["container"])] = json.loads(env["EGPU_CARDS"])
         return found
 
+    def _report(self, pod: str, container: str) -> str:
+        """What a container printed. It runs before it has said anything, so its last line is waited for."""
+        log = ""
+
+        def is_whole() -> bool:
+            nonlocal log
+            log = self.api.pod_log(pod, NAMESPACE, container=container)
+            return "\n{" in log and log.endswith("}\n")
+
+        wait_until(f"the report of {pod}/{container}", is_whole, 60)
+        return log
+
     def wrong_containers(self, pods: list[PlannedPod]) -> list[str]:
         """Containers whose plan, CDI file and own words are not the same."""
         by_name, in_files = self.pods(), self.cdi_cards()
@@ -147,7 +159,7 @@ class World:
             uid = by_name[pod.name]["metadata"]["uid"]
             for container, shares in pod.containers.items():
                 planned = [share.model_dump(by_alias=True, exclude_none=True) for share in shares]
-                heard, limits = said(self.api.pod_log(pod.name, NAMESPACE, container=container))
+                heard, limits = said(self._report(pod.name, container))
                 filed = in_files.get((uid, container))
                 sizes = [
                     {key: card[key] for key in ("uuid", "memoryMiB", "cores")} for card in limits["cards"]
