@@ -9,7 +9,7 @@ EGPU_LINE _Atomic uint32_t egpu_captures;
 EGPU_LINE struct egpu_lock egpu_streams_lock;
 
 /* What one stream has that no event is behind yet. */
-static struct open_batch {
+static struct egpu_open {
     EGPU_LINE _Atomic(struct egpu_context *) context;
     CUstream stream;
     bool per_thread;
@@ -20,7 +20,7 @@ static struct open_batch {
     const struct egpu_control *control; /* as of when the batch was opened, and so the rate */
     uint64_t rate_ppm;
 } streams[STREAMS];
-static __thread __attribute__((tls_model("initial-exec"))) struct open_batch *recent; /* of this thread's last launch */
+static __thread __attribute__((tls_model("initial-exec"))) struct egpu_open *recent; /* of this thread's last launch */
 EGPU_LINE static struct egpu_spin streams_spin;
 static _Atomic uint32_t streams_open; /* that have a batch */
 
@@ -111,10 +111,10 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
     egpu_spin_unlock(&card->lock);
 }
 
-static struct open_batch *stream_of(struct egpu_context *context, CUstream stream, bool per_thread) {
+static struct egpu_open *stream_of(struct egpu_context *context, CUstream stream, bool per_thread) {
     uint64_t hash = ((uint64_t)(uintptr_t)stream ^ (uint64_t)(uintptr_t)context) * 0x9e3779b97f4a7c15u;
     for (uint32_t i = 0; i < 16; i++) {
-        struct open_batch *one = &streams[((hash >> 40) + i) % STREAMS];
+        struct egpu_open *one = &streams[((hash >> 40) + i) % STREAMS];
         if (one->context == context && one->stream == stream && one->per_thread == per_thread)
             return one;
         if (one->context == NULL) {
@@ -154,7 +154,7 @@ static void join(struct egpu_batch *batch, const struct egpu_launched *launch, i
 bool egpu_flight_ride(struct egpu_launched *launch) {
     const struct egpu_card *card = &egpu_cards[launch->context->card];
     const struct egpu_control *control = egpu_control_now();
-    struct open_batch *open = recent;
+    struct egpu_open *open = recent;
     launch->rides = NULL;
     launch->ahead_ns = 0;
     if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
@@ -169,6 +169,7 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     if (batch != NULL && batch->ahead_ns >= launch->booked_ns && open->control == control &&
         open->rate_ppm == atomic_load_explicit(&card->rate_ppm, memory_order_relaxed)) {
         launch->rides = batch;
+        launch->on = open;
         batch->ahead_ns -= launch->booked_ns;
         open->riding++;
         join(batch, launch, launch->now_ns);
@@ -183,7 +184,7 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
 }
 
 void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
-    struct open_batch *open = recent;
+    struct egpu_open *open = launch->on;
     struct egpu_batch *batch = launch->rides, *done = NULL;
     egpu_spin_lock(&streams_spin);
     open->riding--;
@@ -207,7 +208,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     struct egpu_batch *done = NULL;
     int64_t now = launch->now_ns;
     egpu_spin_lock(&streams_spin);
-    struct open_batch *open = recent = stream_of(launch->context, launch->stream, launch->per_thread);
+    struct egpu_open *open = recent = stream_of(launch->context, launch->stream, launch->per_thread);
     struct egpu_batch *batch = open ? open->batch : NULL;
     bool first = batch == NULL;
     if (first || now > batch->predicted_ns)
@@ -247,7 +248,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
         batch_close(launch->real, done);
 }
 
-static struct egpu_batch *open_take(struct open_batch *open) {
+static struct egpu_batch *open_take(struct egpu_open *open) {
     egpu_spin_lock(&streams_spin);
     struct egpu_batch *batch = open->batch;
     open->batch = NULL;
@@ -273,7 +274,7 @@ void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns
     if (atomic_load(&egpu_captures) != 0 || atomic_load(&streams_open) == 0)
         return;
     for (int i = 0; i < STREAMS; i++) {
-        struct open_batch *open = &streams[i];
+        struct egpu_open *open = &streams[i];
         struct egpu_context *context = atomic_load_explicit(&open->context, memory_order_acquire);
         if (context == NULL || context->card != card)
             continue;

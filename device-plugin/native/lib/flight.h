@@ -119,8 +119,9 @@ struct egpu_launched {
     bool per_thread, unknown, floor;
     struct egpu_kind_row *kind;
     uint64_t booked_ns, queued_ns;
-    uint64_t ahead_ns; /* to be booked beyond that, for the launches that follow it; where it rides, not 0 either */
-    struct egpu_batch *rides;
+    uint64_t ahead_ns; /* to be booked beyond that, for the launches that follow it */
+    struct egpu_batch *rides; /* the batch that it has joined without asking; NULL: none */
+    struct egpu_open *on;     /* where that is open */
     int64_t now_ns;
 };
 /* Joins the batch that is open on its stream, on what was booked ahead for it: nothing to ask and to book. Follow with

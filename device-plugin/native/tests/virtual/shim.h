@@ -22,6 +22,7 @@ pid_t vt_getpid(void);
 char *vt_getenv(const char *name);
 void *vt_mmap(void *at, size_t size, int protection, int flags, int file, off_t offset);
 
+#define EGPU_ONE_CLOCK
 #define clock_gettime vt_clock_gettime
 #define nanosleep vt_nanosleep
 #define usleep vt_usleep
