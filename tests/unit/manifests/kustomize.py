@@ -6,6 +6,7 @@ It needs kubectl (`make toolchain` builds one); tests are skipped where there is
 import functools
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ def rendered(folder: str) -> tuple[Json, ...]:
 
 def overlay(name: str) -> tuple[Json, ...]:
     return rendered(f"manifests/overlays/{name}")
+
+
+def composed(*components: str) -> tuple[Json, ...]:
+    """The overlay standalone with these components on top, as an operator's own overlay has it."""
+    (REPOSITORY / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="test-", dir=REPOSITORY / "build") as folder:
+        listed = ", ".join(f"../../manifests/components/{one}" for one in components)
+        Path(folder, "kustomization.yaml").write_text(
+            f"resources: [../../manifests/overlays/standalone]\ncomponents: [{listed}]\n"
+        )
+        return rendered(str(Path(folder).relative_to(REPOSITORY)))
 
 
 def of_kind(objects: tuple[Json, ...], *kinds: str) -> list[Json]:

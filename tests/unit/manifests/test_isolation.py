@@ -1,24 +1,12 @@
 """What the isolation components add to an installation, and nothing else."""
 
-import shutil
-from collections.abc import Iterator
-
 import pytest
-from unit.manifests.kustomize import REPOSITORY, Json, of_kind, overlay, pod_specs, rendered
-
-FOLDER = "build/test-isolation"
+from unit.manifests.kustomize import Json, composed, of_kind, overlay, pod_specs, rendered
 
 
 @pytest.fixture(scope="module")
-def objects() -> Iterator[tuple[Json, ...]]:
-    folder = REPOSITORY / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kustomization.yaml").write_text(
-        "resources: [../../manifests/overlays/standalone]\n"
-        "components: [../../manifests/components/isolation, ../../manifests/components/second-wall-kill]\n"
-    )
-    yield rendered(FOLDER)
-    shutil.rmtree(folder)
+def objects() -> tuple[Json, ...]:
+    return composed("isolation", "second-wall-kill")
 
 
 def test_the_agent_gets_library_pages_and_the_hosts_processes(objects: tuple[Json, ...]) -> None:
