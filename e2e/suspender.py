@@ -4,12 +4,14 @@ It takes no time and moves no memory; what the admission controller sees of it i
 """
 
 import threading
+import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from admission_rig import Rig
+from localcluster.api import wait_until
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector
@@ -19,6 +21,25 @@ from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrd
 
 HOST_MEMORY_MIB = 1_000_000
 Json = dict[str, Any]
+
+
+def until_known(port: int, count: int) -> None:
+    """Until the controller with its metrics on this port has heard of so many shares that can be suspended.
+
+    Watches of nodes and pods are not in step: without this a test could ask for room before the controller
+    knows that nobody has to be evicted for it.
+    """
+
+    def known() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return False
+        found = [line for line in lines if line.startswith("egpu_card_suspendable_shares{")]
+        return sum(float(line.rpartition(" ")[2]) for line in found) == count
+
+    wait_until(f"{count} shares are known to be suspendable", known, 60)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The controller is killed before and after every write of an admission and of a preemption.
+"""The controller is killed before and after every write of admitting, preempting, suspending and resuming.
 
 After a restart the invariants hold, and each gang is in or out as a whole. By default a sample of the writes
 is struck; with VC_EGPU_LONG=1 all of them are.
@@ -8,13 +8,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import pytest
 from admission_rig import Gang, Rig, StandIn, rig
+from localcluster.net import free_ports
 from stack.hostprocess import HostProcess
+from suspender import Suspender, until_known
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
@@ -22,6 +25,7 @@ from write_tap import Moment, Strike, WriteTap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 LONG = bool(os.environ.get("VC_EGPU_LONG"))
+(PORT,) = free_ports(1, set())
 SAMPLE = 3
 """So many writes of each story, spread evenly, where not all are struck."""
 Json = dict[str, Any]
@@ -37,6 +41,8 @@ class Story:
     begin: Callable[[Rig], None]
     end: Callable[[Rig], None]
     gangs: tuple[Gang, ...]
+    suspends: bool = False
+    """Its nodes can suspend."""
 
 
 ALONE = Gang("alone", 4, memory_mib=60000, cores=60)
@@ -82,6 +88,52 @@ PREEMPTION = Story(
 )
 
 
+def _submit_low_that_can_leave(world: Rig) -> None:
+    _submit_low(world)
+    until_known(PORT, LOW.members)
+
+
+def _high_is_in_and_low_is_away(world: Rig) -> None:
+    world.until_bound(HIGH, timeout_s=60)
+    _low_says(world, "Suspended")
+
+
+def _low_says(world: Rig, reason: str) -> None:
+    def all_say(pods: dict[str, Json]) -> bool | None:
+        conditions = [
+            next((c for c in p["status"]["conditions"] if c["type"] == names.CONDITION_SUSPENDED), None)
+            for p in pods.values()
+        ]
+        return len(pods) == LOW.members and all(c is not None and c["reason"] == reason for c in conditions)
+
+    what = f"low: {reason}"
+    world.kit.until(what, PODS, all_say, namespace="default", label_selector="gang=low", timeout_s=60)
+
+
+def _low_left_for_high(world: Rig) -> None:
+    _submit_low_that_can_leave(world)
+    world.submit(HIGH)
+    _high_is_in_and_low_is_away(world)
+
+
+SUSPENSION = Story(
+    "suspension",
+    _submit_low_that_can_leave,
+    lambda world: _none(world.submit(HIGH)),
+    _high_is_in_and_low_is_away,
+    (LOW, HIGH),
+    suspends=True,
+)
+RESUMPTION = Story(
+    "resumption",
+    _low_left_for_high,
+    lambda world: _none(world.end(HIGH)),
+    lambda world: _low_says(world, "Resumed"),
+    (LOW,),
+    suspends=True,
+)
+
+
 def _none(_: object) -> None:
     return
 
@@ -94,7 +146,8 @@ class Stage:
     tap: WriteTap
 
     def controller(self, name: str = "admission") -> HostProcess:
-        return self.world.controller(name, "--kubeconfig", str(self.tap.kubeconfig))
+        flags = ("--port", str(PORT), "--bind-address", "127.0.0.1") if name == "admission" else ()
+        return self.world.controller(name, "--kubeconfig", str(self.tap.kubeconfig), *flags)
 
     def kill(self) -> None:
         """End the controller without warning."""
@@ -103,7 +156,8 @@ class Stage:
     def play(self, story: Story, strike: Strike | None) -> int:
         """Run a story, struck or not; returns the number of writes of its first run."""
         self.world.queue()
-        with StandIn(self.world, *story.gangs):
+        suspender = Suspender(self.world) if story.suspends else nullcontext()
+        with suspender, StandIn(self.world, *story.gangs):
             process = self.controller()
             self.tap.begin()
             process.start()
@@ -173,7 +227,10 @@ def _audited(world: Rig, since: int) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("story", [ADMISSION, PREEMPTION], ids=lambda story: str(story.name))
+STORIES = [ADMISSION, PREEMPTION, SUSPENSION, RESUMPTION]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: str(story.name))
 def test_killed_at_any_write_the_next_one_finishes_or_undoes(stage: Stage, story: Story) -> None:
     before = stage.world.cluster.audit_log.stat().st_size
     count = stage.play(story, None)

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 from admission_rig import Gang, Rig, StandIn, rig
-from suspender import Suspender
+from localcluster.net import free_ports
+from suspender import Suspender, until_known
 from vc_egpu.cli import pause
-from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS
+from vc_egpu.kube.resources import POD_GROUPS, PODS
 from vc_egpu.volcano import names
-from vc_egpu.volcano.suspension import NodeSuspension
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]
 
+(PORT,) = free_ports(1, set())
 LOW = Gang("train", 8, memory_mib=60000, cores=100, priority="low")
 HIGH = Gang("infer", 2, memory_mib=60000, cores=50, priority="high")
 
@@ -43,16 +44,16 @@ def world(one_rig: Rig) -> Iterator[Rig]:
     one_rig.clean()
 
 
-def train(world: Rig) -> dict[str, str]:
+def start(world: Rig, name: str = "admission", *flags: str) -> None:
+    """An admission controller that tells on ``PORT`` what it knows."""
+    world.controller(name, "--port", str(PORT), "--bind-address", "127.0.0.1", *flags).start()
+
+
+def train(world: Rig, suspendable: int = LOW.members) -> dict[str, str]:
     """Training runs; its pods' UIDs by name."""
     world.submit(LOW)
     bound = world.until_bound(LOW)
-
-    def all_reported(nodes: dict[str, Json]) -> bool:
-        texts = [node["metadata"]["annotations"].get(names.NODE_SUSPENSION) for node in nodes.values()]
-        return sum(len(NodeSuspension.decode(text).pods) for text in texts if text) == LOW.members
-
-    world.kit.until("the nodes report about all of them", NODES, all_reported)
+    until_known(PORT, suspendable)
     return {name: found["metadata"]["uid"] for name, found in bound.items()}
 
 
@@ -82,13 +83,17 @@ def uids(pods: list[Json]) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
 
 
+def all_ordered(pods: list[Json]) -> bool:
+    return len(pods) == LOW.members and all(names.SUSPEND in pod["metadata"]["annotations"] for pod in pods)
+
+
 def no_orders(pods: list[Json]) -> bool:
     return not any(names.SUSPEND in pod["metadata"]["annotations"] for pod in pods)
 
 
 def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None:
     with Suspender(world), StandIn(world, LOW, HIGH):
-        world.controller().start()
+        start(world)
         before = train(world)
         world.submit(HIGH)
         world.until_bound(HIGH, timeout_s=60)
@@ -107,7 +112,7 @@ def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None
 
 def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(world: Rig) -> None:
     with Suspender(world, silent=True), StandIn(world, LOW, HIGH):
-        world.controller("admission", "--suspend-timeout-s", "2").start()
+        start(world, "admission", "--suspend-timeout-s", "2")
         before = train(world)
         world.submit(HIGH)
         until_pods(world, LOW, "orders stand", lambda pods: not no_orders(pods))
@@ -119,7 +124,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(world: Rig) -> N
 
 def test_an_agent_that_tried_in_vain_is_believed_at_once(world: Rig) -> None:
     with Suspender(world, refuses="a process holds a lock"), StandIn(world, LOW, HIGH):
-        world.controller().start()
+        start(world)
         train(world)
         began = time.monotonic()
         world.submit(HIGH)
@@ -130,7 +135,7 @@ def test_an_agent_that_tried_in_vain_is_believed_at_once(world: Rig) -> None:
 
 def test_who_cannot_be_brought_back_is_made_anew_and_queued(world: Rig) -> None:
     with Suspender(world, restore_fails=True) as suspender, StandIn(world, LOW, HIGH):
-        world.controller().start()
+        start(world)
         before = train(world)
         world.submit(HIGH)
         until_pods(world, LOW, "training is away", all_say("Suspended"))
@@ -148,10 +153,10 @@ def test_who_cannot_be_brought_back_is_made_anew_and_queued(world: Rig) -> None:
 @pytest.mark.parametrize("moment", ["leaving", "away", "coming back"])
 def test_a_new_leader_goes_on_where_the_killed_one_was(world: Rig, moment: str) -> None:
     with Suspender(world, silent=moment == "leaving") as suspender, StandIn(world, LOW, HIGH):
-        world.controller().start()
+        start(world)
         before = train(world)
         world.submit(HIGH)
-        until_pods(world, LOW, "orders stand", lambda pods: all(_ordered(pod) for pod in pods))
+        until_pods(world, LOW, "orders stand", all_ordered)
         if moment != "leaving":
             world.until_bound(HIGH)
             until_pods(world, LOW, "training is away", all_say("Suspended"))
@@ -162,7 +167,7 @@ def test_a_new_leader_goes_on_where_the_killed_one_was(world: Rig, moment: str) 
         world.processes["admission"].kill()
         world.check(settled=False)
         suspender.speak()
-        world.controller("next").start()
+        start(world, "next")
         if moment == "leaving":
             world.until_bound(HIGH, timeout_s=60)
         if moment != "coming back":
@@ -174,14 +179,10 @@ def test_a_new_leader_goes_on_where_the_killed_one_was(world: Rig, moment: str) 
         assert uids(pods) == before
 
 
-def _ordered(pod: Json) -> bool:
-    return names.SUSPEND in pod["metadata"]["annotations"]
-
-
 def test_a_user_suspends_and_resumes_a_gang_by_any_of_its_pods(world: Rig) -> None:
     heard: list[str] = []
     with Suspender(world), StandIn(world, LOW):
-        world.controller().start()
+        start(world)
         before = train(world)
         done = pause.suspend(world.api, "default", "train-worker-3", timeout_s=60, progress=heard.append)
         assert done.reached, done
@@ -200,8 +201,8 @@ def test_a_user_suspends_and_resumes_a_gang_by_any_of_its_pods(world: Rig) -> No
 
 def test_a_wish_that_cannot_be_met_says_why_and_changes_nothing(world: Rig) -> None:
     with Suspender(world, unable={"train-worker-5": "it uses managed memory"}), StandIn(world, LOW):
-        world.controller().start()
-        train(world)
+        start(world)
+        train(world, suspendable=7)
         for name in ("train-worker-5", "train-worker-0"):
             done = pause.suspend(world.api, "default", name, timeout_s=60, progress=lambda _: None)
             assert not done.reached

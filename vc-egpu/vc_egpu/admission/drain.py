@@ -1,4 +1,7 @@
-"""Before removal: every gate of ours is lifted or reported; no pod is left waiting for nobody."""
+"""Before removal: every gate of ours is lifted or reported, every suspended pod is told to come back.
+
+No pod is left waiting for nobody. Whether a pod has room on its cards its node's agent sees for itself.
+"""
 
 import logging
 
@@ -15,9 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 def drain(api: ApiConnection) -> int:
-    """Lift our gate from every pod; 0 when none is left, 1 when some are (they are named in the log)."""
+    """Take our gates and orders to suspend off all pods; 0 when none is left, else 1 (see the log)."""
     left: list[str] = []
     for document in api.list(PODS).items:
+        if names.SUSPEND in (document["metadata"].get("annotations") or {}):
+            left += _called_back(api, document)
         gates = (document.get("spec") or {}).get("schedulingGates") or ()
         if not any(gate.get("name") == names.GATE for gate in gates):
             continue
@@ -27,8 +32,24 @@ def drain(api: ApiConnection) -> int:
         else:
             left.append(where)
     for where in left:
-        logger.error("pod %s: still gated", where)
+        logger.error("pod %s: still gated or suspended", where)
     return 1 if left else 0
+
+
+def _called_back(api: ApiConnection, document: Json) -> list[str]:
+    """Take the order off; the pod's name where that failed."""
+    metadata = document["metadata"]
+    where = f"{metadata['namespace']}/{metadata['name']}"
+    body = {"metadata": {"uid": metadata["uid"], "annotations": {names.SUSPEND: None}}}
+    try:
+        api.patch(PODS, metadata["name"], body, metadata["namespace"])
+    except NotFound:
+        return []
+    except KubeError as error:
+        logger.warning("pod %s: %s", where, error)
+        return [where]
+    logger.info("pod %s: told to come back to its cards", where)
+    return []
 
 
 def _ungate(api: ApiConnection, document: Json) -> bool:

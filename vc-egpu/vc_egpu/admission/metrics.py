@@ -89,6 +89,7 @@ def _cards(
             ("cores_free_percent", "Compute that a share without a class could still get."),
             ("sharers", "Shares on the card."),
             ("suspended_shares", "Shares that have left the card for a while."),
+            ("suspendable_shares", "Shares that could be suspended, as the node's agent says."),
             ("usable", "1 where the card takes new shares."),
         )
     }
@@ -106,6 +107,7 @@ def _cards(
                 "cores_free_percent": max(0, int(FULL_CORES_PERCENT * node.core_ratio) - cores),
                 "sharers": len(shares),
                 "suspended_shares": len(on_it) - len(shares),
+                "suspendable_shares": sum(pod.suspendable and not pod.suspend_ordered for pod, _, _ in on_it),
                 "usable": int(card.usable and node.ready and not node.problem and not node.lost),
             }
             labels = (str(node.name), str(card.uuid), str(card.index), card.model)

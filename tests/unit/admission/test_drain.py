@@ -1,0 +1,27 @@
+"""Before removal nobody is left waiting for an admission controller that is not there any more."""
+
+from pathlib import Path
+
+from unit.admission.build import let_go, pod
+from unit.admission.test_conduct import PLAN_ID, PODS
+from unit.kube.tiny_api import tiny_api
+from vc_egpu.admission.drain import drain
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.volcano import names
+from vc_egpu.volcano.suspension import SuspendOrder
+
+
+def test_gates_are_lifted_and_suspended_pods_told_to_come_back(tmp_path: Path) -> None:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path))
+        server.put(f"{PODS}/waits", pod("waits", uid="waits"))
+        order = SuspendOrder(pod_uid="away", plan_id="4-2").encode()
+        away = let_go(pod("away", uid="away", annotations={names.SUSPEND: order}), PLAN_ID, bound=True)
+        server.put(f"{PODS}/away", away)
+        listed = {"metadata": {"resourceVersion": "1"}, "items": list(server.objects.values())}
+        server.script.append((200, listed, {}))
+        assert drain(api) == 0
+        assert "schedulingGates" not in server.objects[f"{PODS}/waits"]["spec"]
+        assert names.SUSPEND not in server.objects[f"{PODS}/away"]["metadata"]["annotations"]
+        assert names.CARDS in server.objects[f"{PODS}/away"]["metadata"]["annotations"]
+        api.close()
