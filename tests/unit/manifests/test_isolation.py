@@ -1,7 +1,7 @@
 """What the isolation components add to an installation, and nothing else."""
 
 import pytest
-from unit.manifests.kustomize import Json, composed, of_kind, overlay, pod_specs, rendered
+from unit.manifests.kustomize import Json, composed, of_kind, overlay, pod_specs
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """What the suspension component adds to an installation, and nothing else."""
 
 import pytest
-from unit.manifests.kustomize import Json, composed, of_kind, overlay, pod_specs, rendered
+from unit.manifests.kustomize import Json, composed, of_kind, overlay, pod_specs
 
 TEMPLATE = "vc-egpu-checkpoint"
 
