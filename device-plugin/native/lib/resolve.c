@@ -239,8 +239,9 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
         egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
                    batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0), known = batch->kind->expects;
-        if ((known > expects ? known - expects : expects - known) > expects / 16)
-            batch->kind->expects = expects; /* launches read it; what is off by less is corrected when it has run */
+        uint64_t off = known > expects ? known - expects : expects - known;
+        if (off > expects / 16 || expects > EGPU_BATCH_NS / 2) /* of short ones many launches read it all the time */
+            batch->kind->expects = expects;
     }
     egpu_spin_unlock(&card->lock);
     if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
