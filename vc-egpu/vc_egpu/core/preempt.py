@@ -25,12 +25,12 @@ from vc_egpu.core.plan import Eviction, Suspension
 from vc_egpu.core.reduce import Atom, Complete, Reduction
 from vc_egpu.core.trial import Seated, Trial
 from vc_egpu.core.victims import (
+    Allowance,
     Candidate,
     Guarantees,
     Price,
     candidates,
     grouped,
-    hosts_take,
     prey,
     price,
     sleepers,
@@ -218,14 +218,8 @@ class _Contest:
 
     def _together(self, able: list[Candidate]) -> list[Candidate]:
         """As many as may be suspended all at once, the first ones first."""
-        self._suspends = True
-        chosen: list[Candidate] = []
-        for candidate in able:
-            pods = [pod for one in (*chosen, candidate) for pod in one.pods]
-            if self.allowed(pods):
-                chosen.append(candidate)
-        self._suspends = False
-        return chosen
+        allowance = Allowance(self._trial, self._guarantees, self._host_free)
+        return [candidate for candidate in able if allowance.takes(candidate.pods)]
 
     def _beside(
         self, evicted: tuple[Pod, ...], listed: list[Candidate], useful: set[NodeName]
@@ -272,12 +266,11 @@ class _Contest:
             best = Complete(self, listed, start).run()
         return best[1] if best is not None else None
 
-    def allowed(self, pods: Iterable[Pod]) -> bool:
+    def allowance(self) -> Allowance:
         """Whether the guarantees of the victims' queues hold, and hosts take those that are suspended."""
-        listed = list(pods)
-        if self._suspends and not hosts_take(self._trial, listed, self._host_free):
-            return False
-        return self._guarantees.allow((*self._evicted, *listed))
+        settled = Allowance(self._trial, self._guarantees)
+        settled.takes(self._evicted)
+        return settled.suspending(self._host_free) if self._suspends else settled
 
     def price(self, pods: Iterable[Pod]) -> Price:
         """The cost of a set of victims."""

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Final, Protocol
 
 from vc_egpu.core.cluster import Pod, PodUid
-from vc_egpu.core.victims import Candidate, Price, may_go
+from vc_egpu.core.victims import Allowance, Candidate, Price, may_go
 
 _COMPLETE_TESTS: Final = 400
 """All choices are compared as long as this many tests suffice."""
@@ -32,8 +32,8 @@ class Contest(Protocol):
         """False only if it does not fit whichever of these pods are gone."""
         ...
 
-    def allowed(self, pods: Iterable[Pod]) -> bool:
-        """Whether these pods may go together."""
+    def allowance(self) -> Allowance:
+        """Who may go together."""
         ...
 
     def price(self, pods: Iterable[Pod]) -> Price:
@@ -63,14 +63,11 @@ class Reduction:
         """Who has to go at the end, or None if it does not fit even without all of them."""
         cores: list[Atom] = []
         spare: dict[int, list[Atom]] = {}
-        evicted: list[Pod] = []
+        allowance = self._contest.allowance()
         for candidate in listed:
-            whole = self._contest.allowed([*evicted, *candidate.pods])
-            if not whole and not (
-                candidate.surplus and self._contest.allowed([*evicted, *candidate.surplus])
-            ):
+            whole = allowance.takes(candidate.pods)
+            if not whole and not (candidate.surplus and allowance.takes(candidate.surplus)):
                 continue
-            evicted += candidate.pods if whole else candidate.surplus
             singles = [Atom((pod,), cards_of(pod), surplus=True) for pod in candidate.surplus]
             going = {pod.uid for pod in candidate.surplus}
             rest = tuple(pod for pod in candidate.pods if whole and pod.uid not in going)
@@ -142,7 +139,7 @@ class Complete:
             return
         if self._best is not None and self._contest.price(chosen) >= self._best[0]:
             return
-        if chosen and not self._contest.allowed(chosen):
+        if chosen and not self._contest.allowance().takes(chosen):
             return
         if depth == len(self._options):
             if self._test(chosen):

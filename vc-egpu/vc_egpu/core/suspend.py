@@ -13,7 +13,7 @@ from vc_egpu.core.cluster import CardId, Pod, PodUid, ShareClass, SuspensionStat
 from vc_egpu.core.plan import Eviction, Resume, Suspension
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Trial
-from vc_egpu.core.victims import hosts_take, may_be_suspended
+from vc_egpu.core.victims import host_needs, may_be_suspended
 
 
 def begin(trial: Trial, record: Recorder) -> None:
@@ -36,7 +36,8 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
         return
     if any(pod.uid in trial.suspending for pod in asked) or not all(map(may_be_suspended, asked)):
         return
-    if not hosts_take(trial, asked, trial.ledger.host_cap - trial.ledger.host_used):
+    free = trial.ledger.host_cap - trial.ledger.host_used
+    if any(more > free[row] for row, more in host_needs(trial, asked).items()):
         return
     uids = frozenset(pod.uid for pod in asked)
     trial.suspending.update(dict.fromkeys(sorted(uids)))

@@ -63,6 +63,8 @@ class Trial:
         """The same, of those that are suspended and not evicted; and pods that users wish to be suspended."""
         self._booked: dict[PodUid, Booking] = {}
         """What is booked now for pods of which it is something else than in the index."""
+        self._asleep: dict[PodUid, tuple[Booking, Booking]] = {}
+        """What pods took awake and would take suspended: asked again and again."""
         self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
         """By gang: failed members whose cards are booked for the replacement."""
         self._use: dict[QueueName, dict[str, int]] = {}
@@ -213,9 +215,13 @@ class Trial:
         done = []
         for uid in uids:
             booking = self.booked(uid)
-            if booking is not None and any(not seat.asleep for seat in booking.seats):
-                self.rebook(uid, booking.suspended())
-                done.append((uid, booking))
+            if booking is None or all(seat.asleep for seat in booking.seats):
+                continue
+            known = self._asleep.get(uid)
+            if known is None or known[0] is not booking:
+                known = self._asleep[uid] = (booking, booking.suspended())
+            self.rebook(uid, known[1])
+            done.append((uid, booking))
         return done
 
     def wake(self, slept: Iterable[tuple[PodUid, Booking]]) -> None:

@@ -109,15 +109,15 @@ def may_be_suspended(pod: Pod) -> bool:
     return able or not pod.shares
 
 
-def hosts_take(trial: Trial, pods: Iterable[Pod], free: Ints) -> bool:
-    """Whether so much host memory by row holds what these pods, not suspended yet, have on their cards."""
+def host_needs(trial: Trial, pods: Iterable[Pod]) -> dict[int, int]:
+    """By row, MiB of host memory that these pods would take, suspended, beside what they have there."""
     need: dict[int, int] = {}
     for pod in pods:
         booking = trial.booked(pod.uid)
         if booking is not None:
             more = sum(seat.memory_mib - seat.host_mib for seat in booking.seats)
             need[booking.row] = need.get(booking.row, 0) + more
-    return all(more <= int(free[row]) for row, more in need.items())
+    return need
 
 
 def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Container[NodeName | None]) -> tuple[Pod, ...]:
@@ -143,6 +143,9 @@ def may_go(view: GangView, pods: tuple[Pod, ...], going: Collection[PodUid]) -> 
     counts = task_counts(pod.task for pod in stay)
     enough = all(counts.get(task, 0) >= least for task, least in task_minimums(view.gang).items())
     return enough and len(stay) >= view.gang.min_member
+
+
+Totals = dict[QueueName, dict[str, int]]
 
 
 class Guarantees:
@@ -175,14 +178,16 @@ class Guarantees:
             for resource, amount in amounts.items():
                 add_to(total, resource, amount)
 
-    def allow(self, pods: Iterable[Pod]) -> bool:
-        """Whether no queue would use less than its guarantee of anything that these pods use."""
-        if not self._any:
-            return True
-        taken: dict[QueueName, dict[str, int]] = {}
-        for pod in pods:
+    def amounts(self, pods: Iterable[Pod]) -> Totals:
+        """What these pods use, by queue; nothing where no queue is guaranteed anything."""
+        taken: Totals = {}
+        for pod in pods if self._any else ():
             self._take(taken, pod)
-        return all(self._holds(name, amounts) for name, amounts in taken.items() if name not in self._shared)
+        return {name: amounts for name, amounts in taken.items() if name not in self._shared}
+
+    def allow(self, taken: Totals) -> bool:
+        """Whether no queue would use less than its guarantee of anything of this, once all of it is gone."""
+        return all(self._holds(name, amounts) for name, amounts in taken.items())
 
     def _holds(self, name: QueueName, amounts: Mapping[str, int]) -> bool:
         queue = self._trial.queues.get(name)
@@ -195,6 +200,42 @@ class Guarantees:
             for resource, guaranteed in queue.guarantee.items()
             if amounts.get(resource, 0) > 0
         )
+
+
+class Allowance:
+    """Who may go together: asked for one after the other, each beside those that were taken before."""
+
+    def __init__(self, trial: Trial, guarantees: Guarantees, host_free: Ints | None = None) -> None:
+        """``host_free``: by row, where they are to be suspended."""
+        self._trial = trial
+        self._guarantees = guarantees
+        self._free = host_free
+        self._taken: Totals = {}
+        self._hosts: dict[int, int] = {}
+
+    def suspending(self, host_free: Ints) -> "Allowance":
+        """The same; those to come are to be suspended, with so much host memory by row."""
+        self._free = host_free
+        return self
+
+    def takes(self, pods: Iterable[Pod]) -> bool:
+        """Whether these may go as well; then they are taken."""
+        listed = list(pods)
+        hosts: dict[int, int] = {}
+        if self._free is not None:
+            hosts = host_needs(self._trial, listed)
+            if any(self._hosts.get(row, 0) + more > self._free[row] for row, more in hosts.items()):
+                return False
+        taken = self._guarantees.amounts(listed)
+        for name, amounts in taken.items():
+            for resource, amount in self._taken.get(name, {}).items():
+                add_to(amounts, resource, amount)
+        if not self._guarantees.allow(taken):
+            return False
+        self._taken.update(taken)
+        for row, more in hosts.items():
+            self._hosts[row] = self._hosts.get(row, 0) + more
+        return True
 
 
 def price(trial: Trial, pods: Iterable[Pod]) -> Price:
