@@ -1,7 +1,9 @@
 """Gangs told to leave their cards and to come back: whole, whatever fails, from annotations alone."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -86,6 +88,19 @@ def until(stage: Stage, reached: Callable[[], bool]) -> None:
     pytest.fail("never came about")
 
 
+def in_time(stage: Stage, reached: Callable[[], bool]) -> None:
+    """Take in outcomes, and let time pass where there are none, until it is so."""
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        try:
+            stage.conductor.done(stage.inbox.get(timeout=0.05), 1000.0)
+        except Empty:
+            stage.later(40)
+        else:
+            stage.drive()
+
+
 def ordered(stage: Stage) -> bool:
     return all(order_on(stage, uid) is not None for uid in UIDS) and all(
         stage.mirror.pods[uid].pod.suspend_ordered for uid in UIDS
@@ -152,6 +167,17 @@ def test_the_cards_of_who_comes_back_are_its_own_before_the_order_is_off(stage: 
     until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "Resumed")
     until(stage, lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Resumed")
     assert stage.conductor.counters["resumed"] == 2
+
+
+def test_a_node_that_brings_nobody_back_is_named(stage: Stage) -> None:
+    suspend(stage)
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+    stage.later(ABOVE_TIMEOUT_S)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    late = "its node takes longer than 60 s"
+    until(stage, lambda: late in (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).message)
+    assert states(stage) == [(False, SuspensionState.SUSPENDED)] * 2, "booked in full all the while"
 
 
 def waiting_for(stage: Stage, victims: set[PodUid], suspends: set[PodUid]) -> None:
@@ -236,6 +262,7 @@ def test_an_agent_that_tried_in_vain_is_not_waited_for(stage: Stage) -> None:
 def test_a_gang_of_which_one_member_cannot_leave_is_taken_back_as_a_whole(stage: Stage) -> None:
     wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
     stage.conductor.carry_out(wish, 1000.0)
+    stage.server.script_for = names.SUSPEND
     stage.server.script.append(CONFLICT)  # one of the two has to be looked at again
     stage.drive()
     report(stage, dict.fromkeys(UIDS, PodSuspension(reason="no room on the host")))
@@ -245,24 +272,24 @@ def test_a_gang_of_which_one_member_cannot_leave_is_taken_back_as_a_whole(stage:
 
 @pytest.mark.parametrize("failure", [CONFLICT, BROKEN])
 def test_orders_and_their_removal_are_written_again_after_a_failure(stage: Stage, failure: Any) -> None:
+    stage.server.script_for = names.SUSPEND
     stage.server.script += [failure]
     wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
     stage.conductor.carry_out(wish, 1000.0)
     stage.drive()
-    for _ in range(2):
-        stage.outcome()
-    stage.later(40)
-    until(stage, lambda: ordered(stage))
+    in_time(stage, lambda: ordered(stage))
+    assert not stage.server.script
     answer(stage, "suspended")
-    until(stage, stage.inbox.empty)
     stage.server.script += [failure]
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
     stage.drive()
-    for _ in range(2):
-        stage.outcome()
-    assert not any(found for found, _ in states(stage)), "booked in full whatever became of the write"
-    stage.later(40)
-    until(stage, lambda: lifted(stage))
+
+    def through() -> bool:
+        assert not any(found for found, _ in states(stage)), "booked in full whatever became of the write"
+        return lifted(stage)
+
+    in_time(stage, through)
+    assert not stage.server.script
 
 
 def order_by_hand(stage: Stage, uid: PodUid, text: str | None = None) -> None:

@@ -33,6 +33,8 @@ class TinyApi:
         """Answers (status, body, headers) for the next requests that are no watches."""
         self.skip = 0
         """Requests that are served as usual before the script begins."""
+        self.script_for = ""
+        """The script is for requests that have this in their body; others are served as usual."""
         self.watches: list[queue.Queue[bytes | None]] = []
         self.delay_s = 0.0
         self.url = ""
@@ -136,10 +138,11 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                 self._watch(query)
                 return
             with api.lock:
-                if api.script and api.skip == 0:
+                ours = api.script_for in json.dumps(body)
+                if api.script and api.skip == 0 and ours:
                     code, document, headers = api.script.pop(0)
                 else:
-                    api.skip = max(0, api.skip - 1)
+                    api.skip = max(0, api.skip - ours)
                     code, document = _serve(api, self.command, parts.path, body)
                     headers = {}
             self._answer(code, document, headers)
