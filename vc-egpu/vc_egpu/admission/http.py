@@ -199,6 +199,8 @@ def document(view: View) -> Json:
                         "container": container,
                         "gang": pod.gang,
                         "memoryMiB": share.memory_mib,
+                        "physicalMiB": share.on_card_mib,
+                        "suspension": pod.suspension.value,
                         "cores": share.cores_percent,
                         "terminating": pod.phase is PodPhase.TERMINATING,
                     }

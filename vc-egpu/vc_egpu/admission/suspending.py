@@ -256,7 +256,7 @@ class Suspending:
             del self._unfit_until[uid]
             self.mirror.answers.unfit.pop(uid, None)
         self.mirror.enter_again(over)
-        for uid in [uid for uid, since in self._since.items() if clock - since >= self.timeout_s]:
+        for uid in [uid for uid in self._since if self._is_late(uid, clock)]:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.pod.gang is None:
                 del self._since[uid]
@@ -265,8 +265,14 @@ class Suspending:
                 self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
         self.mirror.dirty.update((*self._begun, *self._half, *self._unsaid))
         self._unsaid.clear()
-        for uid in (*self.mirror.answers.lifting, *self._wished):
-            self.mirror.dirty.add(self.mirror.pods[uid].pod.gang or "")
+        late = [uid for uid in self._since if self._is_late(uid, clock)]
+        for uid in (*self.mirror.answers.lifting, *self._wished, *late):
+            pod = self.mirror.pods.get(uid)
+            self.mirror.dirty.update({pod.pod.gang} if pod is not None and pod.pod.gang is not None else ())
+
+    def _is_late(self, uid: PodUid, clock: float) -> bool:
+        """Whether the node takes longer than it should."""
+        return clock - self._since.get(uid, clock) >= self.timeout_s
 
     # --- what is said ----------------------------------------------------------------------------
 
@@ -310,7 +316,11 @@ class Suspending:
             why_not = self._why_not(pod)
         elif clock - self._wished.get(pod.pod.uid, clock) >= WISH_S:
             why_not = self._why_not_met(pod)
-        return words.of_pod(pod, self.mirror.answers.about(pod), order.why if order else "", why_not)
+        answer = self.mirror.answers.about(pod)
+        if self._is_late(pod.pod.uid, clock):
+            more = answer.reason or f"its node takes longer than {self.timeout_s:.0f} s"
+            answer = answer.model_copy(update={"reason": more})
+        return words.of_pod(pod, answer, order.why if order else "", why_not)
 
     def _why_not_met(self, pod: DecodedPod) -> str:
         """A wish that no decision meets, although the pod itself could leave its cards."""

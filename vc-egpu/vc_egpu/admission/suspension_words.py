@@ -85,7 +85,8 @@ def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Sa
     if pod.pod.suspend_ordered:
         return Said("False", SUSPENDING, f"it leaves its cards: {why}")
     if pod.pod.suspension is not SuspensionState.RUNNING:
-        return Said("True", RESUMING, f"it comes back to its cards; {_on_host(pod.pod, answer)}")
+        text = f"it comes back to its cards; {_on_host(pod.pod, answer)}"
+        return Said("True", RESUMING, f"{text}; {answer.reason}" if answer.reason else text)
     return _of_running(pod, why_not)
 
 
