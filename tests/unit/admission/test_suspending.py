@@ -394,7 +394,7 @@ def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> Non
     card = 'card="GPU-n1-0",index="0",model="h20",node="n1"'
     assert f"egpu_card_suspended_shares{{{card}}} 2.0" in text
     assert f"egpu_card_memory_allocated_mib{{{card}}} 0.0" in text
-    assert 'egpu_node_host_memory_booked_mib{for="suspended",node="n1"} 60000.0' in text
+    assert 'egpu_host_memory_booked_mib{for="suspended",node="n1"} 60000.0' in text
     assert 'egpu_operations_total{operation="suspend_orders"} 2.0' in text
 
 

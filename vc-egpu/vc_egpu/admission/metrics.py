@@ -120,9 +120,9 @@ def _hosts(
     snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]
 ) -> Iterator[GaugeMetricFamily]:
     """What lies on the hosts, or may: see the ledger's host budget."""
-    aside = GaugeMetricFamily("egpu_node_host_memory_mib", "Host memory set aside.", labels=("node",))
+    aside = GaugeMetricFamily("egpu_host_memory_mib", "Host memory set aside.", labels=("node",))
     labels = ("node", "for")
-    booked = GaugeMetricFamily("egpu_node_host_memory_booked_mib", "Of that, what is booked.", labels=labels)
+    booked = GaugeMetricFamily("egpu_host_memory_booked_mib", "Of that, what is booked.", labels=labels)
     for node in snapshot.nodes.values():
         if not node.cards:
             continue
