@@ -81,6 +81,7 @@ struct egpu_card {
     _Atomic uint64_t oldest_ns; /* its estimate */
     _Atomic int64_t due_ns, last_pass_ns;
     _Atomic(const void *) pending_on; /* the stream of all that is pending; NULL: of several, or of one without a name */
+    _Atomic uint32_t window;    /* see egpu_window(); 0: nothing has ended yet */
     _Atomic uint32_t passes;
     EGPU_LINE _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
     _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */

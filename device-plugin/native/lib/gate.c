@@ -31,7 +31,7 @@ static bool may_pass_overdue(const struct egpu_gate_in *in) {
 static bool fits_bound(const struct egpu_gate_in *in) {
     if (in->bound_ns == 0 || (in->in_flight == 0 && !in->alone))
         return true;
-    if (in->alone || !in->unit_known)
+    if (in->alone || !in->unit_known || (in->window != 0 && in->in_flight >= in->window))
         return false;
     return in->queued_ns <= in->bound_ns && in->unit_ns <= in->bound_ns - in->queued_ns;
 }
@@ -64,6 +64,13 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
     if (!fits)
         return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
     return (struct egpu_gate_out){.reason = EGPU_PASS};
+}
+
+uint32_t egpu_window(uint32_t window, uint32_t ended, uint64_t booked_ns, uint64_t length_ns) {
+    if (length_ns / 2 > booked_ns && length_ns - booked_ns > EGPU_PAUSE_MIN_NS)
+        return EGPU_WINDOW_LEAST; /* much longer than expected: one sees first how long they are now */
+    uint32_t wider = window + ended;
+    return wider < EGPU_WINDOW_LEAST ? EGPU_WINDOW_LEAST : wider > EGPU_WINDOW_MOST || wider < window ? EGPU_WINDOW_MOST : wider;
 }
 
 int64_t egpu_overdue_at(int64_t begin_ns, uint64_t unit_ns, bool known) {

@@ -18,6 +18,10 @@ enum {
     EGPU_PASS_MAX_NS = 100 * 1000 * 1000,
 };
 
+/* How many units may be in flight before the first of them has shown that the estimates are true. */
+enum { EGPU_WINDOW_LEAST = 8, EGPU_WINDOW_MOST = 1 << 16 };
+uint32_t egpu_window(uint32_t window, uint32_t ended, uint64_t booked_ns, uint64_t length_ns);
+
 enum egpu_reason {
     EGPU_PASS,          /* free to go */
     EGPU_PASS_OVERDUE,  /* let through because a unit in flight is overdue */
@@ -44,6 +48,7 @@ struct egpu_gate_in {
     uint64_t bound_ns;      /* 0: no bound */
     uint64_t queued_ns;     /* estimated length of what has not ended */
     uint32_t in_flight;     /* units, at least 1 where queued_ns is not 0 */
+    uint32_t window;        /* so many may be in flight where there is a bound; 0: any number */
     bool alone;             /* one of them is of unknown length */
     uint64_t unit_ns;       /* estimate of this one */
     bool unit_known;

@@ -80,6 +80,8 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     if (in->bound_ns != 0 || in->held || in->rate_ppm != EGPU_RATE_FREE) {
         struct egpu_others others = egpu_others_in_flight(visit->index, in->now_ns, egpu_lease_ns(control));
         in->in_flight = atomic_load(&card->flying) + (others.queued_ns != 0 || others.alone);
+        uint32_t window = atomic_load_explicit(&card->window, memory_order_relaxed);
+        in->window = window > EGPU_WINDOW_LEAST ? window : EGPU_WINDOW_LEAST;
         in->alone = others.alone || card->unknown;
         in->queued_ns = egpu_add(others.queued_ns, still_queued(card, slot->queued_ns[visit->index], in->now_ns));
         in->due_ns = card->due_ns;

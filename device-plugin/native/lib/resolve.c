@@ -84,13 +84,18 @@ static void take_out(int index, struct egpu_batch *batch) {
     }
     card->passes = 0;
     int64_t begin = batch->begin_ns > own_end ? batch->begin_ns : own_end;
-    uint64_t length = batch->unknown ? egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin) : batch->booked_ns;
+    uint64_t stay = egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin);
+    uint64_t length = batch->unknown ? stay : batch->booked_ns;
     /* Its event came after a pause: where it was reached at once the work had ended before, one cannot tell when. */
     if (batch->late_ns != 0)
         batch->idle_ns += batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns
                               ? (uint64_t)(batch->end_ns - batch->predicted_ns) : 1;
+    if (!batch->unknown) {
+        bool crowd = egpu_crowd(index, batch->end_ns, batch->end_ns, egpu_lease_ns(egpu_control_now())) != 0;
+        uint64_t took = crowd ? batch->booked_ns : egpu_sub(stay, batch->idle_ns);
+        card->window = egpu_window(card->window, batch->count, batch->booked_ns, took);
+    }
     uint64_t before = batch->unknown ? 0 : batch->booked_ns;
-    uint64_t stay = egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin);
     batch->charged_ns = stay < length ? stay : length; /* it cannot have taken longer than it stayed */
     correct(index, before, batch->charged_ns);
     if (batch->unknown)

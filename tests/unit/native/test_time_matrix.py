@@ -73,6 +73,15 @@ def test_a_mixture_of_lengths_stays_within_its_share(world: World, group: tuple[
         assert _beyond(seen, f"c{index}", cores) <= SECOND_POINTS
 
 
+def test_a_short_first_launch_does_not_open_the_gate(world: World) -> None:
+    """A warm-up of a microsecond, then 1,000 launches of the same kernel that take 20 ms each."""
+    world.add(Box("a", HARD, 30))
+    world.start("a", "then", 1000, f"1000,{LONG}")
+    seen = world.run()
+    assert seen.busy_ns("a", 0, LONG_MS) <= 0.3 * LONG_MS * MS + 9 * seen.longest_ns("a")
+    assert seen.share("a", 2000, LONG_MS) == pytest.approx(30, abs=CAP_POINTS)
+
+
 @pytest.mark.parametrize("length", [SHORT, MIDDLE])
 def test_two_processes_of_a_container_have_one_share(world: World, length: int) -> None:
     seen = _hard(world, (30, 60), "run", 1000, length, processes=2)

@@ -6,6 +6,7 @@
  *   late N                                        one of N wake-ups comes late, by up to 300 us; 0: none does
  *   change MS FILE FROM                           then a control page's bytes become those of another file
  *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...]   launches without end, DEPTH of them before each wait
+ *   program ROOT CARD BEGIN_MS END_MS then DEPTH NS[,NS...]  one of the first length, then DEPTH of each other
  *   program ROOT CARD BEGIN_MS END_MS graph NS               graphs of that length
  *   program ROOT CARD BEGIN_MS END_MS serve LOAD SEED        requests of 40 kernels of 100 us, Poisson arrivals
  *
@@ -71,6 +72,15 @@ static void run(struct program *program, CUstream stream)
     }
 }
 
+static void then(struct program *program, CUstream stream)
+{
+    for (int at = 0; task_now() < program->end; at += at + 1 < program->length_count) {
+        for (int i = 0; i < (at ? program->depth : 1) && task_now() < program->end; i++)
+            launch(program, stream, program->lengths[at]);
+        stream_wait(stream);
+    }
+}
+
 static void graphs(struct program *program, CUstream stream)
 {
     for (; task_now() < program->end; program->launches++) {
@@ -109,6 +119,7 @@ static void body(void *with)
     task_contexts()->stack[0] = (CUcontext)(void *)&contexts[program->process.number];
     CUstream stream = stream_new(&program->process);
     strcmp(program->kind, "run") == 0 ? run(program, stream)
+        : strcmp(program->kind, "then") == 0 ? then(program, stream)
         : strcmp(program->kind, "graph") == 0 ? graphs(program, stream) : serve(program, stream);
 }
 
@@ -153,7 +164,7 @@ static void add_program(const char *line, const char *library, const char *folde
     if (program_count == MAX_PROCESSES ||
         sscanf(line, "program %511s %d %ld %ld %15s%n", root, &program->process.card, &begin, &end, program->kind, &used) != 5)
         abort();
-    if (strcmp(program->kind, "run") == 0)
+    if (strcmp(program->kind, "run") == 0 || strcmp(program->kind, "then") == 0)
         sscanf(line + used, "%d %255s", &program->depth, lengths);
     else if (strcmp(program->kind, "graph") == 0)
         sscanf(line + used, "%255s", lengths);

@@ -1,0 +1,58 @@
+"""A program's memory goes to the host and comes back; it goes on where it was."""
+
+import json
+import os
+import queue
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+from gpu.standalone import BUILD, Node
+
+MEMORY_MIB = 1500
+HELPER = BUILD / "egpu-checkpoint"
+
+
+def _helper(node: Node, verb: str, pid: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [HELPER, verb, str(pid)], env=node.environment(None), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the driver lets only root take memory away from others")
+def test_training_goes_on_at_the_step_where_it_was(node: Node) -> None:
+    node.add("a", node.context_mib + MEMORY_MIB + 100, share_class="low")
+    before = node.used_mib()
+    words = ("--kernels", 5, "--ns", 1_000_000, "--memory-mib", MEMORY_MIB, "--every", 1)
+    train = node.start("a", "train", *words)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    stdout = train.process.stdout
+    assert stdout
+    reader = threading.Thread(target=lambda: [lines.put(line) for line in stdout], daemon=True)
+    reader.start()
+    for _ in range(10):
+        lines.get(timeout=60)
+    during = node.used_mib()
+    assert during - before > MEMORY_MIB
+    answer = _helper(node, "suspend", train.process.pid)
+    if not answer["ok"] and "checkpoint" in answer["error"].lower() and "support" in answer["error"].lower():
+        pytest.skip(f"this driver does not: {answer['error']}")
+    assert answer["ok"], answer
+    assert node.settle(before + 100) <= before + 100
+    seen = []
+    while True:
+        try:
+            seen.append(lines.get_nowait())
+        except queue.Empty:
+            break
+    with pytest.raises(queue.Empty):
+        lines.get(timeout=1)  # it stands still
+    answer = _helper(node, "resume", train.process.pid)
+    assert answer["ok"], answer
+    last = int(seen[-1].split()[1]) if seen else 10
+    assert int(lines.get(timeout=60).split()[1]) == last + 1
+    assert node.used_mib() - before > MEMORY_MIB
