@@ -61,11 +61,11 @@ enum egpu_kind {
     EGPU_CHUNK,      /* 2 MiB of which small allocations are cut; key: address / 2 MiB */
     EGPU_ARRAY, EGPU_MIPMAP,
     EGPU_POOL,       /* key: pool; bytes: what is charged for it */
-    EGPU_POOLED,     /* device pointer from a pool */
+    EGPU_POOLED,     /* device pointer from a pool; shared, bytes: where it was passed on */
     EGPU_HANDLE,     /* VMM handle; other: index of its backing */
     EGPU_MAPPING,    /* device address; other: index of its backing */
     EGPU_BACKING,    /* memory behind handles and mappings, which are its references; other: key it came by */
-    EGPU_OPENED,     /* device pointer opened by IPC */
+    EGPU_OPENED,     /* device pointer that another process passed on */
     EGPU_CONTEXT,    /* bytes: context overhead charged */
     EGPU_EXEC,       /* executable graph with memory nodes, on one card: key + card; bytes: of the nodes */
     EGPU_IMAGE,      /* module or library; bytes: of its arrays; other: 1 if it does not tell of them */
@@ -83,6 +83,7 @@ struct egpu_track {
     uint64_t context;    /* whose end ends it; 0: none */
     uint64_t other;      /* by kind */
     uint64_t ahead;      /* of a pool's bytes: charged for allocations that are under way */
+    uint64_t passed;     /* beside a pool's bytes: what it holds, but is charged in shared entries */
     int32_t shared;      /* entry of the usage page, or -1: then `bytes` is charged to this process */
     uint32_t references;
 };
@@ -113,6 +114,9 @@ CUresult egpu_linear(CUdeviceptr *pointer, uint64_t bytes, CUresult (*allocate)(
 /* The pools of a card have shrunk or grown: reads what they hold. */
 void egpu_pools_refresh(int card);
 void egpu_graphs_refresh(int card);
+void egpu_pools_synchronised(void);
+/* Moves `bytes` of what is charged for that pool into a new shared entry of that key, which is returned, or -1. */
+int egpu_pool_pass(uint64_t pool, uint64_t key, uint64_t bytes);
 /* Frees of a pointer from a pool; false: it is not from one. */
 bool egpu_pooled_free(CUdeviceptr pointer, struct egpu_track *track);
 void egpu_pooled_freed(const struct egpu_track *track);

@@ -1,5 +1,4 @@
-/* What comes from outside: memory that another interface took on the card, and the end of a context's work by a name
- * of its own. */
+/* What comes from outside: memory that another interface took on the card. */
 #include "memory.h"
 
 /* Memory of Vulkan, OpenGL or another container's device: no call of ours saw it being taken, and the program uses it as
@@ -40,14 +39,5 @@ EGPU_EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)
         egpu_end_track(&track);
     else if (known)
         egpu_put(&track);
-    return result;
-}
-
-/* cuCtxSynchronize of a context that need not be current: its pools may have let go of memory. */
-EGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
-{
-    EGPU_DRIVER(real, cuCtxSynchronize_v2);
-    CUresult result = real->cuCtxSynchronize_v2(context);
-    egpu_pools_refresh(EGPU_NO_LIMITS);
     return result;
 }

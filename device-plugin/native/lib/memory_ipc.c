@@ -1,4 +1,4 @@
-/* IPC: memory that another process of the container opens stays charged once, as long as anyone holds it. */
+/* Memory that another process of the container opens stays charged once, as long as anyone holds it. */
 #include "memory.h"
 
 uint64_t egpu_blob_key(const void *blob, size_t size);
@@ -83,6 +83,46 @@ EGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
     struct egpu_track track;
     CUresult result = real->cuIpcCloseMemHandle(pointer);
     if (result == CUDA_SUCCESS && egpu_change(EGPU_OPENED, pointer, one_less, &track) && track.references == 1)
+        egpu_share_drop(track.shared);
+    return result;
+}
+
+/* --- allocations from pools --- */
+
+static bool set_passed(struct egpu_track *pooled, void *data)
+{
+    const struct egpu_track *wanted = data;
+    pooled->shared = wanted->shared;
+    pooled->bytes = wanted->bytes;
+    return false;
+}
+
+EGPU_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr pointer)
+{
+    EGPU_DRIVER(real, cuMemPoolExportPointer);
+    CUresult result = real->cuMemPoolExportPointer(data, pointer);
+    struct egpu_track track;
+    CUdeviceptr start;
+    size_t bytes = 0;
+    if (result != CUDA_SUCCESS || !egpu_get(EGPU_POOLED, pointer, &track) || track.shared >= 0 ||
+        !real->cuMemGetAddressRange_v2 || real->cuMemGetAddressRange_v2(&start, &bytes, pointer) != CUDA_SUCCESS)
+        return result;
+    track.bytes = egpu_add(bytes, 4095) & ~4095ull;
+    track.shared = egpu_pool_pass(track.other, egpu_blob_key(data, sizeof *data), track.bytes);
+    if (track.shared >= 0 && !egpu_change(EGPU_POOLED, pointer, set_passed, &track))
+        egpu_pooled_freed(&track); /* another thread was faster */
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+{
+    EGPU_DRIVER(real, cuMemPoolImportPointer);
+    CUresult result = real->cuMemPoolImportPointer(pointer, pool, data);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const struct egpu_track track = {.key = *pointer, .kind = EGPU_OPENED, .card = -1, .references = 1,
+                                     .shared = egpu_share_hold(egpu_blob_key(data, sizeof *data))};
+    if (egpu_join(&track) != EGPU_FIRST)
         egpu_share_drop(track.shared);
     return result;
 }

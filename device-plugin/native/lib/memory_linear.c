@@ -271,13 +271,16 @@ static CUresult free_linear(CUdeviceptr pointer, CUresult (*release)(CUdeviceptr
             egpu_put(&track);
         return result;
     }
-    if (!egpu_pooled_free(pointer, &track))
+    const bool pooled = egpu_pooled_free(pointer, &track);
+    if (!pooled && !egpu_take(EGPU_OPENED, pointer, &track))
         return release(pointer);
     CUresult result = release(pointer);
-    if (result == CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS)
+        egpu_put(&track);
+    else if (pooled)
         egpu_pooled_freed(&track);
     else
-        egpu_put(&track);
+        egpu_end_track(&track);
     return result;
 }
 

@@ -26,7 +26,7 @@ static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute what)
  * is charged for it all the same. */
 static bool settle(CUmemoryPool pool, struct egpu_track *track)
 {
-    const uint64_t holds = egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    const uint64_t holds = egpu_sub(egpu_round(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)), track->passed);
     const uint64_t before = track->bytes, most = egpu_add(holds, track->ahead);
     bool good = true;
     track->bytes = before < holds ? holds : before > most ? most : before;
@@ -75,6 +75,22 @@ static void refresh(CUmemoryPool pool)
     if (egpu_get(EGPU_POOL, key_of(pool), &track) && !track.other)
         settle(pool, &track);
     egpu_unlock(&pool_lock);
+}
+
+int egpu_pool_pass(uint64_t pool, uint64_t key, uint64_t bytes)
+{
+    struct egpu_track track;
+    int entry = -1;
+    egpu_lock(&pool_lock);
+    if (egpu_get(EGPU_POOL, pool, &track) && !track.other && track.bytes >= bytes)
+        entry = egpu_share(key, track.card, bytes);
+    if (entry >= 0) {
+        track.bytes -= bytes;
+        track.passed = egpu_add(track.passed, bytes);
+        egpu_put(&track);
+    }
+    egpu_unlock(&pool_lock);
+    return entry;
 }
 
 struct list {
@@ -276,9 +292,23 @@ static bool one_less(struct egpu_track *track, void *data)
     return track->other && --track->references == 0;
 }
 
+static bool less_passed(struct egpu_track *pool, void *bytes)
+{
+    pool->passed = egpu_sub(pool->passed, *(const uint64_t *)bytes);
+    return false;
+}
+
 void egpu_pooled_freed(const struct egpu_track *track)
 {
     struct egpu_track pool;
+    uint64_t bytes = track->bytes;
+    if (track->shared >= 0) { /* the pool may hold on to it */
+        egpu_lock(&pool_lock);
+        egpu_change(EGPU_POOL, track->other, less_passed, &bytes);
+        egpu_unlock(&pool_lock);
+        egpu_share_drop(track->shared);
+        refresh((CUmemoryPool)(uintptr_t)track->other);
+    }
     atomic_store(&shrinking, true);
     if (egpu_change(EGPU_POOL, track->other, one_less, &pool) && pool.other && pool.references == 1)
         egpu_end_track(&pool); /* the last of a pool that was destroyed */
@@ -289,6 +319,7 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(cuMe
     struct egpu_track track;
     enum egpu_kind kind = egpu_take(EGPU_POOLED, pointer, &track)   ? EGPU_POOLED
                         : egpu_take(EGPU_LINEAR, pointer, &track) ? EGPU_LINEAR
+                        : egpu_take(EGPU_OPENED, pointer, &track) ? EGPU_OPENED
                                                                   : 0;
     CUresult result = release(pointer, stream);
     if (kind && result != CUDA_SUCCESS)
@@ -297,6 +328,8 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(cuMe
         egpu_pooled_freed(&track);
     else if (kind == EGPU_LINEAR)
         egpu_end_linear(&track);
+    else if (kind == EGPU_OPENED)
+        egpu_end_track(&track);
     return result;
 }
 
@@ -373,35 +406,9 @@ EGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
     return result;
 }
 
-/* --- synchronisation, at which pools let go of what is free --- */
-
-static CUresult synchronised(CUresult result)
+/* At a synchronisation pools let go of what is free. */
+void egpu_pools_synchronised(void)
 {
     if (atomic_load_explicit(&shrinking, memory_order_relaxed) && atomic_exchange(&shrinking, false))
         egpu_pools_refresh(EGPU_NO_LIMITS);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
-{
-    EGPU_DRIVER(real, cuStreamSynchronize);
-    return synchronised(real->cuStreamSynchronize(stream));
-}
-
-EGPU_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
-{
-    EGPU_DRIVER(real, cuStreamSynchronize_ptsz);
-    return synchronised(real->cuStreamSynchronize_ptsz(stream));
-}
-
-EGPU_EXPORT CUresult cuEventSynchronize(CUevent event)
-{
-    EGPU_DRIVER(real, cuEventSynchronize);
-    return synchronised(real->cuEventSynchronize(event));
-}
-
-EGPU_EXPORT CUresult cuCtxSynchronize(void)
-{
-    EGPU_DRIVER(real, cuCtxSynchronize);
-    return synchronised(real->cuCtxSynchronize());
 }

@@ -178,6 +178,7 @@ struct block *block_add(struct block block);
 void block_remove(CUdeviceptr base);
 void blocks_of_context_gone(CUcontext context);
 void ipc_drop(uint32_t place);
+bool ipc_pooled_gone(const struct block *block);
 CUresult memory_allocate(CUcontext context, size_t bytes, CUdeviceptr *to);
 /* Content: moves or fills what of it is kept. */
 void content_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes);

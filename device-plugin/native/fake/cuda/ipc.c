@@ -77,6 +77,63 @@ static CUresult hold(const struct name *name) {
     return result;
 }
 
+/* --- allocations from pools: the same, and their pool only counts them ---------------------------- */
+API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *to, CUdeviceptr pointer) {
+    ENTER();
+    if (!to) return CUDA_ERROR_INVALID_VALUE;
+    struct fc_shared *s = driver.s;
+    pthread_mutex_lock(&driver.lock);
+    struct block *block = block_at(pointer);
+    CUresult result = block && block->kind == BLOCK_POOL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        uint32_t card = driver.cards[block->device].index;
+        uint64_t bytes = (block->bytes + 511) & ~511ull;
+        fc_lock(s, driver.slot);
+        for (uint32_t i = 0; i < FC_HANDLES && !block->handle; i++) {
+            if (s->handles[i].used) continue;
+            s->handles[i] = (struct fc_handle){.used = 1, .card = card, .bytes = bytes, .id = s->next_handle++ | 1ull << 63,
+                                               .holders = {driver.slot + 1}, .references = {1}};
+            s->processes[driver.slot].use[card].used -= bytes;
+            block->handle = i + 1;
+        }
+        if (block->handle) {
+            struct name name = {NAME_MAGIC, s->handles[block->handle - 1].id, block->bytes, driver.slot,
+                                (uint32_t)(block->handle - 1)};
+            memset(to, 0, sizeof *to);
+            memcpy(to, &name, sizeof name);
+            s->processes[driver.slot].cannot_checkpoint |= 2;
+            result = CUDA_SUCCESS;
+        }
+        fc_unlock(s);
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return result;
+}
+
+/* Under driver.lock, the exporter frees it. True: it went with somebody else, and is the pool's no more. */
+bool ipc_pooled_gone(const struct block *block) {
+    struct fc_shared *s = driver.s;
+    uint32_t place = (uint32_t)block->handle - 1, card = driver.cards[block->device].index;
+    ipc_drop(place);
+    fc_lock(s, driver.slot);
+    bool elsewhere = s->handles[place].used;
+    if (!elsewhere) s->processes[driver.slot].use[card].used += (block->bytes + 511) & ~511ull;
+    fc_unlock(s);
+    return elsewhere;
+}
+
+API CUresult cuMemPoolImportPointer(CUdeviceptr *to, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
+    CUipcMemHandle handle;
+    if (!pool || !data) return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&handle, data, sizeof handle);
+    TRY(cuIpcOpenMemHandle_v2(to, handle, 0));
+    pthread_mutex_lock(&driver.lock);
+    struct block *block = block_at(*to);
+    if (block) block->pool = pool; /* it is freed, not closed */
+    pthread_mutex_unlock(&driver.lock);
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *to, CUipcMemHandle handle, unsigned flags) {
     ENTER_CONTEXT(context);
     struct name name;

@@ -164,9 +164,11 @@ API CUresult cuMemFree_v2(CUdeviceptr pointer) {
     struct block *block = block_at(pointer);
     bool found = block && block->base == pointer &&
                  (block->kind == BLOCK_DEVICE || block->kind == BLOCK_MANAGED || block->kind == BLOCK_POOL);
+    bool opened = block && block->base == pointer && block->kind == BLOCK_IPC && block->pool;
     bool pooled = found && block->kind == BLOCK_POOL;
     CUcontext owner = found ? block->context : context;
     pthread_mutex_unlock(&driver.lock);
+    if (opened) return cuIpcCloseMemHandle(pointer);
     if (!found) return CUDA_ERROR_INVALID_VALUE;
     if (pooled) {
         TRY(cuMemFreeAsync(pointer, CU_STREAM_LEGACY));

@@ -1,10 +1,13 @@
 /* Memory in the order of streams. A pool takes memory from the card in pieces of 32 MiB and keeps it: beyond the
  * release threshold until the next synchronisation. */
+#define _GNU_SOURCE
 #include "driver.h"
 #include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define PIECE (32ull << 20)
 
@@ -13,7 +16,7 @@ struct CUmemPoolHandle_st {
     CUdevice device;
     uint64_t reserved, reserved_high, used, used_high, threshold, limit;
     int reuse[3];
-    bool host;
+    bool host, imported; /* imported: gives no memory of its own */
     CUmemoryPool next;
 };
 
@@ -92,6 +95,7 @@ static CUresult allocate(CUdeviceptr *to, size_t bytes, CUmemoryPool pool, CUstr
         pool = chosen[device] ? chosen[device] : default_pool(device);
     }
     CUresult result = pool_of(pool);
+    if (result == CUDA_SUCCESS && pool->imported) result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) result = take(pool, bytes);
     if (result == CUDA_SUCCESS) {
         struct block block = {.base = space_take(bytes), .bytes = bytes, .kind = BLOCK_POOL, .context = stream->context,
@@ -126,12 +130,15 @@ static CUresult free_async(CUdeviceptr pointer, CUstream handle) {
     CUresult result = pooled ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (pooled) {
         block->pool->used -= (block->bytes + 511) & ~511ull;
+        if (block->handle && ipc_pooled_gone(block)) block->pool->reserved -= (block->bytes + 511) & ~511ull;
         space_give(block->base, block->bytes);
         block_remove(pointer);
     } else if (block && block->base == pointer && block->kind == BLOCK_DEVICE) {
         result = CUDA_SUCCESS;
     }
+    bool opened = block && !pooled && block->base == pointer && block->kind == BLOCK_IPC && block->pool;
     pthread_mutex_unlock(&driver.lock);
+    if (opened) return cuIpcCloseMemHandle(pointer);
     if (!pooled && result == CUDA_SUCCESS) return cuMemFree_v2(pointer);
     /* Allocation nodes of a graph may be freed outside it. */
     return pooled ? CUDA_SUCCESS : graph_memory_use(pointer, false);
@@ -180,6 +187,32 @@ API CUresult cuMemPoolCreate(CUmemoryPool *to, const CUmemPoolProps *properties)
         (*to)->limit = properties->maxSize;
         (*to)->host = host;
     }
+    pthread_mutex_unlock(&driver.lock);
+    return *to ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A file that says of which card the pool is. */
+API CUresult cuMemPoolExportToShareableHandle(void *to, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                              unsigned long long flags) {
+    ENTER();
+    TRY(pool_of(pool));
+    if (!to || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || pool->host) return CUDA_ERROR_INVALID_VALUE;
+    int file = memfd_create("pool", MFD_CLOEXEC);
+    if (file < 0 || write(file, &pool->device, sizeof pool->device) != sizeof pool->device) return CUDA_ERROR_OUT_OF_MEMORY;
+    *(int *)to = file;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *to, void *handle, CUmemAllocationHandleType type,
+                                                unsigned long long flags) {
+    CUdevice device;
+    ENTER();
+    if (!to || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        pread((int)(intptr_t)handle, &device, sizeof device, 0) != sizeof device || device < 0 || device >= driver.count)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver.lock);
+    *to = pool_new(device);
+    if (*to) (*to)->imported = true;
     pthread_mutex_unlock(&driver.lock);
     return *to ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
