@@ -7,11 +7,13 @@ and the controller dies between writing a plan and doing anything for it.
 
 import os
 import random
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
 from property import generate
+from vc_egpu.core import invariants
 from vc_egpu.core.cluster import (
     Gang,
     PlanInForce,
@@ -20,11 +22,13 @@ from vc_egpu.core.cluster import (
     QueueName,
     ShareClass,
 )
+from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason
 from vc_egpu.sim.world import World
 
 LONG = os.environ.get("VC_EGPU_LONG") == "1"
 LIVES = 1000 if LONG else 40
+CROWDED = 200 if LONG else 12
 STEPS = 60
 
 
@@ -34,7 +38,10 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.world = World(models=generate.MEMORY)
-        self.nodes = [replace(node, ready=True) for node in generate.random_nodes(self.rng)]
+        self.nodes = [
+            replace(node, ready=True, host_memory_mib=self.rng.choice([0, 100_000, 800_000, 800_000]))
+            for node in generate.random_nodes(self.rng)
+        ]
         for node in self.nodes:
             self.world.put_node(node)
         self.queues = generate.random_queues(self.rng)
@@ -42,14 +49,15 @@ class Life:
             self.world.put_queue(queue)
         self.serial = 0
 
-    def step(self) -> None:
-        moves = {
-            self.submit: 6,
-            self.decide_and_apply: 8,
+    def moves(self) -> dict[Callable[[], None], int]:
+        """What happens, and how often."""
+        return {
+            self.submit: 8,
+            self.decide_and_apply: 12,
             self.decide_and_die: 1,
-            self.leave: 5,
-            self.finish: 3,
-            self.fail: 2,
+            self.leave: 6,
+            self.finish: 2,
+            self.fail: 1,
             self.delete: 1,
             self.grow: 1,
             self.node: 1,
@@ -60,6 +68,9 @@ class Life:
             self.able: 1,
             self.pause: 1,
         }
+
+    def step(self) -> None:
+        moves = self.moves()
         move = self.rng.choices(list(moves), list(moves.values()))[0]
         self.world.tick(self.rng.choice([1, 5, 30]))
         move()
@@ -76,11 +87,13 @@ class Life:
             (
                 task,
                 self.rng.randint(1, 3),
-                generate.random_shape(self.rng, snapshot, cards=self.rng.random() < 0.85),
+                generate.random_shape(
+                    self.rng, snapshot, cards=self.rng.random() < 0.85, load=self.rng.random() < 0.6
+                ),
             )
             for task in ("a", "b")[: self.rng.choice([1, 1, 2])]
         )
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.7:
             self.world.suspendable.add(f"ns/g{self.serial}")
             if self.rng.random() < 0.1:
                 self.world.broken.add(f"ns/g{self.serial}")
@@ -89,7 +102,8 @@ class Life:
         self.world.submit(
             Gang(
                 f"ns/g{self.serial}", f"uid{self.serial}", QueueName(self.rng.choice(["red", "blue"])),
-                self.rng.choice(list(ShareClass)), 0, least, self.world.now, single=single,
+                self.rng.choice([ShareClass.LOW, ShareClass.HIGH, *ShareClass]), 0, least, self.world.now,
+                single=single,
                 template=tasks if self.rng.random() < 0.1 and not single else (),
             ),
             tasks,
@@ -99,13 +113,40 @@ class Life:
         plan = self.world.decide()
         again = self.world.decide()
         assert plan == replace(again, revision=plan.revision)
-        self.every_waiting_gang_knows_why(plan.verdicts.keys())
+        self.look_at(plan)
         self.world.apply(plan)
+
+    def look_at(self, plan: Plan) -> None:
+        """What must be true of every decision."""
+        self.every_waiting_gang_knows_why(plan.verdicts.keys())
+        self.nobody_sleeps_in_vain(plan)
 
     def every_waiting_gang_knows_why(self, told: Collection[str]) -> None:
         snapshot = self.world.snapshot()
         waiting = {pod.gang for pod in snapshot.pods.values() if pod.phase is PodPhase.GATED}
         assert waiting <= set(told), "a gang waits without a reason"
+
+    def nobody_sleeps_in_vain(self, plan: Plan) -> None:
+        """Of the suspended gangs that nobody wishes away and no plan waits for, the oldest comes back if its
+        cards are free: judged by the invariants of the world in which it has come back."""
+        snapshot = self.world.snapshot()
+        kept = snapshot.kept or any(pod.phase is PodPhase.FAILED for pod in snapshot.pods.values())
+        if plan.admissions or plan.withdrawals or plan.ready or plan.evictions or kept:
+            return
+        victims = {uid for gang in snapshot.gangs.values() if gang.plan for uid in gang.plan.suspends}
+        away: list[tuple[tuple[int, int], str, list[Pod]]] = []
+        for key in snapshot.gangs:
+            placed = [pod for pod in self.world.pods_of(key) if pod.phase is PodPhase.PLACED]
+            ordered = [pod for pod in placed if pod.suspend_ordered]
+            stays = any(pod.pause_wished or pod.uid in victims for pod in placed)
+            if ordered and not stays:
+                away.append((min(pod.suspend_order for pod in ordered), key, ordered))
+        if away:
+            _, key, ordered = min(away, key=lambda entry: entry[:2])
+            back = {pod.uid: replace(pod, suspend_ordered=False) for pod in ordered}
+            wrong = invariants.check(replace(snapshot, pods={**snapshot.pods, **back}), lowered=self.queues)
+            cards = [violation for violation in wrong if violation.rule is invariants.Rule.CARD]
+            assert cards or key in {entry.gang for entry in plan.resumes}, f"{key} could have come back"
 
     def decide_and_die(self) -> None:
         """The plan is written, nothing else is done; the next leader sees it."""
@@ -176,6 +217,85 @@ class Life:
         queue = self.queues[QueueName(self.rng.choice(["red", "blue"]))]
         current = self.world.snapshot().queues[queue.name]
         self.world.put_queue(replace(current, open=not current.open))
+
+
+class CrowdedLife(Life):
+    """Cards full of low-priority work that could be suspended; high-priority gangs come and go."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        for node in self.nodes:
+            self.world.put_node(replace(node, unschedulable=False, max_sharers=100, taints=()))
+        for queue in self.queues.values():
+            self.world.put_queue(replace(queue, capability=dict.fromkeys(queue.capability, 10**6)))
+        for _ in range(12):
+            self.enter(ShareClass.LOW)
+        self.world.settle()
+        self.seen: Counter[str] = Counter()
+
+    def enter(self, share_class: ShareClass) -> None:
+        """A gang of large shares."""
+        self.serial += 1
+        key = f"ns/{share_class.name.lower()}{self.serial}"
+        shape = generate.random_shape(self.rng, self.world.snapshot(), load=True)
+        members = self.rng.randint(1, 3)
+        least = self.rng.randint(1, members)
+        if share_class is ShareClass.LOW and self.rng.random() < 0.8:
+            self.world.suspendable.add(key)
+        queue = QueueName(self.rng.choice(["red", "blue"]))
+        gang = Gang(key, key, queue, share_class, 0, least, self.world.now, single=self.rng.random() < 0.2)
+        self.world.submit(gang, (("w", members, shape),))
+
+    def high(self) -> None:
+        self.enter(ShareClass.HIGH)
+
+    def high_ends(self) -> None:
+        high = [g.key for g in self.world.snapshot().gangs.values() if g.share_class is ShareClass.HIGH]
+        if high:
+            self.world.finish(self.rng.choice(sorted(high)))
+
+    def cannot_come_back(self) -> None:
+        gang = self._gang()
+        if gang is not None:
+            self.world.broken ^= {gang.key}
+
+    def moves(self) -> dict[Callable[[], None], int]:
+        return {
+            self.high: 5,
+            self.high_ends: 4,
+            self.decide_and_apply: 14,
+            self.decide_and_die: 1,
+            self.leave: 5,
+            self.agents: 4,
+            self.able: 1,
+            self.pause: 2,
+            self.fail: 1,
+            self.card: 1,
+            self.cannot_come_back: 1,
+        }
+
+    def look_at(self, plan: Plan) -> None:
+        super().look_at(plan)
+        self.seen["by suspension"] += sum(bool(entry.suspensions) for entry in plan.admissions)
+        self.seen["by both"] += sum(bool(e.suspensions and e.evictions) for e in plan.admissions)
+        self.seen["wishes"] += len(plan.suspensions)
+        self.seen["resumes"] += len(plan.resumes)
+        self.seen["not brought back"] += len(plan.evictions)
+
+
+def test_suspended_gangs_come_and_go() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(CROWDED):
+        life = CrowdedLife(seed)
+        for _ in range(STEPS):
+            before = life.world.snapshot()
+            life.step()
+            life.world.check(before)
+        seen += life.seen
+    # Lives in which nothing of it happens would prove nothing.
+    assert min(seen["by suspension"], seen["wishes"], seen["resumes"]) * 4 >= CROWDED, seen
+    assert seen["by both"], seen
+    assert seen["not brought back"] or not LONG, seen
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
