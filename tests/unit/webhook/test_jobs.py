@@ -94,7 +94,9 @@ def test_what_another_webhook_takes_out_afterwards_is_refused() -> None:
     assert "spec/tasks/0/template" in decision.message
 
 
-FORGED = dict.fromkeys(("egpu.volcano.sh/cards", "egpu.volcano.sh/plan", "egpu.volcano.sh/request"), "x")
+FORGED = dict.fromkeys(
+    (f"egpu.volcano.sh/{name}" for name in ("cards", "plan", "request", "suspend", "pause")), "x"
+)
 BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
     "a bad ask names its task": (
         job(task("w", 1, container(vgpu_h20=1, vgpu_memory="4Gi"))),

@@ -318,6 +318,11 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         ("egpu.volcano.sh/cards",),
     ),
     "a forged plan": (pod(annotations={"egpu.volcano.sh/plan": "x"}), ("egpu.volcano.sh/plan",)),
+    "a forged order": (pod(annotations={"egpu.volcano.sh/suspend": "x"}), ("egpu.volcano.sh/suspend",)),
+    "a pause from the start": (
+        pod(annotations={"egpu.volcano.sh/pause": "true"}),
+        ("egpu.volcano.sh/pause", "only for pods that run"),
+    ),
     "a forged request": (pod(annotations={"egpu.volcano.sh/request": "{}"}), ("egpu.volcano.sh/request",)),
     "a forged request without an ask": (
         pod(container(), annotations={"egpu.volcano.sh/request": '{"version":1}'}),
