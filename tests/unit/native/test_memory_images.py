@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import BUILD, CONTEXT_MIB, MIB, UUIDS, Share, World
+from unit.native.time_building import compiled
 
 CAP = 512 * MIB
 TESTS = Path(__file__).resolve().parents[2]
@@ -265,3 +266,10 @@ def test_the_driver_of_these_tests_takes_the_same_from_the_card(world: World) ->
     taken = before - watcher.info()[0]
     running.communicate(b"\n", timeout=60)
     assert taken == ARRAY + (CONTEXT_MIB - 2) * MIB
+
+
+def test_garbled_images_are_read_within_their_bounds() -> None:
+    program = compiled("fuzz-images", "tests/fuzz_images.c", "lib/image.c", sanitize="address,undefined")
+    run = subprocess.run([program, "200000"], capture_output=True, text=True, timeout=250, check=False)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) > 20000
