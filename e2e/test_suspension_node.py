@@ -20,7 +20,7 @@ from stack.install import ISOLATED, NAMESPACE, Stack
 from stack.kit import running
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.errors import Refused
-from vc_egpu.kube.resources import DEPLOYMENTS, EVENTS, NODES, POD_TEMPLATES, PODS
+from vc_egpu.kube.resources import DEPLOYMENTS, EVENTS, NODES, POD_TEMPLATES, PODS, STATEFUL_SETS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
 
@@ -32,6 +32,28 @@ QUEUE = {
     "kind": "Queue",
     "metadata": {"name": TEAM},
     "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-h20": 8}},
+}
+RBAC = "rbac.authorization.k8s.io"
+USE: Json = {
+    "apiVersion": f"{RBAC}/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "suspended-use"},
+    "rules": [
+        {
+            "apiGroups": ["scheduling.volcano.sh"],
+            "resources": ["queues"],
+            "resourceNames": [TEAM],
+            "verbs": ["use"],
+        }
+    ],
+}
+"""A StatefulSet's controller asks for nobody: the pods' own account must be allowed to use the queue."""
+USED: Json = {
+    "apiVersion": f"{RBAC}/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "suspended-use"},
+    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "suspended-use"},
+    "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": f"system:serviceaccounts:{TEAM}"}],
 }
 GRANTED_MIB = 8_000
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
@@ -52,8 +74,17 @@ class Here:
         self.run(pod(name, c_program("train", **options)))
         self.steps_after(name, 0)
         uid = str(self.kit.api.get(PODS, name, TEAM)["metadata"]["uid"])
-        wait_until("it can be suspended", lambda: (s := self.said(uid)) is not None and s.suspendable, 60)
+        self.suspendable(uid)
         return uid
+
+    def suspendable(self, uid: str) -> None:
+        """Wait until the node says that it could be suspended."""
+
+        def there(nodes: dict[str, Json]) -> bool | None:
+            found = _answer(nodes[self.node], uid)
+            return (found is not None and found.suspendable) or None
+
+        self.kit.until("it can be suspended", NODES, there)
 
     def run(self, document: Json) -> None:
         """Until it runs; the controller is there for as long as that takes."""
@@ -150,9 +181,11 @@ def _answer(node: Json, uid: str) -> PodSuspension | None:
     return NodeSuspension.decode(text).pods.get(uid) if text else None
 
 
-def pod(name: str, command: tuple[str, ...]) -> Json:
-    limits = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": str(GRANTED_MIB)}
-    annotations = {names.QUEUE_NAME: TEAM, names.PRIORITY: "low"}
+def pod(
+    name: str, command: tuple[str, ...], *, priority: str = "low", cards: int = 1, mib: int = GRANTED_MIB
+) -> Json:
+    limits = {"volcano.sh/vgpu-h20": str(cards), "volcano.sh/vgpu-memory": str(mib)}
+    annotations = {names.QUEUE_NAME: TEAM, names.PRIORITY: priority}
     container = {
         "name": "main",
         "image": IMAGE,
@@ -173,7 +206,9 @@ def here() -> Iterator[Here]:
     with LocalCluster.up(ClusterSpec(name="suspend-node", real_nodes=1), print) as cluster:
         cluster.import_image(archive(print))
         stack = Stack.install(cluster, cards_per_node=2, overlay=ISOLATED, say=print)
-        stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}, QUEUE)
+        stack.kit.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}, QUEUE, USE, USED
+        )
         try:
             yield Here(stack)
         finally:
@@ -259,6 +294,56 @@ def test_what_cannot_be_suspended_says_why(here: Here) -> None:
 
     here.kit.until("the pod's event", EVENTS, told, namespace=TEAM)
     here.gone(name)
+
+
+def owned(document: Json) -> Json:
+    """The pod as a StatefulSet's: one that nobody would make again is never a victim."""
+    name, metadata = document["metadata"]["name"], document["metadata"]
+    template = {
+        "metadata": {"annotations": metadata["annotations"], "labels": {"app": name}},
+        "spec": {**document["spec"], "restartPolicy": "Always"},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template,
+        },
+    }
+
+
+def test_inference_takes_the_cards_and_training_comes_back(here: Here) -> None:
+    """The whole of it, with the controller: who does not fit beside training has it suspended."""
+    here.controllers(1)
+    options = {"ns": 200_000, "kernels": 10, "every": 1, "memory-mib": 4_000}
+    here.kit.apply(owned(pod("train", c_program("train", **options), cards=2, mib=57_344)))
+    here.kit.pods_until("training runs", TEAM, lambda pods: "train-0" in running(pods) or None)
+    here.steps_after("train-0", 0)
+    uid = str(here.kit.api.get(PODS, "train-0", TEAM)["metadata"]["uid"])
+    here.suspendable(uid)
+    began = time.monotonic()
+    here.kit.apply(pod("infer", c_program("train", **options), priority="high", mib=49_152))
+    here.kit.pods_until("inference runs", TEAM, lambda pods: "infer" in running(pods) or None)
+    took = time.monotonic() - began
+    said = here.said(uid)
+    assert said is not None
+    assert said.state == "suspended"
+    here.steps_after("infer", 0)
+    stood = here.steps("train-0")
+    here.stack.check_invariants()
+    here.kit.api.delete(PODS, "infer", TEAM, grace_period_s=0)
+    began = time.monotonic()
+    here.until(uid, "running")
+    print(json.dumps({"room_s": round(took, 2), "back_s": round(time.monotonic() - began, 2)}))
+    assert here.steps_after("train-0", stood[-1])[: len(stood)] == stood
+    status = here.kit.api.get(PODS, "train-0", TEAM)["status"]
+    assert [one["restartCount"] for one in status["containerStatuses"]] == [0]
+    here.kit.api.delete(STATEFUL_SETS, "train", TEAM)
+    here.kit.pods_until("all is gone", TEAM, lambda pods: not pods or None)
 
 
 def _set(**fields: Any) -> Any:
