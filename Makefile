@@ -76,6 +76,11 @@ e2e-volcano: toolchain native image ## the stories on unmodified Volcano (VOLCAN
 	@test -n "$${VOLCANO_BIN_DIR:-}" -a -n "$${VOLCANO_CRD_DIR:-}" || { echo "set VOLCANO_BIN_DIR (vc-scheduler, vc-controller-manager) and VOLCANO_CRD_DIR"; exit 2; }
 	$(PYTEST) e2e -m volcano
 
+.PHONY: test-gpu
+test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU_ON_FAKE=1: the same on the fake driver)
+	$(if $(VC_EGPU_GPU_ON_FAKE),,VC_EGPU_REAL_CUDA=1) $(PYTEST) tests/contract/cuda
+	VC_EGPU_GPU=1 $(PYTEST) tests/gpu -v
+
 # --- benchmarks: each prints one JSON object as its last line --------------------------------
 .PHONY: bench-admission bench-agent bench-webhook bench-decide
 bench-admission: toolchain ## submit to bind, 5,000 pods on 1,000 simulated nodes
@@ -89,6 +94,9 @@ bench-decide: venv ## the decision on 5,000 nodes
 .PHONY: bench-isolation
 bench-isolation: venv native ## shares, classes and overhead of the in-container library, on the fake card
 	@$(PY) tests/bench_isolation.py
+.PHONY: bench-gpu
+bench-gpu: venv native ## the same on a real NVIDIA GPU, beside the driver's own time-slicing
+	@$(PY) tests/bench_gpu.py
 
 # --- generated files -------------------------------------------------------------------------
 .PHONY: lock clean driver-symbols

@@ -37,6 +37,7 @@ MIB: Final = 1 << 20
 MS: Final = 1_000_000
 SECOND: Final = 1000 * MS
 FAKE_MIB: Final = 65_536
+_CONTEXT_MIB: Final[dict[str, int]] = {}
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 """Launched, began and ended in ns of CLOCK_MONOTONIC, one row for each kernel, by its beginning."""
 
@@ -97,7 +98,7 @@ class Running:
     def result(self, timeout_s: float) -> dict[str, Any]:
         """What it says at its end."""
         out, errors = self.process.communicate(timeout=timeout_s)
-        assert self.process.returncode == 0, f"{self.process.args}: {self.process.returncode} {out} {errors}"
+        assert self.process.returncode == 0, (self.process.args, self.process.returncode, out, errors)
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])
         return answer
 
@@ -147,13 +148,15 @@ class Node:
         self.context_mib = self._context_cost()
 
     def _context_cost(self) -> int:
-        """Nobody else uses the card: what one idle program adds."""
+        """Nobody else uses the card: what one idle program adds. Measured once."""
+        if self.card.uuid in _CONTEXT_MIB:
+            return _CONTEXT_MIB[self.card.uuid]
         before = self.used_mib()
         program = self.start(None, "measure", "train", "--seconds", 0)
         cost = self.used_mib() - before
         program.end()
         self.settle(before + 8)
-        return max(1, cost)
+        return _CONTEXT_MIB.setdefault(self.card.uuid, max(1, cost))
 
     # --- containers ------------------------------------------------------------------------------
 

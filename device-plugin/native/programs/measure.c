@@ -1,5 +1,6 @@
-/* Loads whose times are known exactly: with --stamps each kernel writes when it began and ended by the card's clock,
- * and the program turns that into the host's (CLOCK_MONOTONIC). A fake card keeps its own log: no --stamps there.
+/* Loads whose times are known exactly: with --stamps each kernel does an amount of work that takes that long on an idle
+ * card, and writes when it began and ended by the card's clock; the program turns that into the host's
+ * (CLOCK_MONOTONIC). A fake card keeps its own log: no --stamps there.
  *
  *   measure run   --seconds 10 --depth 1000 --ns 50000,1000000   kernels of random lengths, so many before each wait
  *   measure serve --seconds 60 --load 20 --seed 1                requests of 40 kernels of 100 us, Poisson arrivals
@@ -28,6 +29,7 @@ static CUstream stream;
 static CUdeviceptr stamps;
 static uint64_t *launched, launches, most, seed, began;
 static bool stamping;
+static double rounds_per_ns;
 struct tie { uint64_t host, card; };
 
 static uint64_t dice(void) {
@@ -41,7 +43,8 @@ static void launch(uint64_t ns) {
         launches += !stamping;
         return;
     }
-    void *arguments[] = {&ns, &stamps, &launches};
+    uint64_t rounds = (uint64_t)((double)ns * rounds_per_ns);
+    void *arguments[] = {&rounds, &stamps, &launches};
     launched[launches] = now_ns();
     CHECK(program.cu.cuLaunchKernel(stamp, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
     launches++;
@@ -63,6 +66,19 @@ static struct tie tie_clocks(void) {
         if (took < shortest) shortest = took, best = (struct tie){before + took / 2, card[0]};
     }
     return best;
+}
+
+/* How much work the card does in a ns: the best of some tries, after it has come up to speed. */
+static void calibrate(void) {
+    uint64_t rounds = 200000, at = most, card[2], until = now_ns() + 300000000;
+    void *arguments[] = {&rounds, &stamps, &at};
+    while (stamping && now_ns() < until) {
+        CHECK(program.cu.cuLaunchKernel(stamp, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+        wait_all();
+        CHECK(program.cu.cuMemcpyDtoH(card, stamps + at * 16, sizeof card));
+        double rate = card[1] > card[0] ? (double)rounds / (double)(card[1] - card[0]) : 0;
+        rounds_per_ns = rate > rounds_per_ns ? rate : rounds_per_ns;
+    }
 }
 
 static uint64_t on_host(uint64_t card, const struct tie *first, const struct tie *last) {
@@ -200,6 +216,7 @@ int main(int count, char **arguments) {
     }
     launch_spin(&program, stream, 1000); /* what is loaded lazily is there */
     wait_all();
+    calibrate();
     struct tie first = tie_clocks();
     say("ready");
     if (!took || !single || !launched || !fgets(line, sizeof line, stdin)) return 1;
