@@ -95,9 +95,7 @@ class BruteNode:
         return len(seats) + card.asleep <= self.node.max_sharers
 
 
-def world(
-    snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[str] = ()
-) -> list[BruteNode]:
+def world(snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[str] = ()) -> list[BruteNode]:
     """The cluster with everything booked, except for some pods, and with others suspended."""
     gone, sleeping = set(without), set(suspended)
     nodes = {

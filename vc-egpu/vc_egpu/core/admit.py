@@ -146,7 +146,7 @@ def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[S
     for eviction in room.evictions:
         trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
     for suspension in room.suspensions:
-        trial.suspending.update(dict.fromkeys(sorted(suspension.pods)))
+        trial.told_to_leave(sorted(suspension.pods))
     going: tuple[Eviction | Suspension, ...] = (*room.evictions, *room.suspensions)
     verdict = say.making_room(room.evictions, room.suspensions, victims.cards_held(trial, going))
     placements = _placements(trial, room.seated)

@@ -47,7 +47,8 @@ class Booking:
 
     def leaving(self) -> "Booking":
         """The same pod on its way from or to its cards: it has both, its cards and room on the host."""
-        return replace(self, seats=tuple(seat._replace(host_mib=seat.memory_mib) for seat in self.seats))
+        seats = (seat._replace(host_mib=max(seat.host_mib, seat.memory_mib)) for seat in self.seats)
+        return replace(self, seats=tuple(seats))
 
 
 def _asleep(seat: Seat) -> Seat:

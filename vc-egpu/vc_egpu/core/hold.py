@@ -32,7 +32,7 @@ def review(trial: Trial, record: Recorder) -> None:
     for view in views:
         going, dozing = victims_left(trial, view)
         trial.leaving.update(dict.fromkeys(going))
-        trial.suspending.update(dict.fromkeys(dozing))
+        trial.told_to_leave(dozing)
         # Those that have left their cards already stay away until the plan is carried out.
         if view.gang.plan is not None and (going or dozing):
             trial.suspending.update(dict.fromkeys(sorted(view.gang.plan.suspends)))
@@ -185,9 +185,7 @@ def _not_allowed(trial: Trial, view: GangView) -> str:
 
 def _untouched(trial: Trial, victims: Iterable[PodUid]) -> bool:
     pods = [trial.index.pods.get(uid) for uid in victims]
-    return all(
-        pod is not None and pod.phase is PodPhase.PLACED and not pod.suspend_ordered for pod in pods
-    )
+    return all(pod is not None and pod.phase is PodPhase.PLACED and not pod.suspend_ordered for pod in pods)
 
 
 def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:

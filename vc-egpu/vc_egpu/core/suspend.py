@@ -40,11 +40,7 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
     if any(more > free[row] for row, more in host_needs(trial, asked).items()):
         return
     uids = frozenset(pod.uid for pod in asked)
-    trial.suspending.update(dict.fromkeys(sorted(uids)))
-    for uid in sorted(uids):
-        booking = trial.booked(uid)
-        if booking is not None:
-            trial.rebook(uid, booking.leaving())
+    trial.told_to_leave(sorted(uids))
     record.suspends(Suspension(key, uids))
 
 

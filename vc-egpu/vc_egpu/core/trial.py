@@ -210,6 +210,14 @@ class Trial:
         self.ledger.add(booking)
         self._booked[uid] = booking
 
+    def told_to_leave(self, uids: Iterable[PodUid]) -> None:
+        """These are to be suspended: nobody else's victims, and room on the host is theirs from now on."""
+        for uid in uids:
+            self.suspending[uid] = None
+            booking = self.booked(uid)
+            if booking is not None:
+                self.rebook(uid, booking.leaving())
+
     def sleep(self, uids: Iterable[PodUid]) -> list[tuple[PodUid, Booking]]:
         """Suspend pods on paper; give the answer to :meth:`wake`."""
         done = []
