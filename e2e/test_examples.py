@@ -272,7 +272,7 @@ class Player:
 
     def check_suspendable(self, of: Json) -> None:
         """The members' nodes say that they can be suspended."""
-        until_suspendable(self.stack.kit, {pod["metadata"]["uid"] for pod in self._pods(of).values()})
+        until_suspendable(self.stack.kit, self._pods(of).values())
 
     def check_suspended(self, of: Json) -> None:
         """All members have left their cards and stand still; none is gone."""

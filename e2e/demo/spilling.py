@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stack.figures import Figures, first
 from stack.kit import StoryError
 from vc_egpu.volcano.annotations import CardShare
 
-from demo.figures import Figures, first
 from demo.screen import Screen
 
 MIB = 1 << 20

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isolation.driver import PROGRAMS, FakeDriver
+from stack.figures import Figures
 from stack.kit import Json, Kit, StoryError, condition, phase, running
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
 
-from demo.figures import Figures
 from demo.screen import Screen
 from demo.sharing import Sharing
 from demo.spilling import Spilling
@@ -230,12 +230,13 @@ class Story:
             lambda pod: self.kit.api.pod_log(pod, NAMESPACE), lambda: Figures.read(self.kit, node),
         )  # fmt: skip
         tune.runs()
-        until_suspendable(self.kit, before)
+        until_suspendable(self.kit, pods.values())
         self._egpu("suspend", "tune-worker-0", "-n", NAMESPACE)
         stopped = tune.rests(empty=True)
         self._show()
         self._egpu("resume", "tune-worker-0", "-n", NAMESPACE)
         tune.went_on(stopped)
+        until_suspendable(self.kit, pods.values())
         self.screen.step("l", "inference needs a card of theirs: training is suspended, not evicted")
         self._submit("infer-c")
         self._all_run("infer-c", 1)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localcluster.api import wait_until
+from stack.figures import TIMEOUT_S, Figures, first
 from stack.kit import StoryError
 
-from demo.figures import TIMEOUT_S, Figures, first
 from demo.screen import Screen
 
 _STEP = re.compile(r"^step (\d+)$", re.MULTILINE)

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 
+from localcluster.api import wait_until
 from vc_egpu.kube.resources import NODES
 from vc_egpu.volcano.names import NODE_SUSPENSION
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension
 
+from stack.figures import Figures
 from stack.kit import Json, Kit
+
+TIMEOUT_S = 60.0
 
 
 def reports(nodes: Iterable[Json]) -> dict[str, PodSuspension]:
@@ -15,14 +19,24 @@ def reports(nodes: Iterable[Json]) -> dict[str, PodSuspension]:
     return {uid: report for text in texts if text for uid, report in NodeSuspension.decode(text).pods.items()}
 
 
-def until_suspendable(kit: Kit, uids: set[str], timeout_s: float = 60.0) -> None:
-    """Until their nodes say so; raises :class:`stack.kit.StoryError` otherwise.
+def until_suspendable(kit: Kit, pods: Iterable[Json]) -> None:
+    """Until their nodes say so and have seen their GPU memory; raises an ``AssertionError`` otherwise.
 
-    An agent looks at a pod some time after its start; who asks sooner is told that nothing is known yet.
+    An agent looks every other second. Who asks sooner after a start is told that nothing is known yet, and
+    who needs cards sooner after a gang came back has it evicted.
     """
+    wanted = list(pods)
+    uids = {pod["metadata"]["uid"] for pod in wanted}
 
     def check(nodes: dict[str, Json]) -> bool:
         found = reports(nodes.values())
         return all(uid in found and found[uid].suspendable for uid in uids)
 
-    kit.until("the nodes say that the pods can be suspended", NODES, check, timeout_s=timeout_s)
+    for pod in wanted:
+        name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+
+        def held(name: str = name, node: str = node) -> bool:
+            return bool(Figures.read(kit, node).held_mib.get(name))
+
+        wait_until(f"{node} sees the GPU memory of {name}", held, TIMEOUT_S)
+    kit.until("the nodes say that the pods can be suspended", NODES, check, timeout_s=TIMEOUT_S)

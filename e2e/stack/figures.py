@@ -6,10 +6,12 @@ from typing import TypeVar
 
 from localcluster.api import wait_until
 from prometheus_client.parser import text_string_to_metric_families
-from stack.kit import Kit, StoryError
 from vc_egpu.kube.resources import PODS
 
-CARD_USED, SPILLED = "DCGM_FI_DEV_FB_USED", "egpu_node_container_memory_managed_mib"
+from stack.kit import Kit, StoryError
+
+CARD_USED = "DCGM_FI_DEV_FB_USED"
+HELD, SPILLED = "egpu_node_container_memory_used_mib", "egpu_node_container_memory_managed_mib"
 SYSTEM, AGENTS, METRICS_PORT = "vc-egpu-system", "app.kubernetes.io/name=vc-egpu-node-agent", 9445
 TIMEOUT_S = 60
 T = TypeVar("T")
@@ -21,6 +23,8 @@ class Figures:
 
     used_mib: dict[str, int]
     """By card: what NVML says is used on it."""
+    held_mib: dict[str, int]
+    """By pod: what its processes hold on cards, as NVML says."""
     spilled_mib: dict[str, int]
     """By pod: managed memory, which may lie in the host's."""
 
@@ -37,16 +41,14 @@ class Figures:
     @classmethod
     def parse(cls, text: str) -> "Figures":
         """Of the agent's page."""
-        used: dict[str, int] = {}
-        spilled: dict[str, int] = {}
+        found: dict[str, dict[str, int]] = {CARD_USED: {}, HELD: {}, SPILLED: {}}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name == CARD_USED:
-                    used[sample.labels["UUID"]] = int(sample.value)
-                if sample.name == SPILLED:
-                    pod = sample.labels["pod"]
-                    spilled[pod] = spilled.get(pod, 0) + int(sample.value)
-        return cls(used, spilled)
+                if sample.name in found:
+                    key = sample.labels["UUID" if sample.name == CARD_USED else "pod"]
+                    sums = found[sample.name]
+                    sums[key] = sums.get(key, 0) + int(sample.value)
+        return cls(found[CARD_USED], found[HELD], found[SPILLED])
 
 
 def first(what: str, look: Callable[[], T | None]) -> T:
