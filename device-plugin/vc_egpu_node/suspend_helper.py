@@ -34,6 +34,7 @@ TEMPLATE: Final = "vc-egpu-checkpoint"
 LABEL: Final = "app.kubernetes.io/name"
 PATIENCE_S: Final = 30.0
 """Beyond the pod's own deadline."""
+SWEEP_S: Final = 120.0
 END_S: Final = 90.0
 """A helper that is told to end takes back what it began."""
 LOOK_AGAIN_S: Final = 5.0
@@ -77,7 +78,10 @@ class Helper(Protocol):
         """Wait for its end; raises one of the errors above."""
 
     def sweep(self) -> None:
-        """End what an earlier agent left behind."""
+        """See the end of what an earlier agent left behind."""
+
+    def stop(self) -> None:
+        """The agent ends: nobody waits any longer. What runs is left to the next agent."""
 
 
 def words(verb: Verb, processes: Sequence[Process], lock_ms: int) -> str:
@@ -125,7 +129,10 @@ class ProgramHelper:
         return parse(ran.stdout)
 
     def sweep(self) -> None:
-        """A program of an agent that ended has been told to end with it, and undoes what it began."""
+        """An agent that ends in good order waits for its programs."""
+
+    def stop(self) -> None:
+        """See :meth:`Helper.stop`; a program is waited for."""
 
 
 class PodHelper:
@@ -146,6 +153,7 @@ class PodHelper:
         self._pods = pods
         self._clock = clock
         self._changed = threading.Condition()
+        self._stopping = False
         self._lost: set[str] = set()
         """Pods that may be there though nobody waits for them."""
 
@@ -177,16 +185,25 @@ class PodHelper:
             self._lose(name)
             raise
         finally:
-            self._delete(name)
+            if not self._stopping:
+                self._delete(name)
+
+    def stop(self) -> None:
+        """See :meth:`Helper.stop`."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
 
     def sweep(self) -> None:
-        """Pods of an agent before this one: told to end, and waited for; they undo what they began."""
+        """Pods of an agent before this one: waited for, since what they do is mostly still wanted, then
+        ended; one that is told to end takes back what it began."""
         left = {pod.name for pod in self._pods.views() if self._is_ours(pod.namespace, pod.name)}
         for name in left:
-            log.warning("pod %s of an earlier agent is ended", name)
+            log.warning("pod %s of an earlier agent is waited for", name)
         with self._changed:
             self._lost |= left
         try:
+            self._wait(lambda: all(self._has_ended(name) for name in left), SWEEP_S)
             self._end_lost()
         except NotNowError as error:
             log.warning("%s", error)
@@ -224,8 +241,7 @@ class PodHelper:
         """What the container left behind when it ended."""
 
         def ended() -> bool:
-            document = self._document(name)
-            return document is not None and (document.get("status") or {}).get("phase") in TERMINAL
+            return self._document(name) is not None and self._has_ended(name)
 
         if not self._wait(ended, timeout_s):
             raise HelperError(f"pod {name} has not ended after {timeout_s:.0f} s")
@@ -240,13 +256,20 @@ class PodHelper:
                 )
         raise NotBegunError(f"pod {name}: {status.get('phase')} before it could begin")
 
+    def _has_ended(self, name: str) -> bool:
+        document = self._document(name)
+        return document is None or (document.get("status") or {}).get("phase") in TERMINAL
+
     def _document(self, name: str) -> Json | None:
         return self._pods.reflector.get(name, self._namespace)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether it came true in time; raises :class:`NotNowError` when the agent ends."""
         until = self._clock() + timeout_s
         with self._changed:
             while not done():
+                if self._stopping:
+                    raise NotNowError("the agent ends")
                 left = until - self._clock()
                 if left <= 0:
                     return False

@@ -88,9 +88,10 @@ class Worker:
     def stop(self) -> None:
         """End waiting."""
         self._stopping.set()
+        self._helper.stop()
 
     def sweep(self) -> None:
-        """End what an earlier agent left behind."""
+        """See the end of what an earlier agent left behind."""
         self._helper.sweep()
 
     def processes(self, pod: LowPod, known: tuple[Process, ...]) -> tuple[Process, ...]:

@@ -75,7 +75,10 @@ class Card:
         return Answer(done=True, states={pid: self.states[(pid, start)] for pid, start in processes})
 
     def sweep(self) -> None:
-        self.calls.append(("state", ()))
+        pass
+
+    def stop(self) -> None:
+        pass
 
     def look(self) -> Look:
         self.looks += 1
@@ -558,8 +561,18 @@ def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
     assert (api.pods, helper._lost) == ({}, set())
 
 
-def test_what_an_earlier_agent_left_is_ended_first() -> None:
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_what_an_earlier_agent_left_is_ended_first(phase: str) -> None:
     api = Api(None)
-    api.pods = {"vc-egpu-checkpoint-1": {}, "vc-egpu-node-agent-1": {}}
+    api.pods = {"vc-egpu-checkpoint-1": {"status": {"phase": phase}}, "vc-egpu-node-agent-1": {}}
     pod_helper(api).sweep()
     assert set(api.pods) == {"vc-egpu-node-agent-1"}
+
+
+def test_an_agent_that_ends_leaves_the_pod_to_the_next() -> None:
+    api = Api({"phase": "Running"})
+    helper = pod_helper(api)
+    helper.stop()
+    with pytest.raises(NotNowError, match="the agent ends"):
+        helper.run("suspend", [(7, 9)], 10)
+    assert len(api.pods) == 1
