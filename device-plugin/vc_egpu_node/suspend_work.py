@@ -122,6 +122,9 @@ class Worker:
             return self._undo(pod, record, policy, answer.error, again=not answer.all_running)
         left_mib = self._left(pod)
         if left_mib > REST_MIB:
+            if set(self.processes(pod, record.processes)) - set(record.processes):
+                # It had just started: the look that the order was carried out by did not know them yet.
+                raise NotNowError(f"more of its processes began to use the GPU, {left_mib} MiB")
             text = f"{left_mib} MiB of it stay on its cards: not all of its processes could be found"
             return self._undo(pod, record, policy, text, again=True)
         text = f"{sum(before.values())} MiB are on the host"

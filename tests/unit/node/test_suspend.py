@@ -274,6 +274,20 @@ def test_memory_that_stays_on_the_card_was_not_suspended(node: Node) -> None:
     assert [verb for verb, _ in node.card.calls] == ["suspend", "resume"]
 
 
+def test_processes_that_began_to_use_the_card_meanwhile_go_too(node: Node) -> None:
+    late: Process = (72, 9)
+    known = iter([(PROCESS,)])
+    all_of_them = node.card.processes
+    node.card.processes = lambda pod, look: next(known, None) or all_of_them(pod, look)  # type: ignore[method-assign]
+    node.card.states[late] = "running"
+    node.order(1)
+    assert node.look().state == "suspending"
+    assert node.gates[UID]
+    node.now_s += RETRY_S
+    assert node.look().state == "suspended"
+    assert node.card.calls == [("suspend", (PROCESS,)), ("suspend", (PROCESS, late))]
+
+
 def test_one_failed_restore_is_a_failure(node: Node) -> None:
     node.order(1)
     node.look()
