@@ -19,11 +19,8 @@ from typing import Final
 from unit.native.memory_worlds import UUIDS, Share, control_page
 
 from symbols.arguments import arguments, ctype
-from symbols.rows import Row, rows, wrapped
+from symbols.rows import LEFT_OUT, Row, rows, wrapped
 from symbols.scene import Scene
-
-LEAVES_OUT: Final = frozenset({"cuInit", "cuGLInit", "cuGetExportTable"})
-"""Called by every program before anything else, or with an identity that nobody knows."""
 
 WANTED_AT: Final = 88
 """In the page of activity: when a launch on the first card was last made, or waited for its turn."""
@@ -167,7 +164,7 @@ def main(way: str, folder: str, kernels: str, control: str) -> None:
     assert program.call("cuInit", 0) == 0
     program.again()
     for symbol, row in sorted(rows().items()):
-        address = None if symbol in LEAVES_OUT else program.address(row)
+        address = None if symbol in LEFT_OUT else program.address(row)
         if address:
             print(json.dumps(asdict(program.tried(row, address, full=False))))
             if symbol in wrapped():

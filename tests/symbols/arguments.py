@@ -1,16 +1,15 @@
 """What each entry point is called with: by its types, or as said here, so that the driver does it."""
 
 import ctypes
-from collections.abc import Callable
 from ctypes import c_size_t, c_uint, c_uint64, c_ulong
 from typing import Final
 
+from symbols.nodes import NODES
 from symbols.rows import Row
 from symbols.scene import (
     BYTES,
     MIB,
     Access,
-    ArrayFlat,
     Blob64,
     External,
     Location,
@@ -19,9 +18,22 @@ from symbols.scene import (
     device_memory,
     memory_node,
 )
+from symbols.structs import (
+    Maker,
+    Value,
+    array,
+    box,
+    copy_2d,
+    copy_3d,
+    host_node,
+    in_graph,
+    memset_node,
+    old_2d,
+    old_3d,
+    one,
+    words,
+)
 
-Value = int | Blob64 | Location | float
-Maker = Callable[[Scene], list[Value]]
 NUMBERS: Final = {"size_t": 1, "int": 0, "unsigned": 0, "CUjitInputType": 1, "CUdeviceptr_v1": 0}
 
 
@@ -38,39 +50,6 @@ def _by_type(scene: Scene, kind: str) -> Value:
     if plain == "float":
         return 0.0
     return NUMBERS.get(plain, 0) or scene.value(plain)
-
-
-def _array(width: int) -> Maker:
-    return lambda s: [s.scratch(), s.keep(ArrayFlat(width, 64, 0x20, 1))]
-
-
-def _box(s: Scene) -> int:
-    """CUDA_MEMCPY3D_BATCH_OP of 4 KiB between two places on the card."""
-    words = (c_uint64 * 16)()
-    words[0], words[1], words[5], words[6] = 1, s.make_deviceptr(), 1, s.make_deviceptr()
-    words[10], words[11], words[12] = BYTES, 1, 1
-    return s.keep(words)
-
-
-def _copy_2d(s: Scene) -> int:
-    """CUDA_MEMCPY2D within the card."""
-    words = (c_uint64 * 16)()
-    words[2], words[4], words[6] = 2, s.make_deviceptr(), BYTES
-    words[9], words[11], words[13], words[14], words[15] = 2, s.make_deviceptr(), BYTES, BYTES, 1
-    return s.keep(words)
-
-
-def _copy_3d(s: Scene) -> int:
-    """CUDA_MEMCPY3D within the card; its twin between contexts is laid out alike."""
-    words = (c_uint64 * 25)()
-    words[4], words[6], words[9], words[10] = 2, s.make_deviceptr(), BYTES, 1
-    words[15], words[17], words[20], words[21] = 2, s.make_deviceptr(), BYTES, 1
-    words[22], words[23], words[24] = BYTES, 1, 1
-    return s.keep(words)
-
-
-def _one(s: Scene, value: int) -> int:
-    return s.keep((c_uint64 * 1)(value))
 
 
 def _launch(s: Scene) -> list[Value]:
@@ -90,13 +69,13 @@ def _location(s: Scene) -> int:
 
 
 def _batch(s: Scene) -> list[Value]:
-    to, source, size = _one(s, s.make_deviceptr()), _one(s, s.make_deviceptr()), _one(s, BYTES)
+    to, source, size = one(s, s.make_deviceptr()), one(s, s.make_deviceptr()), one(s, BYTES)
     return [to, source, size, 1, s.scratch(), s.scratch(), 1]
 
 
 def _prefetch_batch(s: Scene) -> list[Value]:
     places = [_location(s), s.scratch(), 1]
-    return [_one(s, s.managed()), _one(s, MIB), 1, *places, 0, s.make_stream()]
+    return [one(s, s.managed()), one(s, MIB), 1, *places, 0, s.make_stream()]
 
 
 def _ended(s: Scene) -> list[Value]:
@@ -112,23 +91,6 @@ def _started(s: Scene) -> int:
     return stream
 
 
-def _memset_node(s: Scene) -> int:
-    """CUDA_MEMSET_NODE_PARAMS: 4 KiB of zeros."""
-    words = (c_uint * 10)()
-    ctypes.memmove(words, ctypes.addressof(c_uint64(s.make_deviceptr())), 8)
-    words[5], words[6], words[8] = 1, BYTES, 1
-    return s.keep(words)
-
-
-def _host_node(s: Scene) -> int:
-    return s.keep((c_uint64 * 2)(s.function_of_host(), 0))
-
-
-def _in_graph(content: Callable[[Scene], list[Value]]) -> Maker:
-    """Adds a node that depends on nothing."""
-    return lambda s: [s.scratch(), s.make_graph(), 0, 0, *content(s)]
-
-
 def _devices(s: Scene) -> list[Value]:
     """CUDA_LAUNCH_PARAMS of one card."""
     words = (c_uint64 * 7)()
@@ -138,24 +100,6 @@ def _devices(s: Scene) -> list[Value]:
     words[5] = s.make_stream()
     words[6] = s.keep((c_uint64 * 1)(s.keep(c_uint64(1000))))
     return [s.keep(words), 1, 0]
-
-
-def _words(s: Scene, at: dict[int, int]) -> int:
-    """A struct of 32-bit words, by their offsets in bytes."""
-    words = (c_uint * 64)()
-    for offset, value in at.items():
-        words[offset // 4] = value
-    return s.keep(words)
-
-
-def _old_2d(s: Scene) -> int:
-    """CUDA_MEMCPY2D_v1 within the card."""
-    return _words(s, {8: 2, 52: 2, 84: BYTES, 88: 1})
-
-
-def _old_3d(s: Scene) -> int:
-    """CUDA_MEMCPY3D_v1 within the card."""
-    return _words(s, {16: 2, 80: 2, 128: BYTES, 132: 1, 136: 1})
 
 
 def _set_2d(*, stream: bool) -> Maker:
@@ -189,8 +133,7 @@ GIVEN: Final[dict[str, Maker]] = {
     "cuMemHostAlloc": lambda s: [s.scratch(), MIB, 0],
     "cuMemAllocHost_v2": lambda s: [s.scratch(), MIB],
     "cuMemFreeHost": lambda s: [s.host()],
-    "cuMemHostRegister_v2": lambda s: [s.scratch() + 4095 & ~4095, 4096, 0],
-    "cuArrayCreate_v2": _array(1024),
+    "cuArrayCreate_v2": array(1024),
     "cuArray3DCreate_v2": lambda s: [s.scratch(), s.keep(array_shape(1024))],
     "cuMipmappedArrayCreate": lambda s: [s.scratch(), s.keep(array_shape(1024)), 1],
     "cuIpcOpenMemHandle": lambda s: [s.scratch(), s.ipc(), 1],
@@ -228,23 +171,23 @@ GIVEN: Final[dict[str, Maker]] = {
     "cuMemcpyHtoAAsync_v2": lambda s: [s.make_array(), 0, s.scratch(), BYTES, s.make_stream()],
     "cuMemcpyAtoH_v2": lambda s: [s.scratch(), s.make_array(), 0, BYTES],
     "cuMemcpyAtoHAsync_v2": lambda s: [s.scratch(), s.make_array(), 0, BYTES, s.make_stream()],
-    "cuMemcpy2D_v2": lambda s: [_copy_2d(s)],
-    "cuMemcpy2DUnaligned_v2": lambda s: [_copy_2d(s)],
-    "cuMemcpy2DAsync_v2": lambda s: [_copy_2d(s), s.make_stream()],
-    "cuMemcpy3D_v2": lambda s: [_copy_3d(s)],
-    "cuMemcpy3DAsync_v2": lambda s: [_copy_3d(s), s.make_stream()],
-    "cuMemcpy3DPeer": lambda s: [_copy_3d(s)],
-    "cuMemcpy3DPeerAsync": lambda s: [_copy_3d(s), s.make_stream()],
+    "cuMemcpy2D_v2": lambda s: [copy_2d(s)],
+    "cuMemcpy2DUnaligned_v2": lambda s: [copy_2d(s)],
+    "cuMemcpy2DAsync_v2": lambda s: [copy_2d(s), s.make_stream()],
+    "cuMemcpy3D_v2": lambda s: [copy_3d(s)],
+    "cuMemcpy3DAsync_v2": lambda s: [copy_3d(s), s.make_stream()],
+    "cuMemcpy3DPeer": lambda s: [copy_3d(s)],
+    "cuMemcpy3DPeerAsync": lambda s: [copy_3d(s), s.make_stream()],
     "cuMemcpyBatchAsync": lambda s: [*_batch(s), s.scratch(), s.make_stream()],
     "cuMemcpyBatchAsync_v2": lambda s: [*_batch(s), s.make_stream()],
-    "cuMemcpy3DBatchAsync": lambda s: [1, _box(s), s.scratch(), 0, s.make_stream()],
-    "cuMemcpy3DBatchAsync_v2": lambda s: [1, _box(s), 0, s.make_stream()],
-    "cuMemcpy3DWithAttributesAsync": lambda s: [_box(s), 0, s.make_stream()],
+    "cuMemcpy3DBatchAsync": lambda s: [1, box(s), s.scratch(), 0, s.make_stream()],
+    "cuMemcpy3DBatchAsync_v2": lambda s: [1, box(s), 0, s.make_stream()],
+    "cuMemcpy3DWithAttributesAsync": lambda s: [box(s), 0, s.make_stream()],
     "cuMemPrefetchAsync": lambda s: [s.managed(), MIB, 0, s.make_stream()],
     "cuMemPrefetchAsync_v2": lambda s: [s.managed(), MIB, Location(1, 0), 0, s.make_stream()],
     "cuMemPrefetchBatchAsync": _prefetch_batch,
     "cuMemDiscardAndPrefetchBatchAsync": _prefetch_batch,
-    "cuMemDiscardBatchAsync": lambda s: [_one(s, s.managed()), _one(s, MIB), 1, 0, s.make_stream()],
+    "cuMemDiscardBatchAsync": lambda s: [one(s, s.managed()), one(s, MIB), 1, 0, s.make_stream()],
     "cuMemAdvise": lambda s: [s.managed(), MIB, 1, 0],
     "cuMemAdvise_v2": lambda s: [s.managed(), MIB, 1, Location(1, 0)],
     "cuMemRangeGetAttribute": lambda s: [s.scratch(), 4, 1, s.managed(), MIB],
@@ -260,6 +203,7 @@ GIVEN: Final[dict[str, Maker]] = {
     "cuDeviceGetTexture1DLinearMaxWidth": lambda s: [s.scratch(), 0x20, 1, 0],
     "cuCtxGetLimit": lambda s: [s.scratch(), 0],
     "cuDeviceSetMemPool": lambda s: [0, s.make_memoryPool()],
+    "cuMemPoolExportToShareableHandle": lambda s: [s.scratch(), s.make_memoryPool(), 1, 0],
     "cuMemPoolGetAttribute": lambda s: [s.make_memoryPool(), 5, s.scratch()],
     "cuMemPoolSetAttribute": lambda s: [s.make_memoryPool(), 4, s.scratch()],
     "cuMemPoolSetAccess": lambda s: [s.make_memoryPool(), s.keep(Access(Location(1, 0), 3)), 1],
@@ -303,10 +247,10 @@ GIVEN: Final[dict[str, Maker]] = {
     "cuGraphAddDependencies_v2": lambda s: [s.make_graph(), 0, 0, 0, 0],
     "cuGraphRemoveDependencies": lambda s: [s.make_graph(), 0, 0, 0],
     "cuGraphRemoveDependencies_v2": lambda s: [s.make_graph(), 0, 0, 0, 0],
-    "cuGraphAddMemAllocNode": _in_graph(lambda s: [s.keep(memory_node())]),
-    "cuGraphAddMemcpyNode": _in_graph(lambda s: [_copy_3d(s), 0]),
-    "cuGraphAddMemsetNode": _in_graph(lambda s: [_memset_node(s), 0]),
-    "cuGraphAddHostNode": _in_graph(lambda s: [_host_node(s)]),
+    "cuGraphAddMemAllocNode": in_graph(lambda s: [s.keep(memory_node())]),
+    "cuGraphAddMemcpyNode": in_graph(lambda s: [copy_3d(s), 0]),
+    "cuGraphAddMemsetNode": in_graph(lambda s: [memset_node(s), 0]),
+    "cuGraphAddHostNode": in_graph(lambda s: [host_node(s)]),
     "cuGraphExecKernelNodeSetParams_v2": lambda s: [*s.exec_and_node(), s.kernel_node()],
     "cuGraphNodeSetEnabled": lambda s: [*s.exec_and_node(), 1],
     "cuGraphNodeGetEnabled": lambda s: [*s.exec_and_node(), s.scratch()],
@@ -327,12 +271,12 @@ GIVEN: Final[dict[str, Maker]] = {
     "cuMemcpyDtoA": lambda s: [s.make_array(), 0, 0, BYTES],
     "cuMemcpyAtoD": lambda s: [0, s.make_array(), 0, BYTES],
     "cuMemcpyAtoA": lambda s: [s.make_array(), 0, s.make_array(), 0, BYTES],
-    "cuMemcpy2D": lambda s: [_old_2d(s)],
-    "cuMemcpy2DUnaligned": lambda s: [_old_2d(s)],
-    "cuMemcpy2DAsync": lambda s: [_old_2d(s), s.make_stream()],
-    "cuMemcpy3D": lambda s: [_old_3d(s)],
-    "cuMemcpy3DAsync": lambda s: [_old_3d(s), s.make_stream()],
-    "cuFabricCpyBatchAsync": lambda s: [1, _words(s, {48: BYTES}), 0, s.make_stream()],
+    "cuMemcpy2D": lambda s: [old_2d(s)],
+    "cuMemcpy2DUnaligned": lambda s: [old_2d(s)],
+    "cuMemcpy2DAsync": lambda s: [old_2d(s), s.make_stream()],
+    "cuMemcpy3D": lambda s: [old_3d(s)],
+    "cuMemcpy3DAsync": lambda s: [old_3d(s), s.make_stream()],
+    "cuFabricCpyBatchAsync": lambda s: [1, words(s, {48: BYTES}), 0, s.make_stream()],
     "cuLaunchGrid": lambda s: [s.make_function(), 1, 1],
     "cuLaunchGridAsync": lambda s: [s.make_function(), 1, 1, s.make_stream()],
     "cuLaunchCooperativeKernelMultiDevice": _devices,
@@ -353,7 +297,8 @@ GIVEN: Final[dict[str, Maker]] = {
 
 def arguments(scene: Scene, row: Row) -> list[Value]:
     """What that entry point is called with: things of the scene's that are new."""
-    given = GIVEN.get(row.symbol.removesuffix("_ptsz").removesuffix("_ptds"))
+    name = row.symbol.removesuffix("_ptsz").removesuffix("_ptds")
+    given = NODES.get(name) or GIVEN.get(name)
     if given:
         return given(scene)
     return [_by_type(scene, kind) for kind in row.arguments]

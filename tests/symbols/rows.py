@@ -10,6 +10,9 @@ NATIVE: Final = Path(__file__).resolve().parents[2] / "device-plugin" / "native"
 _FILES: Final = ("egpu_cuda_api.def", "egpu_cuda_memory.def", "egpu_cuda_rest.def")
 _ROW: Final = re.compile(r"^EGPU_API(_T[SD][ZS])?\((\w+), (\w*) ?, (\d+), \(([^;]*?)\)\)\n", re.M | re.S)
 
+LEFT_OUT: Final = frozenset({"cuInit", "cuGLInit", "cuGetExportTable"})
+"""Not called by the tests: what every program calls before anything else, and private tables."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

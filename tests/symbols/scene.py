@@ -228,6 +228,35 @@ class Scene:
         node = self._made("cuGraphAddKernelNode_v2", graph, 0, 0, self.kernel_node())
         return self._made("cuGraphInstantiateWithFlags", graph, 0, undo="cuGraphExecDestroy"), node
 
+    def node(self, add: str, *content: object) -> tuple[int, int]:
+        """A graph, and the node in it that ``add`` makes of that content."""
+        graph = self.make_graph()
+        return graph, self._made(add, graph, 0, 0, *content)
+
+    def executable(self, graph: int) -> int:
+        """Of that graph."""
+        return self._made("cuGraphInstantiateWithFlags", graph, 0, undo="cuGraphExecDestroy")
+
+    def clone(self, graph: int) -> int:
+        """Of that graph."""
+        return self._made("cuGraphClone", graph, undo="cuGraphDestroy")
+
+    def page(self) -> int:
+        """Memory of the process, which is unregistered from the driver afterwards."""
+        address = self.scratch() + BYTES & ~(BYTES - 1)
+        self.undo.append(("cuMemHostUnregister", (address,)))
+        return address
+
+    def context_on_other_card(self) -> int:
+        """Not current."""
+        context = self._made("cuCtxCreate_v2", 0, 1, undo="cuCtxDestroy_v2")
+        self.call("cuCtxPopCurrent_v2", self.scratch())
+        return context
+
+    def event_for_others(self) -> int:
+        """An event that may be handed to another process."""
+        return self._made("cuEventCreate", 6, undo="cuEventDestroy_v2")
+
     def reserved(self) -> int:
         """Addresses without memory, 2 MiB of them."""
         address = self._made("cuMemAddressReserve", 2 * MIB, 0, 0, 0)

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from symbols.headers import Symbol, committed
+from symbols.rows import LEFT_OUT, wrapped
 
 HERE: Final = Path(__file__).resolve().parent
 REPOSITORY: Final = HERE.parents[1]
 CLASSES: Final = HERE / "classes.toml"
+DONE: Final = HERE / "done.txt"
+"""Symbols that the fake driver did something for when they were called."""
+
 DOCUMENT: Final = REPOSITORY / "docs" / "driver-symbols.md"
 CALLS: Final = "tests/unit/native/test_symbols.py"
 EFFECTS: Final = frozenset({"taken", "returned", "gated", "followed", "shown"})
@@ -79,8 +83,11 @@ def _section(group: Group) -> list[str]:
     why = group.how or group.reason
     lines = [f"### {group.name}", "", f"{why[0].upper()}{why[1:]}."]
     lines += [f"Shown by {named}."] if named else []
-    lines += ["", "| symbol | header | CUDA |", "|---|---|---|"]
-    lines += [f"| `{one.name}` | {one.header} | {', '.join(one.cuda)} |" for one in group.symbols]
+    lines += ["", "| symbol | header | CUDA | on the fake driver |", "|---|---|---|---|"]
+    done = set(DONE.read_text().split())
+    for one in group.symbols:
+        tried = "done" if one.name in done else "not called" if one.name in LEFT_OUT else "refused"
+        lines.append(f"| `{one.name}` | {one.header} | {', '.join(one.cuda)} | {tried} |")
     return [*lines, ""]
 
 
@@ -105,8 +112,6 @@ def document(limited: frozenset[str]) -> str:
 
 def main() -> None:
     """Writes the page."""
-    from symbols.rows import wrapped
-
     DOCUMENT.write_text(document(wrapped()))
 
 
