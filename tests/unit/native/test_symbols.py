@@ -131,7 +131,7 @@ def test_the_rest_takes_neither_memory_nor_time_of_the_card(outcomes: Outcomes) 
 def test_what_the_fake_driver_did_is_what_the_table_says(
     outcomes: Outcomes, request: pytest.FixtureRequest
 ) -> None:
-    """A call that it refuses shows less. After a change: names into tests/symbols/done.txt, then the table."""
+    """A refused call shows less. After a change: names into tests/symbols/done.txt, then the table."""
     done = {one.symbol for one in outcomes.values() if one.code == OK and not one.full}
     expected = set(DONE.read_text().split())
     if _way(request) in ("direct", "dlsym"):
