@@ -1,13 +1,14 @@
 """What a card's times say about one who goes first and one who waits. All rows are launched, began, ended."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from gpu.standalone import MS, Rows, busy_ns
 
 LONG_GAP_NS: Final = 5 * MS
+PAUSE_NS: Final = MS // 20
+"""High that launches nothing for longer has come to the end of a piece of work."""
 Gap = tuple[int, int]
 
 
@@ -21,9 +22,12 @@ def gaps_of(high: Rows, *, longer_than_ns: int = LONG_GAP_NS) -> list[Gap]:
 def holds_of(high: Rows, low: Rows, gaps: Sequence[Gap]) -> list[int]:
     """For each return of high: from its first launch until the last unit of low ended that ran before high's
     own piece of work was through; 0 where none did."""
+    through = np.array([end for end, _ in gaps_of(high, longer_than_ns=PAUSE_NS)], np.int64)
     found = []
-    for (_, launch), (next_end, _) in pairwise([*gaps, (int(high[-1, 2]) if len(high) else 0, 0)]):
-        inside = low[(low[:, 1] < next_end) & (low[:, 2] > launch)]
+    for _, launch in gaps:
+        at = int(np.searchsorted(through, launch))
+        end = through[at] if at < len(through) else high[-1, 2]
+        inside = low[(low[:, 1] < end) & (low[:, 2] > launch)]
         found.append(int(inside[:, 2].max()) - launch if len(inside) else 0)
     return found
 
