@@ -247,6 +247,39 @@ def test_an_agent_that_does_not_answer_has_its_orders_taken_back(stage: Stage) -
     assert not stage.conductor.suspending
 
 
+def test_who_has_left_already_comes_back_when_there_is_room_and_not_before(stage: Stage) -> None:
+    """One member left, others may have its room by now; the other never did: a gang goes as a whole."""
+    raw = stage.server.objects[f"{PODS}/v-0"]
+    annotations = {**raw["metadata"]["annotations"], names.PAUSE: "true"}
+    stage.put("pods", {**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    stage.conductor.carry_out(wish, 1000.0)
+    until(stage, lambda: ordered(stage))
+    order = order_on(stage, UIDS[0])
+    assert order is not None
+    away = PodSuspension(state="suspended", plan_id=order.plan_id, suspendable=True)
+    report(stage, {UIDS[0]: away, UIDS[1]: ABLE})
+    stage.later(ABOVE_TIMEOUT_S)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    until(stage, lambda: order_on(stage, UIDS[1]) is None and not stage.mirror.answers.lifting)
+    assert states(stage) == [(True, SuspensionState.SUSPENDED), (False, SuspensionState.RUNNING)]
+    assert not stage.mirror.snapshot().pods[UIDS[0]].pause_wished, "the decision may bring it back"
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS[:1])),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+
+
+def test_who_was_away_is_not_called_back_because_its_node_is_confused(stage: Stage) -> None:
+    """Others may be on its cards: only the decision knows."""
+    suspend(stage)
+    report(stage, dict.fromkeys(UIDS, ABLE))
+    stage.drive()
+    stage.later(ABOVE_TIMEOUT_S)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.drive()
+    assert all(order_on(stage, uid) for uid in UIDS)
+    assert states(stage) == [(True, SuspensionState.RUNNING)] * 2, "booked in full all the same"
+
+
 def test_an_agent_that_tried_in_vain_is_not_waited_for(stage: Stage) -> None:
     wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
     stage.conductor.carry_out(wish, 1000.0)

@@ -84,7 +84,8 @@ class Answers:
             order.number if order is not None else (0, 0),
             SuspensionState(answer.state),
             answer.suspendable and pod.uid not in self.unfit,
-            _annotations(decoded).get(names.PAUSE) == _PAUSED,
+            # A wish that failed lately is none: what is left of the gang's suspension ends.
+            is_paused(decoded) and pod.uid not in self.unfit,
         )
         if known == seen(pod):
             return decoded  # nearly always, and at every event of every pod
@@ -122,6 +123,11 @@ def order_of(decoded: DecodedPod) -> SuspendOrder | None:
     except AnnotationError:
         return None
     return order if order.pod_uid == decoded.pod.uid else None
+
+
+def is_paused(decoded: DecodedPod) -> bool:
+    """Whether a user wishes it to be suspended, be it possible or not."""
+    return _annotations(decoded).get(names.PAUSE) == _PAUSED
 
 
 def bears_order(decoded: DecodedPod) -> bool:

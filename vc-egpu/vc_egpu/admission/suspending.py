@@ -13,7 +13,7 @@ from typing import Final
 
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.admission import writes
-from vc_egpu.admission.answers import bears_order, order_of
+from vc_egpu.admission.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
@@ -58,6 +58,8 @@ class Suspending:
     _writing: set[PodUid] = field(default_factory=set)
     _since: dict[PodUid, float] = field(default_factory=dict)
     """Pods that were told to leave their cards and have not yet, or the other way round, and since when."""
+    _reached: set[PodUid] = field(default_factory=set)
+    """Pods that left their cards as their present order says: whatever their node says later."""
     _wished: dict[PodUid, float] = field(default_factory=dict)
     """Pods that could leave as a user wishes, and have no order."""
     _half: dict[str, float] = field(default_factory=dict)
@@ -115,14 +117,18 @@ class Suspending:
         return [pod for pod in found if _is_placed(pod) and not pod.pod.asleep]
 
     def give_up(self, key: str, why: str, clock: float) -> None:
-        """It cannot be done: every order of the gang is taken back, and it is not tried again for a while."""
+        """It cannot be done: orders of the gang are taken back, and it is not tried again for a while.
+
+        Members that have left their cards already come back when the decision finds room for them: somebody
+        else may have it by now.
+        """
         logger.warning("gang %s: its suspension is given up: %s", key, why)
         members = self.mirror.members.get(key, {})
         for uid in members:
             self.mirror.answers.unfit[uid] = why
             self._unfit_until[uid] = clock + UNFIT_S
             self._since.pop(uid, None)
-        self.lift(key, members, why)
+        self.lift(key, [uid for uid, member in members.items() if not member.pod.asleep], why)
         self.mirror.enter_again(members)
         self.mirror.freed = True
         self._count("suspensions_failed")
@@ -144,7 +150,8 @@ class Suspending:
             self._watch(pod, clock)
             order = order_of(pod)
             answer = self.mirror.answers.about(pod)
-            if order is not None and pod.pod.suspend_ordered and is_refused(order, answer):
+            is_new = pod.pod.suspend_ordered and pod.pod.uid not in self._reached
+            if order is not None and is_new and is_refused(order, answer):
                 self.give_up(key, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
                 break
         self._complete(key, group, clock)
@@ -158,7 +165,7 @@ class Suspending:
             return True
         if pod.pod.phase is not PodPhase.PLACED:
             return pod.pod.uid in self._since
-        if pod.pod.suspension is not SuspensionState.RUNNING or pod.pod.pause_wished or bears_order(pod):
+        if pod.pod.suspension is not SuspensionState.RUNNING or is_paused(pod) or bears_order(pod):
             return True
         last = words.stands(pod)
         return last is not None and last.is_open
@@ -170,7 +177,11 @@ class Suspending:
 
     def _watch(self, pod: DecodedPod, clock: float) -> None:
         there = pod.pod.asleep if pod.pod.suspend_ordered else pod.pod.suspension is SuspensionState.RUNNING
-        if not _is_placed(pod) or there:
+        if pod.pod.asleep:
+            self._reached.add(pod.pod.uid)
+        elif not pod.pod.suspend_ordered:
+            self._reached.discard(pod.pod.uid)
+        if not _is_placed(pod) or there or pod.pod.uid in self._reached:
             self._since.pop(pod.pod.uid, None)
         else:
             self._since.setdefault(pod.pod.uid, clock)
@@ -236,6 +247,7 @@ class Suspending:
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""
         self._writing.discard(uid)
+        self._reached.discard(uid)
         self._since.pop(uid, None)
         self._wished.pop(uid, None)
         self._unfit_until.pop(uid, None)
@@ -312,7 +324,7 @@ class Suspending:
     def _about(self, pod: DecodedPod, clock: float) -> words.Said | None:
         order = order_of(pod)
         why_not = self.mirror.answers.unfit.get(pod.pod.uid, "")
-        if pod.pod.pause_wished and not pod.pod.suspendable:
+        if is_paused(pod) and not pod.pod.suspendable:
             why_not = self._why_not(pod)
         elif clock - self._wished.get(pod.pod.uid, clock) >= WISH_S:
             why_not = self._why_not_met(pod)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from vc_egpu.admission.answers import is_paused
 from vc_egpu.admission.writes import timestamp
 from vc_egpu.core.cluster import Instant, Pod, PodPhase, SuspensionState
 from vc_egpu.volcano import names
@@ -91,7 +92,7 @@ def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Sa
 
 
 def _of_running(pod: DecodedPod, why_not: str) -> Said | None:
-    if pod.pod.pause_wished and why_not:
+    if is_paused(pod) and why_not:
         return Said("False", NOT_SUSPENDABLE, f"it is asked to pause and runs on: {why_not}")
     last = stands(pod)
     if last is None or not last.is_open:
