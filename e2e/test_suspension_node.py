@@ -316,34 +316,69 @@ def owned(document: Json) -> Json:
     }
 
 
-def test_inference_takes_the_cards_and_training_comes_back(here: Here) -> None:
-    """The whole of it, with the controller: who does not fit beside training has it suspended."""
+TRAIN = {"ns": 200_000, "kernels": 10, "every": 1, "memory-mib": 4_000}
+
+
+def away_for_inference(here: Here) -> str:
+    """Training that was suspended for inference, which runs now; its UID. With the controller."""
     here.controllers(1)
-    options = {"ns": 200_000, "kernels": 10, "every": 1, "memory-mib": 4_000}
-    here.kit.apply(owned(pod("train", c_program("train", **options), cards=2, mib=57_344)))
+    here.kit.apply(owned(pod("train", c_program("train", **TRAIN), cards=2, mib=57_344)))
     here.kit.pods_until("training runs", TEAM, lambda pods: "train-0" in running(pods) or None)
     here.steps_after("train-0", 0)
     uid = str(here.kit.api.get(PODS, "train-0", TEAM)["metadata"]["uid"])
     here.suspendable(uid)
     began = time.monotonic()
-    here.kit.apply(pod("infer", c_program("train", **options), priority="high", mib=49_152))
+    here.kit.apply(pod("infer", c_program("train", **TRAIN), priority="high", mib=49_152))
     here.kit.pods_until("inference runs", TEAM, lambda pods: "infer" in running(pods) or None)
-    took = time.monotonic() - began
+    print(json.dumps({"room_s": round(time.monotonic() - began, 2)}))
     said = here.said(uid)
     assert said is not None
     assert said.state == "suspended"
     here.steps_after("infer", 0)
-    stood = here.steps("train-0")
     here.stack.check_invariants()
+    return uid
+
+
+def all_gone(here: Here) -> None:
+    here.kit.api.delete(STATEFUL_SETS, "train", TEAM)
+    here.kit.pods_until("all is gone", TEAM, lambda pods: not pods or None)
+
+
+def test_inference_takes_the_cards_and_training_comes_back(here: Here) -> None:
+    """The whole of it, with the controller: who does not fit beside training has it suspended."""
+    uid = away_for_inference(here)
+    stood = here.steps("train-0")
     here.kit.api.delete(PODS, "infer", TEAM, grace_period_s=0)
     began = time.monotonic()
     here.until(uid, "running")
-    print(json.dumps({"room_s": round(took, 2), "back_s": round(time.monotonic() - began, 2)}))
+    print(json.dumps({"back_s": round(time.monotonic() - began, 2)}))
     assert here.steps_after("train-0", stood[-1])[: len(stood)] == stood
     status = here.kit.api.get(PODS, "train-0", TEAM)["status"]
     assert [one["restartCount"] for one in status["containerStatuses"]] == [0]
-    here.kit.api.delete(STATEFUL_SETS, "train", TEAM)
-    here.kit.pods_until("all is gone", TEAM, lambda pods: not pods or None)
+    all_gone(here)
+
+
+def test_training_that_cannot_come_back_is_ended_and_begins_anew(here: Here) -> None:
+    uid = away_for_inference(here)
+    fault = {"name": "FAKE_CUDA_FAULTS", "value": "cuCheckpointProcessRestore:1:1:2"}
+    path = "/template/spec/containers/0/env/-"
+    api = here.kit.api
+    patch: Any = [{"op": "add", "path": path, "value": fault}]
+    before = api.get(POD_TEMPLATES, "vc-egpu-checkpoint", NAMESPACE)["template"]["spec"]
+    api.patch(POD_TEMPLATES, "vc-egpu-checkpoint", patch, NAMESPACE, kind="json")
+    api.delete(PODS, "infer", TEAM, grace_period_s=0)
+
+    def anew(pods: dict[str, Json]) -> bool | None:
+        there = "train-0" in running(pods)
+        return (there and pods["train-0"]["metadata"]["uid"] != uid) or None
+
+    here.kit.pods_until("another pod in its place", TEAM, anew, timeout_s=120)
+    patch = [{"op": "replace", "path": "/template/spec/containers", "value": before["containers"]}]
+    api.patch(POD_TEMPLATES, "vc-egpu-checkpoint", patch, NAMESPACE, kind="json")
+    assert here.steps_after("train-0", 0)[0] == 1
+    wait_until("the node has forgotten the first", lambda: here.said(uid) is None, 60)
+    here.stack.check_invariants()
+    all_gone(here)
 
 
 def _set(**fields: Any) -> Any:
