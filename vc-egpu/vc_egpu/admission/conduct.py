@@ -260,7 +260,7 @@ class Conductor:
             case "suspend" | "resume":
                 self._order_done(done)
             case "condition":
-                self.suspending.told(done)
+                self.suspending.telling.told(done)
                 if done.document is not None:
                     self._enter(done)
                 elif not isinstance(done.error, Stale) or done.uid is None:

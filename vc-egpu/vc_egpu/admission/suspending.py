@@ -6,19 +6,18 @@ answer all end in the same place: ordered as a whole, or taken back as a whole.
 """
 
 import logging
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.admission import suspension_words as words
-from vc_egpu.admission import writes
 from vc_egpu.admission.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.reports import Reports, group_reference, pod_reference
-from vc_egpu.core.cluster import Instant, PodPhase, PodUid, ShareClass, SuspensionState
+from vc_egpu.admission.reports import Reports, group_reference
+from vc_egpu.admission.suspension_reports import SuspensionReports
+from vc_egpu.core.cluster import PodPhase, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.plan import Resume
 from vc_egpu.volcano import names
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -53,7 +52,6 @@ class Suspending:
     reports: Reports
     timeout_s: float = DEFAULT_TIMEOUT_S
     counters: dict[str, int] = field(default_factory=dict)
-    wall: Callable[[], Instant] = time.time
     _begun: dict[str, _Begun] = field(default_factory=dict)
     _writing: set[PodUid] = field(default_factory=set)
     _since: dict[PodUid, float] = field(default_factory=dict)
@@ -64,16 +62,15 @@ class Suspending:
     """Pods that could leave as a user wishes, and have no order."""
     _half: dict[str, float] = field(default_factory=dict)
     _unfit_until: dict[PodUid, float] = field(default_factory=dict)
-    _said: dict[PodUid, words.Said] = field(default_factory=dict)
-    _said_of_gangs: dict[str, words.Said] = field(default_factory=dict)
-    _saying: set[str] = field(default_factory=set)
-    """UIDs of pods and keys of gangs whose condition is being written: one write of ours at a time."""
-    _unsaid: set[str] = field(default_factory=set)
+    telling: SuspensionReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.telling = SuspensionReports(self.mirror, self.executor, self.reports)
 
     def __bool__(self) -> bool:
         """Whether something is to be looked at again although nothing happens."""
         waits = self._since or self._wished or self._half or self._unfit_until
-        return bool(waits or self._begun or self._unsaid or self.mirror.answers.lifting)
+        return bool(waits or self._begun or self.telling.again or self.mirror.answers.lifting)
 
     # --- what decisions ask for ------------------------------------------------------------------
 
@@ -135,7 +132,9 @@ class Suspending:
         group = self.mirror.groups.get(key)
         if group is not None:
             text = f"{why}; it runs on, and is not suspended for {UNFIT_S / 60:.0f} minutes"
-            self._event(group_reference(key, group.decoded), words.Said("False", words.SUSPEND_FAILED, text))
+            self.telling.event(
+                group_reference(key, group.decoded), words.Said("False", words.SUSPEND_FAILED, text)
+            )
 
     # --- what the objects ask for ----------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class Suspending:
         group = self.mirror.groups.get(key)
         members = self.mirror.members.get(key, {}).values()
         concerned = [pod for pod in members if self._concerns(pod)]
-        if group is None or not (concerned or key in self._begun or self._is_told(key, group)):
+        if group is None or not (concerned or key in self._begun or self.telling.has_more(key, group)):
             return
         for pod in concerned:
             self._watch(pod, clock)
@@ -157,7 +156,7 @@ class Suspending:
         self._complete(key, group, clock)
         self._write_orders(key, clock)
         self._take_back(key)
-        self._tell(key, group, clock)
+        self.telling.tell(key, group, lambda pod: self._about(pod, clock), self._writing)
 
     def _concerns(self, pod: DecodedPod) -> bool:
         """Whether something is to be done about it, or to be said."""
@@ -168,11 +167,6 @@ class Suspending:
         if pod.pod.suspension is not SuspensionState.RUNNING or is_paused(pod) or bears_order(pod):
             return True
         last = words.stands(pod)
-        return last is not None and last.is_open
-
-    def _is_told(self, key: str, group: Group) -> bool:
-        """Whether its PodGroup says something that is not the last word."""
-        last = self._said_of_gangs.get(key) or words.standing(group.decoded.conditions)
         return last is not None and last.is_open
 
     def _watch(self, pod: DecodedPod, clock: float) -> None:
@@ -236,6 +230,10 @@ class Suspending:
                 self._writing.add(uid)
                 self.executor.annotate("resume", key, pod, {names.SUSPEND: None})
 
+    def _is_written(self, uid: PodUid) -> bool:
+        """Whether a write of ours to the pod is under way: the next is made for what that one leaves."""
+        return uid in self._writing or uid in self.telling.under_way
+
     def done(self, done: Done) -> None:
         """A write ended; what it left is seen by the next :meth:`drive`."""
         if done.uid is not None:
@@ -251,13 +249,13 @@ class Suspending:
         self._since.pop(uid, None)
         self._wished.pop(uid, None)
         self._unfit_until.pop(uid, None)
-        self._said.pop(uid, None)
+        self.telling.gone(uid)
 
     def forget(self, key: str) -> None:
         """The gang is gone."""
         self._begun.pop(key, None)
         self._half.pop(key, None)
-        self._said_of_gangs.pop(key, None)
+        self.telling.forget(key)
 
     # --- rules about time ------------------------------------------------------------------------
 
@@ -275,8 +273,8 @@ class Suspending:
             elif pod.pod.suspend_ordered and uid in self._since:
                 where = f"pod {pod.pod.name} on node {pod.pod.node}"
                 self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
-        self.mirror.dirty.update((*self._begun, *self._half, *self._unsaid))
-        self._unsaid.clear()
+        self.mirror.dirty.update((*self._begun, *self._half, *self.telling.again))
+        self.telling.again.clear()
         late = [uid for uid in self._since if self._is_late(uid, clock)]
         for uid in (*self.mirror.answers.lifting, *self._wished, *late):
             pod = self.mirror.pods.get(uid)
@@ -287,39 +285,6 @@ class Suspending:
         return clock - self._since.get(uid, clock) >= self.timeout_s
 
     # --- what is said ----------------------------------------------------------------------------
-
-    def _tell(self, key: str, group: Group, clock: float) -> None:
-        """Conditions and events, where they are not what stands there."""
-        found: list[tuple[DecodedPod, words.Said]] = []
-        for pod in self.mirror.members.get(key, {}).values():
-            said = self._about(pod, clock)
-            if said is None:
-                continue
-            found.append((pod, said))
-            uid = pod.pod.uid
-            if words.stands(pod) == said or self._said.get(uid) == said or self._is_written(uid):
-                continue
-            if not self.reports.limit.try_take():
-                self._unsaid.add(key)
-                return
-            self._said[uid] = said
-            self._saying.add(uid)
-            self.executor.pod_condition(key, pod, words.condition(said, self.wall()))
-            self._event(pod_reference(pod), said)
-        last = words.standing(group.decoded.conditions)
-        if not found and (last is None or not last.is_open):
-            return
-        members = [m for m in self.mirror.members.get(key, {}).values() if m.pod.phase is PodPhase.PLACED]
-        answers = (self.mirror.answers.about(pod) for pod, said in found if said.status == "True")
-        host_mib = sum(answer.host_mib for answer in answers)
-        said = words.Said("False", words.RESUMED, "all its pods run")
-        if found:
-            said = words.of_gang(found, len(members), host_mib)
-        if said != last and said != self._said_of_gangs.get(key) and key not in self._saying:
-            self._said_of_gangs[key] = said
-            self._saying.add(key)
-            self.executor.group_condition(key, group.decoded, words.condition(said, self.wall()))
-            self._event(group_reference(key, group.decoded), said)
 
     def _about(self, pod: DecodedPod, clock: float) -> words.Said | None:
         order = order_of(pod)
@@ -351,25 +316,6 @@ class Suspending:
         text = f"node {pod.pod.node} sets {aside_mib} MiB of host memory aside, not enough for its"
         return f"{text} {need_mib} MiB of GPU memory beside what lies there"
 
-    def told(self, done: Done) -> None:
-        """A condition was written, or could not be: then once more, later."""
-        about = done.uid or done.key
-        if about not in self._saying:
-            return  # another condition
-        self._saying.discard(about)
-        if done.error is None:
-            self.mirror.dirty.add(done.key)
-            return
-        self._unsaid.add(done.key)
-        if done.uid is None:
-            self._said_of_gangs.pop(done.key, None)
-        else:
-            self._said.pop(done.uid, None)
-
-    def _is_written(self, uid: PodUid) -> bool:
-        """Whether a write of ours to the pod is under way: the next is made for what that one leaves."""
-        return uid in self._writing or uid in self._saying
-
     def _why_not(self, pod: DecodedPod) -> str:
         if self.mirror.share_class(pod.pod.gang or "") is not ShareClass.LOW:
             return "only pods of low priority can be suspended"
@@ -378,9 +324,6 @@ class Suspending:
         if pod.pod.suspension is not SuspensionState.RUNNING:
             return f"it is {pod.pod.suspension.value}"
         return self.mirror.answers.about(pod).reason or "its node's agent gives no reason"
-
-    def _event(self, about: writes.Json, said: words.Said) -> None:
-        self.reports.events.event(about, said.event_type, said.reason, said.message)
 
     def _count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by

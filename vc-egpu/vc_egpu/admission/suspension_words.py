@@ -103,7 +103,9 @@ def _of_running(pod: DecodedPod, why_not: str) -> Said | None:
 
 
 def of_gang(pods: Sequence[tuple[DecodedPod, Said]], members: int, host_mib: int) -> Said:
-    """The same about a gang, from what is said about its pods; ``pods`` is not empty."""
+    """The same about a gang, from what is said about its pods; without any of that its pods run."""
+    if not pods:
+        return Said("False", RESUMED, "all its pods run")
     reasons = {said.reason for _, said in pods}
     reason = next(reason for reason in _WEIGHT if reason in reasons)
     first = next((pod, said) for pod, said in pods if said.reason == reason)
