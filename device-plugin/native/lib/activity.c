@@ -333,6 +333,7 @@ struct egpu_others egpu_others_in_flight(int card, int64_t now_ns, uint64_t leas
         if (slot == self || (slot->queued_ns[card] == 0 && !(slot->alone >> card & 1)) || !lives(slot, now_ns, lease_ns))
             continue;
         sum.queued_ns = egpu_add(sum.queued_ns, slot->queued_ns[card]);
+        sum.count++;
         sum.alone |= slot->alone >> card & 1;
         uint64_t due = slot->due_ns[card];
         if (due != 0 && (sum.due_ns == 0 || due < sum.due_ns))

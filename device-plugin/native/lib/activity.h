@@ -50,7 +50,7 @@ void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns);
 void egpu_say_idle(int card, int64_t now_ns, uint64_t lease_ns, bool wake);
 
 /* What the other processes of this container have in flight on the card. */
-struct egpu_others { uint64_t queued_ns, due_ns; bool alone; };
+struct egpu_others { uint64_t queued_ns, due_ns; bool alone; uint32_t count; /* processes that have any */ };
 struct egpu_others egpu_others_in_flight(int card, int64_t now_ns, uint64_t lease_ns);
 
 static inline uint64_t egpu_own_slot_bit(const struct egpu_activity *page, const struct egpu_activity_slot *slot) {

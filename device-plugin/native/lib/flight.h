@@ -89,6 +89,7 @@ struct egpu_card {
     struct egpu_spin lock;      /* of all that follows */
     struct egpu_batch *pending, **pending_end, *settling, *settling_last;
     int64_t last_end_ns, settled_end_ns;
+    struct egpu_slices slices;
     struct egpu_pulse pulse;
 };
 extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
@@ -142,6 +143,8 @@ void egpu_flight_context_gone(const struct egpu_context *context); /* before it 
 /* --- resolve.c --- */
 /* Takes out what ended. True: something did. */
 bool egpu_resolve(const struct egpu_real *real, int card, int64_t now_ns);
+/* Notes how many others have work on the card now. By the watcher only, as is the next. */
+void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns);
 /* Books what ended EGPU_SETTLE_NS ago. */
 void egpu_settle_card(int card, int64_t now_ns);
 void egpu_resolve_drop(int card, const struct egpu_context *context); /* its events go with it */

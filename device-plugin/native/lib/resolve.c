@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 enum { SOONER_NS = 200 * 1000, LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3 };
+enum { SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000 };
 enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
@@ -230,12 +231,40 @@ static uint32_t gather_page(const struct egpu_activity_card *page, uint64_t not_
     return count;
 }
 
+/* The watcher's looks at who has work, in a ring. */
+static struct crowds { uint32_t next; struct egpu_sample ring[SAMPLES]; } crowds[EGPU_ACTIVITY_CARDS];
+
+void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns) {
+    struct crowds *seen = &crowds[card];
+    uint32_t others = egpu_crowd(card, now_ns, now_ns, lease_ns) + egpu_others_in_flight(card, now_ns, lease_ns).count;
+    seen->ring[seen->next++ % SAMPLES] = (struct egpu_sample){now_ns, others};
+}
+
+static uint64_t even_part(int card, int64_t begin_ns, int64_t end_ns) {
+    const struct crowds *seen = &crowds[card];
+    struct egpu_sample some[SAMPLES];
+    uint32_t count = 0, oldest = seen->next > SAMPLES ? seen->next - SAMPLES : 0;
+    for (uint32_t i = oldest; i != seen->next; i++) {
+        const struct egpu_sample *one = &seen->ring[i % SAMPLES];
+        bool last = i + 1 == seen->next || one->at_ns > end_ns;
+        if (last || seen->ring[(i + 1) % SAMPLES].at_ns > begin_ns)
+            some[count++] = *one;
+        if (last)
+            break;
+    }
+    return egpu_even_part(some, count, begin_ns, end_ns);
+}
+
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
     bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
-                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns};
+                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, false, 0};
+    int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
+    if (batch->end_ns - begin > EVEN_LEAST_NS)
+        unit.even_ns = even_part(index, begin, batch->end_ns);
+    unit.sliced = egpu_sliced(&card->slices, &unit, runs, count);
     egpu_spin_lock(&card->lock);
     if (batch->end_ns > card->settled_end_ns)
         card->settled_end_ns = batch->end_ns;

@@ -2,8 +2,8 @@
 
 #include <stddef.h>
 
-enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32 };
-static const int64_t FRESH_NS = 5000000000;
+enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32, SEEN_ENOUGH = 4, FAR_OFF = 8 * 400, OFTEN = 2500 };
+static const int64_t FRESH_NS = 5000000000, SLICED_NS = 10000000000;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static uint64_t at_least_0(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
@@ -29,6 +29,47 @@ bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others,
     return !crowd;
 }
 
+/* From when on the later sample counts: work is seen at once, its end when its owner looks, about one sample late. */
+static int64_t turn(const struct egpu_sample *a, const struct egpu_sample *b) {
+    return b->others < a->others ? a->at_ns : a->at_ns + (b->at_ns - a->at_ns) / 2;
+}
+
+uint64_t egpu_even_part(const struct egpu_sample *samples, uint32_t count, int64_t begin_ns, int64_t end_ns) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t from = i == 0 ? begin_ns : later(begin_ns, turn(&samples[i - 1], &samples[i]));
+        int64_t to = i == count - 1 ? end_ns : turn(&samples[i], &samples[i + 1]);
+        sum += at_least_0((to < end_ns ? to : end_ns) - from) / (samples[i].others + 1ull);
+    }
+    return count != 0 ? sum : at_least_0(end_ns - begin_ns);
+}
+
+static uint64_t apart(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
+
+bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count) {
+    const int64_t begin = later(unit->begin_ns, unit->own_end_ns);
+    int64_t last = begin;
+    bool inside = false;
+    for (uint32_t i = 0; i < count; i++) {
+        inside |= nested(unit, &others[i]);
+        if (others[i].end_ns < unit->end_ns)
+            last = later(last, others[i].end_ns);
+    }
+    if (last > begin) {
+        seen->nested += (inside ? 1000 : 0) - seen->nested / 32; /* one by itself is a launch that was interrupted */
+        if (seen->nested > OFTEN)
+            seen->at_ns = unit->end_ns;
+    }
+    if (unit->kind != NULL && unit->kind->clean != 0 && unit->even_ns != 0 && last > begin) {
+        const uint64_t known = unit->kind->clean_ns * unit->count + 1;
+        seen->whole_off += apart(at_least_0(unit->end_ns - last), known) * 1000 / known - seen->whole_off / 8;
+        seen->even_off += apart(unit->even_ns, known) * 1000 / known - seen->even_off / 8;
+        if (++seen->units >= SEEN_ENOUGH && seen->whole_off > FAR_OFF && seen->even_off < seen->whole_off / 3)
+            seen->at_ns = unit->end_ns;
+    }
+    return seen->at_ns != 0 && unit->end_ns - seen->at_ns < SLICED_NS;
+}
+
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
     int64_t begin = later(unit->begin_ns, unit->own_end_ns < unit->end_ns ? unit->own_end_ns : unit->end_ns);
     uint64_t stay = at_least_0(unit->end_ns - begin);
@@ -44,7 +85,8 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         uint64_t overlap = at_least_0(run->end_ns - later(begin, run->begin_ns));
         inside += run->length_ns < overlap ? run->length_ns : overlap;
     }
-    uint64_t length = sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
+    uint64_t length = unit->sliced && unit->even_ns != 0 ? unit->even_ns
+                    : sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
     if (unit->idle_ns != 0) { /* what ran before a pause may lie before other ends: it is worth what was expected */
         uint64_t whole = at_least_0(unit->end_ns - unit->begin_ns);
         uint64_t least = whole < unit->booked_ns ? whole : unit->booked_ns;

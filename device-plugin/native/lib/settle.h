@@ -2,7 +2,7 @@
  *
  * The driver tells when work on a stream ended, not how long the card worked on it: in between others may have run.
  * Where the card runs units one after another, a unit's time is that since the last end before its own. Where it
- * switches between containers in slices, a long unit's time is its stay less what others ran in the midst of it.
+ * switches between containers in slices, a long unit's time is an even part of its stay, by how many had work then.
  * Of a kind of steady length it is known from when nobody else was there, which is more exact than both. */
 #pragma once
 
@@ -30,7 +30,23 @@ struct egpu_unit {
     uint32_t count;   /* launches in it, of one kind where `kind` is not NULL */
     struct egpu_kind *kind;
     int64_t own_end_ns; /* the last end before it of this process, on any stream; 0: none */
+    bool sliced;        /* the card was lately seen to switch between containers in the midst of units */
+    uint64_t even_ns;   /* where it is: what an even part of its stay comes to; 0: not known */
 };
+
+/* How many others had work at that moment. */
+struct egpu_sample { int64_t at_ns; uint32_t others; };
+
+/* Of a span of time, what a card gave each of those that had work then, if it went round among them. Samples in the
+ * order of time; between two of them the nearer one counts. */
+uint64_t egpu_even_part(const struct egpu_sample *samples, uint32_t count, int64_t begin_ns, int64_t end_ns);
+
+/* What speaks for a card that leaves units for others' in their midst: one that runs whole units never runs another's
+ * that was launched later and ended sooner; and how far each of the two ways to reckon is off where a unit's length
+ * is known from when it was alone. In 1/1000: 32 times the mean of the one, 8 times that of the others. Zeros at
+ * first. */
+struct egpu_slices { int64_t at_ns; uint64_t nested, whole_off, even_off; uint32_t units; };
+bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count);
 
 /* Its device time. `others`: the neighbours' runs, in any order; `crowd`: somebody has work in flight besides. */
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);

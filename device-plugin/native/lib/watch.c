@@ -104,6 +104,7 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
             continue;
         struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
         egpu_flight_flush(real, i, now_ns - (prompt ? 0 : STALE_NS));
+        egpu_crowd_note(i, now_ns, lease);
         egpu_resolve(real, i, now_ns);
         egpu_settle_card(i, now_ns);
         int64_t until = follow_pulse(i, control, prompt, now_ns);

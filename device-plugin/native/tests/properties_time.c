@@ -8,6 +8,7 @@
 #include "../abi/control.h"
 #include "../lib/gate.h"
 #include "../lib/limiter.h"
+#include "../lib/settle.h"
 
 enum { MS = 1000 * 1000, LOG = 1 << 16 };
 static const int64_t SECOND = 1000 * MS;
@@ -181,6 +182,29 @@ static void pulse_is_short_and_claims_run_out(void) {
     }
 }
 
+/* What all of them are given adds up to the time in which anybody had work, whatever the looks were. */
+static void even_parts_add_up(void) {
+    struct egpu_sample looks[16];
+    uint32_t size = (uint32_t)dice(16), most = 0;
+    int64_t at = (int64_t)dice(MS), begin = (int64_t)dice(8 * MS), end = begin + (int64_t)dice(20 * MS);
+    for (uint32_t i = 0; i < size; i++) {
+        at += (int64_t)dice(2 * MS);
+        looks[i] = (struct egpu_sample){at, (uint32_t)dice(4)};
+        most = looks[i].others > most ? looks[i].others : most;
+    }
+    uint64_t stay = (uint64_t)(end - begin), part = egpu_even_part(looks, size, begin, end);
+    HOLDS(part <= stay);
+    HOLDS(part + size >= stay / (most + 1)); /* each look may round one down */
+    HOLDS(most != 0 || part == stay);
+    int64_t cut = begin + (end > begin ? (int64_t)dice(stay) : 0);
+    uint64_t sum = egpu_even_part(looks, size, begin, cut) + egpu_even_part(looks, size, cut, end);
+    HOLDS(sum <= part && sum + size >= part);
+    for (uint32_t i = 0; i < size; i++)
+        looks[i].others = 3;
+    part = egpu_even_part(looks, size, begin, end);
+    HOLDS(size == 0 || (part <= stay / 4 && part + size >= stay / 4));
+}
+
 int main(int count, char **values) {
     long steps = count > 1 ? atol(values[1]) : 100000;
     seed = count > 2 ? strtoull(values[2], NULL, 0) : 88172645463325252u;
@@ -189,6 +213,7 @@ int main(int count, char **values) {
         limiter_survives_anything();
         gate_keeps_its_rules();
         pulse_is_short_and_claims_run_out();
+        even_parts_add_up();
     }
     printf("%ld steps\n", steps);
     return 0;

@@ -1,0 +1,71 @@
+"""Cards that go round among containers in slices, and kernels so short that launches share a booking.
+
+In virtual time. Units of several containers stay on such a card at the same time, and nobody tells what each
+of them took.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.native.time_worlds import HARD, Box
+from unit.native.virtual_worlds import MS, SECOND, Seen, World
+from vc_egpu_node import abi
+
+WARM_MS = 2000
+"""Until it is known that the card does so, and how long the kernels are, a share is kept less exactly."""
+CAP_POINTS = 3.5
+SECOND_POINTS = 4.0
+ACCOUNTED = 0.1
+GROUPS = ((50,), (30, 60), (10, 20, 30, 40))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    return World(tmp_path)
+
+
+def _run(world: World, group: tuple[int, ...], length_ns: int, to_ms: int) -> Seen:
+    for index, cores in enumerate(group):
+        world.add(Box(f"c{index}", HARD, cores))
+        world.start(f"c{index}", "run", 1000, length_ns, to_ms=to_ms)
+    return world.run()
+
+
+def _accounted(world: World, seen: Seen, box: str) -> float:
+    """What the library believes that the container took, by what it did."""
+    page = abi.ActivityPage.from_buffer_copy((world.machine.peers / box).read_bytes())
+    return float(page.cards[0].busy_ns / int((seen.of(box)["end"] - seen.of(box)["start"]).sum()))
+
+
+def _busiest_second(seen: Seen, box: str, from_ms: int) -> float:
+    """Percent, its longest unit left out, of the seconds that begin on a whole tenth of one."""
+    last = int(seen.of(box)["end"].max() // MS)
+    most = max(seen.busy_ns(box, at, at + 1000) for at in range(from_ms, last - 1000, 100))
+    return 100 * (most - seen.longest_ns(box)) / SECOND
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=str)
+@pytest.mark.parametrize("length_ns", [MS, 5 * MS, 20 * MS])
+def test_shares_are_kept_where_the_card_goes_round(
+    world: World, group: tuple[int, ...], length_ns: int
+) -> None:
+    world.mode = "slices"
+    seen = _run(world, group, length_ns, 10_000)
+    for index, cores in enumerate(group):
+        box = f"c{index}"
+        assert seen.share(box, WARM_MS, 10_000) == pytest.approx(cores, abs=CAP_POINTS)
+        assert _busiest_second(seen, box, WARM_MS) <= cores + SECOND_POINTS
+        assert _accounted(world, seen, box) == pytest.approx(1, abs=ACCOUNTED)
+
+
+@pytest.mark.parametrize("mode", ["fifo", "slices"])
+@pytest.mark.parametrize("length_ns", [2_000, 10_000])
+def test_launches_that_share_a_booking_stay_within_the_share(world: World, mode: str, length_ns: int) -> None:
+    world.mode = mode
+    group = (30, 60)
+    seen = _run(world, group, length_ns, 4_000)
+    for index, cores in enumerate(group):
+        box = f"c{index}"
+        assert cores - 5 < seen.share(box, 300, 4_000) < cores + 1
+        assert 100 * seen.busiest_second_ns(box) / SECOND <= cores + 1
