@@ -37,7 +37,7 @@ PATIENCE_S: Final = 30.0
 SWEEP_S: Final = 120.0
 END_S: Final = 90.0
 """A helper that is told to end takes back what it began."""
-LOOK_AGAIN_S: Final = 5.0
+LOOK_AGAIN_S: Final = 0.05
 STATES: Final = frozenset({"none", "gone", "running", "locked", "checkpointed", "failed"})
 STRANDED: Final = 3
 Verb = Literal["suspend", "resume", "state"]
@@ -145,8 +145,12 @@ class PodHelper:
         node: str,
         namespace: str,
         pods: NodePods,
+        results: Path,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``results``: where the pods leave their answers, on the host and here; without it they are heard
+        when the kubelet tells of their end."""
+        self._results = results
         self._api = api
         self._node = node
         self._namespace = namespace
@@ -187,6 +191,7 @@ class PodHelper:
         finally:
             if not self._stopping:
                 self._delete(name)
+                self._forget(name)
 
     def stop(self) -> None:
         """See :meth:`Helper.stop`."""
@@ -205,6 +210,8 @@ class PodHelper:
         try:
             self._wait(lambda: all(self._has_ended(name) for name in left), SWEEP_S)
             self._end_lost()
+            for path in self._results.glob(f"{TEMPLATE}-*"):
+                self._forget(path.name)
         except NotNowError as error:
             log.warning("%s", error)
 
@@ -241,10 +248,14 @@ class PodHelper:
         """What the container left behind when it ended."""
 
         def ended() -> bool:
-            return self._document(name) is not None and self._has_ended(name)
+            there = self._document(name) is not None
+            return bool(self._answer(name)) or (there and self._has_ended(name))
 
         if not self._wait(ended, timeout_s):
             raise HelperError(f"pod {name} has not ended after {timeout_s:.0f} s")
+        answer = self._answer(name)
+        if answer:
+            return answer
         status = (self._document(name) or {}).get("status") or {}
         for container in status.get("containerStatuses") or ():
             ended_as = (container.get("state") or {}).get("terminated") or {}
@@ -255,6 +266,20 @@ class PodHelper:
                     f"pod {name}: {ended_as.get('reason')}, exit code {ended_as.get('exitCode')}"
                 )
         raise NotBegunError(f"pod {name}: {status.get('phase')} before it could begin")
+
+    def _answer(self, name: str) -> str:
+        """The whole line, or nothing yet."""
+        try:
+            text = (self._results / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+        return text if text.endswith("\n") else ""
+
+    def _forget(self, name: str) -> None:
+        try:
+            (self._results / name).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the answer of pod %s was not removed: %s", name, error)
 
     def _has_ended(self, name: str) -> bool:
         document = self._document(name)

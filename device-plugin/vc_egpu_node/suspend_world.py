@@ -166,6 +166,10 @@ def _helper(parts: Parts) -> Helper:
     settings = parts.settings
     if settings.checkpoint == CHECKPOINT_BY_POD:
         return PodHelper(
-            parts.api, node=settings.node_name, namespace=settings.checkpoint_namespace, pods=parts.pods
+            parts.api,
+            node=settings.node_name,
+            namespace=settings.checkpoint_namespace,
+            pods=parts.pods,
+            results=settings.state_dir / "checkpoints",
         )
     return ProgramHelper(Path(settings.checkpoint))

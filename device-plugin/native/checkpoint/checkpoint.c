@@ -8,7 +8,7 @@
  * state are passed over. Each verb may be repeated, also after one of its own runs was cut off. On SIGTERM `suspend`
  * takes back what was done, `resume` goes on.
  *
- * One line of JSON on stdout (and in the file of --result):
+ * One line of JSON on stdout (and in the files of --result, two at most):
  *   {"version":1,"verb":"suspend","ok":true,"error":"","ms":12,"states":{"123":"checkpointed","124":"none"}}
  * Exit status: 0 done; 1 not done, every process is as it was or running; 2 wrong use, or no such driver;
  * 3 not done, and some process could not be brought back. Needs root, and to see the processes. */
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_PROCESSES = 128, MAX_WORDS = MAX_PROCESSES + 16, MAX_TEXT = 8192, LOCK_MS = 10000, MAX_MS = 600000 };
+enum { MAX_PROCESSES = 128, MAX_WORDS = MAX_PROCESSES + 16, MAX_TEXT = 8192, LOCK_MS = 10000, MAX_MS = 600000, RESULTS = 2 };
 enum { DONE = 0, NOT_DONE = 1, UNUSABLE = 2, STRANDED = 3 };
 enum state { NONE = -2, GONE = -1, RUNNING = 0, LOCKED, CHECKPOINTED, FAILED };
 
@@ -234,7 +234,13 @@ static void escape(char *to, size_t room, const char *from) {
     to[length] = '\0';
 }
 
-static void say(const char *verb, int status, long long ms, const char *result) {
+static void put(const char *path, const char *text) {
+    FILE *file = fopen(path, "we");
+    if (file) fputs(text, file);
+    if (!file || fclose(file) != 0) fprintf(stderr, "egpu-checkpoint: %s: %s\n", path, strerror(errno));
+}
+
+static void say(const char *verb, int status, long long ms, const char *const *results) {
     char text[MAX_TEXT], said[2 * sizeof error];
     escape(said, sizeof said, error);
     int length = snprintf(text, sizeof text, "{\"version\":1,\"verb\":\"%.16s\",\"ok\":%s,\"error\":\"%s\",\"ms\":%lld,\"states\":{",
@@ -246,9 +252,9 @@ static void say(const char *verb, int status, long long ms, const char *result) 
     snprintf(text + length, sizeof text - (size_t)length, "}}\n");
     fputs(text, stdout);
     fflush(stdout);
-    FILE *file = result ? fopen(result, "we") : NULL;
-    if (file) fputs(text, file);
-    if (result && (!file || fclose(file) != 0)) fprintf(stderr, "egpu-checkpoint: %s: %s\n", result, strerror(errno));
+    for (int i = 0; i < RESULTS; i++) {
+        if (results[i]) put(results[i], text);
+    }
 }
 
 static bool number(const char *text, unsigned long long least, unsigned long long most, unsigned long long *to) {
@@ -273,14 +279,15 @@ static bool add_process(char *word) {
 }
 
 struct request {
-    const char *verb, *library, *result;
+    const char *verb, *library, *results[RESULTS];
     unsigned long long lock_ms;
 };
 
 static bool understand(int count, char **words, struct request *to) {
     for (int i = 0; i < count; i++) {
         char *word = words[i];
-        const char **text = strcmp(word, "--library") == 0 ? &to->library : strcmp(word, "--result") == 0 ? &to->result : NULL;
+        const char **text = strcmp(word, "--library") == 0 ? &to->library : NULL;
+        if (strcmp(word, "--result") == 0) text = &to->results[to->results[0] != NULL];
         if (text || strcmp(word, "--lock-ms") == 0) {
             if (++i == count) return fail("%s needs a value", word);
             if (text) *text = words[i];
@@ -322,6 +329,6 @@ int main(int count, char **given) {
     int status = UNUSABLE;
     if (understand(spread(count, given, words), words, &request) && load(request.library))
         status = run(request.verb, (long long)request.lock_ms);
-    say(request.verb ? request.verb : "", status, now_ms() - began, request.result);
+    say(request.verb ? request.verb : "", status, now_ms() - began, request.results);
     return status;
 }

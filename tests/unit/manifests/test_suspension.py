@@ -50,7 +50,8 @@ def test_the_helper_runs_our_image_for_a_while_without_a_token(objects: tuple[Js
     assert container["image"] != "vc-egpu"
     assert (spec["restartPolicy"], spec["automountServiceAccountToken"]) == ("Never", False)
     assert spec["activeDeadlineSeconds"] <= 600
-    assert "volumes" not in spec
+    (results,) = spec["volumes"]
+    assert results["hostPath"]["path"] == "/var/lib/vc-egpu/checkpoints"
     assert spec["runtimeClassName"] == "nvidia"
 
 
@@ -66,8 +67,8 @@ def test_where_there_is_no_runtime_the_drivers_root_is_mounted() -> None:
     spec = template(composed("isolation", "suspension", "driver-root"))
     (container,) = spec["containers"]
     assert "runtimeClassName" not in spec
-    assert {one["name"] for one in container["volumeMounts"]} == {"driver", "dev"}
-    assert {one["name"] for one in spec["volumes"]} == {"driver", "dev"}
+    assert {one["name"] for one in container["volumeMounts"]} == {"driver", "dev", "results"}
+    assert {one["name"] for one in spec["volumes"]} == {"driver", "dev", "results"}
     assert len({one["name"] for one in container["env"]}) == len(container["env"])
 
 
@@ -76,4 +77,4 @@ def test_the_local_cluster_has_a_fake_driver_for_it() -> None:
     (container,) = spec["containers"]
     assert "runtimeClassName" not in spec
     assert "EGPU_CHECKPOINT" in {one["name"] for one in container["env"]}
-    assert {one["name"] for one in container["volumeMounts"]} == {"fake-gpus", "fake-driver"}
+    assert {one["name"] for one in container["volumeMounts"]} == {"fake-gpus", "fake-driver", "results"}

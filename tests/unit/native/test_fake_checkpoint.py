@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +81,10 @@ def test_each_call_only_from_the_state_before_it(machine: Machine) -> None:
 
 
 def test_a_lock_that_takes_too_long_leaves_the_process_running(machine: Machine) -> None:
-    process = machine.start("slow", "train", "--ns", "3000000000", "--kernels", "1")
+    process = machine.start("slow", "train", "--ns", "60000000000", "--kernels", "1")
+    deadline = time.monotonic() + 60
+    while machine.nvml()[1] == 0:  # it has launched
+        assert time.monotonic() < deadline
     assert ask(machine, process, "Lock:50") == [600, RUNNING]
 
 

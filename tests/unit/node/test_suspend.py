@@ -12,7 +12,6 @@ from unit.node.granted import grant
 from vc_egpu.kube.errors import KubeError, NotFound, Refused, Temporary
 from vc_egpu.volcano import names
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder, is_refused
-from vc_egpu_node import suspend_helper
 from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.secondwall import Seen
@@ -500,6 +499,8 @@ class Api:
             "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"activeDeadlineSeconds": 0}}
         }
         self.reflector = self
+        self.results = Path("/nowhere")
+        self.answer = ""
 
     def get(self, *arguments: Any) -> Any:
         if isinstance(arguments[0], str):
@@ -511,6 +512,8 @@ class Api:
             raise self.refuse
         self.made.append(body)
         self.pods[body["metadata"]["name"]] = {"status": self.status or {"phase": "Running"}}
+        if self.answer:
+            (self.results / body["metadata"]["name"]).write_text(self.answer)
 
     def delete(self, resource: Any, name: str, namespace: str) -> None:
         if self.pods.pop(name, None) is None:
@@ -520,14 +523,16 @@ class Api:
         return [PodView("u", "system", name, "n", "Running", None) for name in self.pods]
 
 
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspend_helper, "LOOK_AGAIN_S", 0.01)
-
-
 def pod_helper(api: Api) -> PodHelper:
     clock = iter(range(0, 10**6, 20))
-    return PodHelper(api, node="n", namespace="system", pods=api, clock=lambda: float(next(clock)))  # type: ignore[arg-type]
+    return PodHelper(
+        api,  # type: ignore[arg-type]
+        node="n",
+        namespace="system",
+        pods=api,  # type: ignore[arg-type]
+        results=api.results,
+        clock=lambda: float(next(clock)),
+    )
 
 
 def ended(**terminated: Any) -> dict[str, Any]:
@@ -573,6 +578,19 @@ def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
     api.pods[lost] = {"status": {"phase": "Running"}}  # it was made all the same
     assert helper.run("suspend", [(7, 9)], 10).done
     assert (api.pods, helper._lost) == ({}, set())
+
+
+def test_an_answer_is_taken_before_the_kubelet_tells_of_the_end(tmp_path: Path) -> None:
+    api = Api({"phase": "Running"})
+    api.results, api.answer = tmp_path, SAID
+    with pytest.raises(HelperError, match="has not ended"):  # half a line is no answer
+        pod_helper(api).run("suspend", [(7, 9)], 10)
+    api.answer = f"{SAID}\n"
+    assert pod_helper(api).run("suspend", [(7, 9)], 10).done
+    assert (api.pods, list(tmp_path.iterdir())) == ({}, [])
+    (tmp_path / "vc-egpu-checkpoint-old").write_text(SAID)
+    pod_helper(api).sweep()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
