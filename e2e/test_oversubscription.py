@@ -12,11 +12,12 @@ from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from stack.install import ISOLATED, Stack
 from stack.kit import running
-from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.kube.resources import CONFIG_MAPS, NODES, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards, NodeCards
 
 NAMESPACE = "oversub"
+SYSTEM = "vc-egpu-system"
 H20_MIB = 98_304
 OUT_OF_MEMORY = 2
 ON_CARD_MIB, SPILLED_MIB = 45_000, 48_000
@@ -72,6 +73,12 @@ def asked(stack: Stack, name: str, *command: str) -> dict[str, Any]:
     return answer
 
 
+def says(pods: dict[str, Any], name: str, what: str) -> bool | None:
+    """Whether one of the pod's conditions says so."""
+    conditions = (pods[name].get("status") or {}).get("conditions") or () if name in pods else ()
+    return any(what in str(condition.get("message") or "") for condition in conditions) or None
+
+
 def test_two_programs_that_each_want_the_whole_card_share_it(stack: Stack) -> None:
     (node,) = stack.kit.api.list(NODES).items
     inventory = NodeCards.decode(node["metadata"]["annotations"][names.NODE_CARDS])
@@ -98,13 +105,38 @@ def test_two_programs_that_each_want_the_whole_card_share_it(stack: Stack) -> No
     stack.check_invariants()
 
 
+@pytest.fixture
+def promises_less(stack: Stack) -> Iterator[None]:
+    """The operator changes the node policy; the agent reads it again, without a restart."""
+    before = stack.kit.api.get(CONFIG_MAPS, "vc-egpu-node-policy", SYSTEM)["data"]
+    less = {"policy.yaml": "defaults: {memoryRatio: 1.0, hostMemoryMiB: 0}\n"}
+    for data, ratio in ((less, 1.0), (before, 2.0)):
+        stack.kit.api.patch(CONFIG_MAPS, "vc-egpu-node-policy", {"data": data}, SYSTEM)
+
+        def said(nodes: dict[str, Any], ratio: float = ratio) -> bool | None:
+            (node,) = nodes.values()
+            inventory = NodeCards.decode(node["metadata"]["annotations"][names.NODE_CARDS])
+            return inventory.memory_ratio == ratio or None
+
+        stack.kit.until(f"the agent promises memory {ratio} times", NODES, said, timeout_s=240)
+        if data is less:
+            yield
+
+
+@pytest.mark.usefixtures("promises_less")
+def test_what_is_promised_less_harms_nobody_who_has_it(stack: Stack) -> None:
+    """The two of the test before run on; nobody else finds room for what would spill."""
+    stack.kit.apply(pod("third", 1_000, program("memory")))
+    stack.kit.pods_until("it waits", NAMESPACE, lambda pods: says(pods, "third", "no place for it now"))
+    for name in ("one", "two"):
+        (status,) = stack.kit.api.get(PODS, name, NAMESPACE)["status"]["containerStatuses"]
+        assert (status["restartCount"], "running" in status["state"]) == (0, True)
+        assert asked(stack, name, *program("memory"))["total"] == H20_MIB * MIB
+
+
 def test_who_could_not_hold_what_it_spills_is_told_why_it_waits(stack: Stack) -> None:
     stack.kit.kubectl("delete", "pod", "--all", "-n", NAMESPACE, "--wait=true")
     stack.kit.apply(pod("tight", 40_000, program("memory"), memory="1Gi"))
 
-    def waits(pods: dict[str, Any]) -> bool | None:
-        conditions = (pods["tight"].get("status") or {}).get("conditions") or () if "tight" in pods else ()
-        text = " ".join(str(condition.get("message") or "") for condition in conditions)
-        return "may spill 20000 MiB, its limit is 1024 MiB" in text or None
-
-    assert stack.kit.pods_until("it is told why", NAMESPACE, waits)
+    why = "may spill 20000 MiB, its limit is 1024 MiB"
+    assert stack.kit.pods_until("it is told why", NAMESPACE, lambda pods: says(pods, "tight", why))
