@@ -21,6 +21,7 @@ After every command the invariants are checked. The commands::
     suspendable g h                         their pods can be suspended (not-suspendable: cannot any more)
     pause g | unpause g                     a user wishes it to be suspended, or not any more
     broken g                                once suspended it cannot be brought back
+    heard-early g                           nodes say that its pods leave, before the orders on them are seen
     agents                                  orders to suspend and to resume are carried out
     settle                                  decide, apply and leave until nothing changes
     finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
@@ -262,6 +263,11 @@ class Script:
 
     def _do_unpause(self, words: list[str]) -> None:
         self._do_pause(words, wished=False)
+
+    def _do_heard_early(self, words: list[str]) -> None:
+        for pod in self.world.pods_of(words[0]):
+            leaves = replace(pod, suspension=SuspensionState.SUSPENDING, suspendable=False)
+            self.world.put_pod(leaves)
 
     def _do_agents(self, words: list[str]) -> None:
         self.world.agents()

@@ -12,7 +12,15 @@ import numpy as np
 
 from vc_egpu.core import caps, place, recheck, say, victims
 from vc_egpu.core.booking import Booking
-from vc_egpu.core.cluster import Pod, PodPhase, PodUid, ShareClass, Snapshot, plan_key
+from vc_egpu.core.cluster import (
+    Pod,
+    PodPhase,
+    PodUid,
+    ShareClass,
+    Snapshot,
+    SuspensionState,
+    plan_key,
+)
 from vc_egpu.core.gangs import GangView
 from vc_egpu.core.plan import Readiness, Withdrawal
 from vc_egpu.core.reasons import Reason, Verdict
@@ -20,6 +28,7 @@ from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Seated, Trial
 
 _FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+_LEAVING = frozenset({SuspensionState.SUSPENDING, SuspensionState.SUSPENDED})
 
 
 # --- plans in force ------------------------------------------------------------------------------
@@ -194,6 +203,8 @@ def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
         pod = trial.index.pods.get(uid)
         if pod is None or pod.phase is not PodPhase.PLACED or pod.suspend_ordered:
             continue
+        if pod.suspension in _LEAVING:
+            continue  # its node's answer was heard before the order on it was seen: these are two watches
         if not victims.may_be_suspended(pod):
             return f"pod {pod.namespace}/{pod.name} cannot be suspended now"
     return ""
