@@ -190,6 +190,14 @@ class Driver:
         more = (None,) if "Cooperative" not in symbol else ()
         getattr(self, symbol)(function, *shape, stream, pointers, *more)
 
+    def hold(self, stream: int | None) -> Callable[[], None]:
+        """Nothing that is put into the stream from now on begins before the answer is called."""
+        word, other = self.allocate(8), self.stream()
+        self.cuMemsetD8_v2(word, 0, 8)
+        self.cuCtxSynchronize()
+        self.cuStreamWaitValue32_v2(stream, word, 1, 0)
+        return lambda: self.cuStreamWriteValue32_v2(other, word, 1, 0)
+
     def read_word(self, pointer: int) -> int:
         word = c_uint64()
         self.cuMemcpyDtoH_v2(ctypes.addressof(word), pointer, 8)

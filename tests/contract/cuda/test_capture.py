@@ -63,10 +63,12 @@ def test_a_graph_takes_the_time_of_its_nodes(driver: Driver) -> None:
         driver.launch(spin, stream, MS)
     _, graph = _end(driver, stream)
     executable, begin, end = _instantiate(driver, graph), driver.event(), driver.event()
+    release = driver.hold(stream)
     driver.cuGraphLaunch(executable, stream)
     driver.cuEventRecord(begin, stream)
     driver.cuGraphLaunch(executable, stream)
     driver.cuEventRecord(end, stream)
+    release()
     driver.cuEventSynchronize(end)
     assert 7.5 <= driver.elapsed_ms(begin, end) <= 15
 
