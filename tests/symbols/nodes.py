@@ -4,7 +4,7 @@ import ctypes
 from ctypes import c_uint64
 from typing import Final
 
-from symbols.scene import BYTES, Scene, memory_node
+from symbols.scene import BYTES, MIB, Scene, memory_node
 from symbols.structs import Maker, Value, copy_3d, host_node, in_graph, memset_node, one
 
 
@@ -44,6 +44,18 @@ def _cloned(s: Scene) -> list[Value]:
 
 
 NODES: Final[dict[str, Maker]] = {
+    "cuMulticastCreate": lambda s: [s.scratch(), s.keep((c_uint64 * 4)(1, 2 * MIB))],
+    "cuMulticastGetGranularity": lambda s: [s.scratch(), s.keep((c_uint64 * 4)(1, 2 * MIB)), 0],
+    "cuMulticastAddDevice": lambda s: [s.team(joined=False), 0],
+    "cuMulticastBindMem": lambda s: [
+        *(s.team(joined=True), 0, s.make_memGenericAllocationHandle(), 0, 2 * MIB, 0),
+    ],
+    "cuMulticastBindMem_v2": lambda s: [
+        *(s.team(joined=True), 0, 0, s.make_memGenericAllocationHandle(), 0, 2 * MIB, 0),
+    ],
+    "cuMulticastBindAddr": lambda s: [s.team(joined=True), 0, s.mapped(), 2 * MIB, 0],
+    "cuMulticastBindAddr_v2": lambda s: [s.team(joined=True), 0, 0, s.mapped(), 2 * MIB, 0],
+    "cuMulticastUnbind": lambda s: [s.team(joined=True), 0, 0, 2 * MIB],
     "cuGraphMemcpyNodeGetParams": lambda s: [_copied(s)[1], s.scratch()],
     "cuGraphMemcpyNodeSetParams": lambda s: [_copied(s)[1], copy_3d(s)],
     "cuGraphMemsetNodeGetParams": lambda s: [_set(s)[1], s.scratch()],

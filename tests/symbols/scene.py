@@ -241,6 +241,14 @@ class Scene:
         """Of that graph."""
         return self._made("cuGraphClone", graph, undo="cuGraphDestroy")
 
+    def team(self, *, joined: bool) -> int:
+        """A multicast object of 2 MiB, which card 0 has joined or not."""
+        wanted = self.keep((c_uint64 * 4)(1, 2 * MIB))
+        made = self._made("cuMulticastCreate", wanted, undo="cuMemRelease")
+        if joined:
+            self.call("cuMulticastAddDevice", made, 0)
+        return made
+
     def page(self) -> int:
         """Memory of the process, which is unregistered from the driver afterwards."""
         address = self.scratch() + BYTES & ~(BYTES - 1)

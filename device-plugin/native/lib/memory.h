@@ -64,7 +64,8 @@ enum egpu_kind {
     EGPU_POOLED,     /* device pointer from a pool; shared, bytes: where it was passed on */
     EGPU_HANDLE,     /* VMM handle; other: index of its backing */
     EGPU_MAPPING,    /* device address; other: index of its backing */
-    EGPU_BACKING,    /* memory behind handles and mappings, which are its references; other: key it came by */
+    EGPU_BACKING,    /* memory behind handles and mappings, which are its references; other: EGPU_MULTICAST, or 0 */
+    EGPU_BOUND,      /* memory bound to a multicast object; other, passed: backings of both; bytes: where it is bound */
     EGPU_OPENED,     /* device pointer that another process passed on */
     EGPU_CONTEXT,    /* bytes: context overhead charged */
     EGPU_EXEC,       /* executable graph with memory nodes, on one card: key + card; bytes: of the nodes */
@@ -117,6 +118,14 @@ void egpu_graphs_refresh(int card);
 void egpu_pools_synchronised(void);
 /* Moves `bytes` of what is charged for that pool into a new shared entry of that key, which is returned, or -1. */
 int egpu_pool_pass(uint64_t pool, uint64_t key, uint64_t bytes);
+/* A new backing like that, with one reference, for a handle; its key, or 0 for want of memory. */
+uint64_t egpu_new_backing(const struct egpu_track *like, CUmemGenericAllocationHandle handle);
+void egpu_drop_backing(uint64_t backing);
+/* Of the mapping that holds this address; 0: there is none. */
+uint64_t egpu_backing_at(CUdeviceptr address);
+/* A multicast object that had that backing is gone. */
+enum { EGPU_MULTICAST = 1 };
+void egpu_multicast_gone(uint64_t object);
 /* Frees of a pointer from a pool; false: it is not from one. */
 bool egpu_pooled_free(CUdeviceptr pointer, struct egpu_track *track);
 void egpu_pooled_freed(const struct egpu_track *track);

@@ -50,8 +50,16 @@ static bool one_less(struct egpu_track *track, void *data)
 static void drop(uint64_t backing)
 {
     struct egpu_track track;
-    if (egpu_change(EGPU_BACKING, backing, one_less, &track) && track.references == 1)
-        egpu_end_track(&track);
+    if (!egpu_change(EGPU_BACKING, backing, one_less, &track) || track.references != 1)
+        return;
+    egpu_end_track(&track);
+    if (track.other == EGPU_MULTICAST)
+        egpu_multicast_gone(track.key);
+}
+
+void egpu_drop_backing(uint64_t backing)
+{
+    drop(backing);
 }
 
 /* A handle to `backing`, which has one reference for it. */
@@ -61,6 +69,18 @@ static void keep_handle(CUmemGenericAllocationHandle handle, uint64_t backing)
                                      .references = 1};
     if (egpu_join(&track) == EGPU_JOINED)
         drop(backing); /* the driver knew the handle: it counts references itself, and so do we */
+}
+
+uint64_t egpu_new_backing(const struct egpu_track *like, CUmemGenericAllocationHandle handle)
+{
+    struct egpu_track backing = *like;
+    backing.key = atomic_fetch_add(&next_backing, 1);
+    backing.kind = EGPU_BACKING;
+    backing.references = 1;
+    if (!egpu_put(&backing))
+        return 0;
+    keep_handle(handle, backing.key);
+    return backing.key;
 }
 
 EGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -82,12 +102,8 @@ EGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
         egpu_discharge(card, charge, 0);
         return result;
     }
-    const struct egpu_track backing = {.key = atomic_fetch_add(&next_backing, 1), .kind = EGPU_BACKING, .card = card,
-                                       .bytes = charge, .shared = -1, .references = 1};
-    if (egpu_put(&backing)) {
-        keep_handle(*handle, backing.key);
+    if (egpu_new_backing(&(struct egpu_track){.card = card, .bytes = charge, .shared = -1}, *handle))
         return CUDA_SUCCESS;
-    }
     real->cuMemRelease(*handle);
     egpu_discharge(card, charge, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -113,7 +129,8 @@ EGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 static CUresult know_size(uint64_t backing, uint64_t bytes)
 {
     struct egpu_track track;
-    if (!egpu_get(EGPU_BACKING, backing, &track) || track.bytes || track.shared >= 0)
+    if (!egpu_get(EGPU_BACKING, backing, &track) || track.bytes || track.shared >= 0 ||
+        track.other == EGPU_MULTICAST)
         return CUDA_SUCCESS;
     track.bytes = egpu_round(bytes);
     track.shared = egpu_share_hold_like(0, track.card, track.bytes);
@@ -178,6 +195,12 @@ static bool around(const struct egpu_track *track, void *data)
         return false;
     *wanted = *track;
     return true;
+}
+
+uint64_t egpu_backing_at(CUdeviceptr address)
+{
+    struct egpu_track mapping = {.key = address};
+    return egpu_each(around, &mapping) ? mapping.other : 0;
 }
 
 EGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
@@ -264,9 +287,6 @@ EGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     const int card = egpu_charged_device(properties.location.id);
     if (card < 0)
         return result; /* another container's card, or no limits are known */
-    const struct egpu_track backing = {.key = atomic_fetch_add(&next_backing, 1), .kind = EGPU_BACKING, .card = card,
-                                       .shared = key ? egpu_share_hold(key) : -1, .references = 1};
-    if (egpu_put(&backing))
-        keep_handle(*handle, backing.key);
+    egpu_new_backing(&(struct egpu_track){.card = card, .shared = key ? egpu_share_hold(key) : -1}, *handle);
     return result;
 }

@@ -1,7 +1,7 @@
 /* Physical memory with handles, mapped into reserved addresses. It lives as long as its handle, one of its mappings,
  * or a process that imported it. */
 #define _GNU_SOURCE
-#include "driver.h"
+#include "vmm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,20 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct physical {
-    uint32_t magic, card, shared; /* shared: its place among fc_handles, or FC_NONE */
-    size_t bytes;
-    unsigned handles, mappings;
-    int fd; /* memory file once it is exported or imported, else -1 */
-    CUmemAllocationProp properties;
-    void *kept; /* pages of the last mapping, while there is none */
-};
-
 static struct { CUdeviceptr base; size_t bytes; } *reservations;
 static size_t reservation_count;
-enum { MAGIC_PHYSICAL = 0x50485953 };
 
-static CUresult physical_of(CUmemGenericAllocationHandle handle, struct physical **to) {
+CUresult physical_of(CUmemGenericAllocationHandle handle, struct physical **to) {
     *to = (struct physical *)handle;
     return *to && (*to)->magic == MAGIC_PHYSICAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -66,9 +56,9 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *to, size_t bytes, const C
     return result;
 }
 
-/* Under driver.lock: what nobody holds any more goes. */
-static void settle(struct physical *physical) {
-    if (physical->handles || physical->mappings) return;
+void physical_settle(struct physical *physical) {
+    if (physical->handles || physical->mappings || physical->bindings) return;
+    multicast_gone(physical);
     if (physical->shared != FC_NONE) {
         fc_lock(driver.s, driver.slot);
         struct fc_handle *handle = &driver.s->handles[physical->shared];
@@ -96,7 +86,7 @@ API CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     CUresult result = physical->handles ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         physical->handles--;
-        settle(physical);
+        physical_settle(physical);
     }
     pthread_mutex_unlock(&driver.lock);
     return result;
@@ -191,7 +181,7 @@ static void unmap(struct block block) {
     }
     mmap(at, block.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     physical->mappings--;
-    settle(physical);
+    physical_settle(physical);
 }
 
 API CUresult cuMemUnmap(CUdeviceptr base, size_t bytes) {

@@ -1,0 +1,108 @@
+"""Memory that is bound to a multicast object stays charged until it is unbound or the object is gone."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.native.memory_worlds import CONTEXT_MIB, MIB, UUIDS, Share, World
+
+CAP = 512 * MIB
+PIECE = 64 * MIB
+TESTS = Path(__file__).resolve().parents[2]
+
+PROGRAM = f"""
+import ctypes, sys
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+sys.path.insert(0, {str(TESTS)!r})
+from contract.cuda.binding import AllocationProperties, Driver, Location
+cu = Driver(ctypes.CDLL("libcuda.so.1"))
+cu.cuInit(0)
+cu.cuCtxSetCurrent(cu.primary())
+SIZE = {PIECE}
+object_, memory, address, before = c_uint64(), c_uint64(), c_uint64(), cu.free_bytes()
+
+def say(what):
+    print(what, before - cu.free_bytes())
+
+team = (c_uint64 * 4)(1, SIZE)
+cu.cuMulticastCreate(byref(object_), team)
+cu.cuMulticastAddDevice(object_, 0)
+say("object")
+cu.cuMemCreate(byref(memory), SIZE, byref(AllocationProperties(1, 0, Location(1, 0))), 0)
+say("memory")
+"""
+MAPPED = """
+cu.cuMemAddressReserve(byref(address), SIZE, 0, 0, 0)
+cu.cuMemMap(address, SIZE, 0, memory, 0)
+"""
+BINDS = {
+    "cuMulticastBindMem": "cu.cuMulticastBindMem(object_, 0, memory, 0, SIZE, 0)",
+    "cuMulticastBindMem_v2": "cu.cuMulticastBindMem_v2(object_, 0, 0, memory, 0, SIZE, 0)",
+    "cuMulticastBindAddr": MAPPED
+    + "cu.cuMulticastBindAddr(object_, 0, address, SIZE, 0)\ncu.cuMemUnmap(address, SIZE)",
+    "cuMulticastBindAddr_v2": MAPPED
+    + "cu.cuMulticastBindAddr_v2(object_, 0, 0, address, SIZE, 0)\ncu.cuMemUnmap(address, SIZE)",
+}
+ENDS = {
+    "unbound": "cu.cuMulticastUnbind(object_, 0, 0, SIZE)",
+    "the object is released": "cu.cuMemRelease(object_)",
+    "the mapping of the object is gone too": MAPPED.replace("memory", "object_")
+    + 'say("mapped")\ncu.cuMemRelease(object_)\nsay("released")\ncu.cuMemUnmap(address, SIZE)',
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, [Share(UUIDS[0], CAP)])
+    yield world
+    world.close()
+
+
+def _said(world: World, *steps: str) -> dict[str, int]:
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join((PROGRAM, *steps))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=world.environment(),
+    )
+    assert run.returncode == 0, run.stderr
+    return {line.split()[0]: int(line.split()[1]) for line in run.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("bind", BINDS)
+def test_charged_until_it_is_bound_no_more(world: World, bind: str, end: str) -> None:
+    watcher = world.watcher()
+    steps = (BINDS[bind], 'say("bound")', "cu.cuMemRelease(memory)", 'say("kept")', ENDS[end], 'say("over")')
+    said = _said(world, *steps)
+    assert said.pop("over") == said.pop("object") == 0
+    assert set(said.values()) == {PIECE}
+    assert watcher.info()[0] == watcher.info()[1]
+
+
+def test_what_is_bound_twice_ends_with_the_last(world: World) -> None:
+    bind = 'cu.cuMulticastBindMem(object_, {at}, memory, 0, SIZE // 2, 0)\nsay("bound")'
+    unbind = 'cu.cuMulticastUnbind(object_, 0, {at}, SIZE // 2)\nsay("{what}")'
+    said = _said(
+        world,
+        bind.format(at=0),
+        bind.format(at="SIZE // 2"),
+        "cu.cuMemRelease(memory)",
+        unbind.format(at=0, what="first"),
+        unbind.format(at="SIZE // 2", what="second"),
+    )
+    assert said == {"object": 0, "memory": PIECE, "bound": PIECE, "first": PIECE, "second": 0}
+
+
+def test_an_object_that_is_mapped_has_no_memory_of_its_own(world: World) -> None:
+    said = _said(world, MAPPED.replace("memory", "object_"), 'say("mapped")')
+    assert said["mapped"] == PIECE  # the memory's, nothing for the object
+
+
+def test_bound_memory_leaves_with_its_process(world: World) -> None:
+    _said(world, BINDS["cuMulticastBindMem"])
+    last = world.actor().start()
+    assert last.info()[0] == CAP - CONTEXT_MIB * MIB
