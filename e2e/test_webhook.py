@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from webhook_rig import Rig
 
 Json = dict[str, Any]
 NAMESPACE = "team-a"
+QUEUES_FOLDER = Path(__file__).resolve().parents[1] / "queues"
 VALIDATING_POLICIES = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -424,16 +426,11 @@ def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(rig: Rig, alice: ApiCo
     resume: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": None}}}
     admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
     rig.cluster.kubectl("create", "serviceaccount", "oncall", "-n", NAMESPACE)
-    rig.cluster.kubectl("create", "role", "oncall", "-n", NAMESPACE, "--verb=get,patch", "--resource=pods")
-    for role in ("role/oncall", "clusterrole/evicts"):
-        if role == "clusterrole/evicts":
-            rig.cluster.kubectl(
-                "create", "clusterrole", "evicts", "--verb=create", "--resource=pods/eviction"
-            )
-        rig.cluster.kubectl(
-            "create", "rolebinding", role.replace("/", "-"), "-n", NAMESPACE,
-            f"--{role.replace('/', '=')}", f"--serviceaccount={NAMESPACE}:oncall",
-        )  # fmt: skip
+    rig.kit.apply(QUEUES_FOLDER / "base" / "roles.yaml")
+    rig.cluster.kubectl(
+        "create", "rolebinding", "oncall", "-n", NAMESPACE,
+        "--clusterrole=vc-egpu-suspend", f"--serviceaccount={NAMESPACE}:oncall",
+    )  # fmt: skip
     oncall = rig.tenant("oncall", NAMESPACE)
     for name in ("idle", "trains"):
         _ensure(alice, pod(name, vgpu_h20=1))
