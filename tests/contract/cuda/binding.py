@@ -190,12 +190,13 @@ class Driver:
         more = (None,) if "Cooperative" not in symbol else ()
         getattr(self, symbol)(function, *shape, stream, pointers, *more)
 
-    def hold(self, stream: int | None) -> Callable[[], None]:
-        """Nothing that is put into the stream from now on begins before the answer is called."""
+    def hold(self, *streams: int | None) -> Callable[[], None]:
+        """Nothing that is put into these streams from now on begins before the answer is called."""
         word, other = self.allocate(8), self.stream()
         self.cuMemsetD8_v2(word, 0, 8)
         self.cuCtxSynchronize()
-        self.cuStreamWaitValue32_v2(stream, word, 1, 0)
+        for stream in streams:
+            self.cuStreamWaitValue32_v2(stream, word, 1, 0)
         return lambda: self.cuStreamWriteValue32_v2(other, word, 1, 0)
 
     def read_word(self, pointer: int) -> int:

@@ -20,7 +20,7 @@ for call in calls:
 driver.code("cuCheckpointProcessGetState", pid, byref(state))
 print(*codes, state.value)
 """
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 RUNNING, LOCKED, CHECKPOINTED = 0, 1, 2
 CONTEXT_MIB = 432
 
@@ -57,7 +57,7 @@ def test_memory_goes_and_the_steps_go_on_where_they_were(machine: Machine) -> No
     process = training(machine)
     assert step(process) == 1
     assert machine.nvml()[0] == 4002 + CONTEXT_MIB
-    assert ask(machine, process, "Lock:2000", "Checkpoint") == [0, 0, CHECKPOINTED]
+    assert ask(machine, process, "Lock:30000", "Checkpoint") == [0, 0, CHECKPOINTED]
     assert machine.nvml()[0] == 0
     os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
     printed = process.stdout.read() or ""  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ def test_each_call_only_from_the_state_before_it(machine: Machine) -> None:
     process = training(machine)
     illegal = 401
     assert ask(machine, process, "Checkpoint", "Restore", "Unlock") == [illegal, illegal, illegal, RUNNING]
-    assert ask(machine, process, "Lock:1000", "Lock:1000") == [0, illegal, LOCKED]
+    assert ask(machine, process, "Lock:30000", "Lock:30000") == [0, illegal, LOCKED]
     assert ask(machine, process, "Unlock") == [0, RUNNING]
     step(process)
 
@@ -90,7 +90,7 @@ def test_a_lock_that_takes_too_long_leaves_the_process_running(machine: Machine)
 
 def test_no_room_to_come_back(machine: Machine) -> None:
     process = training(machine, "--memory-mib", "4000")
-    assert ask(machine, process, "Lock:2000", "Checkpoint")[-1] == CHECKPOINTED
+    assert ask(machine, process, "Lock:30000", "Checkpoint")[-1] == CHECKPOINTED
     hog = machine.start("hog", "allocate", "--style", "jax", "--hold-ms", "60000")
     assert ask(machine, process, "Restore") == [2, CHECKPOINTED]
     hog.kill()
@@ -109,13 +109,13 @@ def test_what_cannot_be_checkpointed(machine: Machine, code: str) -> None:
     process = machine.start_python(
         "shared", f"context(); {code}; print('ready', flush=True); sys.stdin.read()"
     )
-    assert ask(machine, process, "Lock:1000", "Checkpoint", "Unlock") == [0, 801, 0, RUNNING]
+    assert ask(machine, process, "Lock:30000", "Checkpoint", "Unlock") == [0, 801, 0, RUNNING]
 
 
 def test_old_drivers_and_strangers(machine: Machine) -> None:
     process = training(machine)
     machine.state.write_text(machine.state.read_text().replace("580.65.06", "550.54.14"))
-    assert ask(machine, process, "Lock:1000")[0] == 801
+    assert ask(machine, process, "Lock:30000")[0] == 801
     machine.state.write_text(machine.state.read_text().replace("550.54.14", "580.65.06"))
     assert machine.python(HELPER, TARGET=str(os.getpid()), CALLS="Lock:10").split()[0] == "1"
 
@@ -123,5 +123,5 @@ def test_old_drivers_and_strangers(machine: Machine) -> None:
 def test_faults_of_single_steps(machine: Machine) -> None:
     process = training(machine)
     fault = {"FAKE_CUDA_FAULTS": "cuCheckpointProcessCheckpoint:1:1:999"}
-    assert ask(machine, process, "Lock:2000", "Checkpoint", "Unlock", **fault) == [0, 999, 0, RUNNING]
+    assert ask(machine, process, "Lock:30000", "Checkpoint", "Unlock", **fault) == [0, 999, 0, RUNNING]
     step(process)
