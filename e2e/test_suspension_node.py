@@ -229,7 +229,7 @@ def test_memory_leaves_the_card_and_the_steps_go_on_where_they_were(here: Here) 
     assert (said.plan_id, said.host_mib) == (order, before)
     wait_until("the driver sees nothing of it", lambda: here.used_mib() == 0, 30)
     stood = here.steps("away")
-    assert here.helpers() == []
+    wait_until("no helper is left", lambda: here.helpers() == [], 60)
     assert here.metrics()[f'egpu_node_pod_suspended_mib{{namespace="{TEAM}",pod="away"}}'] == before
     began = time.monotonic()
     here.take_back("away")
@@ -241,7 +241,7 @@ def test_memory_leaves_the_card_and_the_steps_go_on_where_they_were(here: Here) 
     assert went_on[: len(stood)] == stood
     status = here.kit.api.get(PODS, "away", TEAM)["status"]
     assert [one["restartCount"] for one in status["containerStatuses"]] == [0]
-    assert here.helpers() == []
+    wait_until("no helper is left", lambda: here.helpers() == [], 60)
     here.gone("away")
 
 
