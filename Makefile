@@ -98,6 +98,9 @@ bench-decide: venv ## the decision on 5,000 nodes
 .PHONY: bench-isolation
 bench-isolation: venv native ## shares, classes and overhead of the in-container library, on the fake card
 	@$(PY) tests/bench_isolation.py
+.PHONY: bench-virtual
+bench-virtual: venv ## the same matrix in virtual time: two minutes, alike on any machine
+	@$(PY) tests/bench_virtual.py
 .PHONY: bench-gpu
 bench-gpu: venv native ## the same on a real NVIDIA GPU, beside the driver's own time-slicing
 	@$(PY) tests/bench_gpu.py

@@ -18,7 +18,7 @@
 #include "gate.h"
 
 enum { NAMES = 256, LISTS = 32, COPIES = 512, LINE = 64 };
-static const int64_t STALE_NS = 200000;
+static const int64_t STALE_NS = 20000; /* what low launches meanwhile is in the way of high that has just begun */
 
 static _Atomic(struct egpu_activity *) own;
 static _Atomic(struct egpu_activity_slot *) own_slot;

@@ -92,7 +92,9 @@ static void take_out(int index, struct egpu_batch *batch) {
         batch->idle_ns += batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns
                               ? (uint64_t)(batch->end_ns - batch->predicted_ns) : 1;
     if (!batch->unknown) {
-        bool crowd = egpu_crowd(index, batch->end_ns, batch->end_ns, egpu_lease_ns(egpu_control_now())) != 0;
+        uint64_t slots = egpu_activity_own()->slots_used; /* what our other processes ran is in the stay as well */
+        bool crowd = (slots & (slots - 1)) != 0 ||
+                     egpu_crowd(index, batch->end_ns, batch->end_ns, egpu_lease_ns(egpu_control_now())) != 0;
         uint64_t took = crowd ? batch->booked_ns : egpu_sub(stay, batch->idle_ns);
         card->window = egpu_window(card->window, batch->count, batch->booked_ns, took);
     }

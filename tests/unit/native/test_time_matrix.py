@@ -172,10 +172,14 @@ def test_inference_beside_training(tmp_path: Path, load: int, length: object) ->
         for end, launch in gaps
     )
     assert used >= 0.9 * sum(launch - end for end, launch in gaps)
+    holds = []
     for _, launch in gaps:
         running = low[(low["start"] < launch) & (low["end"] > launch)]
         assert len(running) <= 1  # one unit at a time, so one is what high may have to wait for
         assert not len(running) or running["end"][0] - launch <= unit
+        last = low[(low["enqueued"] < launch + WAKE_NS) & (low["end"] > launch)]
+        holds.append(int(last["end"].max()) - launch if len(last) else 0)
+    assert np.percentile(holds, 90) <= 1.2 * unit + WAKE_NS  # until the last unit that was on its way is through
 
 
 def test_without_a_hold_the_same_training_is_in_the_way(world: World) -> None:
