@@ -19,7 +19,7 @@ from vc_egpu_node.node import OwnNode
 from vc_egpu_node.pages import SharedPages
 from vc_egpu_node.pods import NodePods, PodView
 from vc_egpu_node.processes import ContainerOfProcess
-from vc_egpu_node.suspend_world import Parts, Suspension
+from vc_egpu_node.suspend_world import Parts, Suspension, away
 from vc_egpu_node.wall import LOOK_S, Account, SecondWall
 
 log = logging.getLogger(__name__)
@@ -131,6 +131,9 @@ class Guard:
     def suspension(self, api: ApiConnection, node: OwnNode, stock: Callable[[], Stock]) -> Suspension | None:
         """What suspends pods, where the settings say how; it needs the library."""
         if not self._settings.checkpoint:
+            left = away(self._settings.state_dir)
+            if left:
+                log.error("suspended by an earlier agent, and nothing here resumes them: %s", ", ".join(left))
             return None
         parts = (self.isolation, self._wall, self._grants, self._pods, self._hosts, self._events)
         isolation, wall, grants, pods, hosts, events = parts

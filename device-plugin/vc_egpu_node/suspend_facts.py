@@ -124,12 +124,14 @@ class FactsOf:
         )
 
     def processes(self, pod: LowPod, look: Look) -> tuple[Process, ...]:
-        """Those that may have GPU state: the driver names them, or the library there knows them."""
+        """Those that may have GPU state: the driver names them, or the library there knows them. The
+        driver's first, since there may be more than a helper takes."""
         named = {one.pid for one in look.seen}
         found = [
             host for host in self._hosts.in_pod(pod.uid) if host.pid in named or _registered(host, pod, look)
         ]
-        return tuple(sorted((host.pid, host.start_ticks) for host in found))
+        found.sort(key=lambda host: (host.pid not in named, host.pid))
+        return tuple((host.pid, host.start_ticks) for host in found)
 
     def forget(self, living: frozenset[str]) -> None:
         """Pods that are gone."""

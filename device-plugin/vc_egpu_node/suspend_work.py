@@ -96,7 +96,8 @@ class Worker:
 
     def processes(self, pod: LowPod, known: tuple[Process, ...]) -> tuple[Process, ...]:
         """Those to be suspended: what is there now, and what was before."""
-        return tuple(sorted({*known, *self._facts.processes(pod, self._look())}))[:MAX_PROCESSES]
+        found = self._facts.processes(pod, self._look())
+        return tuple(dict.fromkeys((*found, *known)))[:MAX_PROCESSES]
 
     def work(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
         """What the record's state says, to its end."""

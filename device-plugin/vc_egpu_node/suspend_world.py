@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from vc_egpu.kube import ApiConnection, EventRecorder
 
@@ -19,12 +20,16 @@ from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.suspend import Store, SuspendedPod, Suspender
 from vc_egpu_node.suspend_facts import FactsOf, LowPod, NodeState, low_pods, spilled_mib
 from vc_egpu_node.suspend_helper import Helper, PodHelper, ProgramHelper
+from vc_egpu_node.suspend_machine import State
 from vc_egpu_node.suspend_room import MemoryLimits
 from vc_egpu_node.suspend_verdict import Verdict, judge
 from vc_egpu_node.suspend_work import Worker
 from vc_egpu_node.wall import SecondWall
 
 log = logging.getLogger(__name__)
+
+RECORDS: Final = "suspensions"
+"""Folder in the agent's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,13 @@ def shortage(
     return ""
 
 
+def away(state_dir: Path) -> list[str]:
+    """Pods that do not run for having been suspended, as the records say."""
+    folder = state_dir / RECORDS
+    records = Store(folder).all().values() if folder.is_dir() else ()
+    return sorted(f"{one.namespace}/{one.pod}" for one in records if one.state is not State.RUNNING)
+
+
 class Suspension:
     """All of it; what the agent starts, stops and pokes."""
 
@@ -147,7 +159,7 @@ class Suspension:
 
         worker = Worker(self._helper, facts, look=lambda: parts.wall.last, shortage=missing)
         self.suspender = Suspender(
-            NodeWorld(parts, facts), worker, Store(settings.state_dir / "suspensions"), parts.policy
+            NodeWorld(parts, facts), worker, Store(settings.state_dir / RECORDS), parts.policy
         )
         parts.wall.after_look = self.suspender.poke
 

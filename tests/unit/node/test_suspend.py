@@ -30,6 +30,7 @@ from vc_egpu_node.suspend_helper import (
 from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record, State
 from vc_egpu_node.suspend_verdict import Verdict
 from vc_egpu_node.suspend_work import Worker
+from vc_egpu_node.suspend_world import away
 from vc_egpu_node.wall import Look
 
 CARD = "GPU-1"
@@ -466,6 +467,13 @@ def test_low_pods_are_those_whose_shares_are_all_low() -> None:
     views = [view("a"), view("b"), view("c"), view("d", phase="Succeeded"), view("e")]
     assert set(low_pods(grants, views)) == {"uid-a"}
     assert spilled_mib(grants) == {}
+
+
+def test_who_is_away_is_known_without_what_brings_them_back(node: Node) -> None:
+    assert away(node.folder.parent) == []
+    node.order(1)
+    node.look()
+    assert away(node.folder.parent) == ["ns/train"]
 
 
 # --- what is said to the helper, and by it ---------------------------------------------------------
