@@ -1,9 +1,9 @@
 """The matrix of `make bench-isolation` in virtual time: `make bench-virtual`, two minutes, alike everywhere.
 
 The library's whole compute side runs; cards, driver and wake-ups (one in 500 comes late, by up to 300 us) are
-simulated. What a launch costs cannot be known here. `--slices`: a card that gives programs turns of 2 ms, as a
-real one does, instead of running units in the order of their launches. The last line is one JSON object with
-the keys of `make bench-gpu`.
+simulated. What a launch costs cannot be known here. `--slices`: a card that gives programs turns of 2 ms, as
+a real one does, instead of running units in the order of their launches. The last line is one JSON object
+with the keys of `make bench-gpu`.
 """
 
 import json

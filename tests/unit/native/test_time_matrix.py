@@ -179,7 +179,8 @@ def test_inference_beside_training(tmp_path: Path, load: int, length: object) ->
         assert not len(running) or running["end"][0] - launch <= unit
         last = low[(low["enqueued"] < launch + WAKE_NS) & (low["end"] > launch)]
         holds.append(int(last["end"].max()) - launch if len(last) else 0)
-    assert np.percentile(holds, 90) <= 1.2 * unit + WAKE_NS  # until the last unit that was on its way is through
+    # Until the last unit that was on its way is through.
+    assert np.percentile(holds, 90) <= 1.2 * unit + WAKE_NS
 
 
 def test_without_a_hold_the_same_training_is_in_the_way(world: World) -> None:
