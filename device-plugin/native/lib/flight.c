@@ -158,7 +158,10 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     launch->rides = NULL;
     launch->ahead_ns = 0;
     if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
-        launch->booked_ns > EGPU_BATCH_NS / 2 || egpu_near_now()->above != 0 || control->own_class == EGPU_CLASS_LOW)
+        launch->booked_ns > EGPU_BATCH_NS / 2)
+        return false;
+    const struct egpu_near_all *near = egpu_near_now();
+    if (near->above != 0 && egpu_holder(near, control, launch->now_ns) != NULL)
         return false;
     if (atomic_load_explicit(&streams_open, memory_order_relaxed) < CREDITED)
         launch->ahead_ns = EGPU_BATCH_NS - launch->booked_ns; /* unless there is a batch that it will join */

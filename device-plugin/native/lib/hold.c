@@ -178,7 +178,8 @@ static int64_t credit_of(const struct visit *visit) {
 
 /* Books the launch. False: another was faster, ask again. */
 static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_reason reason) {
-    if (reason != EGPU_PASS)
+    uint64_t queued = egpu_add(visit->in.queued_ns, egpu_add(visit->in.unit_ns, launch->ahead_ns));
+    if (reason != EGPU_PASS || (visit->in.bound_ns != 0 && queued > visit->in.bound_ns))
         launch->ahead_ns = 0;
     struct egpu_card *card = &egpu_cards[visit->index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];

@@ -103,7 +103,7 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         if (!card->used)
             continue;
         struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
-        egpu_flight_flush(real, i, now_ns - (prompt ? 0 : STALE_NS));
+        egpu_flight_flush(real, i, now_ns - (prompt ? PROMPT_LEAST_NS : STALE_NS));
         egpu_crowd_note(i, now_ns, lease);
         egpu_resolve(real, i, now_ns);
         egpu_settle_card(i, now_ns);
