@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from vc_egpu_node import abi
 from vc_egpu_node.cdi import Grant
-from vc_egpu_node.control import CardFacts, Control, Timings, controls, neighbours, shared
+from vc_egpu_node.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
 from vc_egpu_node.library import Library, drop_unused
 from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, SharedPages
 from vc_egpu_node.state import write_atomically
@@ -54,6 +54,7 @@ class Isolation:
         self._timings = timings
         self._lock = threading.Lock()
         self._said: dict[str, Control] = {}
+        self._written: dict[Path, tuple[Control, bytes]] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
         self._paged: set[str] = set()
         self._closed: set[str] = set()
@@ -96,7 +97,7 @@ class Isolation:
                 self._note_version(grant.name)
                 page = self._pages_of(everyone, [grant.name])[grant.name]
                 self._put(grant.name, page)
-                self.seed(grant.name).put(page)
+                self._write(self.seed(grant.name), page)
                 self._update(everyone, neighbours(everyone, [grant]) - {grant.name})
             except (OSError, ValueError):
                 if new:
@@ -121,6 +122,8 @@ class Isolation:
             self._paged.discard(grant.name)
             self._closed.discard(grant.name)
             self._said.pop(grant.name, None)
+            for file in (self.file(grant.name), self.seed(grant.name)):
+                self._written.pop(file.path, None)
             self._facts = {key: value for key, value in self._facts.items() if key[0] != grant.name}
             everyone = [one for one in grants() if one.name != grant.name]
             self._update(everyone, neighbours(everyone, [grant]))
@@ -233,10 +236,29 @@ class Isolation:
         if before == page:
             return
         self._said.pop(name, None)
-        self.file(name).put(page)
+        self._write(self.file(name), page)
         if (before is None or _binds(before) != _binds(page)) and self.seed(name).path.exists():
-            self.seed(name).put(page)
+            self._write(self.seed(name), page)
         self._said[name] = page
+
+    def _write(self, file: ControlFile, page: Control) -> None:
+        file.put(page)
+        self._written[file.path] = page, encode(page, sequence=0, generation=0)
+
+    def mend(self, name: str) -> tuple[str, ...]:
+        """Put right what was done to a container's pages; what was wrong, for people."""
+        faults = self.pages.mend(name)
+        with self._lock:
+            for file in (self.file(name), self.seed(name)) if name in self._paged else ():
+                page, wanted = self._written.get(file.path, (None, b""))
+                if page is None or file.says(wanted):
+                    continue
+                try:
+                    file.put(page)
+                    faults += (f"its {file.path.name} page did not say what was written: it does again",)
+                except OSError as error:
+                    faults += (f"its {file.path.name} page cannot be put right: {error.strerror}",)
+        return faults
 
     def _edits(self, name: str) -> dict[str, Any]:
         pages, seed = self.pages, self.seed(name).path

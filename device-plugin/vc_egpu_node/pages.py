@@ -53,6 +53,16 @@ class ControlFile:
         except OSError:
             return None
 
+    def says(self, page: bytes) -> bool:
+        """Whether it says what ``page`` (as encoded) does, whole; whatever its lock counts."""
+        head, body = slice(0, abi.SEQUENCE_OFFSET), slice(abi.BODY_OFFSET, None)
+        try:
+            data = self.path.read_bytes()
+        except OSError:
+            return False
+        even = len(data) > abi.SEQUENCE_OFFSET and data[abi.SEQUENCE_OFFSET] % 2 == 0
+        return even and len(data) == len(page) and data[head] == page[head] and data[body] == page[body]
+
     def put(self, page: control.Control) -> bool:
         """Make it say this, in place where it exists; whether anything changed. Raises ``OSError``."""
         try:

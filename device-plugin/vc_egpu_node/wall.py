@@ -165,7 +165,7 @@ class SecondWall:
     # --- what is there -----------------------------------------------------------------------------
 
     def _read(self, grant: Grant) -> _Pages:
-        for fault in self._isolation.pages.mend(grant.name):
+        for fault in self._isolation.mend(grant.name):
             self._say(grant, PAGES, f"{grant.container}: {fault}")
         usage = self._isolation.pages.read(USAGE, grant.name)
         age_s = max(0.0, time.time() - grant.granted_at_s)

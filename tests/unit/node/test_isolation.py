@@ -181,6 +181,22 @@ def test_a_container_from_before_there_were_seeds_goes_on_without(node: Node) ->
     assert not node.isolation.seed("a").path.exists()
 
 
+@pytest.mark.parametrize("which", ["control", "seed"])
+@pytest.mark.parametrize("damage", [b"", b"short", bytes(abi.CONTROL_BYTES), b"x" * abi.CONTROL_BYTES, None])
+def test_limits_that_were_damaged_are_written_again(node: Node, which: str, damage: bytes | None) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    path = node.root / "containers" / "a" / which
+    said = node.page("a")
+    assert node.isolation.mend("a") == ()
+    path.unlink() if damage is None else path.write_bytes(damage)
+    (fault,) = node.isolation.mend("a")
+    assert f"its {which} page" in fault
+    assert node.page("a") == node.isolation.seed("a").read() == said
+    assert node.isolation.mend("a") == ()
+    node.grants.release("a")
+    assert node.isolation.mend("a") == node.isolation.pages.mend("a")
+
+
 def test_native_cards_go_without(node: Node) -> None:
     node.let_in(grant("a", ("GPU-0", 98304, 100), native=True))
     assert [mount["containerPath"] for mount in node.edits("a")["mounts"]] == ["/etc/egpu"]
