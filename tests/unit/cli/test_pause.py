@@ -86,7 +86,7 @@ def test_the_wish_is_written_on_one_pod_and_the_gang_is_waited_for(cluster: Clus
 
 def test_half_a_gang_is_not_there_yet(cluster: Cluster) -> None:
     cluster.reacts = lambda: cluster.says("train-0", AWAY, ordered=True)
-    outcome = cluster.suspend(timeout_s=0.1)
+    outcome = cluster.suspend(timeout_s=1.0)
     assert not outcome.reached
     assert "pod train-1 is Running" in outcome.why
     assert "`kubectl egpu resume` takes that back" in outcome.why
@@ -139,7 +139,7 @@ def test_resuming_takes_back_every_wish_and_waits_until_all_run(cluster: Cluster
 
 def test_who_was_suspended_for_others_cannot_be_called_back(cluster: Cluster) -> None:
     all_leave(cluster)
-    outcome = cluster.resume(timeout_s=0.1)
+    outcome = cluster.resume(timeout_s=1.0)
     assert not outcome.reached
     assert "no user suspended it" in cluster.told[0]
     assert "4096 MiB of GPU memory are on the host of n1" in outcome.why

@@ -107,7 +107,7 @@ class Actor:
         """The next answer: the CUresult first."""
         assert self.process.stdout
         line = self.process.stdout.readline()
-        assert line, f"the program ended with {self.process.wait(5)}"
+        assert line, f"the program ended with {self.process.wait(60)}"
         self.waiting -= 1
         return line.split()
 
@@ -135,11 +135,11 @@ class Actor:
     def kill(self) -> None:
         """As the kernel's OOM killer would."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def close(self) -> str:
         """Ends it in good order; what it wrote on stderr."""
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=60)
         return errors
 
 
