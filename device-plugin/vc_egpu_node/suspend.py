@@ -30,8 +30,8 @@ from vc_egpu_node.suspend_work import Outcome, Result, Worker
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 4
-"""So many pods are suspended or resumed at a time."""
+AT_ONCE: Final = 256
+"""More than pods of a node: one that waits for room must not keep from leaving the one that makes it."""
 IDLE_S: Final = 10.0
 EVENTS: Final = {
     Result.SUSPENDED: ("Normal", "Suspended"),

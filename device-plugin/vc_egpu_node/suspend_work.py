@@ -29,6 +29,8 @@ REST_MIB: Final = 64
 LOOKS_S: Final = 20.0
 """The driver is asked who runs on the cards at least so often."""
 PAUSE_S: Final = 0.2
+HELPERS: Final = 8
+"""So many run at a time."""
 
 
 class Result(Enum):
@@ -80,6 +82,7 @@ class Worker:
         self._shortage = shortage
         self._wished: Callable[[str], bool] = lambda _uid: False
         self._stopping = threading.Event()
+        self._helpers = threading.BoundedSemaphore(HELPERS)
 
     def connect(self, wished: Callable[[str], bool]) -> None:
         """``wished``: whether there is an order to suspend that pod right now."""
@@ -174,7 +177,8 @@ class Worker:
         if not record.processes:
             return Answer(done=True)
         began_s = time.monotonic()
-        answer = self._helper.run(verb, record.processes, int(policy.suspend_lock_s * 1000))
+        with self._helpers:
+            answer = self._helper.run(verb, record.processes, int(policy.suspend_lock_s * 1000))
         log.info(
             "%s/%s: %s of %d processes took %.2f s%s",
             record.namespace,

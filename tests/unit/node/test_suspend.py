@@ -321,6 +321,27 @@ def test_ordered_anew_while_it_waits_for_room(node: Node) -> None:
     assert (said.state, said.plan_id) == ("suspended", "1-2")
 
 
+def test_who_waits_for_room_keeps_nobody_from_making_it(node: Node) -> None:
+    """Many wait to come back onto a card that another pod, which is ordered away, still fills."""
+    others = {f"uid-{n}": low_pod(uid=f"uid-{n}", name=f"p{n}") for n in range(40)}
+    for uid, pod in others.items():
+        record = Record(uid, "ns", pod.view.name, state=State.SUSPENDED, plan_id="1-1")
+        Store(node.folder).put(replace(record, card_mib=((CARD, 1),)))
+    node.policy = Policy(resume_room_s=600.0)
+    node.restart()
+    node.card.free_mib = 0
+    node.pods_here = {UID: low_pod(suspend=order(2)), **others}
+    node.suspender.look()
+    assert node.worked.acquire(timeout=60)  # the one that leaves: all others wait
+    node.suspender.look()
+    assert node.said[-1].pods[UID].state == "suspended"
+    node.card.free_mib = 1
+    while node.suspender._busy:
+        assert node.worked.acquire(timeout=60)
+        node.suspender.look()
+    assert {one.state for uid, one in node.said[-1].pods.items() if uid != UID} == {"running"}
+
+
 def test_another_order_for_what_is_suspended_renames_it(node: Node) -> None:
     node.order(1)
     node.look()
