@@ -1,8 +1,10 @@
 """The fake CUDA driver: time on its cards, what death frees, who sees whom."""
 
+import mmap
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -335,6 +337,29 @@ def test_the_state_survives_processes_killed_at_any_moment(machine: Machine) -> 
     survivor.kill()
     survivor.wait(30)
     assert machine.nvml()[0] == 0
+
+
+@pytest.mark.long  # between two looks of the test the lock may be thought of as left behind only after 2 s
+def test_who_only_looks_keeps_the_lock_though_it_stands_still(machine: Machine) -> None:
+    survivor = machine.start("survivor", "train", "--ns", "20000", "--every", "1")
+    _lines_until(survivor, "step")
+    looker, waited_for, lock_at = 257, 1 << 31, 72  # of struct fc_shared
+    path = machine.folder / "nvml.state.cuda"
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as head:
+
+        def word() -> int:
+            return int(struct.unpack_from("<I", head, lock_at)[0])
+
+        while word():
+            pass
+        struct.pack_into("<I", head, lock_at, looker)
+        until_s = time.monotonic() + 0.3
+        while time.monotonic() < until_s:
+            assert word() & ~waited_for == looker, "nobody takes the lock from one that lives"
+        struct.pack_into("<I", head, lock_at, 0)
+    _lines_until(survivor, "step")
+    survivor.kill()
+    survivor.wait(30)
 
 
 def test_the_training_loop_in_python(machine: Machine) -> None:

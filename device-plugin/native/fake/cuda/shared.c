@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LOOKER_NS 2000000000ull
+
 static int locks = -1; /* never closed: closing any descriptor of it would drop this process's lock */
 
 uint64_t fc_now(void) {
@@ -131,9 +133,10 @@ static bool take_over(struct fc_shared *s, uint32_t dead, uint32_t mine) {
 void fc_lock(struct fc_shared *s, uint32_t slot) {
     uint32_t mine = slot == FC_NONE ? FC_PROCESSES + 1 : slot + 1, free_word = 0;
     if (atomic_compare_exchange_strong(&s->lock, &free_word, mine)) return;
-    uint64_t since = fc_now();
+    uint64_t since = fc_now(), looker_since = since;
     for (int spins = 0;; spins++) {
         uint32_t word = atomic_load(&s->lock);
+        if ((word & ~(1u << 31)) <= FC_PROCESSES) looker_since = fc_now();
         if (word == 0) {
             /* Others may be waiting still: the mark stays, at the price of one needless wake-up. */
             if (atomic_compare_exchange_weak(&s->lock, &word, mine | 1u << 31)) return;
@@ -149,7 +152,11 @@ void fc_lock(struct fc_shared *s, uint32_t slot) {
         if (fc_now() - since < 20000000ull) continue;
         since = fc_now();
         uint32_t owner = (word & ~(1u << 31)) - 1, pid;
-        bool dead = owner >= FC_PROCESSES ? true : owner != slot && !is_self(&s->processes[owner]) && !slot_lives(owner, &pid);
+        /* Who only looks has no slot that would tell: it is dead when nobody else had the lock for long. On a busy
+         * machine one that lives may well stand still for some slices of time. */
+        bool dead = owner >= FC_PROCESSES
+            ? since - looker_since > LOOKER_NS
+            : owner != slot && !is_self(&s->processes[owner]) && !slot_lives(owner, &pid);
         if (dead && take_over(s, owner + 1, mine)) return;
     }
 }
