@@ -69,7 +69,7 @@ enum egpu_kind {
     EGPU_OPENED,     /* device pointer that another process passed on */
     EGPU_CONTEXT,    /* bytes: context overhead charged */
     EGPU_EXEC,       /* executable graph with memory nodes, on one card: key + card; bytes: of the nodes */
-    EGPU_IMAGE,      /* module or library; bytes: of its arrays; other: 1 if it does not tell of them */
+    EGPU_IMAGE,      /* module or library; bytes: of its arrays; other: 1 if they are charged one by one */
     EGPU_VARIABLE,   /* device address of one of those; other: key of the image */
     EGPU_EXTERNAL,   /* memory of another interface */
     EGPU_GRAPHS,     /* key: card; bytes: charged for graphs; other: sum of EGPU_EXEC; references: the device */

@@ -28,8 +28,11 @@ static uint64_t pages(uint64_t bytes)
 
 static CUresult loaded(CUresult result, void *handle, uint64_t bytes, CUresult (*unload)(void *))
 {
-    const int card = result == CUDA_SUCCESS ? egpu_charged_current() : EGPU_NO_LIMITS;
+    const int card = egpu_charged_current();
     const bool told = bytes != EGPU_NOT_TOLD;
+    if (card == EGPU_NO_LIMITS && (!told || pages(bytes))) /* a library: into which contexts it goes will be seen */
+        egpu_put(&(struct egpu_track){.key = (uint64_t)(uintptr_t)handle, .kind = EGPU_IMAGE, .card = EGPU_NO_CARD,
+                                      .other = 1, .shared = -1, .references = 1});
     if (card < 0 || (told && !pages(bytes)))
         return result;
     result = keep(EGPU_IMAGE, (uint64_t)(uintptr_t)handle, !told, card, told ? pages(bytes) : 0, 0);
@@ -101,8 +104,9 @@ static CUresult found(CUresult result, void *image, CUdeviceptr at, uint64_t byt
     if (result != CUDA_SUCCESS || !pages(bytes) || egpu_get(EGPU_VARIABLE, at, &track) ||
         !egpu_get(EGPU_IMAGE, (uint64_t)(uintptr_t)image, &track) || (!track.other && !managed))
         return result;
+    const int card = egpu_charged_current();
     bytes = pages(bytes);
-    return keep(EGPU_VARIABLE, at, track.key, track.card, managed ? 0 : bytes, managed ? bytes : 0);
+    return card < 0 ? result : keep(EGPU_VARIABLE, at, track.key, card, managed ? 0 : bytes, managed ? bytes : 0);
 }
 
 static CUresult global(CUdeviceptr *to, size_t *bytes, void *image, const char *name, bool managed,

@@ -29,6 +29,14 @@ def built() -> None:
     subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], check=True, timeout=240)
 
 
+def _first_line(pipe: int) -> str:
+    """Not a byte more: what is read ahead into a buffer is lost to ``communicate``."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(pipe, 1)):
+        line += byte
+    return line.decode().strip()
+
+
 @dataclass
 class Machine:
     """Fake cards, their state in a folder of its own."""
@@ -89,7 +97,7 @@ class Machine:
         )
         self.started.append(process)
         assert process.stdout is not None
-        self.said[process.pid] = process.stdout.readline().strip()
+        self.said[process.pid] = _first_line(process.stdout.fileno())
         return process
 
     def log(self) -> CudaLog:

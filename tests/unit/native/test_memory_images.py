@@ -160,6 +160,24 @@ say()
     assert _ran(world, program) == [(0, 0), (2, 0), (2, 0), (0, 0), (2, 0), (0, 0)]
 
 
+def test_a_library_loaded_before_there_is_a_context_is_charged_as_it_is_used(world: World) -> None:
+    begin = BEGIN.replace("cu.cuCtxSetCurrent(cu.primary())\nbefore, made = cu.free_bytes(), c_void_p()", "")
+    assert begin != BEGIN
+    program = f"""
+made, at, size, image = c_void_p(), c_uint64(), c_size_t(), {IMAGES["text"]!r}
+cu.cuLibraryLoadData(byref(made), image, None, None, 0, None, None, 0)
+cu.cuCtxSetCurrent(cu.primary())
+before = cu.free_bytes()
+say()
+say(cu.code("cuLibraryGetGlobal", byref(at), byref(size), made, b"table"))
+cu.cuLibraryUnload(made)
+say()
+"""
+    assert _ran(world, program, begin) == [(0, 0), (0, ARRAY), (0, 0)]
+    world.limit([Share(UUIDS[0], ARRAY + (CONTEXT_MIB - 2) * MIB)])
+    assert _ran(world, program, begin) == [(0, 0), (2, 0), (0, 0)]
+
+
 def test_arrays_end_with_their_context(world: World) -> None:
     program = f"""
 context = c_void_p()

@@ -103,7 +103,7 @@ struct CUmod_st {
     CUcontext context;  /* NULL: of a library, for all contexts */
     CUcontext home;     /* where its variables lie */
     CUdeviceptr space;
-    uint64_t charged;
+    uint64_t charged, variable_bytes;
     struct variable variables[MAX_VARIABLES];
     size_t variable_count;
     struct CUfunc_st functions[MAX_FUNCTIONS];
@@ -201,6 +201,13 @@ CUresult event_record(CUevent event, CUstream stream);
 CUresult event_wait(CUevent event, CUstream stream);
 /* After a wait: pools give back what is beyond their threshold. */
 void pools_synchronised(void);
+
+/* --- module.c, variables.c ---------------------------------------------------------------------- */
+size_t type_width(const char *type);
+void variables_find(CUmodule module, const char *image);
+/* Takes memory for them. A library's are placed when there is a context for them. */
+CUresult variables_place(CUmodule module);
+void variables_drop(CUmodule module);
 
 /* --- launch.c ----------------------------------------------------------------------------------- */
 struct launch {

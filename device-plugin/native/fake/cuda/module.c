@@ -7,7 +7,7 @@
  *   any other                                 runs FAKE_CUDA_KERNEL_NS
  *
  * Variables that the text puts into .global lie on the card, in granules once they come to more than half of one.
- * Those of a library are there once for the context that is current when it is loaded. */
+ * Those of a library are there once, for the context that is current when it is loaded or they are first asked for. */
 #include "driver.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 
 enum { IMAGE_MAX = 1 << 20 };
 
-static size_t width_of(const char *type) {
+size_t type_width(const char *type) {
     if (strstr(type, "64")) return 8;
     if (strstr(type, "16")) return 2;
     return strstr(type, "8") && !strstr(type, "32") ? 1 : 4;
@@ -43,7 +43,7 @@ static void read_parameters(struct CUfunc_st *function, const char *at, const ch
         char *name = text;
         while (isspace((unsigned char)*name)) name++;
         name[strcspn(name, " \t")] = '\0';
-        size_t width = width_of(name);
+        size_t width = type_width(name);
         if (align < width) align = width;
         offset = (offset + align - 1) / align * align;
         function->offsets[function->parameter_count] = offset;
@@ -85,61 +85,6 @@ static bool is_text(const unsigned char *image) {
     return true;
 }
 
-/* ".global .align 4 .b8 table[4096]", also with several dimensions: its bytes and where its name is. */
-static size_t variable_bytes(const char *at, const char **name, size_t *name_length) {
-    size_t bytes = 0, vector = 1;
-    const char *end = at + strcspn(at, ";={");
-    for (at += strspn(at, " \t\r\n"); at < end && *at == '.'; at += strspn(at, " \t\r\n")) {
-        char word[16];
-        size_t length = strcspn(at, " \t\r\n");
-        snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), at);
-        at += length;
-        if (strcmp(word, ".align") == 0) {
-            at += strspn(at, " \t\r\n");
-            at += strspn(at, "0123456789");
-        } else if (word[1] == 'v' && isdigit((unsigned char)word[2])) {
-            vector = (size_t)(word[2] - '0');
-        } else {
-            bytes = width_of(word);
-        }
-    }
-    *name = at;
-    *name_length = strcspn(at, " \t\r\n[;={");
-    bytes *= vector;
-    while ((at = strchr(at, '[')) && at < end) bytes *= strtoul(++at, NULL, 10);
-    return bytes;
-}
-
-static bool begins_word(const char *image, const char *at) {
-    return at == image || isspace((unsigned char)at[-1]) || at[-1] == ';' || at[-1] == '}';
-}
-
-static CUresult place_variables(CUmodule module, const char *image, CUcontext context) {
-    size_t bytes = 0;
-    for (const char *at = image; (at = strstr(at, ".global")); at += 7) {
-        if (!begins_word(image, at) || !isspace((unsigned char)at[7])) continue;
-        const char *name;
-        size_t length, more = variable_bytes(at + 7, &name, &length);
-        if (module->variable_count < MAX_VARIABLES && length < sizeof module->variables[0].name) {
-            struct variable *variable = &module->variables[module->variable_count++];
-            *variable = (struct variable){.at = bytes, .bytes = more};
-            memcpy(variable->name, name, length);
-        }
-        bytes += more;
-    }
-    if (!bytes || !context) return CUDA_SUCCESS;
-    module->charged = bytes > FC_GRANULE / 2 ? granules(bytes) : 0;
-    TRY(charge(context->card, module->charged));
-    context->charged += module->charged; /* goes with the context, if not before */
-    module->home = context;
-    pthread_mutex_lock(&driver.lock);
-    struct block block = {.base = space_take(bytes), .bytes = bytes, .kind = BLOCK_DEVICE, .context = context,
-                          .device = context->device};
-    if (block.base && block_add(block)) module->space = block.base;
-    pthread_mutex_unlock(&driver.lock);
-    return CUDA_SUCCESS;
-}
-
 /* The text in a bundle of images, the first there is; what its head says of compression is not believed. */
 static const void *text_of(const void *image) {
     struct { uint32_t magic; uint16_t version, head; uint64_t size; } bundle;
@@ -175,11 +120,9 @@ static CUresult load(const void *image, CUcontext context, CUmodule *to) {
         if (function) known_parameters(function);
         at += length;
     }
-    CUcontext home = context;
-    if (text && (home || current(&home) == CUDA_SUCCESS)) {
-        CUresult result = place_variables(module, image, home);
-        if (result != CUDA_SUCCESS) return free(module), result;
-    }
+    if (text) variables_find(module, image);
+    CUresult result = variables_place(module);
+    if (result != CUDA_SUCCESS) return free(module), result;
     *to = module;
     return CUDA_SUCCESS;
 }
@@ -246,16 +189,7 @@ API CUresult cuModuleLoad(CUmodule *to, const char *path) {
 static CUresult unload(CUmodule module) {
     if (!module || module->magic != MAGIC_MODULE) return CUDA_ERROR_INVALID_HANDLE;
     module->magic = MAGIC_DEAD; /* functions of it may be queued */
-    if (module->home && module->home->magic == MAGIC_CONTEXT) {
-        discharge(module->home->card, module->charged);
-        module->home->charged -= module->charged;
-        pthread_mutex_lock(&driver.lock);
-        if (module->space && block_at(module->space)) {
-            space_give(module->space, block_at(module->space)->bytes);
-            block_remove(module->space);
-        }
-        pthread_mutex_unlock(&driver.lock);
-    }
+    variables_drop(module);
     return CUDA_SUCCESS;
 }
 
@@ -282,18 +216,6 @@ API CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuModuleGetGlobal_v2(CUdeviceptr *to, size_t *bytes, CUmodule module, const char *name) {
-    ENTER();
-    if (!module || module->magic != MAGIC_MODULE) return CUDA_ERROR_INVALID_HANDLE;
-    for (size_t i = 0; name && module->space && i < module->variable_count; i++) {
-        if (strcmp(module->variables[i].name, name) != 0) continue;
-        if (to) *to = module->space + module->variables[i].at;
-        if (bytes) *bytes = module->variables[i].bytes;
-        return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_NOT_FOUND;
-}
-
 /* --- libraries: modules of no context, kernels: functions of those ------------------------------- */
 API CUresult cuLibraryLoadData(CUlibrary *to, const void *image, CUjit_option *jit, void **jit_values, unsigned jit_count,
                                CUlibraryOption *options, void **values, unsigned count) {
@@ -317,10 +239,6 @@ API CUresult cuLibraryUnload(CUlibrary library) {
 API CUresult cuLibraryGetKernel(CUkernel *to, CUlibrary library, const char *name) {
     ENTER();
     return any_function((CUmodule)library, name, (CUfunction *)to);
-}
-
-API CUresult cuLibraryGetGlobal(CUdeviceptr *to, size_t *bytes, CUlibrary library, const char *name) {
-    return cuModuleGetGlobal_v2(to, bytes, (CUmodule)library, name);
 }
 
 API CUresult cuLibraryGetModule(CUmodule *to, CUlibrary library) {
