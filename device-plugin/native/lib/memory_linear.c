@@ -306,6 +306,38 @@ EGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
     return free_linear(pointer, narrow_free);
 }
 
+/* In the order of a stream: of a pool, most of all, but of any kind. */
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(cuMemFreeAsync) *release)
+{
+    struct egpu_track track;
+    enum egpu_kind kind = egpu_take(EGPU_POOLED, pointer, &track)   ? EGPU_POOLED
+                        : egpu_take(EGPU_LINEAR, pointer, &track) ? EGPU_LINEAR
+                        : egpu_take(EGPU_OPENED, pointer, &track) ? EGPU_OPENED
+                                                                  : 0;
+    CUresult result = release(pointer, stream);
+    if (kind && result != CUDA_SUCCESS)
+        egpu_put(&track);
+    else if (kind == EGPU_POOLED)
+        egpu_pooled_freed(&track);
+    else if (kind == EGPU_LINEAR)
+        egpu_end_linear(&track);
+    else if (kind == EGPU_OPENED)
+        egpu_end_track(&track);
+    return result;
+}
+
+EGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    EGPU_DRIVER(real, cuMemFreeAsync);
+    return free_async(pointer, stream, real->cuMemFreeAsync);
+}
+
+EGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    EGPU_DRIVER(real, cuMemFreeAsync_ptsz);
+    return free_async(pointer, stream, real->cuMemFreeAsync_ptsz);
+}
+
 /* --- the end of a context ends what was allocated in it --- */
 
 static bool of_context(const struct egpu_track *track, void *data)

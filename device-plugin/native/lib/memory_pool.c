@@ -314,37 +314,6 @@ void egpu_pooled_freed(const struct egpu_track *track)
         egpu_end_track(&pool); /* the last of a pool that was destroyed */
 }
 
-static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(cuMemFreeAsync) *release)
-{
-    struct egpu_track track;
-    enum egpu_kind kind = egpu_take(EGPU_POOLED, pointer, &track)   ? EGPU_POOLED
-                        : egpu_take(EGPU_LINEAR, pointer, &track) ? EGPU_LINEAR
-                        : egpu_take(EGPU_OPENED, pointer, &track) ? EGPU_OPENED
-                                                                  : 0;
-    CUresult result = release(pointer, stream);
-    if (kind && result != CUDA_SUCCESS)
-        egpu_put(&track);
-    else if (kind == EGPU_POOLED)
-        egpu_pooled_freed(&track);
-    else if (kind == EGPU_LINEAR)
-        egpu_end_linear(&track);
-    else if (kind == EGPU_OPENED)
-        egpu_end_track(&track);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
-{
-    EGPU_DRIVER(real, cuMemFreeAsync);
-    return free_async(pointer, stream, real->cuMemFreeAsync);
-}
-
-EGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
-{
-    EGPU_DRIVER(real, cuMemFreeAsync_ptsz);
-    return free_async(pointer, stream, real->cuMemFreeAsync_ptsz);
-}
-
 /* --- pools themselves --- */
 
 EGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
