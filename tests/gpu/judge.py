@@ -45,7 +45,11 @@ def releases_of(low: Rows, gaps: Sequence[Gap]) -> list[int]:
 def kept_of(low: Rows, gaps: Sequence[Gap]) -> float | None:
     """The part of these gaps that low used."""
     idle = sum(launch - end for end, launch in gaps)
-    return sum(busy_ns(low, end, launch) for end, launch in gaps) / idle if idle else None
+    used = 0
+    for end, launch in gaps:
+        first, last = np.searchsorted(low[:, 2], end), np.searchsorted(low[:, 1], launch)
+        used += busy_ns(low[max(0, int(first) - 1) : int(last)], end, launch)
+    return used / idle if idle else None
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

@@ -183,6 +183,28 @@ def test_inference_beside_training(tmp_path: Path, load: int, length: object) ->
     assert np.percentile(holds, 90) <= 1.2 * unit + WAKE_NS
 
 
+@pytest.mark.parametrize(("load", "length"), [(20, MIDDLE), (50, MIDDLE), (20, LONG)])
+def test_inference_beside_training_on_a_card_that_gives_slices(
+    tmp_path: Path, load: int, length: int
+) -> None:
+    for name in ("alone", "beside"):
+        (tmp_path / name).mkdir()
+    alone, beside = (World(tmp_path / name, mode="slices") for name in ("alone", "beside"))
+    _classes(alone, load)
+    _classes(beside, load)
+    beside.start("low", "run", 100, length, to_ms=SERVED_MS[load])
+    before, seen = alone.run(), beside.run()
+    assert _p99(seen) <= 1.05 * _p99(before) + max(BOUND_NS, seen.longest_ns("low"))
+
+
+@pytest.mark.parametrize("group", [(50,), (30, 60), (10, 20, 30, 40)], ids=str)
+@pytest.mark.parametrize("length", [SHORT, MIDDLE])
+def test_hard_shares_on_a_card_that_gives_slices(tmp_path: Path, group: tuple[int, ...], length: int) -> None:
+    seen = _hard(World(tmp_path, mode="slices"), group, "run", 1000, length)
+    for index, cores in enumerate(group):
+        assert seen.share(f"c{index}", WARM_MS, LONG_MS) == pytest.approx(cores, abs=CAP_POINTS)
+
+
 def test_without_a_hold_the_same_training_is_in_the_way(world: World) -> None:
     """The judge sees what it has to: two of one class share the card as it comes."""
     world.add(Box("high"), Box("low"))

@@ -44,6 +44,11 @@ void cards_save(FILE *file)
 
 static void say_ran(int process, int card, int64_t enqueued, int64_t start, int64_t end)
 {
+    struct stretch *last = stretch_count ? &stretches[stretch_count - 1] : NULL;
+    if (last && last->process == process && last->card == card && last->enqueued == enqueued && last->end == start) {
+        last->end = end; /* somebody looked in the midst of it */
+        return;
+    }
     if (stretch_count == stretch_room)
         stretches = realloc(stretches, (stretch_room = stretch_room * 2 + 65536) * sizeof *stretches);
     stretches[stretch_count++] = (struct stretch){process, card, enqueued, start, end};
