@@ -127,7 +127,8 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
     assert of_ours(listed(installed, CLUSTER_WIDE)) <= {
         # the operator's own tenants, from queues/
         "ClusterRole/vc-egpu-ml-team", "ClusterRole/vc-egpu-tenant-admin", "ClusterRole/vc-egpu-viewer",
-        "ClusterRole/vc-egpu-priority-high", "ClusterRoleBinding/vc-egpu-viewer-research",
+        "ClusterRole/vc-egpu-priority-high", "ClusterRole/vc-egpu-suspend",
+        "ClusterRoleBinding/vc-egpu-viewer-research",
         "ClusterRoleBinding/vc-egpu-viewer-serving", "ClusterRoleBinding/vc-egpu-priority-high-serving",
     }  # fmt: skip
     assert not [name for name in listed(installed, "crd") if "volcano.sh" in name]
