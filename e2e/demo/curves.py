@@ -34,11 +34,18 @@ class Request:
     """Its first kernel began to run."""
     ended_ns: int
     """Its last kernel had run."""
+    handed_ns: int = 0
+    """Its last kernel was handed to the driver."""
 
     @property
     def wait_ns(self) -> int:
         """How long the card went on with what it was at."""
         return self.began_ns - self.launched_ns
+
+    @property
+    def at_once(self) -> bool:
+        """Whether its kernels were handed over without a pause, in which training may go on."""
+        return self.handed_ns - self.launched_ns < MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,10 @@ def requests_of(units: Sequence[Unit], kernels: int) -> list[Request]:
     """Of a server that takes one request at a time, each so many kernels, after a kernel to warm up."""
     ordered = sorted(units, key=lambda unit: unit.seq)[1:]
     groups = [ordered[at : at + kernels] for at in range(0, len(ordered) - kernels + 1, kernels)]
-    return [Request(group[0].enqueued_ns, group[0].start_ns, group[-1].end_ns) for group in groups]
+    return [
+        Request(group[0].enqueued_ns, group[0].start_ns, group[-1].end_ns, group[-1].enqueued_ns)
+        for group in groups
+    ]
 
 
 def held(training: Sequence[Stretch], requests: Sequence[Request]) -> int:

@@ -146,9 +146,10 @@ class Sharing:
             return f"training had {trained[alone]:.0%} of the card alone and {trained[after]:.0%} afterwards"
         if min(trained[serving], trained[flood]) < 0.05:
             return f"training had {trained[serving]:.0%} of the gaps, and {trained[flood]:.0%} beside the cap"
-        kept = held(seen.training, seen.requests)
-        if not seen.requests or kept < len(seen.requests) / 2:
-            return f"training was held during {kept} of {len(seen.requests)} requests only"
+        prompt = [request for request in seen.requests if request.at_once]
+        kept = held(seen.training, prompt)
+        if not prompt or kept < len(prompt) / 2:
+            return f"training was held during {kept} of {len(prompt)} requests only"
         if share(seen.inference, flood.begin_ns, flood.end_ns) > seen.cap + _CAP_SLACK:
             return "inference went above its cap"
         return ""
@@ -161,14 +162,15 @@ class Sharing:
             for phase in seen.phases
         )
         waits_ms = sorted(request.wait_ns / MS for request in seen.requests)
-        count, kept = len(seen.requests), held(seen.training, seen.requests)
+        count, prompt = len(seen.requests), [request for request in seen.requests if request.at_once]
         self.screen.fact(
             f"training had {alone[0]:.0%} of the card alone, {serving[0]:.0%} between {count} requests, "
             f"{after[0]:.0%} afterwards; it was held, not killed"
         )
         self.screen.fact(
             f"training yielded within {waits_ms[count // 2]:.1f} ms (median; {waits_ms[-1]:.1f} ms at most; "
-            f"its kernels are 2 ms long); during {kept} of {count} requests it launched nothing"
+            f"its kernels are 2 ms long); during {held(seen.training, prompt)} of {len(prompt)} requests "
+            "that came without a pause it launched nothing"
         )
         self.screen.fact(
             f"asking for more than its cap of {seen.cap:.0%}, inference had {flood[1]:.0%}; "

@@ -35,8 +35,13 @@ def test_requests_are_told_apart_by_their_kernels_however_close_they_are() -> No
     cut_off = [unit(8, 20, 20, 21)]
     # A kernel that was handed over later may begin sooner, on another stream.
     found = requests_of([*cut_off, *second, *first, warm_up], 3)
-    assert found == [Request(10 * MS, 11 * MS, 14 * MS), Request(14 * MS, 14 * MS, 17 * MS)]
+    assert found == [
+        Request(10 * MS, 11 * MS, 14 * MS, 10 * MS),
+        Request(14 * MS, 14 * MS, 17 * MS, 14 * MS),
+    ]
     assert found[0].wait_ns == 1 * MS
+    assert found[0].at_once
+    assert not Request(10 * MS, 11 * MS, 14 * MS, 12 * MS).at_once
 
 
 def test_training_is_held_if_it_launches_nothing_during_a_request() -> None:
