@@ -25,6 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 OVERLAY = REPOSITORY / "manifests" / "overlays" / "local"
 ISOLATED = REPOSITORY / "manifests" / "overlays" / "local-isolated"
 """The same with the isolation library, which needs a driver in containers: see :meth:`Stack.driver_of`."""
+VOLCANO_ISOLATED = REPOSITORY / "e2e" / "volcano" / "overlay-isolated"
+"""On Volcano."""
 MODELS = REPOSITORY / "manifests" / "components" / "fake-gpus" / "models.yaml"
 FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so.1"
 PROGRAMS = tuple(BUILT / "programs" / name for name in ("train", "serve", "allocate"))
@@ -57,7 +59,7 @@ class Stack:
                 pool.submit(cluster.import_image, archive).result()
         for node in cluster.nodes:
             stack.put_cards(node, nvml_state(node.name, cards_per_node))
-            if overlay == ISOLATED:
+            if overlay in (ISOLATED, VOLCANO_ISOLATED):
                 stack.put_file(node, BUILT / "libcuda.so.1")
                 driver = stack.driver_of(node, cards_per_node)
                 driver.install(node.static_cdi_dir, PROGRAMS)

@@ -1,0 +1,53 @@
+"""The stories that need the isolation library and suspension, on unmodified Volcano."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from localcluster import ClusterSpec, LocalCluster
+from stack import verify
+from stack.install import VOLCANO_ISOLATED, Stack
+from test_examples import STORIES
+from test_volcano import StockPlayer, VolcanoPlayer, expectations
+from volcano.conf import ConfName
+from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
+
+CONFS: tuple[ConfName, ...] = ("own", "stock")
+
+pytestmark = [pytest.mark.volcano, pytest.mark.timeout(600)]
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """Our stack on Volcano, with the library in containers."""
+
+    stack: Stack
+    volcano: VolcanoProcesses
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Isolated]:
+    try:
+        volcano = Volcano.from_environment()
+    except NoVolcanoError as error:
+        pytest.skip(str(error))
+    with LocalCluster.up(ClusterSpec(name="volcano-lib"), print) as cluster:
+        volcano.install_crds(cluster)
+        processes = VolcanoProcesses.of(cluster, volcano, "own")
+        processes.start()
+        yield Isolated(Stack.install(cluster, overlay=VOLCANO_ISOLATED, say=print), processes)
+        processes.check_alive()
+
+
+@pytest.mark.parametrize("conf", CONFS)
+@pytest.mark.parametrize("story", [story for story in STORIES if expectations(story).get("isolation")])
+def test_story(installed: Isolated, conf: ConfName, story: str) -> None:
+    installed.volcano.use(conf)
+    kind = VolcanoPlayer if conf == "own" else StockPlayer
+    player = kind(installed.stack, story, expectations(story))
+    try:
+        player.play()
+        installed.stack.check_invariants()
+        verify.check_containers(installed.stack.cluster, installed.stack.kit, player.namespace)
+    finally:
+        player.clean()
