@@ -3,21 +3,15 @@
 ``VC_EGPU_E2E_CLUSTER=<name>`` uses a cluster that is up with the stack installed, and leaves it up.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from localcluster import ClusterSpec, LocalCluster
 from stack.install import Stack
+from stack.shared import shared_stack
 
 
 @pytest.fixture(scope="session")
 def stack(worker_id: str) -> Iterator[Stack]:
     """The installed stack; each worker of a parallel run has its own."""
-    running = os.environ.get("VC_EGPU_E2E_CLUSTER")
-    if running:
-        yield Stack.of(LocalCluster.attach(running))
-        return
-    name = "e2e" if worker_id == "master" else f"e2e-{worker_id}"
-    with LocalCluster.up(ClusterSpec(name=name), print) as cluster:
-        yield Stack.install(cluster, say=print)
+    with shared_stack("e2e", worker_id) as stack:
+        yield stack

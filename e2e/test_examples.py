@@ -1,7 +1,6 @@
 """The examples of manifests/examples, step by step, exactly as their READMEs tell users to run them."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from stack.install import ISOLATED, Stack
 from stack.kit import Json, StoryError, condition, phase
+from stack.shared import shared_stack
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
@@ -310,13 +309,8 @@ class Player:
 @pytest.fixture(scope="module")
 def isolated(worker_id: str) -> Iterator[Stack]:
     """The stack with the isolation library and a driver in containers, as ``make demo KEEP=1`` leaves it."""
-    running = os.environ.get("VC_EGPU_E2E_CLUSTER")
-    if running:
-        yield Stack.of(LocalCluster.attach(running))
-        return
-    name = "examples" if worker_id == "master" else f"examples-{worker_id}"
-    with LocalCluster.up(ClusterSpec(name=name), print) as cluster:
-        yield Stack.install(cluster, overlay=ISOLATED, say=print)
+    with shared_stack("examples", worker_id, ISOLATED) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -5,60 +5,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from isolation.image import IMAGE, archive
+from isolation.installed import installed, pod_on_one_card
 from isolation.probe import MIB
 from isolation.world import PAST_THE_PRELOAD, program
-from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from stack.install import ISOLATED, Stack
+from stack.install import Stack
 from stack.kit import running
 from vc_egpu.kube.resources import EVENTS
 
 NAMESPACE = "isolated"
-QUEUE = {
-    "apiVersion": "scheduling.volcano.sh/v1beta1",
-    "kind": "Queue",
-    "metadata": {"name": "isolated"},
-    "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-h20": 8}},
-}
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with LocalCluster.up(ClusterSpec(name="isolated", real_nodes=1), print) as cluster:
-        cluster.import_image(archive(print))
-        stack = Stack.install(cluster, cards_per_node=2, overlay=ISOLATED, say=print)
-        stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, QUEUE)
+    with installed(NAMESPACE, cards=2) as stack:
         yield stack
 
 
 def pod(name: str, memory_mib: int, command: tuple[str, ...], **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "annotations": {"scheduling.volcano.sh/queue-name": "isolated"},
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": IMAGE,
-                    "imagePullPolicy": "Never",
-                    "command": list(command),
-                    "resources": {
-                        "limits": {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": str(memory_mib)}
-                    },
-                }
-            ],
-            **spec,
-        },
-    }
+    return pod_on_one_card(NAMESPACE, name, memory_mib, command, **spec)
 
 
 def test_limits_hold_and_who_goes_past_them_is_told_of(stack: Stack) -> None:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from isolation.image import IMAGE, archive
+from isolation.installed import installed, pod_on_one_card
 from isolation.probe import MIB
 from isolation.world import program
-from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from stack.install import ISOLATED, Stack
+from stack.install import Stack
 from stack.kit import running
 from vc_egpu.kube.resources import CONFIG_MAPS, NODES, PODS
 from vc_egpu.volcano import names
@@ -21,49 +20,19 @@ SYSTEM = "vc-egpu-system"
 H20_MIB = 98_304
 OUT_OF_MEMORY = 2
 ON_CARD_MIB, SPILLED_MIB = 45_000, 48_000
-QUEUE = {
-    "apiVersion": "scheduling.volcano.sh/v1beta1",
-    "kind": "Queue",
-    "metadata": {"name": NAMESPACE},
-    "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-h20": 8}},
-}
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with LocalCluster.up(ClusterSpec(name=NAMESPACE, real_nodes=1), print) as cluster:
-        cluster.import_image(archive(print))
-        stack = Stack.install(cluster, cards_per_node=1, overlay=ISOLATED, say=print)
-        stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, QUEUE)
+    with installed(NAMESPACE, cards=1) as stack:
         yield stack
 
 
 def pod(name: str, memory_mib: int, command: tuple[str, ...], **limits: str) -> dict[str, Any]:
     """May spill."""
-    amounts = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": str(memory_mib), **limits}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "annotations": {names.QUEUE_NAME: NAMESPACE, names.OVERSUBSCRIBE: "true"},
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": IMAGE,
-                    "imagePullPolicy": "Never",
-                    "command": list(command),
-                    "resources": {"limits": amounts},
-                }
-            ],
-        },
-    }
+    spills = {names.OVERSUBSCRIBE: "true"}
+    return pod_on_one_card(NAMESPACE, name, memory_mib, command, limits=limits, annotations=spills)
 
 
 def asked(stack: Stack, name: str, *command: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -134,8 +133,3 @@ def _message(text: bytes) -> str:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
         return text.decode(errors="replace")[:500]
-
-
-def api_for(server: str, pki: Path) -> Api:
-    """The administrator's client of the cluster whose keys lie in ``pki``."""
-    return Api(server, Authority(pki), KeyPair(pki / "admin.crt", pki / "admin.key"))

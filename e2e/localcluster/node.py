@@ -159,10 +159,6 @@ class RealNode:
         if not self.containerd.alive():
             raise LocalClusterError(f"containerd of {self.name} has ended:\n{self.containerd.log_tail()}")
 
-    def stop_containerd(self) -> None:
-        """End containerd; containers keep running."""
-        self.containerd.stop()
-
     def kill_containerd(self) -> None:
         """SIGKILL containerd; containers keep running."""
         self.containerd.kill()
@@ -183,10 +179,6 @@ class RealNode:
                 "--node-labels=" + ",".join(f"{key}={value}" for key, value in spec.node_labels.items())
             )
         self._launch(self.kubelet, [*argv, *spec.args_for("kubelet")])
-
-    def stop_kubelet(self) -> None:
-        """End kubelet; containers keep running."""
-        self.kubelet.stop()
 
     def kill_kubelet(self) -> None:
         """SIGKILL kubelet; containers keep running."""

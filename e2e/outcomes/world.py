@@ -209,11 +209,6 @@ class World:
         except StoryError as error:
             return str(error)
 
-    def why_json(self, of: str) -> list[Json]:
-        """``kubectl egpu why -o json``."""
-        found: list[Json] = json.loads(self.stack.egpu("why", of, "-n", self.namespace, "-o", "json"))
-        return found
-
     def card_rows(self) -> dict[str, Json]:
         """``kubectl egpu cards -o json``, by UUID."""
         return {row["uuid"]: row for row in json.loads(self.stack.egpu("cards", "-o", "json"))["cards"]}

@@ -4,10 +4,10 @@ Real nodes get theirs from the node agent, which reads the fake NVML library; a 
 its inventory is written on it as an agent would have written it.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
-from vc_egpu.volcano.names import NODE_CARDS, cores_total_resource, memory_total_resource, shared_resource
+from vc_egpu.volcano.names import cores_total_resource, memory_total_resource, shared_resource
 
 H20_MEMORY_MIB: Final = 98304
 SHARERS: Final = 100
@@ -32,16 +32,6 @@ def offered(cards: int, model: str = "h20", memory_mib: int = H20_MEMORY_MIB) ->
         memory_total_resource(model): str(cards * SHARERS * memory_mib),
         cores_total_resource(model): str(cards * SHARERS * 100),
     }
-
-
-def decorate(node: dict[str, Any], cards: int, model: str = "h20") -> dict[str, Any]:
-    """Put fake cards on a Node object before it is created; returns the same object."""
-    name = node["metadata"]["name"]
-    node["metadata"].setdefault("annotations", {})[NODE_CARDS] = inventory(name, cards, model).encode()
-    status = node.setdefault("status", {})
-    for field in ("capacity", "allocatable"):
-        status.setdefault(field, {}).update(offered(cards, model))
-    return node
 
 
 def nvml_state(node: str, cards: int, product: str = "NVIDIA H20", memory_mib: int = H20_MEMORY_MIB) -> str:

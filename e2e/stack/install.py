@@ -137,10 +137,6 @@ class Stack:
             raise StoryError(f"kubectl egpu {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout
 
-    def cards_table(self) -> str:
-        """``kubectl egpu cards``."""
-        return self.egpu("cards")
-
     def check_invariants(self) -> None:
         """Raises :class:`StoryError` with every invariant of the design that does not hold."""
         verify.check_invariants(self.kit, ModelTable.from_yaml(MODELS.read_text()))

@@ -1,11 +1,11 @@
 # Programs of the compute side's tests: what wants a card's time, and what reads the cards' timeline.
 native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/time-judge
 
-$(OUT)/time-actor: tests/time_actor.c $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
+$(OUT)/time-actor: tests/time_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -lm -lpthread
 	mv $@.tmp $@
 
-$(OUT)/ways-actor: tests/ways_actor.c $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
+$(OUT)/ways-actor: tests/ways_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/ways_actor.c $(OUT)/libcuda.so.1
 	mv $@.tmp $@
 
@@ -15,7 +15,7 @@ $(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)
 	mv $@.tmp $@
 
 # The library and the program as one.
-$(OUT)/time-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/time_actor.c $(OUT)/libcuda.so.1
+$(OUT)/time-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/time_actor.c tests/actor.h $(OUT)/libcuda.so.1
 	$(CC) $(STRICT) -O1 -g -fsanitize=thread -fno-sanitize-recover=all -DEGPU_TEST_ROOT -DEGPU_NO_LOOKUP \
 		-DDIRECT -rdynamic -o $@.tmp $(LIB_SOURCES) tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread -lm
 	mv $@.tmp $@

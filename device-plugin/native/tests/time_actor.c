@@ -19,26 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../include/egpu_cuda.h"
-
-#define TRY(call)                                                          \
-    do {                                                                   \
-        CUresult result_ = (call);                                         \
-        if (result_ != CUDA_SUCCESS) {                                     \
-            fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, result_); \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
+#include "actor.h"
 
 static CUfunction spin, meet;
 static uint64_t seed;
-
-static uint64_t now_ns(clockid_t clock) {
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-static uint64_t now(void) { return now_ns(CLOCK_MONOTONIC); }
 
 static uint64_t dice(void) {
     seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;

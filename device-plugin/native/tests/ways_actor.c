@@ -18,18 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../include/egpu_cuda.h"
+#include "actor.h"
 
 enum { CARDS = 2, BURST = 16, BYTES_PER_NS = 1500, WIDTH = 1 << 20 };
 #define MOST_BYTES (3ull << 30)
-#define TRY(call)                                                          \
-    do {                                                                   \
-        CUresult result_ = (call);                                         \
-        if (result_ != CUDA_SUCCESS) {                                     \
-            fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, result_); \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
 
 static CUcontext contexts[CARDS];
 static CUstream streams[CARDS];
@@ -38,12 +30,6 @@ static CUdeviceptr here, there;
 static int cards;
 static size_t bytes;
 static uint64_t length_ns;
-
-static uint64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 /* --- the ways: one unit each ---------------------------------------------------------------------- */
 

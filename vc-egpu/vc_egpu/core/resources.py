@@ -4,7 +4,6 @@ The three typed resources of a model are spelt here, in the innermost layer, bec
 by them; every other module takes the spelling from here.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from vc_egpu.core.cluster import CardAsk, PodShape, Resources
@@ -104,15 +103,6 @@ def add_to(total: dict[str, int], resource: str, amount: int) -> None:
         total[resource] = value
     else:
         total.pop(resource, None)
-
-
-def sum_of(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sum of several amounts."""
-    total: dict[str, int] = {}
-    for part in parts:
-        for resource, amount in part.items():
-            add_to(total, resource, amount)
-    return total
 
 
 def _requests_key(requests: Resources) -> ShapeKey:

@@ -109,10 +109,6 @@ class ClusterState:
         """All shares that the node's agent reports as held, living pods' included: those are counted once."""
         self._index.set_held(node, shares)
 
-    def set_models(self, models: dict[str, int]) -> None:
-        """Replace the table: model to nominal memory in MiB."""
-        self._models = dict(models)
-
     def snapshot(self, revision: int) -> Snapshot:
         """This moment, at no cost: later changes copy the little that they touch."""
         index = self._index

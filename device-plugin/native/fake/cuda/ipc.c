@@ -7,39 +7,42 @@
 struct name { uint64_t magic, id, bytes; uint32_t exporter, place; };
 #define NAME_MAGIC 0x4950434d454dull
 
-API CUresult cuIpcGetMemHandle(CUipcMemHandle *to, CUdeviceptr pointer) {
-    ENTER();
-    if (!to) return CUDA_ERROR_INVALID_VALUE;
+/* Under driver.lock: a name by which other processes find the block. From the first one on its bytes of the card are
+ * the memory's own, not this process's: it may outlive it. */
+static CUresult name_block(struct block *block, uint32_t card, uint64_t bytes, void *to, size_t size) {
     struct fc_shared *s = driver.s;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&driver.lock);
-    struct block *block = block_at(pointer);
-    if (!block || block->kind != BLOCK_DEVICE) {
-        pthread_mutex_unlock(&driver.lock);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     fc_lock(s, driver.slot);
-    if (!block->handle) {
-        for (uint32_t i = 0; i < FC_HANDLES && !block->handle; i++) {
-            if (s->handles[i].used) continue;
-            /* Small allocations stay with their granule; large ones may outlive this process. */
-            s->handles[i] = (struct fc_handle){.used = 1, .card = block->context->card, .bytes = block->charged,
-                                               .id = s->next_handle++ | 1ull << 63, .holders = {driver.slot + 1},
-                                               .references = {1}};
-            s->processes[driver.slot].use[block->context->card].used -= block->charged;
-            block->charged = 0;
-            block->handle = i + 1;
-        }
+    for (uint32_t i = 0; i < FC_HANDLES && !block->handle; i++) {
+        if (s->handles[i].used) continue;
+        s->handles[i] = (struct fc_handle){.used = 1, .card = card, .bytes = bytes, .id = s->next_handle++ | 1ull << 63,
+                                           .holders = {driver.slot + 1}, .references = {1}};
+        s->processes[driver.slot].use[card].used -= bytes;
+        block->handle = i + 1;
     }
     if (block->handle) {
         struct name name = {NAME_MAGIC, s->handles[block->handle - 1].id, block->bytes, driver.slot,
                             (uint32_t)(block->handle - 1)};
-        memset(to, 0, sizeof *to);
+        memset(to, 0, size);
         memcpy(to, &name, sizeof name);
         s->processes[driver.slot].cannot_checkpoint |= 2;
         result = CUDA_SUCCESS;
     }
     fc_unlock(s);
+    return result;
+}
+
+API CUresult cuIpcGetMemHandle(CUipcMemHandle *to, CUdeviceptr pointer) {
+    ENTER();
+    if (!to) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver.lock);
+    struct block *block = block_at(pointer);
+    if (block && block->kind == BLOCK_DEVICE) {
+        /* Small allocations stay with their granule: nothing is charged for them alone. */
+        result = name_block(block, block->context->card, block->charged, to, sizeof *to);
+        if (block->handle) block->charged = 0;
+    }
     pthread_mutex_unlock(&driver.lock);
     return result;
 }
@@ -81,31 +84,11 @@ static CUresult hold(const struct name *name) {
 API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *to, CUdeviceptr pointer) {
     ENTER();
     if (!to) return CUDA_ERROR_INVALID_VALUE;
-    struct fc_shared *s = driver.s;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.lock);
     struct block *block = block_at(pointer);
-    CUresult result = block && block->kind == BLOCK_POOL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        uint32_t card = driver.cards[block->device].index;
-        uint64_t bytes = (block->bytes + 511) & ~511ull;
-        fc_lock(s, driver.slot);
-        for (uint32_t i = 0; i < FC_HANDLES && !block->handle; i++) {
-            if (s->handles[i].used) continue;
-            s->handles[i] = (struct fc_handle){.used = 1, .card = card, .bytes = bytes, .id = s->next_handle++ | 1ull << 63,
-                                               .holders = {driver.slot + 1}, .references = {1}};
-            s->processes[driver.slot].use[card].used -= bytes;
-            block->handle = i + 1;
-        }
-        if (block->handle) {
-            struct name name = {NAME_MAGIC, s->handles[block->handle - 1].id, block->bytes, driver.slot,
-                                (uint32_t)(block->handle - 1)};
-            memset(to, 0, sizeof *to);
-            memcpy(to, &name, sizeof name);
-            s->processes[driver.slot].cannot_checkpoint |= 2;
-            result = CUDA_SUCCESS;
-        }
-        fc_unlock(s);
-    }
+    if (block && block->kind == BLOCK_POOL)
+        result = name_block(block, driver.cards[block->device].index, (block->bytes + 511) & ~511ull, to, sizeof *to);
     pthread_mutex_unlock(&driver.lock);
     return result;
 }
