@@ -1,6 +1,10 @@
 /* cuGetProcAddress: the newest entry point of a name that programs of a CUDA version may be given. */
+#define _GNU_SOURCE
 #include "driver.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What is no more than a stub. */
@@ -37,26 +41,39 @@ static CUdriverProcAddressQueryResult find(const char *name, void **to, int vers
     return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 }
 
-static CUresult look(const char *symbol, void **to, int version, uint64_t flags, CUdriverProcAddressQueryResult *found) {
+/* FAKE_CUDA_ASKED names a file: a line for each question, with the object that asked. */
+static void told(const char *symbol, int version, uint64_t flags, int found, const void *caller) {
+    const char *path = getenv("FAKE_CUDA_ASKED");
+    FILE *file = path ? fopen(path, "ae") : NULL;
+    Dl_info who;
+    if (!file) return;
+    fprintf(file, "%s %d %d %d %s\n", *symbol ? symbol : "-", version, (int)flags, found,
+            dladdr(caller, &who) && who.dli_fname ? who.dli_fname : "-");
+    fclose(file);
+}
+
+static CUresult look(const char *symbol, void **to, int version, uint64_t flags, CUdriverProcAddressQueryResult *found,
+                     const void *caller) {
     int mine;
     if (!symbol || !to || flags > 2) return CUDA_ERROR_INVALID_VALUE;
     TRY(cuDriverGetVersion(&mine));
     if (version > mine) return CUDA_ERROR_INVALID_VALUE;
     *found = find(symbol, to, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    told(symbol, version, flags, *found, caller);
     return CUDA_SUCCESS;
 }
 
 API CUresult cuGetProcAddress_v2(const char *symbol, void **to, int version, uint64_t flags,
                                  CUdriverProcAddressQueryResult *status) {
     CUdriverProcAddressQueryResult found;
-    TRY(look(symbol, to, version, flags, &found));
+    TRY(look(symbol, to, version, flags, &found, __builtin_return_address(0)));
     if (status) *status = found;
     return CUDA_SUCCESS;
 }
 
 API CUresult cuGetProcAddress(const char *symbol, void **to, int version, uint64_t flags) {
     CUdriverProcAddressQueryResult found;
-    TRY(look(symbol, to, version, flags, &found));
+    TRY(look(symbol, to, version, flags, &found, __builtin_return_address(0)));
     return found == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -74,10 +91,11 @@ API CUresult cuGetProcAddress_ptsz(const char *symbol, void **to, int version, u
     return cuGetProcAddress(symbol, to, version, of_threads(flags));
 }
 
-/* Private tables that NVIDIA's own libraries ask for: there is one, and nothing is in it. */
+/* Private tables that NVIDIA's own libraries ask for: there are none. The runtime (libcudart) then asks for every entry
+ * point that it knows, and answers its callers with an error: it wants to be sure of NVIDIA's own driver, which this
+ * is not. */
 API CUresult cuGetExportTable(const void **to, const CUuuid *id) {
-    static const size_t EMPTY[2] = {sizeof EMPTY, 0};
     if (!to || !id) return CUDA_ERROR_INVALID_VALUE;
-    *to = EMPTY;
-    return CUDA_SUCCESS;
+    *to = NULL;
+    return CUDA_ERROR_NOT_FOUND;
 }
