@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from unit.admission.build import TABLE, Json, added, group, node, pod, queue
+from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
 from unit.admission.test_conduct import GROUPS, PLAN_ID, PODS, plan
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission import deciding, steps
@@ -17,6 +17,7 @@ from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.settings import Settings
 from vc_egpu.core.cluster import NodeName
+from vc_egpu.core.reasons import Reason
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.volcano import names
 
@@ -130,3 +131,42 @@ def test_the_collector_tidies_up_where_nothing_happens(stage: Stage, monkeypatch
     assert not tidied
     stage.loop._take_in(QUIET_S)
     assert len(tidied) == 1
+
+
+def running(stage: Stage, count: int, **condition: str) -> None:
+    """So many members run, and this is the last word on their gang."""
+    for i in range(count):
+        placed = let_go(pod(f"g-w-{i}", index=i, uid=f"pod-{i}"), PLAN_ID, bound=True, phase="Running")
+        stage.arrives("pods", placed)
+    told = [{"type": names.CONDITION_ADMITTED, **condition}] if condition else []
+    stage.arrives("podgroups", group(members=1, conditions=told))
+
+
+def told(stage: Stage) -> tuple[Reason, str] | None:
+    """What is said, or about to be said, about the gang after one more turn."""
+    stage.turn()
+    verdict = stage.loop._conductor.reports._verdicts.get("default/g")
+    return None if verdict is None else (verdict.reason, verdict.message)
+
+
+def test_a_gang_that_asks_for_less_now_is_told_that_it_waits_no_longer(stage: Stage) -> None:
+    """As a Deployment that is scaled down: the replica that waited is gone, nobody decides about it again."""
+    running(stage, 1, status="False", reason="WaitingForQuota", message="1 of 2 members have a place")
+    stage.mirror.around.switches["stopAdmitting"] = "true"
+    waits = told(stage)
+    assert waits is not None and waits[0] is not Reason.ADMITTED
+    stage.loop._inbox.put(("pods", deleted(pod("g-w-1", index=1, uid="pod-1"))))
+    assert told(stage) == (Reason.ADMITTED, "1 member placed")
+
+
+def test_a_podgroup_that_is_made_anew_under_running_pods_is_told_that_they_have_their_cards(
+    stage: Stage,
+) -> None:
+    running(stage, 2)
+    assert told(stage) == (Reason.ADMITTED, "2 members placed")
+
+
+def test_a_gang_that_was_told_so_is_not_told_again(stage: Stage) -> None:
+    stage.loop._conductor.reports.forget("default/g")  # as by a leader that takes over
+    running(stage, 2, status="True", reason="Admitted", message="2 members have their cards")
+    assert told(stage) is None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from vc_egpu.admission import enqueue, rollback, steps
+from vc_egpu.admission import enqueue, rollback, settled, steps
 from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.deciding import decide_safely
@@ -278,7 +278,8 @@ class Loop:
         self._pending.plan_from_templates(self._mirror, self._conductor.clock)
 
     def _decide(self) -> None:
-        only = None if self._mirror.freed else self._mirror.tries
+        touched = self._mirror.tries
+        only = None if self._mirror.freed else touched
         self._mirror.freed, self._mirror.tries = False, set()
         began = time.perf_counter()
         plan, failed = decide_safely(self._mirror.snapshot(), self._settings.policy, time.time(), only)
@@ -294,6 +295,8 @@ class Loop:
             self._mirror.inventory.unreviewed.clear()
         if only is None:
             plan = replace(plan, verdicts={**self._without_group(), **plan.verdicts})
+        done = settled.verdicts(self._mirror, touched - plan.verdicts.keys(), self._conductor.reports)
+        plan = replace(plan, verdicts={**plan.verdicts, **done}) if done else plan
         if not self._admitting():
             plan = _without_admissions(plan)
         if only is None:

@@ -66,6 +66,11 @@ class Reports:
         if key in self._verdicts:
             self._plan(key, clock + SETTLE_S)
 
+    def says_it_waits(self, key: str) -> bool:
+        """Whether the last verdict on the gang, told already or not, is that it waits."""
+        verdict = self._verdicts.get(key)
+        return verdict is not None and verdict.reason is not Reason.ADMITTED
+
     def forget(self, key: str) -> None:
         """The gang is gone."""
         self._verdicts.pop(key, None)
@@ -101,7 +106,7 @@ class Reports:
         value = writes.condition(
             admitted=admitted, reason=verdict.reason.value, message=verdict.message, now=now
         )
-        if group is not None and not _says(_condition_of(group.decoded), value):
+        if group is not None and not _says(condition_of(group.decoded), value):
             if not self.limit.try_take():
                 return False
             self.executor.group_condition(key, group.decoded, value)
@@ -153,7 +158,8 @@ def pod_reference(pod: DecodedPod) -> writes.Json:
     }
 
 
-def _condition_of(group: DecodedGroup) -> tuple[str, str, str] | None:
+def condition_of(group: DecodedGroup) -> tuple[str, str, str] | None:
+    """(status, reason, message) of what stands on the PodGroup; None if nothing does."""
     for condition in group.conditions:
         if condition.get("type") == names.CONDITION_ADMITTED:
             return (

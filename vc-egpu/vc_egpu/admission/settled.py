@@ -1,0 +1,34 @@
+"""Gangs for which nothing is left to decide, and whose last word says that they wait.
+
+The decision says nothing about a gang that has all it asks for. One that waited for more and asks for less
+now (scaled down, a member deleted), or whose PodGroup was made anew under running pods, is told so here.
+"""
+
+from collections.abc import Iterable
+
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.reports import Reports, condition_of
+from vc_egpu.core import say
+from vc_egpu.core.cluster import PodPhase
+from vc_egpu.core.reasons import Verdict
+
+_SEATED = frozenset({PodPhase.PLACED, PodPhase.SUCCEEDED})
+
+
+def verdicts(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str, Verdict]:
+    """What is to be said about these gangs where they wait for nothing any more."""
+    found: dict[str, Verdict] = {}
+    for key in keys:
+        group = mirror.groups.get(key)
+        if group is None or group.outstanding:
+            continue
+        members = mirror.members.get(key, {}).values()
+        seated = sum(member.pod.phase in _SEATED for member in members)
+        if not seated or seated < group.decoded.gang.min_member:
+            continue
+        if any(member.pod.phase is PodPhase.GATED for member in members):
+            continue
+        told = condition_of(group.decoded)
+        if told is None or told[0] != "True" or reports.says_it_waits(key):
+            found[key] = say.admitted(seated, 0)
+    return found
