@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Final
 
 CONTROL_MAGIC: Final = 0x55504745
 ABI_MAJOR: Final = 1
-ABI_MINOR: Final = 0
+ABI_MINOR: Final = 1
 MAX_CARDS: Final = 16
 MAX_PEERS: Final = 128
+MAX_BEYOND: Final = 128
 NAME_BYTES: Final = 64
 UUID_BYTES: Final = 48
 PCI_BYTES: Final = 32
@@ -63,6 +64,12 @@ class ControlPeer(ctypes.LittleEndianStructure):
     ]
 
 
+class ControlBeyond(ctypes.LittleEndianStructure):
+    """``struct egpu_control_beyond``."""
+
+    _fields_: ClassVar[_Fields] = [("owner", ctypes.c_uint64), ("bytes_card", ctypes.c_uint64)]
+
+
 class ControlPage(ctypes.LittleEndianStructure):
     """``struct egpu_control``."""
 
@@ -88,10 +95,16 @@ class ControlPage(ctypes.LittleEndianStructure):
         ("reserved", ctypes.c_uint32 * 9),
         ("cards", ControlCard * MAX_CARDS),
         ("peers", ControlPeer * MAX_PEERS),
+        ("beyond_bytes", ctypes.c_uint64 * MAX_CARDS),
+        ("beyond_count", ctypes.c_uint32),
+        ("reserved_beyond", ctypes.c_uint32),
+        ("beyond", ControlBeyond * MAX_BEYOND),
     ]
 
 
 CONTROL_BYTES: Final = ctypes.sizeof(ControlPage)
+CONTROL_LEAST_BYTES: Final = ControlPage.beyond_bytes.offset
+"""Of a page of minor version 0."""
 SEQUENCE_OFFSET: Final = 16
 """Of ``ControlPage.sequence``; ``generation`` follows it."""
 BODY_OFFSET: Final = 32
@@ -118,7 +131,7 @@ class UsageSlot(ctypes.LittleEndianStructure):
         ("owner", ctypes.c_uint64),
         ("pid_namespace", ctypes.c_uint64),
         ("contexts", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64),
+        ("changes", ctypes.c_uint64),
         ("cards", UsageBytes * MAX_CARDS),
     ]
 

@@ -6,7 +6,7 @@ figures wrong and no other's.
 
 import ctypes
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,10 @@ class Slot:
     managed_bytes: tuple[int, ...]
     contexts: int
     """Bit i: it has a context on card i."""
+    changes: int = 0
+    """Counts changes of the above, from 1 on; 0: its library does not count."""
+    shared_bytes: tuple[int, ...] = ()
+    """What it holds together with others, by card. Empty: nothing."""
 
     def uses(self, card: int) -> bool:
         """Whether it says to use that card."""
@@ -72,6 +76,7 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
     slots_used, shared_used = struct.unpack_from("<II", data, abi.UsagePage.slots_used.offset)
     if magic != abi.USAGE_MAGIC or major != abi.ABI_MAJOR:
         return None
+    shared, held = _shared(data, min(shared_used, abi.USAGE_SHARED), cards)
     slots = []
     for index in range(min(slots_used, abi.USAGE_SLOTS)):
         at = abi.UsagePage.slots.offset + index * ctypes.sizeof(abi.UsageSlot)
@@ -85,16 +90,35 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
                     device_bytes=tuple(min(one.device, MAX_BYTES) for one in slot.cards[:cards]),
                     managed_bytes=tuple(min(one.managed, MAX_BYTES) for one in slot.cards[:cards]),
                     contexts=slot.contexts,
+                    changes=slot.changes,
+                    shared_bytes=held(index),
                 )
             )
-    shared = [0] * cards
-    for index in range(min(shared_used, abi.USAGE_SHARED)):
+    return Usage(tuple(slots), shared)
+
+
+def _shared(data: bytes, count: int, cards: int) -> tuple[tuple[int, ...], Callable[[int], tuple[int, ...]]]:
+    """What the first entries of shared memory come to, by card: together, and for one slot."""
+    entries = []
+    for index in range(count):
         at = abi.UsagePage.shared.offset + index * ctypes.sizeof(abi.UsageShared)
         entry = abi.UsageShared.from_buffer_copy(data, at)
         card, size = entry.bytes_card & 0xFFF, entry.bytes_card & ~0xFFF
         if entry.key and card < cards and any(entry.holders):
-            shared[card] = min(MAX_BYTES, shared[card] + size)
-    return Usage(tuple(slots), tuple(shared))
+            entries.append((card, size, tuple(entry.holders)))
+
+    def by_card(sizes: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+        sums = [0] * cards
+        for card, size in sizes:
+            sums[card] = min(MAX_BYTES, sums[card] + size)
+        return tuple(sums)
+
+    def of_slot(slot: int) -> tuple[int, ...]:
+        return by_card(
+            (card, size) for card, size, holders in entries if holders[slot // 64] >> slot % 64 & 1
+        )
+
+    return by_card((card, size) for card, size, _ in entries), of_slot
 
 
 @dataclass(frozen=True, slots=True)

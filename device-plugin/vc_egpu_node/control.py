@@ -1,6 +1,5 @@
 """What a control page says, and how it is made from what the containers of a node were granted. Pure."""
 
-import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +8,7 @@ from vc_egpu.volcano.annotations import CardShare
 
 from vc_egpu_node import abi
 from vc_egpu_node.admission import ShareClass
+from vc_egpu_node.beyond import NOTHING, Beyond
 from vc_egpu_node.cdi import Grant
 
 MIB: Final = 1024 * 1024
@@ -98,6 +98,8 @@ class Control:
     suspended: bool = False
     timings: Timings = field(default_factory=Timings)
     host_memory_mib: int = 0
+    beyond: Beyond = NOTHING
+    """Of its memory, what the library does not count by itself."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.limits) <= abi.MAX_CARDS:
@@ -106,6 +108,8 @@ class Control:
             )
         if len(self.peers) > abi.MAX_PEERS:
             raise ControlError(f"{len(self.peers)} peers, a page holds {abi.MAX_PEERS}")
+        if len(self.beyond.processes) > abi.MAX_BEYOND:
+            raise ControlError(f"{len(self.beyond.processes)} processes, a page holds {abi.MAX_BEYOND}")
         texts = [(self.name, abi.NAME_BYTES), *((peer.name, abi.NAME_BYTES) for peer in self.peers)]
         texts += [(limit.uuid, abi.UUID_BYTES) for limit in self.limits]
         texts += [(limit.pci_bus_id, abi.PCI_BYTES) for limit in self.limits]
@@ -127,11 +131,12 @@ def controls(
     facts: Mapping[tuple[str, str], CardFacts],
     timings: Timings,
     suspended: frozenset[str] = frozenset(),
+    beyond: Mapping[str, Beyond] | None = None,
 ) -> dict[str, Control]:
     """The pages of the containers named in ``wanted``.
 
     ``paged`` names the containers that have pages (others have no activity to look at); ``facts`` is by
-    container name and card UUID. Raises :class:`ControlError`.
+    container name and card UUID, ``beyond`` by container name. Raises :class:`ControlError`.
     """
     everyone = list(grants)
     by_name = {grant.name: grant for grant in everyone}
@@ -155,6 +160,7 @@ def controls(
             suspended=name in suspended,
             timings=timings,
             host_memory_mib=sum(share.memory_mib - physical_mib(share) for share in grant.shares),
+            beyond=(beyond or {}).get(name, NOTHING),
         )
     return result
 
@@ -244,17 +250,25 @@ def encode(control: Control, *, sequence: int, generation: int) -> bytes:
         slot.cards, slot.pod_cards = peer.cards, peer.pod_cards
         for index, own in enumerate(peer.card_of):
             slot.peer_card_of[index] = own
+    page.beyond_bytes[: len(control.beyond.always)] = control.beyond.always
+    page.beyond_count = len(control.beyond.processes)
+    for entry, (owner, card_index, size) in zip(page.beyond, control.beyond.processes, strict=False):
+        entry.owner, entry.bytes_card = owner, size | card_index
     return bytes(page)
 
 
 def decode(data: bytes) -> Control | None:
     """What a page says, the lock left out; None if it is no page of this version."""
-    if len(data) < ctypes.sizeof(abi.ControlPage):
+    if len(data) < abi.CONTROL_LEAST_BYTES:
         return None
-    page = abi.ControlPage.from_buffer_copy(data)
+    page = abi.ControlPage.from_buffer_copy(data.ljust(abi.CONTROL_BYTES, b"\0"))
     if (page.magic, page.abi_major) != (abi.CONTROL_MAGIC, abi.ABI_MAJOR):
         return None
+    if len(data) < min(page.bytes, abi.CONTROL_BYTES):
+        return None
     if page.card_count > abi.MAX_CARDS or page.peer_count > abi.MAX_PEERS:
+        return None
+    if page.beyond_count > abi.MAX_BEYOND:
         return None
     try:
         limits = tuple(
@@ -274,6 +288,11 @@ def decode(data: bytes) -> Control | None:
             suspended=bool(page.suspended),
             timings=Timings(**{key: getattr(page, key) for key in Timings.__dataclass_fields__}),
             host_memory_mib=page.host_memory_mib,
+            beyond=Beyond(
+                tuple(page.beyond_bytes[: len(limits)]) if any(page.beyond_bytes) else (),
+                tuple((one.owner, one.bytes_card & 0xFFF, one.bytes_card & ~0xFFF)
+                      for one in page.beyond[: page.beyond_count]),
+            ),
         )  # fmt: skip
     except (ValueError, UnicodeDecodeError):
         return None

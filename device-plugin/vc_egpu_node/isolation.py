@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vc_egpu_node import abi
+from vc_egpu_node.beyond import NOTHING, Beyond
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
 from vc_egpu_node.library import Library, drop_unused
@@ -56,6 +57,7 @@ class Isolation:
         self._said: dict[str, Control] = {}
         self._written: dict[Path, tuple[Control, bytes]] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
+        self._beyond: dict[str, Beyond] = {}
         self._paged: set[str] = set()
         self._closed: set[str] = set()
         for path in folder.glob(f"*/{CONTROL_NAME}"):
@@ -64,6 +66,7 @@ class Isolation:
             page = self.file(name).read()
             if page is not None:
                 self._closed |= {name} if page.suspended else set()
+                self._beyond[name] = page.beyond
                 self._facts |= {
                     (name, limit.uuid): CardFacts(limit.pci_bus_id, limit.context_bytes)
                     for limit in page.limits
@@ -94,6 +97,7 @@ class Isolation:
             try:
                 everyone = [*(one for one in grants() if one.name != grant.name), grant]
                 self.pages.clear(grant.name)
+                self._beyond.pop(grant.name, None)
                 self._note_version(grant.name)
                 page = self._pages_of(everyone, [grant.name])[grant.name]
                 self._put(grant.name, page)
@@ -121,6 +125,7 @@ class Isolation:
         with self._lock:
             self._paged.discard(grant.name)
             self._closed.discard(grant.name)
+            self._beyond.pop(grant.name, None)
             self._said.pop(grant.name, None)
             for file in (self.file(grant.name), self.seed(grant.name)):
                 self._written.pop(file.path, None)
@@ -147,6 +152,23 @@ class Isolation:
         """What was learnt; 0: nothing yet."""
         with self._lock:
             return self._facts.get((name, uuid), CardFacts()).context_bytes
+
+    def beyond(self, name: str) -> Beyond:
+        """What its page says of memory that the library does not count."""
+        with self._lock:
+            return self._beyond.get(name, NOTHING)
+
+    def tell_beyond(self, figures: Mapping[str, Beyond], grants: Iterable[Grant]) -> None:
+        """The same anew, by container; ``grants``: all of the node."""
+        with self._lock:
+            changed = {
+                name
+                for name, beyond in figures.items()
+                if name in self._paged and beyond != self._beyond.get(name, NOTHING)
+            }
+            self._beyond |= {name: figures[name] for name in changed}
+            if changed:
+                self._update(list(grants), changed)
 
     # --- what a lowered container may still use ---------------------------------------------------
 
@@ -207,6 +229,7 @@ class Isolation:
             facts=self._facts,
             timings=self._timings(),
             suspended=frozenset(self._closed),
+            beyond=self._beyond,
         )
 
     def _fact(self, name: str, uuid: str, buses: Mapping[str, str]) -> CardFacts:

@@ -221,11 +221,17 @@ def _accounts(view: View) -> Iterator[Metric]:
     managed = GaugeMetricFamily(
         f"{prefix}memory_managed_mib", "Managed memory, wherever it lies now, MiB.", labels=_CONTAINER_LABELS
     )
+    beyond = GaugeMetricFamily(
+        f"{prefix}memory_beyond_mib",
+        "Memory that the driver shows beyond what the library charged, and that counts from then on, MiB.",
+        labels=_CONTAINER_LABELS,
+    )
     for one in accounts:
         labels = (one.namespace, one.pod, one.container, one.uuid)
         charged.add_metric(labels, one.charged_mib)
         managed.add_metric(labels, one.managed_mib)
-    yield from (charged, managed)
+        beyond.add_metric(labels, one.beyond_mib)
+    yield from (charged, managed, beyond)
     for name, attribute, is_counter, text in _ACTIVITY:
         kind = CounterMetricFamily if is_counter else GaugeMetricFamily
         family = kind(f"{prefix}{name}", text, labels=_CONTAINER_LABELS)

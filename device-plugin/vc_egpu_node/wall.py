@@ -13,6 +13,7 @@ from typing import Final
 
 from vc_egpu_node import secondwall
 from vc_egpu_node.accounts import Activity, Usage, context_cost, read_activity, read_usage
+from vc_egpu_node.beyond import Beyond, Books, Process, Shown
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.config import WallPolicy
 from vc_egpu_node.control import Timings
@@ -46,6 +47,8 @@ class Account:
     charged_mib: int
     managed_mib: int
     activity: Activity
+    beyond_mib: int = 0
+    """What the driver shows beyond that, and the library was told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class SecondWall:
         self._strikes: dict[tuple[str, str, str], int] = {}
         self._told: dict[tuple[str, ...], float] = {}
         self._costs: dict[tuple[str, str], int] = {}
+        self._books = Books(isolation.beyond)
         self._samples: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._looks = -1
         self._due = threading.Event()
@@ -149,12 +153,17 @@ class SecondWall:
         pages = {one.name: self._read(one) for one in grants if one.name in paged}
         pods = {pod.uid: pod for pod in self._pods()}
         seen, hosts = self._seen(observation, grants, pods, pages)
-        self._learn([one for one in grants if one.name in pages], pages, seen, hosts)
+        limited = [one for one in grants if one.name in pages]
+        shown = _shown(seen, hosts)
+        usages = {name: page.usage for name, page in pages.items() if page.complete}
+        self._books.look(limited, usages, shown)
+        self._learn(limited, pages, shown)
         allowances = {one.name: self._allowance(one, grants, pages, seen) for one in grants}
+        beyond = {one.name: self._books.figures(one, allowances[one.name].memory_mib) for one in limited}
+        self._isolation.tell_beyond(beyond, self._grants())
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
         self._strikes, proven = secondwall.strike(self._strikes, secondwall.judge(seen, allowances))
-        self.accounts = tuple(_accounts(grants, pages))
-        usages = {name: page.usage for name, page in pages.items() if page.complete}
+        self.accounts = tuple(_accounts(grants, pages, beyond))
         self.last = Look(tuple(seen), usages, observation.looks)
         for finding in proven:
             self._act(finding, grants)
@@ -236,13 +245,7 @@ class SecondWall:
                 held = frozenset(memory)
         return Allowance(memory, whole=grant.native, held=held)
 
-    def _learn(
-        self,
-        grants: list[Grant],
-        pages: Mapping[str, _Pages],
-        seen: Iterable[Seen],
-        hosts: Mapping[int, Host],
-    ) -> None:
+    def _learn(self, grants: list[Grant], pages: Mapping[str, _Pages], shown: Shown) -> None:
         """A context's cost: the less of two looks in a row, once for each container and card.
 
         The library could not reserve it for contexts that are there already; their programs may have taken
@@ -253,25 +256,23 @@ class SecondWall:
         for grant in grants:
             usage = pages[grant.name].usage
             for card, share in enumerate(grant.shares):
-                if usage is None or self._isolation.context_bytes(grant.name, share.uuid):
+                key = (grant.name, share.uuid)
+                if usage is None or self._isolation.context_bytes(*key):
                     continue
-                used = {
-                    (hosts[one.pid].own_pid, one.start_ticks): one.memory_mib * MIB
-                    for one in seen
-                    if (one.owner, one.uuid) == (grant.name, share.uuid)
-                }
+                used = shown.get(key, {})
                 cost = context_cost(usage, card, used)
-                before = self._costs.get((grant.name, share.uuid), 0)
+                before = self._costs.get(key, 0)
                 if cost and before:
-                    self._isolation.learnt(grant.name, share.uuid, min(cost, before))
-                    unreserved = sum(_has_context(usage, one, card) for one in used) * min(cost, before)
+                    self._isolation.learnt(*key, min(cost, before))
+                    early = [one for one in used if _has_context(usage, one, card)]
+                    self._books.at_least(key, early, min(cost, before))
                     ceilings = self._isolation.ceilings(grant.name)
-                    least = share.memory_mib + -(-unreserved // MIB)
+                    least = share.memory_mib + -(-len(early) * min(cost, before) // MIB)
                     ceilings[share.uuid] = max(least, ceilings.get(share.uuid, 0))
                     self._isolation.keep_ceilings(grant.name, ceilings)
                     learnt.append(grant)
                 elif cost:
-                    costs[(grant.name, share.uuid)] = cost
+                    costs[key] = cost
         self._costs = costs
         if learnt:
             self._isolation.refresh(self._grants(), learnt)
@@ -310,6 +311,17 @@ class SecondWall:
         if not known:
             self._told[key] = time.monotonic()
         return not known
+
+
+def _shown(seen: Iterable[Seen], hosts: Mapping[int, Host]) -> Shown:
+    """What goes through an MPS server is the server's as much as the program's: it is left out."""
+    shown: dict[tuple[str, str], dict[Process, int]] = {}
+    for one in seen:
+        if not one.mps:
+            processes = shown.setdefault((one.owner, one.uuid), {})
+            process = (hosts[one.pid].own_pid, one.start_ticks)
+            processes[process] = processes.get(process, 0) + one.memory_mib * MIB
+    return shown
 
 
 def container_of(host: Host, pod: PodView, granted: Iterable[tuple[str, str]]) -> str | None:
@@ -355,7 +367,9 @@ def _watched(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> set[tuple[
     return {key for one in low for key in _higher(one, everyone, pages)}
 
 
-def _accounts(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> Iterable[Account]:
+def _accounts(
+    grants: Iterable[Grant], pages: Mapping[str, _Pages], beyond: Mapping[str, Beyond]
+) -> Iterable[Account]:
     for grant in grants:
         found = pages.get(grant.name)
         for card, share in enumerate(grant.shares if found is not None else ()):
@@ -368,4 +382,5 @@ def _accounts(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> Iterable[
                 charged_mib=usage.charged_bytes(card) // MIB if usage is not None else 0,
                 managed_mib=usage.managed_bytes(card) // MIB if usage is not None else 0,
                 activity=activity[card] if card < len(activity) else Activity(),
+                beyond_mib=beyond[grant.name].on(card) // MIB if grant.name in beyond else 0,
             )

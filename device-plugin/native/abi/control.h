@@ -18,9 +18,9 @@
 
 #define EGPU_CONTROL_MAGIC 0x55504745u            /* "EGPU" */
 #define EGPU_ABI_MAJOR 1u                         /* another major: not understood; a higher minor: more fields */
-#define EGPU_ABI_MINOR 0u
+#define EGPU_ABI_MINOR 1u                         /* 1: `beyond` */
 
-enum { EGPU_MAX_CARDS = 16, EGPU_MAX_PEERS = 128, EGPU_NAME_BYTES = 64 };
+enum { EGPU_MAX_CARDS = 16, EGPU_MAX_PEERS = 128, EGPU_MAX_BEYOND = 128, EGPU_NAME_BYTES = 64 };
 
 enum egpu_class { EGPU_CLASS_UNSET = 0, EGPU_CLASS_LOW = 1, EGPU_CLASS_HIGH = 2 };
 enum egpu_core_policy { EGPU_CORES_FREE = 0, EGPU_CORES_HARD = 1, EGPU_CORES_SOFT = 2 };
@@ -53,6 +53,13 @@ struct egpu_control_peer {
     uint32_t reserved;
 };
 
+/* Device memory that the driver shows of a process beyond what the library charged for it: code, local memory of
+ * kernels, whatever no call tells. It is in use as long as a slot of the usage page has that owner. */
+struct egpu_control_beyond {
+    uint64_t owner;      /* as in a slot of the usage page */
+    uint64_t bytes_card; /* bytes, a multiple of 4096, | index of the card */
+};
+
 struct egpu_control {
     uint32_t magic, abi_major, abi_minor, bytes; /* bytes: sizeof of this page as its writer knows it */
     uint64_t sequence;                           /* odd while the agent writes; _Atomic to its readers */
@@ -71,8 +78,14 @@ struct egpu_control {
     uint32_t reserved[9];
     struct egpu_control_card cards[EGPU_MAX_CARDS];
     struct egpu_control_peer peers[EGPU_MAX_PEERS];
+    /* From minor 1 on. */
+    uint64_t beyond_bytes[EGPU_MAX_CARDS];       /* in use by card, of processes that have no slot (or no entry here) */
+    uint32_t beyond_count, reserved_beyond;
+    struct egpu_control_beyond beyond[EGPU_MAX_BEYOND];
 };
+#define EGPU_CONTROL_LEAST_BYTES offsetof(struct egpu_control, beyond_bytes) /* of a page of minor 0 */
 
 static_assert(sizeof(struct egpu_control_card) == 120, "layout of a card");
 static_assert(sizeof(struct egpu_control_peer) == 144, "layout of a peer");
 static_assert(offsetof(struct egpu_control, cards) == 176, "layout of the head");
+static_assert(EGPU_CONTROL_LEAST_BYTES == 20528, "layout of minor 0");

@@ -47,8 +47,9 @@ static bool terminated(const char *text, size_t size)
 
 bool egpu_control_sane(const struct egpu_control *page)
 {
-    if (page->magic != EGPU_CONTROL_MAGIC || page->abi_major != EGPU_ABI_MAJOR || page->bytes < sizeof *page ||
+    if (page->magic != EGPU_CONTROL_MAGIC || page->abi_major != EGPU_ABI_MAJOR || page->bytes < EGPU_CONTROL_LEAST_BYTES ||
         page->card_count > EGPU_MAX_CARDS || page->peer_count > EGPU_MAX_PEERS ||
+        page->beyond_count > EGPU_MAX_BEYOND ||
         page->own_class > EGPU_CLASS_HIGH || !terminated(page->name, sizeof page->name))
         return false;
     for (uint32_t i = 0; i < page->card_count; i++) {
@@ -78,6 +79,15 @@ static bool read_at(int file, void *into, size_t size, off_t offset)
     return true;
 }
 
+/* The whole page, as far as its writer knows it: one of an earlier minor version ends sooner. */
+static bool read_whole(int file, struct egpu_control *into)
+{
+    enum { LEAST = EGPU_CONTROL_LEAST_BYTES };
+    memset((char *)into + LEAST, 0, sizeof *into - LEAST);
+    return read_at(file, into, LEAST, 0) &&
+           (into->bytes < sizeof *into || read_at(file, (char *)into + LEAST, sizeof *into - LEAST, LEAST));
+}
+
 /* A consistent copy of the page into `into`. */
 static bool read_page(int file, ino_t inode, struct egpu_control *into)
 {
@@ -86,7 +96,7 @@ static bool read_page(int file, ino_t inode, struct egpu_control *into)
     for (int tries = 0; tries < TRIES; tries++) {
         if (!read_at(file, &before, sizeof before, at))
             return false;
-        if (!(before & 1) && read_at(file, into, sizeof *into, 0) && read_at(file, &after, sizeof after, at) &&
+        if (!(before & 1) && read_whole(file, into) && read_at(file, &after, sizeof after, at) &&
             before == after)
             return egpu_control_sane(into);
         if (before & 1 && stuck.inode == inode && stuck.sequence == before)

@@ -73,6 +73,7 @@ static int hold(uint32_t index)
 {
     set_holder(&egpu_usage.page->shared[index], (uint32_t)egpu_usage.slot, true);
     egpu_usage.held[index]++;
+    egpu_usage_publish(0); /* the slot's count of changes */
     return (int)index;
 }
 
@@ -140,6 +141,7 @@ void egpu_share_drop(int entry)
     if (egpu_usage.page && egpu_usage.held[entry] && --egpu_usage.held[entry] == 0 && egpu_usage.slot >= 0) {
         set_holder(&egpu_usage.page->shared[entry], (uint32_t)egpu_usage.slot, false);
         free_if_unheld(&egpu_usage.page->shared[entry]);
+        egpu_usage_publish(0);
     }
     egpu_usage_leave();
 }

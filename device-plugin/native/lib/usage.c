@@ -9,17 +9,30 @@ struct sums {
     uint64_t device, managed;
 };
 
-static struct sums sum_on(int card)
+/* What the driver has shown the agent of that process beyond our own count. */
+static uint64_t beyond(const struct egpu_control *control, int card, uint64_t owner)
+{
+    enum { CARD_MASK = 0xf, BYTES_MASK_BITS = 0xfff };
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < control->beyond_count; i++)
+        if (control->beyond[i].owner == owner && (int)(control->beyond[i].bytes_card & CARD_MASK) == card)
+            sum = egpu_add(sum, control->beyond[i].bytes_card & ~(uint64_t)BYTES_MASK_BITS);
+    return sum;
+}
+
+static struct sums sum_on(const struct egpu_control *control, int card)
 {
     const struct egpu_usage *page = egpu_usage.page;
-    struct sums sums = {egpu_shared_on(card), 0};
+    struct sums sums = {egpu_add(egpu_shared_on(card), control->beyond_bytes[card]), 0};
     const uint32_t slots = egpu_hint(&page->slots_used, EGPU_USAGE_SLOTS);
     for (uint32_t i = 0; i < slots; i++) {
         if (!egpu_load(&page->slots[i].owner) || (int)i == egpu_usage.slot)
             continue;
         sums.device = egpu_add(sums.device, egpu_load(&page->slots[i].cards[card].device));
         sums.managed = egpu_add(sums.managed, egpu_load(&page->slots[i].cards[card].managed));
+        sums.device = egpu_add(sums.device, beyond(control, card, egpu_load(&page->slots[i].owner)));
     }
+    sums.device = egpu_add(sums.device, beyond(control, card, egpu_self_id()));
     sums.device = egpu_add(sums.device, egpu_usage.own[card].device);
     sums.managed = egpu_add(sums.managed, egpu_usage.own[card].managed);
     return sums;
@@ -31,7 +44,7 @@ static uint64_t host_left(const struct egpu_control *control)
     uint64_t used = 0;
     for (uint32_t i = 0; i < control->card_count; i++)
         if (control->cards[i].flags & EGPU_CARD_SPILL)
-            used = egpu_add(used, sum_on((int)i).managed);
+            used = egpu_add(used, sum_on(control, (int)i).managed);
     return egpu_sub((uint64_t)control->host_memory_mib << 20, used);
 }
 
@@ -39,7 +52,7 @@ static uint64_t host_left(const struct egpu_control *control)
 static bool fits(const struct egpu_control *control, int card, bool device, bool managed)
 {
     const struct egpu_control_card *limits = &control->cards[card];
-    const struct sums sums = sum_on(card);
+    const struct sums sums = sum_on(control, card);
     const uint64_t all = egpu_add(sums.device, sums.managed);
     if (all > limits->memory_bytes || (device && sums.device > limits->physical_bytes))
         return false;
@@ -48,7 +61,7 @@ static bool fits(const struct egpu_control *control, int card, bool device, bool
     uint64_t host = 0;
     for (uint32_t i = 0; i < control->card_count; i++)
         if (control->cards[i].flags & EGPU_CARD_SPILL)
-            host = egpu_add(host, sum_on((int)i).managed);
+            host = egpu_add(host, sum_on(control, (int)i).managed);
     return host <= (uint64_t)control->host_memory_mib << 20;
 }
 
@@ -133,7 +146,7 @@ struct egpu_room egpu_room_on(int card)
     egpu_usage_enter();
     if (egpu_usage.page && egpu_usage.slot >= 0) {
         egpu_usage_reap();
-        const struct sums sums = sum_on(card);
+        const struct sums sums = sum_on(control, card);
         room.device = sums.device;
         room.managed = sums.managed;
         uint64_t physical = egpu_sub(limits->physical_bytes, sums.device);
@@ -168,6 +181,7 @@ bool egpu_has_context(int card)
 
 size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
 {
+    const struct egpu_control *control = egpu_control_now();
     size_t count = 0;
     egpu_usage_enter();
     if (egpu_usage.page && card >= 0 && card < EGPU_MAX_CARDS) {
@@ -181,7 +195,7 @@ size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
                 continue;
             if (count < size) {
                 pids[count] = (uint32_t)owner;
-                bytes[count] = device;
+                bytes[count] = egpu_add(device, control ? beyond(control, card, owner) : 0);
             }
             count++;
         }

@@ -94,6 +94,7 @@ static void empty(struct egpu_usage_slot *slot)
         egpu_store(&slot->cards[card].managed, 0);
     }
     egpu_store(&slot->contexts, 0);
+    egpu_store(&slot->changes, 0);
     egpu_store(&slot->pid_namespace, 0);
     egpu_shared_forget((uint32_t)(slot - egpu_usage.page->slots));
 }
@@ -157,6 +158,8 @@ void egpu_usage_publish(int card)
     if (egpu_usage.slot < 0)
         return;
     struct egpu_usage_slot *slot = &egpu_usage.page->slots[egpu_usage.slot];
+    static uint64_t changes; /* under our lock */
+    egpu_store(&slot->changes, ++changes);
     egpu_store(&slot->cards[card].device, egpu_usage.own[card].device);
     egpu_store(&slot->cards[card].managed, egpu_usage.own[card].managed);
 }
