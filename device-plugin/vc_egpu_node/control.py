@@ -262,13 +262,15 @@ def decode(data: bytes) -> Control | None:
     if len(data) < abi.CONTROL_LEAST_BYTES:
         return None
     page = abi.ControlPage.from_buffer_copy(data.ljust(abi.CONTROL_BYTES, b"\0"))
-    if (page.magic, page.abi_major) != (abi.CONTROL_MAGIC, abi.ABI_MAJOR):
-        return None
-    if len(data) < min(page.bytes, abi.CONTROL_BYTES):
-        return None
-    if page.card_count > abi.MAX_CARDS or page.peer_count > abi.MAX_PEERS:
-        return None
-    if page.beyond_count > abi.MAX_BEYOND:
+    whole = (page.magic, page.abi_major) == (abi.CONTROL_MAGIC, abi.ABI_MAJOR) and len(data) >= min(
+        page.bytes, abi.CONTROL_BYTES
+    )
+    counts = (
+        (page.card_count, abi.MAX_CARDS),
+        (page.peer_count, abi.MAX_PEERS),
+        (page.beyond_count, abi.MAX_BEYOND),
+    )
+    if not whole or any(count > most for count, most in counts):
         return None
     try:
         limits = tuple(
