@@ -1,6 +1,7 @@
 """Capture and graphs: what becomes a node, what spoils a capture, what a launch does."""
 
 import ctypes
+import threading
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 
 from contract.cuda.binding import (
@@ -179,3 +180,17 @@ def test_a_graph_by_hand_knows_its_edges(driver: Driver) -> None:
     driver.cuGraphNodeGetDependentNodes(first, byref(target), byref(count))
     assert (target.value, count.value) == (second.value, 1)
     driver.cuGraphDestroy(graph)
+
+
+def test_an_object_lives_as_long_as_a_graph_refers_to_it(driver: Driver) -> None:
+    ended = threading.Event()
+    destroy = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: ended.set())
+    thing, graph = c_void_p(), c_void_p()
+    driver.cuUserObjectCreate(byref(thing), None, ctypes.cast(destroy, c_void_p), 1, 1)
+    driver.cuGraphCreate(byref(graph), 0)
+    driver.cuGraphRetainUserObject(graph, thing, 1, 1)
+    executable = _instantiate(driver, graph.value)
+    driver.cuGraphDestroy(graph)
+    assert not ended.is_set()
+    driver.cuGraphExecDestroy(executable)
+    assert ended.wait(30)

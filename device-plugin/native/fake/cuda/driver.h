@@ -44,7 +44,7 @@
     TRY(current(&context))
 
 enum { MAGIC_CONTEXT = 0x43545831, MAGIC_STREAM, MAGIC_EVENT, MAGIC_MODULE, MAGIC_FUNCTION, MAGIC_GRAPH, MAGIC_NODE,
-       MAGIC_EXEC, MAGIC_POOL, MAGIC_ARRAY, MAGIC_DEAD };
+       MAGIC_EXEC, MAGIC_POOL, MAGIC_ARRAY, MAGIC_OBJECT, MAGIC_DEAD };
 
 struct capture;
 
@@ -85,12 +85,12 @@ struct CUevent_st {
     size_t node_count;
 };
 
-enum { MAX_FUNCTIONS = 32, MAX_PARAMETERS = 16, MAX_VARIABLES = 16 };
+enum { MAX_PARAMETERS = 16, MAX_VARIABLES = 16 };
 
 struct CUfunc_st {
     uint32_t magic;
     CUmodule module;
-    char name[64];
+    char *name;
     enum { KERNEL_OTHER, KERNEL_SPIN, KERNEL_MEET, KERNEL_ADD } what;
     size_t parameter_count, sizes[MAX_PARAMETERS], offsets[MAX_PARAMETERS];
     int attributes[20];
@@ -106,7 +106,7 @@ struct CUmod_st {
     uint64_t charged, variable_bytes;
     struct variable variables[MAX_VARIABLES];
     size_t variable_count;
-    struct CUfunc_st functions[MAX_FUNCTIONS];
+    CUfunction *functions; /* never freed: work that is queued may need them */
     size_t count;
     bool any; /* the image is no text: there is a kernel of every name */
 };

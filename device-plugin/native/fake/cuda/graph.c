@@ -26,6 +26,7 @@ void graph_free(CUgraph graph) {
         free(node->needs);
         free(node);
     }
+    objects_drop(graph);
     graph->magic = MAGIC_DEAD;
     free(graph);
 }
@@ -55,6 +56,7 @@ CUresult graph_add(CUgraph graph, const CUgraphNode *needs, size_t count, const 
 
 CUgraph graph_clone(CUgraph graph) {
     CUgraph clone = graph_new();
+    if (clone && objects_clone(clone, graph) != CUDA_SUCCESS) return NULL;
     for (CUgraphNode node = graph->first; clone && node; node = node->next) {
         CUgraphNode twin;
         struct node_content content = node->content;

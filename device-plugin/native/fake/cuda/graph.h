@@ -31,6 +31,7 @@ struct CUgraph_st {
     CUgraphNode first, last;
     size_t count;
     bool captured, owned;
+    struct held *held; /* objects that it refers to */
 };
 
 struct CUgraphExec_st {
@@ -58,6 +59,10 @@ CUresult graph_add(CUgraph graph, const CUgraphNode *needs, size_t count, const 
                    CUgraphNode *to);
 CUresult graph_of(CUgraph graph);
 CUresult node_of(CUgraphNode node);
+
+/* --- objects.c: what a graph refers to --- */
+CUresult objects_clone(CUgraph to, CUgraph from);
+void objects_drop(CUgraph graph);
 
 /* Memory of a graph's allocation nodes: reserved address space, charged while it is in use. */
 CUresult graph_memory_reserve(CUdevice device, size_t bytes, CUdeviceptr *to);

@@ -8,6 +8,7 @@
  *
  * Variables that the text puts into .global lie on the card, in granules once they come to more than half of one.
  * Those of a library are there once, for the context that is current when it is loaded or they are first asked for. */
+#define _GNU_SOURCE
 #include "driver.h"
 
 #include <ctype.h>
@@ -65,10 +66,14 @@ static void known_parameters(struct CUfunc_st *function) {
 }
 
 static CUfunction add_function(CUmodule module, const char *name, size_t length) {
-    if (module->count == MAX_FUNCTIONS || length >= sizeof module->functions[0].name) return NULL;
-    CUfunction function = &module->functions[module->count++];
-    *function = (struct CUfunc_st){.magic = MAGIC_FUNCTION, .module = module};
-    snprintf(function->name, sizeof function->name, "%.*s", (int)length, name);
+    CUfunction function = calloc(1, sizeof *function), *more = NULL;
+    if (module->count % 32 == 0) more = realloc(module->functions, (module->count + 32) * sizeof *more);
+    else more = module->functions;
+    if (!function || !more || !(function->name = strndup(name, length))) return NULL;
+    module->functions = more;
+    module->functions[module->count++] = function;
+    function->magic = MAGIC_FUNCTION;
+    function->module = module;
     function->what = strcmp(function->name, "egpu_spin") == 0 ? KERNEL_SPIN
                      : strcmp(function->name, "egpu_meet") == 0 ? KERNEL_MEET
                      : strcmp(function->name, "egpu_add") == 0 ? KERNEL_ADD : KERNEL_OTHER;
@@ -144,7 +149,7 @@ static CUresult function_of(CUmodule module, const char *name, CUfunction *to) {
     pthread_mutex_lock(&driver.lock);
     *to = NULL;
     for (size_t i = 0; i < module->count; i++) {
-        if (strcmp(module->functions[i].name, name) == 0) *to = &module->functions[i];
+        if (strcmp(module->functions[i]->name, name) == 0) *to = module->functions[i];
     }
     pthread_mutex_unlock(&driver.lock);
     return *to ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;

@@ -56,7 +56,7 @@ API CUresult cuLibraryGetKernelCount(unsigned *count, CUlibrary library) {
 API CUresult cuModuleEnumerateFunctions(CUfunction *to, unsigned count, CUmodule module) {
     ENTER();
     if (!module || module->magic != MAGIC_MODULE) return CUDA_ERROR_INVALID_HANDLE;
-    for (unsigned i = 0; i < count && i < module->count; i++) to[i] = &module->functions[i];
+    for (unsigned i = 0; i < count && i < module->count; i++) to[i] = module->functions[i];
     return CUDA_SUCCESS;
 }
 
