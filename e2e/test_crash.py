@@ -7,6 +7,7 @@ is struck; with VC_EGPU_LONG=1 all of them are.
 import os
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from typing import Any
 import orjson
 import pytest
 from admission_rig import Gang, Rig, StandIn, rig
+from localcluster.api import wait_until
 from localcluster.net import free_ports
 from stack.hostprocess import HostProcess
+from stack.kit import StoryError
 from suspender import Suspender, until_known
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
@@ -149,6 +152,24 @@ class Stage:
         flags = ("--port", str(PORT), "--bind-address", "127.0.0.1") if name == "admission" else ()
         return self.world.controller(name, "--kubeconfig", str(self.tap.kubeconfig), *flags)
 
+    def start(self) -> None:
+        """Start the controller; an error, with what it said, where it does not stay."""
+        process = self.controller()
+        process.start()
+
+        def lives() -> None:
+            if not process.alive:
+                raise StoryError(f"the controller ended at once:\n{process.log_tail()}")
+
+        def serves() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/healthz", timeout=10):
+                    return True
+            except OSError:
+                return False
+
+        wait_until("the controller serves", serves, 60, lives)
+
     def kill(self) -> None:
         """End the controller without warning."""
         self.world.processes["admission"].kill()
@@ -158,19 +179,23 @@ class Stage:
         self.world.queue()
         suspender = Suspender(self.world) if story.suspends else nullcontext()
         with suspender, StandIn(self.world, *story.gangs):
-            process = self.controller()
             self.tap.begin()
-            process.start()
+            self.start()
             story.prepare(self.world)
             self._settle()
             self.tap.begin(strike)
             story.begin(self.world)
             if strike is not None and strike.done.wait(30):
+                assert not strike.failure, strike.failure
                 self.world.check(settled=False)
                 self.tap.begin()
                 strike.let_go.set()
-                process.start()
-            story.end(self.world)
+                self.start()
+            try:
+                story.end(self.world)
+            except StoryError as error:
+                struck = f"struck {strike.moment} write {strike.number}" if strike else "not struck"
+                raise StoryError(f"{struck}: {error}\n{self.controller().log_tail(40)}") from error
             count = len(self.tap.writes)
             self.world.check()
             for gang in story.gangs:

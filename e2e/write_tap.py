@@ -17,6 +17,7 @@ import urllib3
 import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
+from localcluster.errors import LocalClusterError
 
 Moment = Literal["before", "after"]
 
@@ -44,10 +45,14 @@ class Strike:
     done: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
     """The struck write goes on when this is set (a killed controller does not hear of it any more)."""
+    failure: list[Exception] = field(default_factory=list)
+    """Why it could not be done. It runs on a thread whose faults nobody sees."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
+    """A controller that starts opens a dozen connections at once."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections of killed controllers break; that is what they are killed for."""
@@ -134,7 +139,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _hit(self, strike: Strike) -> None:
-        strike.act()
+        try:
+            strike.act()
+        except (LocalClusterError, OSError, ValueError, KeyError) as error:
+            strike.failure.append(error)
         strike.done.set()
         strike.let_go.wait(120)
 

@@ -73,7 +73,9 @@ class Machine:
             child = first_child(parent, timeout_s=_BOOT_TIMEOUT_S)
             if child is not None:
                 self.process.record(child)
-            ready = select.select([reader], [], [], _BOOT_TIMEOUT_S)[0] and os.read(reader, 8)
+            booted = select.poll()
+            booted.register(reader, select.POLLIN)
+            ready = booted.poll(_BOOT_TIMEOUT_S * 1000) and os.read(reader, 8)
         finally:
             os.close(reader)
             if writer >= 0:

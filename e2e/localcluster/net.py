@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import random
 import socket
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
@@ -24,6 +25,9 @@ from localcluster.procs import Entered
 BLOCKS = range(180, 250)
 _NET_ONLY = ("-n",)
 _PORT_ATTEMPTS = 500
+_LOWEST_PORT = 12_000
+_USUAL_DYNAMIC_PORT = 32_768
+_DYNAMIC_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +105,25 @@ def host_routes() -> list[str]:
 
 
 def free_ports(count: int, taken: Collection[int]) -> list[int]:
-    """TCP ports of 127.0.0.1 that nobody listens on and no other cluster was given."""
+    """TCP ports of 127.0.0.1 that nobody listens on and no other cluster was given.
+
+    They lie below those that the kernel gives to whoever asks for any: a server that is killed and started
+    again would else find its port in the hands of a connection that somebody made meanwhile.
+    """
+    first_dynamic = int(_DYNAMIC_PORTS.read_text(encoding="ascii").split()[0])
+    end = first_dynamic if first_dynamic >= _LOWEST_PORT + _PORT_ATTEMPTS else _USUAL_DYNAMIC_PORT
+    choice = random.sample(range(_LOWEST_PORT, end), k=_PORT_ATTEMPTS)
     found: list[int] = []
-    held: list[socket.socket] = []
-    try:
-        while len(found) < count:
-            probe = socket.socket()
-            held.append(probe)  # kept open, so that the next probe gets another port
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            if port not in taken:
+    for port in choice:
+        if len(found) == count:
+            return found
+        with socket.socket() as probe:
+            if port in taken:
+                continue
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
                 found.append(port)
-            if len(held) > count + _PORT_ATTEMPTS:
-                raise LocalClusterError("no free TCP ports on 127.0.0.1")
-    finally:
-        for probe in held:
-            probe.close()
-    return found
+    raise LocalClusterError("no free TCP ports on 127.0.0.1")
 
 
 def connect_switch(addresses: Addresses, switch_pid: int, owner: Path) -> None:

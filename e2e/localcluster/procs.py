@@ -106,11 +106,13 @@ class ProcessIdentity:
         except OSError:
             return not self.alive()
         try:
+            ended = select.poll()  # select() takes no descriptor above 1023
+            ended.register(fd, select.POLLIN)
             while self.alive():
                 rest = deadline - time.monotonic()
                 if rest <= 0:
                     return False
-                select.select([fd], [], [], rest)
+                ended.poll(rest * 1000)
         finally:
             os.close(fd)
         return True

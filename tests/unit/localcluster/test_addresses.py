@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from pathlib import Path
 
 import pytest
 from localcluster import net
@@ -50,6 +51,11 @@ def test_ports_are_free_and_different() -> None:
         ports = net.free_ports(8, taken=set())
         assert used.getsockname()[1] not in ports
     assert len(set(ports)) == 8
+
+
+def test_a_server_that_is_started_again_finds_its_port_free_whoever_made_connections_meanwhile() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(port < first for port in net.free_ports(8, taken=set()))
 
 
 def test_ports_of_other_clusters_are_not_given_twice() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -32,6 +34,9 @@ ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
 """
 
 
+_MANY_FILES = 4096
+
+
 def _process(folder: Path, name: str = "p") -> ManagedProcess:
     return ManagedProcess(name, folder / f"{name}.json", folder / f"{name}.log")
 
@@ -49,6 +54,22 @@ def _wait_for_output(process: ManagedProcess) -> None:
 def test_command_names_with_brackets_do_not_confuse_the_start_time() -> None:
     tail_fields = " ".join(str(number) for number in range(1, 50))
     assert Stat.parse(f"42 (a) b) S {tail_fields}") == Stat("S", threads=17, start_ticks=19)
+
+
+def test_the_end_of_a_process_is_seen_by_one_that_has_more_than_a_thousand_files_open(tmp_path: Path) -> None:
+    process = _process(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < _MANY_FILES:
+        pytest.skip("not so many files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, _MANY_FILES), hard))
+    with contextlib.ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context(Path(os.devnull).open())
+        process.launch([sys.executable, "-c", _STUBBORN], _environment())
+        _wait_for_output(process)
+        process.kill()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert process.pid is None
 
 
 def test_a_process_ends_by_sigterm_and_its_pid_file_goes(tmp_path: Path) -> None:
