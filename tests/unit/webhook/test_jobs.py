@@ -151,6 +151,19 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         job({**task("w", 1), "template": {"spec": {"hostPID": True, "containers": [container(vgpu_h20=1)]}}}),
         ('spec.tasks["w"].template.spec.hostPID',),
     ),
+    "a gang that could never come together": (
+        job(task("w", 2), minAvailable=3),
+        ("spec.minAvailable", "3 is more than the 2 replicas", "never start"),
+    ),
+    "a task that could never come together": (
+        job({**task("w", 2), "minAvailable": 3}, task("v", 5)),
+        ('spec.tasks["w"].minAvailable', "3 is more than its 2 replicas"),
+    ),
+    "two tasks of one name": (job(task("w", 1), task("w", 1)), ("spec.tasks", "'w'")),
+    "high without leave, on a template": (
+        job(task("w", 1), task("v", 1, annotations={PRIORITY: "high"}), annotations={PRIORITY: "high"}),
+        ('spec.tasks["v"].template.metadata.annotations', "egpu-high"),
+    ),
     "replicas below zero": (job(task("w", -1)), ('spec.tasks["w"].replicas', "'-1'")),
     **{f"forged {name} on the Job": (job(annotations={name: "x"}), (name,)) for name in FORGED},
     **{
@@ -364,3 +377,51 @@ def test_a_new_task_is_checked_and_completed() -> None:
     edited["spec"]["tasks"][2] = task("more", 1, small())
     added = reapplied(edited, stored)["spec"]["tasks"][2]["template"]
     assert added["metadata"]["labels"] == {"egpu.volcano.sh/managed": "true"}
+
+
+def test_a_misspelt_annotation_is_told_of() -> None:
+    """It would be silently without effect: training meant to be low would never give way."""
+    entry = task("w", 1, annotations={"egpu.volcano.sh/priorty": "low", "example.com/priorty": "x"})
+    entry["template"]["metadata"]["labels"] = {PRIORITY: "low"}
+    decision = review_job(create(job(entry, annotations={"egpu.volcano.sh/foo": "1"})), context())
+    assert decision.allowed
+    assert list(decision.warnings) == [
+        'metadata.annotations["egpu.volcano.sh/foo"]: means nothing here and has no effect',
+        'spec.tasks["w"].template.metadata.annotations["egpu.volcano.sh/priorty"]: means nothing here and '
+        "has no effect, did you mean egpu.volcano.sh/priority?",
+        f'spec.tasks["w"].template.metadata.labels["{PRIORITY}"]: has no effect, it is an annotation',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, False),
+        ({"replicas": 3}, False),
+        ({"limits": limits(vgpu_h20=1, vgpu_memory=2048, vgpu_cores=10)}, True),
+        ({"annotations": {PRIORITY: "low"}}, True),
+    ],
+)
+def test_who_changes_what_pods_ask_for_is_told_that_running_ones_keep_theirs(
+    change: Json, told: bool
+) -> None:
+    stored = complete(job(task("w", 2, small())))
+    new = copy.deepcopy(stored)
+    entry = new["spec"]["tasks"][0]
+    entry["replicas"] = change.get("replicas", 2)
+    if "limits" in change:
+        entry["template"]["spec"]["containers"] = [container("c")]
+        entry["template"]["spec"]["containers"][0]["resources"] = {"limits": change["limits"]}
+    entry["template"]["metadata"]["annotations"] = change.get("annotations", {})
+    decision = review_job(update(new, stored), context())
+    assert decision.allowed, decision.message
+    assert any("keep what they were made with" in warning for warning in decision.warnings) == told
+
+
+def test_scaling_below_the_minimum_is_refused() -> None:
+    stored = complete(job(task("w", 4, small()), minAvailable=4))
+    new = copy.deepcopy(stored)
+    new["spec"]["tasks"][0]["replicas"] = 2
+    decision = review_job(update(new, stored), context())
+    assert not decision.allowed
+    assert "spec.minAvailable: 4 is more than the 2 replicas" in decision.message

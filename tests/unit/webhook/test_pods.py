@@ -236,6 +236,12 @@ BAD_ASKS: dict[str, tuple[Json, tuple[str, ...]]] = {
         {"vgpu_zz9": 1},
         ('limits["volcano.sh/vgpu-zz9"]', "'zz9'", "a100-40g, h20, v100-32g"),
     ),
+    "a model of two sizes": ({"vgpu_a100": 1}, ("'a100'", "did you mean 'a100-40g'")),
+    "memory misspelt": (
+        {"vgpu_h20": 1, "vgpu_mem": 1024},
+        ('limits["volcano.sh/vgpu-mem"]', "'mem' is no model, did you mean volcano.sh/vgpu-memory?"),
+    ),
+    "cores misspelt": ({"vgpu_h20": 1, "vgpu_core": 50}, ("did you mean volcano.sh/vgpu-cores?",)),
     "a model misspelt": ({"vgpu_h200": 1}, ("'h200'", "did you mean 'h20'")),
     "memory beyond the card": ({"vgpu_h20": 1, "vgpu_memory": 98305}, ("vgpu-memory", "98305", "98304")),
     "percentage with memory": (
@@ -549,3 +555,10 @@ def test_a_review_says_what_it_needs_to_know() -> None:
     }
     rbac.told |= set(asked)
     assert review_pod(create(pod()), ctx).allowed
+
+
+def test_a_misspelt_annotation_of_a_pod_is_told_of() -> None:
+    obj = pod(container(vgpu_h20=1), annotations={"egpu.volcano.sh/Priority": "low", QUEUE: "a"})
+    decision = review_pod(create(obj), context())
+    assert decision.allowed, decision.message
+    assert any("did you mean egpu.volcano.sh/priority?" in warning for warning in decision.warnings)

@@ -174,12 +174,13 @@ def _read_container(
         name = min(limits)
         problem = "no model is named beside it" + _example(table)
         raise AskError(_limit(where, name), problem)
+    # A word that is no model is a slip of the pen (vgpu-mem): better said than that there are two models.
+    models = [_model(kinds[name].model, _limit(where, name), table) for name in counted]
     if len(counted) > 1:
         raise AskError(
             where, f"two models in one container: {counted[0]} and {counted[1]}; a container takes one"
         )
-    resource = counted[0]
-    model = _model(kinds[resource].model, _limit(where, resource), table)
+    resource, model = counted[0], models[0]
     ask = _ask_of(limits, resource, model, where, before)
     _check_totals(limits, kinds, ask, where)
     return ask
@@ -333,9 +334,15 @@ def _model(name: str, path: str, table: ModelTable) -> GpuModel:
     if model is not None:
         return model
     known = sorted(row.name for row in table.models)
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=_CLOSE_ENOUGH)
+    words = [*known, *sorted(names.RESERVED_MODEL_WORDS)]
+    near = [row for row in known if row.startswith(f"{name.lower()}-")]
+    near = near or difflib.get_close_matches(name.lower(), words, n=1, cutoff=_CLOSE_ENOUGH)
+    if near and near[0] in names.RESERVED_MODEL_WORDS:
+        raise AskError(path, f"{name[:63]!r} is no model, did you mean {names.shared_resource(near[0])}?")
     if near:
-        raise AskError(path, f"model {name[:63]!r} is not known, did you mean {near[0]!r}?")
+        raise AskError(
+            path, f"model {name[:63]!r} is not known, did you mean {' or '.join(map(repr, near[:3]))}?"
+        )
     raise AskError(path, f"model {name[:63]!r} is not known; known are {', '.join(known) or 'none'}")
 
 

@@ -1,5 +1,6 @@
 """How much a gang needs at the least, and whether its queue's cap and the plan's limits can ever hold it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,25 @@ def check_size(tasks: Sequence[Members], settings: Settings, path: str) -> None:
     if cards > settings.max_gang_cards:
         raise Refusal(
             f"{path}: {cards} cards in all, the largest gang has {settings.max_gang_cards}; split the Job"
+        )
+
+
+def check_minimums(tasks: Sequence[Members], min_available: int | None) -> None:
+    """Refuse gangs that could never come together: Volcano's webhook does, where it runs."""
+    twice = [name for name, count in Counter(task.task for task in tasks).items() if count > 1]
+    if twice:
+        raise Refusal(f"spec.tasks: two tasks are called {twice[0][:63]!r}; each needs a name of its own")
+    for task in tasks:
+        if task.min_available > task.replicas:
+            raise Refusal(
+                f'spec.tasks["{task.task[:63]}"].minAvailable: {task.min_available} is more than '
+                f"its {task.replicas} replicas"
+            )
+    total = sum(task.replicas for task in tasks)
+    if min_available is not None and min_available > total:
+        raise Refusal(
+            f"spec.minAvailable: {min_available} is more than the {total} replicas of all tasks: "
+            "it could never start"
         )
 
 

@@ -72,6 +72,7 @@ def _created(review: Review, context: Context) -> Decision:
     members = [item.task.members(item.ask) for item in checked]
     minimum = min_available_of(job)
     gangs.check_size(members, context.settings, "spec.tasks")
+    gangs.check_minimums(members, minimum)
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
     gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what)
     completed = [item.task.completed(item.ask) for item in checked]
@@ -91,6 +92,7 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         for name in _TEMPLATE_ONLY
         if name in annotations_of(job)
     ]
+    warnings += specs.slips(annotations_of(job), labels_of(job), "metadata")
     spec = spec_of(job)
     for item in checked:
         if not item.is_new:
@@ -103,7 +105,8 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
-        warnings += [*knobs.warnings, *([warning] if warning else [])]
+        slips = specs.slips(task.annotations, labels_of(task.template), f"{path}.metadata")
+        warnings += [*knobs.warnings, *slips, *([warning] if warning else [])]
     return warnings
 
 
@@ -156,8 +159,10 @@ def _check_classes(
         where = f"{task.path}.spec.priorityClassName" if own else "spec.priorityClassName"
         specs.priority_class_for(named, cls, context, where)
     if "high" in classes:
+        where = next((task.path for task in tasks if names.PRIORITY in task.annotations), "")
+        path = f'{where + "." if where else ""}{_ANNOTATIONS}["{names.PRIORITY}"]'
         for pair in subjects:
-            access.check_high(pair, review.namespace, context, f'{_ANNOTATIONS}["{names.PRIORITY}"]')
+            access.check_high(pair, review.namespace, context, path)
 
 
 # --- a Job that is applied again --------------------------------------------------------------------
@@ -173,8 +178,23 @@ def _updated(review: Review, stored: Json, context: Context) -> Decision:
     _refuse_newly_forged(job, stored)
     warnings = _check_templates([item for item in checked if item.readable], job, context)
     _check_changes(review, stored, checked, context)
+    warnings += _kept_by_those_there(checked, stored)
     completed = [item.task.completed(item.ask) if item.is_new else item.task.raw for item in checked]
     return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
+
+
+def _kept_by_those_there(checked: Sequence[_Checked], stored: Json) -> list[str]:
+    """Warnings that a changed ask or annotation is for pods to come."""
+    before = {task.name: task for task in tasks_of(stored) if task.is_labelled}
+    return [
+        f"{item.task.path}: pods that are there keep what they were made with, those made later get this"
+        for item in checked
+        if item.task.name in before
+        and (
+            item.is_new
+            or specs.knobs_in(item.task.annotations) != specs.knobs_in(before[item.task.name].annotations)
+        )
+    ]
 
 
 def _settle(job: Json, stored: Json, context: Context) -> list[_Checked]:
@@ -235,6 +255,15 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
         gangs.check_caps(grown, queue, context, "spec.queue", what)
     if sum(item.replicas for item in members) > _replicas(stored):
         gangs.check_size(members, context.settings, "spec.tasks")
+    if _sizes(job, [item.task for item in checked]) != _sizes(stored, tasks_of(stored)):
+        gangs.check_minimums(members, minimum)
+
+
+def _sizes(job: Json, tasks: Sequence[Task]) -> object:
+    return (
+        spec_of(job).get("minAvailable"),
+        [(task.name, task.raw.get("replicas"), task.raw.get("minAvailable")) for task in tasks],
+    )
 
 
 def _class_inputs(job: Json, tasks: Sequence[Task]) -> object:

@@ -71,7 +71,8 @@ def _review(review: Review, context: Context) -> Decision:
         "metadata": _metadata(pod, ask, knobs, cls, "" if group else queue),
         "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
     }
-    return allow(pod, completed, [*knobs.warnings, *([warning] if warning else [])])
+    slips = specs.slips(annotations, labels_of(pod), "metadata")
+    return allow(pod, completed, [*knobs.warnings, *slips, *([warning] if warning else [])])
 
 
 def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
