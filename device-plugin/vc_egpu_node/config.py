@@ -10,16 +10,15 @@ The file, usually a ConfigMap that all nodes share::
       hostMemoryMiB: 0           # host memory that cards' memory may spill or be suspended to; 0: none
       recoveryS: 60              # an ill card is offered again after this long without a new fault
       foreignResources: [nvidia.com/gpu, volcano.sh/vgpu-number]
-      secondWall: report         # or kill: what becomes of processes that take more than their container's
-      grant hysteresisUs: 2000         # with the library: a class stays active at most so long after its
-      last work leaseMs: 100               # ... and holds nobody if its activity is not renewed for so long
+      secondWall: report         # or kill: processes that take more than their container's grant
+      hysteresisUs: 2000         # with the library: a class stays active so long after its last work, at most
+      leaseMs: 100               # ... and holds nobody if its activity is not renewed for so long
       hangS: 30                  # ... or its work makes no progress for so long
       inFlightUs: 500            # low's queued work where a high share sits
       lowFloorPercent: 5         # of time, for low that has been held for lowFloorAfterS
       lowFloorAfterS: 60
       suspendLockS: 10           # to suspend a pod: its work in flight has so long to end
-      suspendSeveralProcesses: false   # also pods with several processes on the GPU, which may talk to
-      # each other
+      suspendSeveralProcesses: false   # also pods whose several processes on the GPU may talk to each other
       resumeRoomS: 60            # a pod that finds no room on its cards for so long could not be resumed
     nodes:
       gpu-7: {coreRatio: 1.5}    # over the defaults, for this node

@@ -41,6 +41,8 @@ _PACKAGES_IMAGE = "vc-egpu.local/packages:1"
 _NATIVE = REPOSITORY / "device-plugin" / "native"
 _LIBRARY_FOLDER = "/usr/local/lib/vc-egpu"
 """Where the node agent finds the isolation library (manifests/components/isolation)."""
+_KEPT_ARCHIVES = 3
+_IN_USE_S = 3600.0
 _SCRIPT = """#!/usr/bin/python3 -I
 import sys
 
@@ -94,7 +96,7 @@ def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Bui
                 },
                 config=_CONFIG,
             )
-        _forget_old(archive)
+        forget_old(archive, time.time())
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(archive, output)
@@ -185,12 +187,24 @@ def _forget_all(cache: Path, name: str) -> None:
             archive.unlink(missing_ok=True)
 
 
-def _forget_old(archive: Path) -> None:
-    """Archives of earlier sources, a quarter of a GiB each; nobody asks for them again."""
+def forget_old(archive: Path, now_s: float) -> None:
+    """Archives of earlier sources, a quarter of a GiB each.
+
+    Other checkouts on this machine share the cache: those that were used last stay, and what somebody may be
+    about to import.
+    """
     stem = archive.name.rpartition("-")[0]
-    for path in archive.parent.glob(f"{stem}-*.tar"):
-        if path != archive:
+    used = sorted(((_used_s(path), path) for path in archive.parent.glob(f"{stem}-*.tar")), reverse=True)
+    for used_s, path in used[_KEPT_ARCHIVES:]:
+        if path != archive and now_s - used_s > _IN_USE_S:
             path.unlink(missing_ok=True)
+
+
+def _used_s(archive: Path) -> float:
+    try:
+        return archive.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0  # another one tidies up as well
 
 
 def _hash(*parts: str) -> str:
