@@ -371,6 +371,14 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         pod(annotations={"egpu.volcano.sh/avoid-models": "h20"}),
         ("avoid-models", "'h20'"),
     ),
+    "its own model ruled out in HAMi's words": (
+        pod(annotations={"nvidia.com/use-gputype": "tesla,A100"}),
+        ('annotations["nvidia.com/use-gputype"]', "'h20'"),
+    ),
+    "the same the other way round": (
+        pod(annotations={"nvidia.com/nouse-gputype": "H20"}),
+        ("nvidia.com/nouse-gputype", "'h20'"),
+    ),
     "an unknown model to avoid": (pod(annotations={"egpu.volcano.sh/avoid-models": "q"}), ("'q'",)),
 }
 

@@ -275,9 +275,9 @@ def _shape(
             get(names.AVOID_CARDS), get(names.VOLCANO_NO_USE_GPU_UUID), get(names.HAMI_NO_USE_GPU_UUID)
         ),
         use_models=names_in(get(names.USE_MODELS, ""))
-        | _models_like(get(names.HAMI_USE_GPU_TYPE, ""), table),
+        | models_like(get(names.HAMI_USE_GPU_TYPE, ""), table),
         avoid_models=names_in(get(names.AVOID_MODELS, ""))
-        | _models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
+        | models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
         card_policy=str(get(names.CARD_POLICY, "")),
         node_policy=str(get(names.NODE_POLICY, "")),
     )
@@ -287,7 +287,7 @@ def _card_names(*texts: str | None) -> frozenset[CardId]:
     return frozenset(CardId(name) for text in texts if text for name in names_in(text))
 
 
-def _models_like(text: str, table: ModelTable) -> frozenset[str]:
+def models_like(text: str, table: ModelTable) -> frozenset[str]:
     """HAMi names products by parts of their names; the models whose products hold one of the parts."""
     parts = [part.lower() for part in names_in(text)]
     return frozenset(

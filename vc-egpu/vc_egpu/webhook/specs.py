@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, Request
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.pod_codec import models_like
 from vc_egpu.volcano.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
 from vc_egpu.volcano.request import PodAsk
 from vc_egpu.webhook.context import Context, items, mapping
@@ -160,13 +161,21 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
             knobs.warnings.append(f'{name}: "topology" is not there yet, binpack is used')
     for name in (names.USE_CARDS, names.AVOID_CARDS):
         _list(annotations, name, path)
-    use = _models(annotations, names.USE_MODELS, path, table)
-    avoid = _models(annotations, names.AVOID_MODELS, path, table)
-    for model in sorted(ask.models):
-        if model in avoid or (use and model not in use):
-            which = names.AVOID_MODELS if model in avoid else names.USE_MODELS
-            raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
+    for used, avoided, read in (
+        (names.USE_MODELS, names.AVOID_MODELS, _models),
+        (names.HAMI_USE_GPU_TYPE, names.HAMI_NO_USE_GPU_TYPE, _products),
+    ):
+        use, avoid = read(annotations, used, path, table), read(annotations, avoided, path, table)
+        for model in sorted(ask.models):
+            if model in avoid or (annotations.get(used) and model not in use):
+                which = avoided if model in avoid else used
+                raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
     return knobs
+
+
+def _products(annotations: Mapping[str, Any], name: str, path: str, table: ModelTable) -> list[str]:
+    """The models that HAMi's spelling means, by parts of their products' names."""
+    return sorted(models_like(",".join(_list(annotations, name, path)), table))
 
 
 def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> bool:
