@@ -1,16 +1,18 @@
 """The controller is killed before and after every write of admitting, preempting, suspending and resuming.
 
 After a restart the invariants hold, and each gang is in or out as a whole. By default a sample of the writes
-is struck; with VC_EGPU_LONG=1 all of them are.
+is struck; with VC_EGPU_LONG=1 all of them are. The audit log says that there are no others.
 """
 
+import itertools
 import os
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -24,15 +26,15 @@ from suspender import Suspender, until_known
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
-from write_tap import Moment, Strike, WriteTap
+from write_tap import Moment, Strike, Write, WriteTap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 LONG = bool(os.environ.get("VC_EGPU_LONG"))
 (PORT,) = free_ports(1, set())
-SAMPLE = 3
-"""So many writes of each story, spread evenly, where not all are struck."""
+SAMPLE = 4
+"""So many writes of each story, spread evenly, where not all are struck: before and after in turn."""
 Json = dict[str, Any]
-_MUTATING = {"create", "update", "patch", "delete"}
+_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,10 @@ class Stage:
 
     world: Rig
     tap: WriteTap
+    unseen: Counter[Write] = field(default_factory=Counter)
+    """Writes of the last story's controller that went past the tap: nothing can strike these."""
+    audited: int = 0
+    """How many of its writes the audit log has."""
 
     def controller(self, name: str = "admission") -> HostProcess:
         flags = ("--port", str(PORT), "--bind-address", "127.0.0.1") if name == "admission" else ()
@@ -183,6 +189,7 @@ class Stage:
             self.start()
             story.prepare(self.world)
             self._settle()
+            since = self.world.cluster.audit_log.stat().st_size
             self.tap.begin(strike)
             story.begin(self.world)
             if strike is not None and strike.done.wait(30):
@@ -201,6 +208,8 @@ class Stage:
             for gang in story.gangs:
                 _whole(self.world, gang)
             self.world.stop_all()
+            audited = _audited(self.world, since)
+            self.audited, self.unseen = len(audited), Counter(audited) - Counter(self.tap.writes)
             for gang in reversed(story.gangs):
                 self.world.end(gang)
         self.world.clean()
@@ -234,44 +243,48 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         rig("crash", 1, 4, models=folder / "models.yaml", audit=True) as world,
         WriteTap(world.cluster.kubeconfig, folder / "kubeconfig") as tap,
     ):
+        world.numbers = itertools.count()
         yield Stage(world, tap)
 
 
-def _audited(world: Rig, since: int) -> list[tuple[str, str]]:
-    """(verb, URI) of the controller's writes in the audit log from a byte on, leases and events aside."""
+def _audited(world: Rig, since: int) -> list[Write]:
+    """The controller's writes in the audit log from a byte on, but for those that the tap does not count."""
     found = []
     for line in world.cluster.audit_log.read_bytes()[since:].splitlines():
         entry = orjson.loads(line)
-        if entry.get("stage") != "ResponseComplete" or entry["verb"] not in _MUTATING:
-            continue
-        if "vc-egpu-admission" not in entry.get("userAgent", ""):
-            continue
-        if (entry.get("objectRef") or {}).get("resource") in {"leases", "events"}:
-            continue
-        found.append((entry["verb"], entry["requestURI"]))
+        if entry.get("stage") == "ResponseComplete" and "vc-egpu-admission" in entry.get("userAgent", ""):
+            write = Write(_METHODS.get(entry["verb"], ""), entry["requestURI"])
+            if write.method and write.counts:
+                found.append(write)
     return found
 
 
-STORIES = [ADMISSION, PREEMPTION, SUSPENSION, RESUMPTION]
+STORIES = [
+    pytest.param(story, id=story.name, marks=(pytest.mark.long,) if story.suspends else ())
+    for story in (ADMISSION, PREEMPTION, SUSPENSION, RESUMPTION)
+]
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: str(story.name))
+@pytest.mark.parametrize("story", STORIES)
 def test_killed_at_any_write_the_next_one_finishes_or_undoes(stage: Stage, story: Story) -> None:
-    before = stage.world.cluster.audit_log.stat().st_size
     count = stage.play(story, None)
-    audited = _audited(stage.world, before)
-    assert count >= 5, "a story without writes proves nothing"
-    tapped = sum(1 for write in stage.tap.writes)
-    assert len(audited) >= tapped, "the audit log has every write that the tap saw"
-    chosen = range(count) if LONG else sorted({i * (count - 1) // (SAMPLE - 1) for i in range(SAMPLE)})
-    moments: tuple[Moment, ...] = ("before", "after")
-    print(f"{story.name}: {count} writes, striking {list(chosen)}")
-    for number in chosen:
-        for moment in moments:
-            strike = Strike(number, moment, stage.kill)
-            stage.play(story, strike)
+    assert min(count, stage.audited) >= 5, "a story without writes proves nothing"
+    assert not stage.unseen, f"the audit log has writes that nothing struck: {dict(stage.unseen)}"
+    moments: tuple[Moment, Moment] = ("before", "after")
+    if LONG:
+        chosen = [(number, moment) for number in range(count) for moment in moments]
+    else:
+        chosen = [(i * (count - 1) // (SAMPLE - 1), moments[i % 2]) for i in range(SAMPLE)]
+    print(f"{story.name}: {count} writes, striking {chosen}")
+    strikes = [Strike(number, moment, stage.kill) for number, moment in chosen]
+    for strike in strikes:
+        stage.play(story, strike)
+    # Conditions trail behind and may be one write or two: the last of them do not come each time.
+    missed = [f"{strike.moment} {strike.number}" for strike in strikes if not strike.done.is_set()]
+    assert len(missed) * 4 <= len(strikes), f"these writes never came: {missed}"
 
 
+@pytest.mark.long
 def test_frozen_in_mid_plan_with_a_standby_no_card_is_booked_twice(stage: Stage) -> None:
     world, tap = stage.world, stage.tap
     world.queue()
