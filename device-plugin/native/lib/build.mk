@@ -34,12 +34,13 @@ $(OUT)/release/%/libvgpu-egpu-32.so: lib/stub/nothing.c lib/build.mk | $(OUT)/zi
 # Programs of the memory side's tests.
 native: $(OUT)/memory-actor $(OUT)/memory-actor-direct
 
-$(OUT)/memory-actor: tests/memory_actor.c $(LIB_HEADERS) | $(COMPILER)
+ACTOR := tests/memory_actor.c tests/memory_images.h
+$(OUT)/memory-actor: $(ACTOR) $(LIB_HEADERS) | $(COMPILER)
 	@mkdir -p $(OUT)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/memory_actor.c -ldl -lpthread
 	mv $@.tmp $@
 
-$(OUT)/memory-actor-direct: tests/memory_actor.c $(LIB_HEADERS) $(OUT)/libcuda.so.1 | $(COMPILER)
+$(OUT)/memory-actor-direct: $(ACTOR) $(LIB_HEADERS) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -DDIRECT -o $@.tmp tests/memory_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread
 	mv $@.tmp $@
 
@@ -50,7 +51,7 @@ native-tsan: $(OUT)/memory-actor-tsan
 
 $(OUT)/memory-actor-asan: SANITIZE := address,undefined
 $(OUT)/memory-actor-tsan: SANITIZE := thread
-$(OUT)/memory-actor-asan $(OUT)/memory-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) tests/memory_actor.c lib/build.mk $(OUT)/libcuda.so.1
+$(OUT)/memory-actor-asan $(OUT)/memory-actor-tsan: $(LIB_SOURCES) $(LIB_HEADERS) $(ACTOR) lib/build.mk $(OUT)/libcuda.so.1
 	$(CC) $(STRICT) -O1 -g -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer -DEGPU_TEST_ROOT \
 		-DEGPU_NO_LOOKUP -DDIRECT -rdynamic -o $@.tmp $(LIB_SOURCES) tests/memory_actor.c $(OUT)/libcuda.so.1 -ldl -lpthread
 	mv $@.tmp $@

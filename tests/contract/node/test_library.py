@@ -130,13 +130,7 @@ class Node:
         self.pods: list[PodView] = []
         self.containers: list[Container] = []
         self.training: list[subprocess.Popen[str]] = []
-        self.isolation = Isolation(
-            install(BUILD / "libvgpu-egpu.so", root / "library"),
-            root / "containers",
-            SharedPages(root / "run"),
-            pci_bus_ids=lambda: {CARD: "00000000:01:00.0"},
-            timings=Timings,
-        )
+        self.isolation = self._isolation()
         self.grants = GrantFolder(root / "cdi", root / "containers", self.isolation)
         self.proc = root / "proc"
         self.proc.mkdir()
@@ -155,7 +149,19 @@ class Node:
         )
         self.observation = Observation()
         self.told: list[str] = []
-        self.wall = SecondWall(
+        self.wall = self._wall()
+
+    def _isolation(self) -> Isolation:
+        return Isolation(
+            install(BUILD / "libvgpu-egpu.so", self.root / "library"),
+            self.root / "containers",
+            SharedPages(self.root / "run"),
+            pci_bus_ids=lambda: {CARD: "00000000:01:00.0"},
+            timings=Timings,
+        )
+
+    def _wall(self) -> SecondWall:
+        return SecondWall(
             grants=self.grants.all,
             pods=lambda: self.pods,
             isolation=self.isolation,
@@ -165,6 +171,12 @@ class Node:
             timings=Timings,
             tell=lambda *event: self.told.append(event[3]),
         )
+
+    def restart(self) -> None:
+        """The agent's parts anew, as after its death."""
+        self.isolation = self._isolation()
+        self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
+        self.wall = self._wall()
 
     def container(self, name: str = "g", share_class: Any = "unset") -> Container:
         """One more."""

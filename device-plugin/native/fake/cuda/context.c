@@ -1,4 +1,4 @@
-#include "driver.h"
+#include "code.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -234,7 +234,7 @@ API CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
 }
 
 /* The stacks of as many threads as the card holds: the most that was asked for stays. */
-static CUresult set_stacks(CUcontext context, size_t value) {
+CUresult context_local(CUcontext context, size_t value) {
     int processors, threads;
     TRY(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, context->device));
     TRY(cuDeviceGetAttribute(&threads, 39, context->device));
@@ -245,6 +245,11 @@ static CUresult set_stacks(CUcontext context, size_t value) {
         context->charged += more;
         context->stacks = value;
     }
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_stacks(CUcontext context, size_t value) {
+    TRY(context_local(context, value));
     context->limits[0] = value;
     return CUDA_SUCCESS;
 }

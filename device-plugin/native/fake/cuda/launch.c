@@ -1,5 +1,5 @@
 /* Launches: what a kernel's arguments say becomes a unit of the stream, of a length that only the card knows. */
-#include "driver.h"
+#include "code.h"
 #include "graph.h"
 
 #include <string.h>
@@ -77,6 +77,8 @@ static void meet(struct fc_unit *unit, void *with) {
 
 CUresult run_launch(CUstream stream, const struct launch *launch) {
     TRY(context_warm(stream->context));
+    const size_t local = code_local_bytes(launch->function);
+    if (local) TRY(context_local(stream->context, local));
     launch_effect(launch);
     struct launch copy = *launch;
     return submit(stream, launch->kind, noisy(launch->length), launch->kind == FC_MEET ? meet : NULL, &copy);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IMAGE_MAX = 1 << 20 };
+enum { IMAGE_MAX = 1 << 30 };
 
 size_t type_width(const char *type) {
     if (strstr(type, "64")) return 8;
@@ -135,8 +135,11 @@ static CUresult load(const void *image, CUcontext context, CUmodule *to) {
 static CUresult load_file(const char *path, CUcontext context, CUmodule *to) {
     FILE *file = path ? fopen(path, "re") : NULL;
     if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-    char *image = calloc(1, IMAGE_MAX + 1);
-    size_t length = image ? fread(image, 1, IMAGE_MAX, file) : 0;
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    rewind(file);
+    char *image = size > 0 && size <= IMAGE_MAX ? calloc(1, (size_t)size + 1) : NULL;
+    size_t length = image ? fread(image, 1, (size_t)size, file) : 0;
     fclose(file);
     CUresult result = length ? load(image, context, to) : CUDA_ERROR_INVALID_IMAGE;
     free(image);

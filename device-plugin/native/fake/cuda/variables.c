@@ -1,5 +1,5 @@
-/* Variables that an image puts into .global. */
-#include "driver.h"
+/* Variables that an image puts into .global, and its code behind them. */
+#include "code.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -47,6 +47,9 @@ void variables_find(CUmodule module, const char *image) {
         }
         module->variable_bytes += more;
     }
+    const size_t code = strlen(image); /* little of it is part of what a context takes */
+    if (code > FC_GRANULE / 2) module->variable_bytes += code;
+    code_find(module, image);
 }
 
 /* A library's are placed when there is a context for them. */
