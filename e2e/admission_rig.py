@@ -75,6 +75,9 @@ class Rig:
     kit: Kit
     models: Path
     processes: dict[str, HostProcess] = field(default_factory=dict)
+    numbers: Iterator[int] | None = None
+    """Pods get one each, so that no two have the same name: a simulated kubelet that is told twice that a pod
+    goes deletes it twice, by its name, and the second time it may be another one's."""
 
     def controller(self, name: str = "admission", *flags: str) -> HostProcess:
         """An admission controller beside the cluster; not started yet."""
@@ -104,13 +107,19 @@ class Rig:
         owner = self.api.create(VOLCANO_JOBS, job(gang))
         group = self.api.create(POD_GROUPS, podgroup(gang, owner))
         for index in range(gang.members):
-            self.api.create(PODS, pod(gang, owner, index))
+            self._make(gang, owner, index)
         return group
+
+    def _make(self, gang: Gang, owner: Json, index: int) -> Json:
+        body = pod(gang, owner, index)
+        if self.numbers is not None:
+            body["metadata"]["name"] += f"-{next(self.numbers)}"
+        return self.api.create(PODS, body)
 
     def make_anew(self, gang: Gang, index: int) -> Json:
         """What a Job's controller does after one of its pods went."""
         owner = self.api.get(VOLCANO_JOBS, gang.name, gang.namespace)
-        return self.api.create(PODS, pod(gang, owner, index))
+        return self._make(gang, owner, index)
 
     def pods_of(self, gang: Gang) -> list[Json]:
         """The gang's pods now."""
