@@ -76,7 +76,11 @@ def group(name: str = "g", members: int = 2, uid: str = "", **changes: Any) -> J
             "annotations": annotations,
             "ownerReferences": [owner],
         },
-        "spec": {"minMember": members, "queue": "team"},
+        "spec": {
+            "minMember": members,
+            "queue": "team",
+            "minResources": changes.pop("least", {"volcano.sh/vgpu-h20": str(members)}),
+        },
         "status": {"phase": "Inqueue", **changes},
     }
 

@@ -170,3 +170,16 @@ def test_a_gang_that_was_told_so_is_not_told_again(stage: Stage) -> None:
     stage.loop._conductor.reports.forget("default/g")  # as by a leader that takes over
     running(stage, 2, status="True", reason="Admitted", message="2 members have their cards")
     assert told(stage) is None
+
+
+def test_of_podgroups_whose_pods_ask_for_no_cards_nothing_is_decided(stage: Stage) -> None:
+    """Their pods are not seen here as members: they must not be told that those are missing."""
+    stage.arrives("podgroups", group("cpu", members=1, least={"cpu": "1"}))
+    stage.arrives("podgroups", group("late", members=1))
+    stage.turn()
+    said = stage.loop._conductor.reports._verdicts
+    assert "default/cpu" not in said
+    assert said["default/late"].reason is Reason.WAITING_FOR_MEMBERS
+    stage.arrives("pods", pod("cpu-w-0", gang="cpu", uid="pod-9"))  # a member that asks, after all
+    stage.turn()
+    assert "default/cpu" in stage.mirror.snapshot().gangs

@@ -50,6 +50,8 @@ class Group:
     """Keys of planned members that have not been carried out."""
     opened: str = ""
     """The note on a roll-back whose nodes are left out no longer."""
+    ours: bool = False
+    """It had members that ask for cards, or a plan: of other PodGroups nothing is decided, nor told."""
 
     @property
     def effective(self) -> PlanRecord | None:

@@ -383,7 +383,12 @@ class Mirror:
         if plan is not None:
             group.outstanding = {k for k, member in plan.members.items() if self._is_outstanding(member.uid)}
         (self.waiting.add if group.waits else self.waiting.discard)(key)
-        self.state.put_gang(gang_of(group, members, self.templates.get(key, NO_TEMPLATE)))
+        template = self.templates.get(key, NO_TEMPLATE)
+        group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
+        if group.ours or group.decoded.asks:
+            self.state.put_gang(gang_of(group, members, template))
+        else:
+            self.state.remove_gang(key)
 
     def _is_outstanding(self, uid: PodUid) -> bool:
         if uid == plans.NO_UID:

@@ -72,6 +72,8 @@ class DecodedGroup:
     conditions: tuple[Document, ...] = ()
     priority_class: str = ""
     problem: str = ""
+    asks: bool = False
+    """Its ``minResources`` name cards: true before any of its pods is there."""
 
 
 def instant(text: str | None) -> Instant:
@@ -228,6 +230,7 @@ def group(document: Document) -> DecodedGroup:
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
+        asks=any(classify(str(name)).is_managed for name in spec.get("minResources") or ()),
     )
 
 
