@@ -17,6 +17,7 @@ from vc_egpu_node.monitor import Observation
 from vc_egpu_node.processes import Use
 from vc_egpu_node.slots import Slot
 from vc_egpu_node.suspend import SuspendedPod
+from vc_egpu_node.suspend_machine import State
 from vc_egpu_node.vendors.base import CardReading
 from vc_egpu_node.wall import Account
 
@@ -258,6 +259,32 @@ def _suspensions(view: View) -> Iterator[Metric]:
         host.add_metric((one.namespace, one.pod), one.host_mib)
         state.add_metric((one.namespace, one.pod, one.state), 1.0)
     yield from (seconds, host, state) if pods else ()
+    yield from _suspended_containers(view, {(one.namespace, one.pod): one for one in pods})
+
+
+def _suspended_containers(view: View, pods: Mapping[tuple[str, str], SuspendedPod]) -> Iterator[Metric]:
+    """A pod is suspended whole; what of its memory is whose, the library in each container counts."""
+    labels = ("namespace", "pod", "container")
+    seconds = CounterMetricFamily(
+        "egpu_node_container_suspended_seconds",
+        "Time that the container was suspended, seconds.",
+        labels=labels,
+    )
+    host = GaugeMetricFamily(
+        "egpu_node_container_suspended_mib",
+        "GPU memory of the container's share of the card that lies on the host now, MiB.",
+        labels=_CONTAINER_LABELS,
+    )
+    for grant in view.grants:
+        pod = pods.get((grant.namespace, grant.pod))
+        if pod is not None:
+            seconds.add_metric((grant.namespace, grant.pod, grant.container), pod.suspended_s)
+    for one in view.accounts:
+        pod = pods.get((one.namespace, one.pod))
+        if pod is not None:
+            away = one.charged_mib if pod.state == State.SUSPENDED.value else 0
+            host.add_metric((one.namespace, one.pod, one.container, one.uuid), away)
+    yield from (seconds, host) if pods else ()
 
 
 def _agent(view: View) -> Iterator[Metric]:

@@ -1,0 +1,51 @@
+"""What the agent shows of the containers of suspended pods."""
+
+import pytest
+from vc_egpu.volcano.annotations import CardShare, NodeCards
+from vc_egpu_node.accounts import Activity
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.metrics import Metrics, View
+from vc_egpu_node.monitor import Observation
+from vc_egpu_node.suspend import SuspendedPod
+from vc_egpu_node.wall import Account
+
+
+def grant(pod: str, container: str) -> Grant:
+    """With one share of a card."""
+    return Grant(
+        name=f"{pod}-{container}", resource="r", ids=("i",), pod_uid="u", namespace="ns", pod=pod,
+        container=container, plan_id="1-1", epoch=1, share_class="low", core_policy="hard", native=False,
+        granted_at_s=0.0, shares=(CardShare(uuid="GPU-0", memory_mib=1000, cores=10),),
+    )  # fmt: skip
+
+
+def account(pod: str, container: str, charged_mib: int) -> Account:
+    """Of that share."""
+    return Account("ns", pod, container, "GPU-0", charged_mib, 0, Activity(), beyond_mib=30)
+
+
+@pytest.mark.parametrize(("state", "away_mib"), [("suspended", 700.0), ("running", 0.0), ("resuming", 0.0)])
+def test_each_container_by_itself(state: str, away_mib: float) -> None:
+    view = View(
+        "n1",
+        Observation(),
+        NodeCards(),
+        isolated=True,
+        grants=[grant("p", "main"), grant("p", "side"), grant("other", "main")],
+        accounts=[account("p", "main", 700), account("p", "side", 40), account("other", "main", 9)],
+        suspensions=[SuspendedPod("ns", "p", state, 12.5, 740)],
+    )
+    value = Metrics(lambda: view).registry.get_sample_value
+    of = {"namespace": "ns", "pod": "p", "container": "main"}
+    assert value("egpu_node_container_suspended_seconds_total", of) == 12.5
+    assert value("egpu_node_container_suspended_mib", {**of, "uuid": "GPU-0"}) == away_mib
+    side = {**of, "container": "side", "uuid": "GPU-0"}
+    assert value("egpu_node_container_suspended_mib", side) == (40 if away_mib else 0)
+    assert value("egpu_node_container_suspended_seconds_total", {**of, "pod": "other"}) is None
+    assert value("egpu_node_container_memory_beyond_mib", {**of, "uuid": "GPU-0"}) == 30
+
+
+def test_where_nobody_was_suspended_there_is_no_family() -> None:
+    view = View("n1", Observation(), NodeCards(), grants=[grant("p", "main")])
+    names = {family.name for family in Metrics(lambda: view).collect()}
+    assert not any("suspended" in name for name in names)
