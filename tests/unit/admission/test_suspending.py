@@ -405,7 +405,7 @@ def test_a_wish_that_the_host_has_no_room_for_is_answered_too(stage: Stage) -> N
     until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable")
     said = said_of(stage, f"{PODS}/v-0")
     assert said is not None
-    assert "sets 0 MiB of host memory aside, not enough for its 30000 MiB" in said.message
+    assert "0 MiB of host memory aside, the 2 pods of its gang there need 60000 MiB" in said.message
 
 
 def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> None:

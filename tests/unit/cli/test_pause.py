@@ -120,6 +120,14 @@ def test_what_can_never_be_suspended_is_said_at_once(
     assert cluster.paused() == []
 
 
+@pytest.mark.parametrize("name", ["train", "trian-0"])
+def test_who_names_the_job_or_misspells_a_pod_is_told_which_pods_there_are(
+    cluster: Cluster, name: str
+) -> None:
+    with pytest.raises(pause.CannotPauseError, match="did you mean train-0"):
+        cluster.suspend(name)
+
+
 def test_resuming_takes_back_every_wish_and_waits_until_all_run(cluster: Cluster) -> None:
     all_leave(cluster)
     for name in GANG:

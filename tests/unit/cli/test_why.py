@@ -115,3 +115,64 @@ def test_no_verdict_points_to_the_doctor() -> None:
     (story,) = tell("train", **gang)
     assert story.reason == why_view.NO_VERDICT
     assert any("doctor" in note for note in story.notes)
+
+
+def event_of(kind: str, name: str, uid: str, message: str) -> docs.Json:
+    return {
+        "involvedObject": {"kind": kind, "name": name, "namespace": "ml", "uid": uid},
+        "reason": "FailedCreate",
+        "message": message,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+
+
+def test_members_that_cannot_be_made_are_told_of_with_their_gang() -> None:
+    """As under a ResourceQuota: some of the pods are there, the last is refused again and again."""
+    said = docs.verdict("WaitingForMembers", "1 of 2 members are there")
+    group = docs.group("train-1", "research", job="train", said=said, members=2)
+    uid = group["metadata"]["ownerReferences"][0].setdefault("uid", "uid-train")
+    events = [event_of("Job", "train", uid, "exceeded quota: q"), event_of("Job", "train", "old", "ghost")]
+    pods = [docs.pod("train-w-0", group="train-1", gated=True, phase="Pending", verdict=said)]
+    (story,) = tell("train", groups=[group], pods=pods, events=events)
+    assert [note for note in story.notes if "exceeded quota" in note] == [
+        "Job train cannot make a pod: exceeded quota: q"
+    ]
+
+
+def test_a_job_that_its_controller_refuses_says_why() -> None:
+    state = {"phase": "Pending", "reason": "Refused", "message": "spec.tasks: the name 'w' is used 2 times"}
+    job = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {}, "status": {"state": state}}
+    (story,) = tell("train", jobs=[job])
+    assert "the name 'w' is used 2 times" in story.message
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [({"cpu": "1"}, "no managed cards"), ({"nvidia.com/gpu": 1}, "it names nvidia.com/gpu, but volcano.sh/")],
+)
+def test_a_gang_that_asks_for_no_cards_does_not_wait_for_a_verdict(limits: docs.Json, words: str) -> None:
+    plain = docs.pod("cpu-w-0", group="cpu-1")
+    plain["metadata"]["labels"] = {}
+    plain["spec"]["containers"] = [{"name": "main", "resources": {"limits": limits}}]
+    (story,) = tell("cpu", groups=[docs.group("cpu-1", "research", job="cpu")], pods=[plain])
+    assert story.reason == why_view.NOT_MANAGED
+    assert words in story.message
+
+
+def test_a_container_that_does_not_start_is_told_of() -> None:
+    said = docs.verdict("Admitted", "1 member placed")
+    pod = docs.pod("a", group="g", cards={"GPU-a": (1024, 25)}, phase="Pending")
+    waits = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    pod["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": waits}}]
+    (story,) = tell("a", groups=[docs.group("g", "research", said=said)], pods=[pod])
+    assert "a: ImagePullBackOff: Back-off pulling image" in story.notes
+    waits["reason"] = "ContainerCreating"
+    (story,) = tell("a", groups=[docs.group("g", "research", said=said)], pods=[pod])
+    assert not story.notes
+
+
+def test_a_plan_that_is_only_a_record_is_not_in_force() -> None:
+    gang = waiting_gang()
+    gang["groups"][0]["metadata"].setdefault("annotations", {})["egpu.volcano.sh/plan"] = "{}"
+    (story,) = tell("train", **gang)
+    assert not story.has_plan

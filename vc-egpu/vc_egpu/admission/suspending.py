@@ -6,7 +6,7 @@ answer all end in the same place: ordered as a whole, or taken back as a whole.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, group_reference
 from vc_egpu.admission.suspension_reports import SuspensionReports
-from vc_egpu.core.cluster import PodPhase, PodUid, ShareClass, SuspensionState
+from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.plan import Resume
 from vc_egpu.volcano import names
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -41,6 +41,7 @@ class _Begun:
     pods: frozenset[PodUid]
     plan_id: str
     why: str
+    since: int
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class Suspending:
                 return f"pod {pod.pod.name} cannot be suspended: {self._why_not(pod)}"
         if key not in self._begun and any(not pod.pod.suspend_ordered for pod in left):
             logger.info("gang %s: %d pods are suspended: %s", key, len(left), why)
-            self._begun[key] = _Begun(frozenset(pods), plan_id, why[:MAX_WHY])
+            self._begun[key] = _Begun(frozenset(pods), plan_id, why[:MAX_WHY], int(self.telling.wall()))
             self.mirror.dirty.add(key)
         return ""
 
@@ -215,7 +216,9 @@ class Suspending:
             del self._begun[key]
         for pod in left:
             if not self._is_written(pod.pod.uid):
-                order = SuspendOrder(pod_uid=pod.pod.uid, plan_id=begun.plan_id, why=begun.why)
+                order = SuspendOrder(
+                    pod_uid=pod.pod.uid, plan_id=begun.plan_id, why=begun.why, since=begun.since
+                )
                 self._writing.add(pod.pod.uid)
                 self.executor.annotate("suspend", key, pod, {names.SUSPEND: order.encode()})
 
@@ -310,11 +313,26 @@ class Suspending:
                 and not _is_fit(other)
             ):
                 return f"pod {other.pod.name} of its gang cannot be suspended: {self._why_not(other)}"
-        node = self.mirror.nodes.get(pod.pod.node) if pod.pod.node is not None else None
-        aside_mib = node.host_memory_mib if node is not None else 0
-        need_mib = sum(share.memory_mib for _, share in pod.pod.shares)
-        text = f"node {pod.pod.node} sets {aside_mib} MiB of host memory aside, not enough for its"
-        return f"{text} {need_mib} MiB of GPU memory beside what lies there"
+        return self._no_host_memory(other for other in others if _is_placed(other) and other.pod.shares)
+
+    def _no_host_memory(self, members: Iterable[DecodedPod]) -> str:
+        """The node of this gang that is shortest of host memory for all its members there."""
+        needs: dict[NodeName, list[int]] = {}
+        for member in members:
+            if member.pod.node is not None and not member.pod.suspend_ordered:
+                mib = sum(share.memory_mib for _, share in member.pod.shares)
+                needs.setdefault(member.pod.node, []).append(mib)
+        if not needs:
+            return "its gang has no pods that could leave their cards"
+        known = self.mirror.nodes
+        aside = {name: known[name].host_memory_mib if name in known else 0 for name in needs}
+        name = max(sorted(needs), key=lambda name: sum(needs[name]) - aside[name])
+        count = len(needs[name])
+        pods = "pod of its gang there needs" if count == 1 else f"{count} pods of its gang there need"
+        return (
+            f"node {name} sets {aside[name]} MiB of host memory aside, the {pods} {sum(needs[name])} MiB "
+            "beside what lies there already"
+        )
 
     def _why_not(self, pod: DecodedPod) -> str:
         if self.mirror.share_class(pod.pod.gang or "") is not ShareClass.LOW:

@@ -128,6 +128,8 @@ def _driver(facts: Facts) -> Iterable[Finding]:
         yield warn("driver", "no node says which NVIDIA driver it has", "the agent will, once it runs")
     agent = _agent(facts)
     wanted = (((agent or {}).get("spec") or {}).get("template", {}).get("spec") or {}).get("runtimeClassName")
+    if facts.runtime_classes.missing:
+        return  # who may not see them is not told that there are none
     if agent is None and "nvidia" not in classes and any(has_cards(node) for node in facts.nodes.items):
         hint = "install NVIDIA's container toolkit or GPU operator, or use manifests/components/driver-root"
         yield warn(

@@ -109,7 +109,7 @@ def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> A
         notes = (
             report.notes
             if chosen
-            else (*report.notes, f"no cards on {options.node}; nodes: {known or 'none'}")
+            else (*report.notes, f"no cards on {options.node}; nodes: {', '.join(sorted(known)) or 'none'}")
         )
         report = dataclasses.replace(report, cards=chosen, notes=notes)
     return Answer(report, render.cards(report))
@@ -142,12 +142,21 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     return Answer(told, Group(*(render.why(story) for story in told)))
 
 
-_KINDS: Final = frozenset({"job", "vcjob", "vj", "deployment", "deploy", "podgroup", "pg", "pod", "po"})
+_KINDS: Final = frozenset(
+    {
+        *("job", "jobs", "vcjob", "vcjobs", "vj", "podgroup", "podgroups", "pg", "pod", "pods", "po"),
+        *("deployment", "deployments", "deploy", "replicaset", "replicasets", "rs"),
+        *("statefulset", "statefulsets", "sts", "daemonset", "daemonsets", "ds"),
+    }
+)
+"""What may stand before a name, as kubectl writes it: not a namespace."""
 
 
 def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
     groups, pods = (world.list_all(api, resource, namespace) for resource in (POD_GROUPS, PODS))
     partial = groups.missing or pods.missing
+    if partial:
+        partial += ": what others hold and wait for is not counted here"
     report = queues_view.report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
     if options.queue:
         known = [row.name for row in report.queues]

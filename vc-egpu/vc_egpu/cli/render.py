@@ -143,7 +143,7 @@ def why(story: GangStory) -> RenderableType:
     head.append(f"{story.job}: ", style="bold")
     head.append(story.reason, style="bold green" if story.admitted else "bold yellow")
     head.append(f"\n  {story.message}\n")
-    facts = [f"queue {story.queue}", f"class {story.share_class}", f"at least {story.min_member} members"]
+    facts = [f"queue {story.queue}", f"class {story.share_class}", _members(story.min_member)]
     facts += [f"PodGroup {story.group} is {story.phase or 'Pending'}"] if story.group else []
     facts += [f"since {story.since}"] if story.since else []
     facts += ["a plan is in force"] if story.has_plan else []
@@ -157,6 +157,10 @@ def why(story: GangStory) -> RenderableType:
     if story.rolled_back:
         parts.append(Text(f"rolled back: {story.rolled_back}", style="yellow"))
     return Group(*parts, *_notes(story.notes))
+
+
+def _members(least: int) -> str:
+    return f"at least {least} member{'' if least == 1 else 's'}"
 
 
 def _member(member: MemberRow, story: GangStory) -> list[RenderableType]:

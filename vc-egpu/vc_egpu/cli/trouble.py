@@ -1,4 +1,5 @@
-"""What is wrong below a gang's running members: nodes that are silent, out of service or gone, ill cards.
+"""What is wrong with a gang's members that the admission controller does not say: nodes that are silent, out
+of service or gone, ill cards, containers that do not start, pods that ask for no cards.
 
 Pure: documents in, sentences out.
 """
@@ -9,9 +10,12 @@ from typing import Final
 
 from vc_egpu.cli import world
 from vc_egpu.kube import Json
+from vc_egpu.volcano import names
+from vc_egpu.volcano.resource_names import PER_CARD
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _MAX_NAMED: Final = 3
+_LONGEST: Final = 300
 
 
 def notes(members: Iterable[Json], nodes: Mapping[str, Json]) -> list[str]:
@@ -59,6 +63,43 @@ def _ill(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
             f"card {uuid} of node {name} is ill{why}: it takes nothing new, "
             f"and {_named(sorted(set(on_it[uuid])))} may fail on it"
         )
+
+
+_UNEVENTFUL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_SLIPS: Final = (*sorted(PER_CARD), "volcano.sh/vgpu", "volcano.sh/gpu", "nvidia.com/gpu")
+"""Limits that people name who mean a share, without the one that makes a pod ask for it."""
+
+
+def starting(members: Iterable[Json]) -> list[str]:
+    """One sentence per reason for which containers of members do not start, or start again and again."""
+    who: dict[str, list[str]] = defaultdict(list)
+    for pod in members:
+        status = pod.get("status") or {}
+        for container in (
+            *(status.get("initContainerStatuses") or ()),
+            *(status.get("containerStatuses") or ()),
+        ):
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason", "") not in _UNEVENTFUL:
+                said = f": {waiting['message']}" if waiting.get("message") else ""
+                who[f"{waiting['reason']}{said}"[:_LONGEST]].append(str(pod["metadata"]["name"]))
+    return [f"{_named(sorted(set(pods)))}: {reason}" for reason, pods in sorted(who.items())]
+
+
+def not_ours(members: Sequence[Json]) -> str:
+    """Why the admission layer does not look at these pods; empty where it does, or where there are none."""
+    if not members or any(world.labels(pod).get(names.MANAGED_LABEL) == "true" for pod in members):
+        return ""
+    text = "asks for no managed cards: the admission layer has nothing to do with it"
+    limits = {
+        name
+        for pod in members
+        for container in (pod.get("spec") or {}).get("containers") or ()
+        for name in (container.get("resources") or {}).get("limits") or ()
+    }
+    slip = next((name for name in _SLIPS if name in limits), "")
+    hint = f"{names.SHARED_PREFIX}<model> in its limits asks for shares"
+    return f"{text}; it names {slip}, but {hint}" if slip else text
 
 
 def _named(names: Sequence[str]) -> str:

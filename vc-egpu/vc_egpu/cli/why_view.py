@@ -13,6 +13,9 @@ from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 
 NO_VERDICT = "NoVerdictYet"
+NOT_MANAGED = "NotManaged"
+_WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
+"""Reasons under which a plan on the PodGroup counts; under others it is the record of an earlier one."""
 
 
 class UnknownJobError(LookupError):
@@ -73,10 +76,10 @@ def stories(
     name = name.rpartition("/")[2]
     chosen = [group for group in groups if _means(name, group, pods)]
     if chosen:
-        return tuple(_story(group, pods, queues, nodes or {}) for group in chosen)
+        return tuple(_story(group, pods, queues, nodes or {}, events) for group in chosen)
     for job in jobs:
         if job["metadata"]["name"] == name:
-            return (_without_group(job),)
+            return (_without_group(job, _refusal(name, events, str(job["metadata"].get("uid") or ""))),)
     for pod in pods:
         if pod["metadata"]["name"] == name:
             raise UnknownJobError(_unmanaged(name, pod))
@@ -107,16 +110,28 @@ def _deployment_of(pod: Json) -> str:
 
 
 def _story(
-    group: Json, pods: Iterable[Json], queues: Mapping[str, Json], nodes: Mapping[str, Json]
+    group: Json,
+    pods: Iterable[Json],
+    queues: Mapping[str, Json],
+    nodes: Mapping[str, Json],
+    events: Iterable[Json],
 ) -> GangStory:
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
     members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
     queue = str(spec.get("queue") or "default")
-    owners = [o["name"] for o in metadata.get("ownerReferences") or () if o.get("controller")]
+    owners = [o for o in metadata.get("ownerReferences") or () if o.get("controller")]
+    job = str(owners[0]["name"]) if owners else str(metadata["name"])
+    foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
+    if foreign:
+        verdict = {"reason": NOT_MANAGED, "message": foreign}
+    told = _notes(group, members, queue, queues, verdict)
+    living = sum(not world.finished(pod) for pod in members)
+    if not foreign and living < int(spec.get("minMember") or 1) and verdict.get("status") != "True":
+        told += filter(None, [_refusal(job, events, str(owners[0].get("uid") or "") if owners else "")])
     return GangStory(
         group=world.key(group),
-        job=str(owners[0]) if owners else str(metadata["name"]),
+        job=job,
         queue=queue,
         share_class=_class(group, members),
         min_member=int(spec.get("minMember") or 1),
@@ -125,10 +140,10 @@ def _story(
         message=verdict.get("message") or "the admission controller has not looked at it yet",
         since=verdict.get("lastTransitionTime") or "",
         phase=str((group.get("status") or {}).get("phase") or ""),
-        has_plan=names.PLAN in world.annotations(group),
+        has_plan=names.PLAN in world.annotations(group) and verdict.get("reason") in _WITH_PLAN,
         rolled_back=world.annotations(group).get(names.ROLLED_BACK, ""),
         members=tuple(_member(pod) for pod in sorted(members, key=world.key)),
-        notes=(*_notes(group, members, queue, queues, verdict), *trouble.notes(members, nodes)),
+        notes=(*told, *trouble.notes(members, nodes), *trouble.starting(members)),
     )
 
 
@@ -179,9 +194,11 @@ def _notes(
     return notes
 
 
-def _without_group(job: Json) -> GangStory:
-    spec = job.get("spec") or {}
-    state = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
+def _without_group(job: Json, refused: str) -> GangStory:
+    spec, told = job.get("spec") or {}, (job.get("status") or {}).get("state") or {}
+    state = told.get("phase") or "Pending"
+    waits = f"the Job is {state} and has no PodGroup: "
+    waits += str(told.get("message") or "its controller has not made one yet, or it is done")
     return GangStory(
         group="",
         job=str(job["metadata"]["name"]),
@@ -190,34 +207,38 @@ def _without_group(job: Json) -> GangStory:
         min_member=int(spec.get("minAvailable") or 1),
         admitted=False,
         reason=NO_VERDICT,
-        message=f"the Job is {state} and has no PodGroup: its controller has not made one yet, or it is done",
+        message=waits,
         since="",
         phase=state,
         has_plan=False,
         rolled_back="",
+        notes=tuple(filter(None, [refused])),
     )
 
 
 def _unmanaged(name: str, pod: Json) -> str:
     if world.labels(pod).get(names.MANAGED_LABEL) == "true":
         return f"pod {name} has no PodGroup yet: the Job controller (or Volcano) makes it"
-    return f"pod {name} asks for no managed cards: the admission layer has nothing to do with it"
+    return f"pod {name}: {trouble.not_ours([pod])}"
 
 
-def _refusal(name: str, events: Iterable[Json]) -> str:
-    """The last refusal of a pod that this object, or a ReplicaSet of this Deployment, wanted to make."""
+def _refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
+    """The last refusal of a pod that this object, or a ReplicaSet of this Deployment, wanted to make.
+
+    ``uid``: of this object only, not of an earlier one of the same name.
+    """
     told = [
         event
         for event in events
         if event.get("reason") in {"FailedCreate", "FailedCreatePod"}
+        and (not uid or event["involvedObject"].get("uid", uid) == uid)
         and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", event["involvedObject"].get("name", ""))
     ]
     if not told:
         return ""
     last = max(told, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
-    return (
-        f"{last['involvedObject']['kind']} {last['involvedObject']['name']} gets no pods: {last['message']}"
-    )
+    about = last["involvedObject"]
+    return f"{about['kind']} {about['name']} cannot make a pod: {last['message']}"
 
 
 def _nothing(
