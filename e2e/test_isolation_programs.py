@@ -262,17 +262,29 @@ def rogue(way: str) -> tuple[str, ...]:
     return ("/usr/bin/python3", "-c", way.replace("{mib}", "9000"))
 
 
-@pytest.mark.parametrize("way", [PAST_THE_PRELOAD, JAIL], ids=["patched loader", "chroot copy"])
-def test_a_program_past_the_library_is_told_of(world: IsolationWorld, way: str) -> None:
+STATIC = c_program("train-static", **{"memory-mib": 9000, "every": 1})
+CAUGHT_WITHIN_S = 5.0
+"""Two looks of two seconds each, and the event."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(rogue(PAST_THE_PRELOAD), id="patched loader"),
+        pytest.param(rogue(JAIL), id="chroot copy"),
+        pytest.param(STATIC, id="static program"),
+    ],
+)
+def test_a_program_past_the_library_is_told_of(world: IsolationWorld, command: tuple[str, ...]) -> None:
     world.start(
-        pod(world, "rogue", 4_000, command=rogue(way)),
+        pod(world, "rogue", 4_000, command=command),
         pod(world, "honest", 4_000, command=program("hold", 3_000)),
     )
-    holds(world, "rogue")
+    wait_until("it has its memory", lambda: has_its_memory(world.api.pod_log("rogue", NAMESPACE)), 60)
     began_s = time.monotonic()
     over = world.note("rogue", "granted are 4000")
     past = world.note("rogue", "past the isolation library")
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < CAUGHT_WITHIN_S
     assert world.uuids[0] in over
     assert world.uuids[0] in past
     status, metrics = world.agent.get("/metrics")
@@ -284,6 +296,11 @@ def test_a_program_past_the_library_is_told_of(world: IsolationWorld, way: str) 
         if "past the isolation library" in (event.get("note") or "")
     }
     assert accused == {"rogue"}
+
+
+def has_its_memory(log: str) -> bool:
+    """Whether a rogue program says so, of either kind."""
+    return '{"code": 0}' in log or "step 1" in log
 
 
 def test_who_takes_all_that_is_free_is_not_told_of(world: IsolationWorld) -> None:

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agent_on_node import AgentOnNode
@@ -107,6 +109,15 @@ class IsolationWorld(World):
         return self.refusal(name, reason, timeout_s)
 
 
+def programs() -> list[Path]:
+    """What containers get beside the driver; one of them is static, with another C library."""
+    static = BUILT / "programs" / "train-static"
+    subprocess.run(
+        ["make", "-s", "-C", str(BUILT.parent), f"OUT={BUILT}", str(static)], check=True, timeout=280
+    )
+    return [*(BUILT / "programs" / name for name in ("train", "serve", "allocate")), static]
+
+
 @contextlib.contextmanager
 def isolation_world(name: str, cards: int) -> Iterator[IsolationWorld]:
     """Cluster up, driver and programs on the node, agent ready; all of it down at the end."""
@@ -117,9 +128,7 @@ def isolation_world(name: str, cards: int) -> Iterator[IsolationWorld]:
         state.mkdir(parents=True)
         fake = FakeNode.of_h20(state / NVML_STATE, cards, node.index + 1)
         driver = FakeDriver([card.uuid for card in fake.cards], state.parent, state, state)
-        driver.install(
-            node.static_cdi_dir, [BUILT / "programs" / name for name in ("train", "serve", "allocate")]
-        )
+        driver.install(node.static_cdi_dir, programs())
         fake.write()
         flags = (f"--library={LIBRARY}", "--probe-interval-s=0.5", "--rescan-interval-s=4")
         agent = AgentOnNode(cluster, node, fake, flags=flags, extra_environment=driver.environment)
