@@ -11,14 +11,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "gate.h"
+#include "flight.h"
 
-enum { NAMES = 256, LISTS = 32, COPIES = 512, LINE = 64 };
-static const int64_t STALE_NS = 20000; /* what low launches meanwhile is in the way of high that has just begun */
+enum { NAMES = 256, LISTS = 32, COPIES = 512 };
+static const int64_t TOLD_NS = EGPU_WORDS_QUIET_NS / 2;
 
 static _Atomic(struct egpu_activity *) own;
 static _Atomic(struct egpu_activity_slot *) own_slot;
@@ -71,7 +70,6 @@ static struct { char name[EGPU_NAME_BYTES]; const struct egpu_activity *page; in
 static uint32_t mapped_count;
 static struct egpu_activity_card copies[COPIES];
 static const struct egpu_activity_card *copies_of[COPIES];
-static _Atomic int64_t words_at_ns;
 static struct egpu_near_all lists[LISTS];
 static uint32_t lists_made;
 static _Atomic(const struct egpu_near_all *) near_list = &lists[0];
@@ -105,32 +103,6 @@ static const struct egpu_activity *map_peer(const char *name) {
     return page;
 }
 
-/* Copies what may not be there any more: without a fault. Cut short it says nothing. */
-static void copy_card(const struct egpu_near *near, size_t bytes) {
-    typedef uint64_t __attribute__((may_alias)) word;
-    struct iovec to = {near->card, bytes}, from = {(void *)(uintptr_t)near->there, bytes};
-    const int kept_errno = errno;
-    long copied = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1l, &from, 1l, 0l);
-    bool forbidden = copied < 0 && (errno == EPERM || errno == ENOSYS);
-    errno = kept_errno;
-    if (copied == (long)bytes)
-        return;
-    for (size_t i = 0; i < bytes / sizeof(word); i++) /* in a sandbox that forbids the call: as it lies there */
-        __atomic_store_n((word *)near->card + i,
-                         forbidden ? __atomic_load_n((const word *)near->there + i, __ATOMIC_RELAXED) : 0, __ATOMIC_RELAXED);
-}
-
-void egpu_near_words(const struct egpu_near_all *all, int64_t now_ns) {
-    for (uint32_t i = 0; i < all->above; i++)
-        copy_card(&all->near[i], LINE);
-    atomic_store_explicit(&words_at_ns, now_ns, memory_order_relaxed);
-}
-
-void egpu_near_copy(const struct egpu_near_all *all) {
-    for (uint32_t i = 0; i < all->count; i++)
-        copy_card(&all->near[i], sizeof *all->near[i].card);
-}
-
 static struct egpu_activity_card *copy_of(const struct egpu_activity_card *there) {
     for (int i = 0; i < COPIES; i++) {
         if (copies_of[i] == NULL)
@@ -149,7 +121,7 @@ static void add_near(struct egpu_near_all *list, const struct egpu_activity *pag
     if (copy == NULL)
         return;
     list->near[list->count] = (struct egpu_near){copy, &page->cards[card], own_card, above, below};
-    copy_card(&list->near[list->count++], sizeof *copy);
+    egpu_near_copy_card(&list->near[list->count++], sizeof *copy);
     list->above += above;
     list->any_below |= below;
 }
@@ -193,28 +165,6 @@ void egpu_near_refresh(const struct egpu_control *control) {
     atomic_store_explicit(&near_list, list, memory_order_release);
     egpu_unlock(&listing);
     errno = kept_errno;
-}
-
-const struct egpu_near *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
-                                    int64_t now_ns) {
-    if (all->above != 0 && now_ns - atomic_load_explicit(&words_at_ns, memory_order_relaxed) > STALE_NS)
-        egpu_near_words(all, now_ns);
-    for (uint32_t i = 0; i < all->above; i++) {
-        const struct egpu_activity_card *card = all->near[i].card;
-        uint32_t word = atomic_load_explicit(&card->word, memory_order_acquire);
-        if ((word & EGPU_WORD_ACTIVE) == 0)
-            continue;
-        struct egpu_claim claim = {word, card->beat_ns, card->progress_ns};
-        if (egpu_claim_holds(&claim, now_ns, control->lease_ms * 1000000ull, control->hang_ms * 1000000ull))
-            return &all->near[i];
-    }
-    return NULL;
-}
-
-void egpu_word_wait(const struct egpu_near *near, uint32_t seen, int64_t wait_ns) {
-    struct timespec time = {wait_ns / 1000000000, wait_ns % 1000000000};
-    syscall(SYS_futex, &near->there->word, FUTEX_WAIT, seen, &time, NULL, 0);
-    atomic_store_explicit(&words_at_ns, 0, memory_order_relaxed); /* look again */
 }
 
 /* --- this container's processes ------------------------------------------------------------------- */
@@ -290,18 +240,22 @@ void egpu_slot_forget(void) {
     opening.holder = listing.holder = 0;
 }
 
-void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns) {
+void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns, bool tell) {
     struct egpu_activity_card *mine = &egpu_activity_own()->cards[card];
     struct egpu_activity_slot *slot = egpu_slot_own(now_ns, lease_ns);
     slot->beat_ns = (uint64_t)now_ns;
     atomic_fetch_or(&slot->active, 1u << card);
     mine->beat_ns = (uint64_t)now_ns;
     uint32_t word = mine->word;
+    /* Who listens to the word has seen no change of it for longer than that. */
+    tell &= egpu_sub((uint64_t)now_ns, mine->progress_ns) > (uint64_t)TOLD_NS;
     if ((word & EGPU_WORD_ACTIVE) == 0)
         mine->progress_ns = (uint64_t)now_ns;
     /* Changes also where it is active already: whoever is about to say idle looks again. */
     while (!atomic_compare_exchange_weak(&mine->word, &word, (word + 2) | EGPU_WORD_ACTIVE)) {
     }
+    if (tell)
+        syscall(SYS_futex, &mine->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 void egpu_say_idle(int card, int64_t now_ns, uint64_t lease_ns, bool wake) {

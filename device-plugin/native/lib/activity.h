@@ -4,6 +4,8 @@
 #include "../abi/activity.h"
 #include "internal.h"
 
+enum { EGPU_WORDS_QUIET_NS = 100 * 1000 * 1000 }; /* words that are listened to have not changed for so long */
+
 /* One card of a neighbour that matters here. Only the kernel touches the mapping: its owner can cut the file short,
  * and whoever read it then would die. We read copies. */
 struct egpu_near {
@@ -29,9 +31,15 @@ const struct egpu_near_all *egpu_near_now(void);
 /* Looks again whether the control page names others. */
 void egpu_near_refresh(const struct egpu_control *control);
 
+/* Copies what may not be there any more: without a fault. Cut short it says nothing. */
+void egpu_near_copy_card(const struct egpu_near *near, size_t bytes);
 /* Brings the copies up to now: those of the higher classes' words only, or all of all. */
 void egpu_near_words(const struct egpu_near_all *all, int64_t now_ns);
-void egpu_near_copy(const struct egpu_near_all *all);
+void egpu_near_copy(const struct egpu_near_all *all, int64_t now_ns);
+
+/* Waits so long, or until one of the higher classes' words changes, which launches then need not look for. False, and
+ * no waiting: one is active or lately was, or it cannot be waited for; then launches look. By the watcher only. */
+bool egpu_near_listen(const struct egpu_near_all *all, const struct egpu_control *control, int64_t now_ns, int64_t wait_ns);
 
 /* The card that holds launches of this container now, or NULL. */
 const struct egpu_near *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
@@ -45,8 +53,9 @@ struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns);
 void egpu_slot_leave(void);
 void egpu_slot_forget(void); /* in a forked child: it was the parent's */
 
-/* Says that this process is active on the card, or no longer. The word falls when no process of it is. */
-void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns);
+/* Says that this process is active on the card, or no longer. The word falls when no process of it is. `tell`: lower
+ * classes are near, and where the container did nothing for long they may be listening. */
+void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns, bool tell);
 void egpu_say_idle(int card, int64_t now_ns, uint64_t lease_ns, bool wake);
 
 /* What the other processes of this container have in flight on the card. */

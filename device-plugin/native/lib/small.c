@@ -2,12 +2,18 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
 
 enum { KEYS = 32, SPINS = 64, YIELDS = 64 };
 
@@ -35,9 +41,40 @@ void egpu_say_once(const char *key, const char *format, ...)
     (void)ignored;
 }
 
+/* The process's number, without a call each time: kept on a page that a forked child finds wiped. */
+static uint32_t process_number(void)
+{
+    static _Atomic(_Atomic uint32_t *) kept;
+    static _Atomic uint32_t never;
+    _Atomic uint32_t *page = atomic_load_explicit(&kept, memory_order_acquire);
+    uint32_t number = page ? atomic_load_explicit(page, memory_order_relaxed) : 0;
+    if (__builtin_expect(number != 0, 1))
+        return number;
+    const int kept_errno = errno;
+    number = (uint32_t)getpid();
+    if (page == NULL && !atomic_load_explicit(&never, memory_order_relaxed)) {
+        const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+        page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page != MAP_FAILED && madvise((void *)page, bytes, MADV_WIPEONFORK) != 0) {
+            munmap((void *)page, bytes); /* a kernel before 4.14 */
+            page = MAP_FAILED;
+        }
+        atomic_store_explicit(&never, page == MAP_FAILED, memory_order_relaxed);
+        _Atomic uint32_t *before = NULL;
+        if (page != MAP_FAILED && !atomic_compare_exchange_strong(&kept, &before, page)) {
+            munmap((void *)page, bytes);
+            page = before;
+        }
+    }
+    if (page != NULL && page != MAP_FAILED)
+        atomic_store_explicit(page, number, memory_order_relaxed);
+    errno = kept_errno;
+    return number;
+}
+
 void egpu_lock(struct egpu_lock *lock)
 {
-    const uint32_t self = (uint32_t)getpid();
+    const uint32_t self = process_number();
     for (unsigned tries = 0;; tries++) {
         uint32_t holder = 0;
         if (atomic_compare_exchange_weak_explicit(&lock->holder, &holder, self, memory_order_acquire,

@@ -12,7 +12,7 @@
 
 enum { STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1000 * 1000, QUIET_NS = 200 * 1000 * 1000 };
 enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, LONG_TICK_NS = 4 * TICK_NS, IDLE_NS = 100 * 1000 * 1000,
-       WANTED_NS = 30 * 1000 * 1000 };
+       WANTED_NS = 30 * 1000 * 1000, WAITED_NS = 1000 * 1000 * 1000 };
 
 enum { NOT_STARTED = 0, STARTING = 1, RUNNING = 2, CANNOT = 3 };
 EGPU_LINE _Atomic uint32_t egpu_watch_state;
@@ -86,16 +86,32 @@ static bool all_to_itself(const struct egpu_near_all *all, uint64_t lease_ns, ui
     return true;
 }
 
-/* One look at everything. Returns how long to rest. */
-static int64_t look(const struct egpu_real *real, const struct egpu_control *control, int64_t now_ns) {
-    bool prompt = egpu_near_now()->any_below;
+/* A neighbour of lower class works, or lately did: it may be waiting for us. */
+static bool waited_for(const struct egpu_near_all *all, uint64_t now_ns) {
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->near[i].below && egpu_sub(now_ns, all->near[i].card->wanted_ns) < (uint64_t)WAITED_NS)
+            return true;
+    return false;
+}
+
+static bool settles(struct egpu_card *card) {
+    egpu_spin_lock(&card->lock);
+    bool any = card->settling != NULL;
+    egpu_spin_unlock(&card->lock);
+    return any;
+}
+
+/* One look at everything. Returns how long to rest; `prompt`: less long at the next launch. */
+static int64_t look(const struct egpu_real *real, const struct egpu_control *control, int64_t now_ns, bool *prompt) {
+    const bool below = egpu_near_now()->any_below;
     bool busy = false;
     uint64_t lease = egpu_lease_ns(control);
     egpu_slot_own(now_ns, lease)->beat_ns = (uint64_t)now_ns;
     if (now_ns - copied_ns >= TICK_NS / 2) {
         copied_ns = now_ns;
-        egpu_near_copy(egpu_near_now());
+        egpu_near_copy(egpu_near_now(), now_ns);
     }
+    *prompt = below && waited_for(egpu_near_now(), (uint64_t)now_ns);
     bool alone = lease > 3 * LONG_TICK_NS && all_to_itself(egpu_near_now(), lease, (uint64_t)now_ns);
     int64_t next = now_ns + (alone ? LONG_TICK_NS : TICK_NS);
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
@@ -103,15 +119,15 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         if (!card->used)
             continue;
         struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
-        egpu_flight_flush(real, i, now_ns - (prompt ? PROMPT_LEAST_NS : STALE_NS));
+        egpu_flight_flush(real, i, now_ns - (*prompt ? PROMPT_LEAST_NS : STALE_NS));
         egpu_crowd_note(i, now_ns, lease);
         egpu_resolve(real, i, now_ns);
         egpu_settle_card(i, now_ns);
-        int64_t until = follow_pulse(i, control, prompt, now_ns);
+        int64_t until = follow_pulse(i, control, below, now_ns);
         if (card->announced)
             page->beat_ns = (uint64_t)now_ns;
-        busy |= card->announced || card->settling != NULL || card->capped;
-        if (prompt && card->announced) {
+        busy |= card->announced || settles(card) || card->capped;
+        if (*prompt && card->announced) {
             int64_t end = card->begin_ns + (int64_t)card->oldest_ns;
             int64_t soon = until != INT64_MAX ? until : end > now_ns + PROMPT_LEAST_NS ? end : now_ns + PROMPT_LEAST_NS;
             soon = soon < now_ns + PROMPT_MOST_NS ? soon : now_ns + PROMPT_MOST_NS;
@@ -140,9 +156,12 @@ static void *watch(void *unused) {
             refreshed = now;
             egpu_contexts_anchor(real, now);
         }
-        int64_t wait = look(real, control, now);
+        bool prompt;
+        int64_t wait = look(real, control, now, &prompt);
         egpu_rates(control, now);
-        rest(wait, wait > LONG_TICK_NS || egpu_near_now()->any_below);
+        const bool deep = wait > LONG_TICK_NS || prompt;
+        if (deep || !egpu_near_listen(egpu_near_now(), control, now, wait))
+            rest(wait, deep);
     }
     return unused;
 }
@@ -210,7 +229,7 @@ void egpu_watch_launch(int index, int64_t now_ns) {
     egpu_spin_unlock(&card->lock);
     uint64_t none = 0;
     atomic_compare_exchange_strong(&page->started_ns, &none, (uint64_t)now_ns);
-    egpu_say_active(index, now_ns, egpu_lease_ns(control));
+    egpu_say_active(index, now_ns, egpu_lease_ns(control), egpu_near_now()->any_below);
     atomic_store(&card->announced, 1);
     if (atomic_load(&asleep))
         ring();

@@ -24,6 +24,7 @@ STRETCH: Final = np.dtype(
     [("process", "i4"), ("card", "i4"), ("enqueued", "i8"), ("start", "i8"), ("end", "i8")]
 )
 WAIT: Final = np.dtype([("process", "i8"), ("begin", "i8"), ("end", "i8")])
+CALLS: Final = np.dtype([("process", "i8"), ("at", "i8"), ("calls", "i8")])
 
 
 def build() -> tuple[Path, Path]:
@@ -54,11 +55,19 @@ class Seen:
     says: Sequence[dict[str, Any]]
     boxes: Sequence[str]
     """The container of each process."""
+    calls: np.ndarray[Any, np.dtype[np.void]]
+    """Launches of kernels that called the system: when, how often."""
 
     def of(self, box: str) -> np.ndarray[Any, np.dtype[np.void]]:
         """The container's stretches of time on the card."""
         mine = [number for number, name in enumerate(self.boxes) if name == box]
         return self.stretches[np.isin(self.stretches["process"], mine)]
+
+    def called(self, box: str, from_ms: float, to_ms: float) -> np.ndarray[Any, np.dtype[np.void]]:
+        """The container's launches of kernels in that span that called the system."""
+        mine = [number for number, name in enumerate(self.boxes) if name == box]
+        rows = self.calls[np.isin(self.calls["process"], mine)]
+        return rows[(rows["at"] >= from_ms * MS) & (rows["at"] < to_ms * MS)]
 
     def busy_ns(self, box: str, from_ms: float, to_ms: float) -> int:
         """Of that span, what the container had of the card."""
@@ -160,5 +169,7 @@ class World:
             stretches[name] -= EPOCH_NS
         for name in ("begin", "end"):
             waits[name] -= EPOCH_NS
+        calls = np.fromfile(self.root / "calls", CALLS)
+        calls["at"] -= EPOCH_NS
         boxes = [one.box for one in self.programs]
-        return Seen(stretches, waits, [json.loads(line) for line in done.stdout.splitlines()], boxes)
+        return Seen(stretches, waits, [json.loads(line) for line in done.stdout.splitlines()], boxes, calls)

@@ -11,7 +11,7 @@
  *   program ROOT CARD BEGIN_MS END_MS serve LOAD SEED        requests of 40 kernels of 100 us, Poisson arrivals
  *
  * Writes FOLDER/stretches (struct stretch), FOLDER/waits (process, from, to of each launch that took longer than
- * 10 us), and one line of JSON per program. Times are in ns. */
+ * 10 us), FOLDER/calls (process, from, number of each launch of a kernel that called the system), and one line of JSON per program. Times are in ns. */
 #include "world.h"
 
 #include <dlfcn.h>
@@ -34,23 +34,27 @@ struct program {
     int64_t *took;
 };
 struct wait { int64_t process, from, to; };
+struct waits { struct wait *list; size_t count, room; };
 struct change { char path[512], from[512]; };
 
 static const int64_t EPOCH_NS = 1000000000000;
 static struct program programs[MAX_PROCESSES];
 static int program_count;
-static struct wait *waits;
-static size_t wait_count, wait_room;
+static struct waits waits, calls;
 static char kernel; /* its address is the function */
+
+static void note(struct waits *in, int process, int64_t from, int64_t to)
+{
+    if (in->count == in->room)
+        in->list = realloc(in->list, (in->room = in->room * 2 + 4096) * sizeof *in->list);
+    in->list[in->count++] = (struct wait){process, from, to};
+}
 
 static void waited(int process, int64_t from)
 {
     int64_t to = task_now();
-    if (to - from > WAITED_NS) {
-        if (wait_count == wait_room)
-            waits = realloc(waits, (wait_room = wait_room * 2 + 4096) * sizeof *waits);
-        waits[wait_count++] = (struct wait){process, from, to};
-    }
+    if (to - from > WAITED_NS)
+        note(&waits, process, from, to);
     task_lets_others();
 }
 
@@ -58,8 +62,11 @@ static void launch(struct program *program, CUstream stream, int64_t length)
 {
     void *params[] = {&length};
     int64_t from = task_now();
+    uint64_t before = task_calls();
     program->process.launch((CUfunction)&kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
     program->launches++;
+    if (task_calls() != before)
+        note(&calls, program->process.number, from, (int64_t)(task_calls() - before));
     waited(program->process.number, from);
 }
 
@@ -202,6 +209,13 @@ static FILE *open_in(const char *folder, const char *name)
     return file;
 }
 
+static void save(const char *folder, const char *name, const struct waits *all)
+{
+    FILE *file = open_in(folder, name);
+    fwrite(all->list, sizeof *all->list, all->count, file);
+    fclose(file);
+}
+
 int main(int count, char **values)
 {
     char line[2048], first[512], second[512];
@@ -227,9 +241,8 @@ int main(int count, char **values)
     FILE *file = open_in(values[2], "stretches");
     cards_save(file);
     fclose(file);
-    file = open_in(values[2], "waits");
-    fwrite(waits, sizeof *waits, wait_count, file);
-    fclose(file);
+    save(values[2], "waits", &waits);
+    save(values[2], "calls", &calls);
     for (int i = 0; i < program_count; i++) {
         printf("{\"launches\": %" PRIu64 ", \"took_ns\": [", programs[i].launches);
         for (uint64_t j = 0; j < programs[i].requests; j++)

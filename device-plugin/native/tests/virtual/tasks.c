@@ -16,7 +16,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { CLOCK_NS = 25, SWITCH_NS = 3000, LATE_NS = 300000 };
+enum { CLOCK_NS = 25, SWITCH_NS = 3000, LATE_NS = 300000, MAX_WORDS = 65, FUTEX_WAITV = 449 };
 static const int64_t EPOCH_NS = 1000000000000, NEVER = INT64_MAX;
 
 struct task {
@@ -26,8 +26,9 @@ struct task {
     void *with;
     struct contexts contexts;
     int64_t now_ns;      /* where it waits: when it goes on at the latest */
-    const void *waits_on;
+    const void *waits_on[MAX_WORDS]; /* the first NULL ends them */
     bool timed_out, over, background;
+    uint64_t calls; /* of the system, that take time of it */
 };
 static struct task tasks[MAX_TASKS];
 static int task_count;
@@ -56,6 +57,7 @@ int64_t late_by(void)
 struct process *task_process(void) { return running->process; }
 struct contexts *task_contexts(void) { return &running->contexts; }
 int64_t task_now(void) { return running ? running->now_ns : EPOCH_NS; }
+uint64_t task_calls(void) { return running->calls; }
 void task_works(int64_t ns) { running->now_ns += ns; }
 
 static void enter(void)
@@ -95,8 +97,8 @@ void tasks_run(void)
         running = furthest_behind();
         if (in_front == 0 || running == NULL)
             break;
-        if (running->waits_on != NULL) {
-            running->waits_on = NULL;
+        if (running->waits_on[0] != NULL) {
+            running->waits_on[0] = NULL;
             running->timed_out = true;
         }
         swapcontext(&scheduler, &running->state);
@@ -134,6 +136,7 @@ int vt_clock_gettime(clockid_t clock, struct timespec *time)
 int vt_nanosleep(const struct timespec *wait, struct timespec *left)
 {
     (void)left;
+    running->calls++;
     task_sleeps_until(running->now_ns + wait->tv_sec * 1000000000 + wait->tv_nsec);
     return 0;
 }
@@ -143,6 +146,7 @@ int vt_usleep(useconds_t wait) { return vt_nanosleep(&(struct timespec){.tv_nsec
 int vt_sched_yield(void)
 {
     running->now_ns += 1000;
+    running->calls++;
     leave();
     return 0;
 }
@@ -150,10 +154,18 @@ int vt_sched_yield(void)
 int vt_prctl(int what, ...)
 {
     (void)what;
+    if (running)
+        running->calls++;
     return 0;
 }
 
-pid_t vt_getpid(void) { return running ? 1000 + running->process->number : 1; }
+pid_t vt_getpid(void)
+{
+    if (!running)
+        return 1;
+    running->calls++;
+    return 1000 + running->process->number;
+}
 
 char *vt_getenv(const char *name)
 {
@@ -185,6 +197,15 @@ void *vt_mmap(void *at, size_t size, int protection, int flags, int file, off_t 
     return page;
 }
 
+static long wait_until(int64_t at_ns)
+{
+    running->timed_out = false;
+    running->now_ns = at_ns;
+    leave();
+    errno = ETIMEDOUT;
+    return running->timed_out ? -1 : 0;
+}
+
 static long wait_on(const uint32_t *word, uint32_t seen, const struct timespec *wait)
 {
     running->now_ns += 500;
@@ -192,12 +213,34 @@ static long wait_on(const uint32_t *word, uint32_t seen, const struct timespec *
         errno = EAGAIN;
         return -1;
     }
-    running->waits_on = word;
-    running->timed_out = false;
-    running->now_ns = wait ? running->now_ns + wait->tv_sec * 1000000000 + wait->tv_nsec + late_by() : NEVER;
-    leave();
-    errno = ETIMEDOUT;
-    return running->timed_out ? -1 : 0;
+    running->waits_on[0] = word;
+    running->waits_on[1] = NULL;
+    return wait_until(wait ? running->now_ns + wait->tv_sec * 1000000000 + wait->tv_nsec + late_by() : NEVER);
+}
+
+struct word { uint64_t seen, word; uint32_t flags, reserved; }; /* struct futex_waitv */
+
+static long wait_on_some(const struct word *words, unsigned long count, const struct timespec *until)
+{
+    running->now_ns += 500;
+    for (unsigned long i = 0; i < count; i++) {
+        running->waits_on[i] = (const void *)(uintptr_t)words[i].word;
+        if (__atomic_load_n((const uint32_t *)running->waits_on[i], __ATOMIC_SEQ_CST) != words[i].seen) {
+            running->waits_on[0] = NULL;
+            errno = EAGAIN;
+            return -1;
+        }
+    }
+    running->waits_on[count] = NULL;
+    return wait_until(until->tv_sec * 1000000000 + until->tv_nsec + late_by());
+}
+
+static bool waits_on(const struct task *task, const uint32_t *word)
+{
+    for (int i = 0; task->waits_on[i] != NULL; i++)
+        if (task->waits_on[i] == word)
+            return true;
+    return false;
 }
 
 static long wake(const uint32_t *word, long most)
@@ -205,9 +248,9 @@ static long wake(const uint32_t *word, long most)
     long woken = 0;
     running->now_ns += 500;
     for (int i = 0; i < task_count && woken < most; i++)
-        if (!tasks[i].over && tasks[i].waits_on == word) {
+        if (!tasks[i].over && waits_on(&tasks[i], word)) {
             int64_t at = running->now_ns + late_by();
-            tasks[i].waits_on = NULL;
+            tasks[i].waits_on[0] = NULL;
             tasks[i].now_ns = at < tasks[i].now_ns ? at : tasks[i].now_ns;
             woken++;
         }
@@ -219,11 +262,17 @@ long vt_syscall(long number, ...)
     va_list more;
     va_start(more, number);
     long result = -1;
+    running->calls++;
     if (number == SYS_futex) {
         const uint32_t *word = va_arg(more, const uint32_t *);
         int what = va_arg(more, int) & ~FUTEX_PRIVATE_FLAG;
         uint32_t value = va_arg(more, uint32_t);
         result = what == FUTEX_WAIT ? wait_on(word, value, va_arg(more, const struct timespec *)) : wake(word, value);
+    } else if (number == FUTEX_WAITV) {
+        const struct word *words = va_arg(more, const struct word *);
+        unsigned long count = va_arg(more, unsigned long);
+        (void)va_arg(more, unsigned long);
+        result = count < MAX_WORDS ? wait_on_some(words, count, va_arg(more, const struct timespec *)) : -1;
     } else if (number == SYS_process_vm_readv) {
         (void)va_arg(more, long);
         const struct iovec *to = va_arg(more, const struct iovec *);
