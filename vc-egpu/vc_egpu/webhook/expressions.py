@@ -60,11 +60,8 @@ POD_IS_OURS: Final = " || ".join(
 )
 """A new pod that the webhook has to see."""
 
-POD_NEEDS_REVIEW: Final = (
-    f"request.operation == 'CREATE' ? ({POD_IS_OURS}) : "
-    f"({has_label('oldObject.metadata')} && {asks_per_card('object.?spec')})"
-)
-"""A new pod of ours, or one of ours that is applied again with the limits that were taken out."""
+POD_IS_APPLIED_AGAIN: Final = f"{has_label('oldObject.metadata')} && {asks_per_card('object.?spec')}"
+"""A pod of ours that comes again with the limits that were taken out."""
 
 POD_WAS_OR_IS_OURS: Final = (
     "[object, oldObject].exists(o, "

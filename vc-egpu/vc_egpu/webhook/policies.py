@@ -61,6 +61,7 @@ def _pods_create() -> Json:
         "vc-egpu-pods-create",
         [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
         POD_IS_OURS,
+        is_common=True,
         variables={"annotations": "object.metadata.?annotations.orValue({})"},
         validations=[
             (
@@ -197,6 +198,7 @@ def _bindings(identities: Identities) -> Json:
             }
         ],
         "",
+        is_common=True,
         variables={"scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}"},
         validations=[
             (
@@ -334,8 +336,12 @@ def _policy(
     variables: dict[str, str],
     validations: Sequence[tuple[str, ...]],
     further: dict[str, str] | None = None,
+    is_common: bool = False,
 ) -> Json:
-    """``condition`` and the ``further`` ones, by name, must all hold for the validations to be asked."""
+    """``condition`` and the ``further`` ones, by name, must all hold for the validations to be asked.
+
+    ``is_common``: the condition holds often, so that what is in order is found out by one more of them.
+    """
     checks = []
     for expression, message, *detail in validations:
         check = {"expression": expression, "message": message, "reason": "Forbidden"}
@@ -343,6 +349,8 @@ def _policy(
     # The API server converts the objects for CEL once for all conditions, and three times more where they
     # hold: conditions that seldom hold keep the policies cheap, on every write to every pod.
     conditions = {**({"is-ours": condition} if condition else {}), **(further or {})}
+    if is_common:
+        conditions["out-of-order"] = _any_fails([validation[0] for validation in validations], variables)
     spec: Json = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": rules},
@@ -357,6 +365,14 @@ def _policy(
         "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def _any_fails(expressions: Sequence[str], variables: dict[str, str]) -> str:
+    """True if one of the validations fails. A condition knows no variables: they are written out."""
+    text = " && ".join(f"({expression})" for expression in expressions)
+    for name, expression in variables.items():
+        text = text.replace(f"variables.{name}", f"({expression})")
+    return f"!({text})"
 
 
 def _binding(policy: str) -> Json:
