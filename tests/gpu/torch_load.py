@@ -1,17 +1,33 @@
 """What a model does to a card: `torch_load.py train|serve SECONDS`. One line of JSON at the end."""
 
 import json
+import os
 import sys
 import time
 
 import torch
+
+ON_FAKE = os.environ.get("VC_EGPU_GPU_ON_FAKE") == "1"
+
+
+class Scale(torch.nn.Module):
+    """For the fake driver, on which NVIDIA's libraries for matrices do not run."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(width))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """Each column by a factor of its own."""
+        return batch * self.weight
 
 
 def main() -> None:
     """Waits for a line on stdin before it begins."""
     mode, seconds = sys.argv[1], float(sys.argv[2])
     width = 4096 if mode == "train" else 1024
-    layers = [torch.nn.Linear(width, width), torch.nn.ReLU()] * 4
+    layer = Scale(width) if ON_FAKE else torch.nn.Linear(width, width)
+    layers = [layer, torch.nn.ReLU()] * 4
     model = torch.nn.Sequential(*layers).cuda()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(256 if mode == "train" else 8, width, device="cuda")

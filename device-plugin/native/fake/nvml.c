@@ -185,6 +185,21 @@ API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *devic
         });
 }
 
+/* Programs write the domain with four digits or with eight, and letters as they like. */
+API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
+    unsigned wanted[3] = {0}, has[3];
+    if (!bus_id || !device || sscanf(bus_id, "%x:%x:%x", &wanted[0], &wanted[1], &wanted[2]) != 3) return INVALID_ARGUMENT;
+    WITH_STATE(
+        result = NOT_FOUND;
+        for (size_t i = 0; i < enumerated_count; i++) {
+            const struct card *card = state_card(state, enumerated[i]->uuid);
+            if (!card || sscanf(card->pci, "%x:%x:%x", &has[0], &has[1], &has[2]) != 3) continue;
+            if (memcmp(has, wanted, sizeof has) != 0) continue;
+            *device = enumerated[i];
+            result = SUCCESS;
+        });
+}
+
 API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
     WITH_STATE(
         result = NOT_FOUND;
@@ -320,6 +335,17 @@ API nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsign
     WITH_CARD(device,
         if (link >= card->link_count) result = INVALID_ARGUMENT;
         else fill_pci(pci, card->links[link]););
+}
+
+/* Links lead to cards, not to switches. */
+API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, int *type) {
+    WITH_CARD(device,
+        if (link >= card->link_count) result = INVALID_ARGUMENT;
+        else *type = 0;);
+}
+
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void *info) {
+    WITH_CARD(device, (void)card; (void)info; result = NOT_SUPPORTED;);
 }
 
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
