@@ -9,12 +9,13 @@
 
 enum { SMALL = 4096 }; /* what comes to less is part of the context */
 
-/* Charges `bytes` of that image; CUDA_ERROR_OUT_OF_MEMORY: nothing is charged. */
-static CUresult keep(enum egpu_kind kind, uint64_t key, uint64_t image, int card, uint64_t bytes, uint64_t managed)
+/* Charges `bytes` of that image, unless that is done; CUDA_ERROR_OUT_OF_MEMORY: nothing is charged. */
+static CUresult keep(enum egpu_kind kind, uint64_t key, uint64_t image, int card, uint64_t bytes, uint64_t managed,
+                     bool charged)
 {
     const struct egpu_track track = {.key = key, .kind = kind, .card = card, .bytes = bytes, .managed = managed,
                                      .context = egpu_current_context(), .other = image, .shared = -1, .references = 1};
-    CUresult result = egpu_charge(card, bytes, managed);
+    CUresult result = charged ? CUDA_SUCCESS : egpu_charge(card, bytes, managed);
     if (result != CUDA_SUCCESS || egpu_put(&track))
         return result;
     egpu_discharge(card, bytes, managed);
@@ -23,19 +24,21 @@ static CUresult keep(enum egpu_kind kind, uint64_t key, uint64_t image, int card
 
 static uint64_t pages(uint64_t bytes)
 {
+    if (bytes > EGPU_GRANULE / 2)
+        return egpu_round(bytes);
     return bytes <= SMALL ? 0 : egpu_add(bytes, SMALL - 1) & ~(uint64_t)(SMALL - 1);
 }
 
-static CUresult loaded(CUresult result, void *handle, uint64_t bytes, CUresult (*unload)(void *))
+/* `charged`: that is done, and `card` is whose. */
+static CUresult loaded(CUresult result, void *handle, uint64_t bytes, CUresult (*unload)(void *), int card, bool charged)
 {
-    const int card = egpu_charged_current();
     const bool told = bytes != EGPU_NOT_TOLD;
     if (card == EGPU_NO_LIMITS && (!told || pages(bytes))) /* a library: into which contexts it goes will be seen */
         egpu_put(&(struct egpu_track){.key = (uint64_t)(uintptr_t)handle, .kind = EGPU_IMAGE, .card = EGPU_NO_CARD,
                                       .other = 1, .shared = -1, .references = 1});
     if (card < 0 || (told && !pages(bytes)))
         return result;
-    result = keep(EGPU_IMAGE, (uint64_t)(uintptr_t)handle, !told, card, told ? pages(bytes) : 0, 0);
+    result = keep(EGPU_IMAGE, (uint64_t)(uintptr_t)handle, !told, card, told ? pages(bytes) : 0, 0, charged);
     if (result != CUDA_SUCCESS)
         unload(handle);
     return result;
@@ -57,13 +60,29 @@ static CUresult unload_library(void *library)
 #define LOAD(name, to, bytes, unload, values)                                     \
     EGPU_DRIVER(real, name);                                                      \
     CUresult result = real->name values;                                          \
-    if (result == CUDA_SUCCESS && (result = loaded(result, *(to), bytes, unload)) != CUDA_SUCCESS) \
+    if (result == CUDA_SUCCESS &&                                                 \
+        (result = loaded(result, *(to), bytes, unload, egpu_charged_current(), false)) != CUDA_SUCCESS) \
+        *(to) = NULL;                                                             \
+    return result
+/* A file can be read before: what does not fit never is on the card. */
+#define LOAD_FILE(name, to, path, unload, values)                                 \
+    EGPU_DRIVER(real, name);                                                      \
+    const uint64_t bytes = egpu_image_file(path);                                 \
+    const int card = egpu_charged_current();                                      \
+    const uint64_t ahead = card >= 0 && bytes != EGPU_NOT_TOLD ? pages(bytes) : 0; \
+    CUresult result = egpu_charge(card < 0 ? EGPU_NO_LIMITS : card, ahead, 0);    \
+    if (result != CUDA_SUCCESS)                                                   \
+        return result;                                                            \
+    result = real->name values;                                                   \
+    if (result != CUDA_SUCCESS)                                                   \
+        egpu_discharge(card, ahead, 0);                                           \
+    else if ((result = loaded(result, *(to), bytes, unload, card, ahead)) != CUDA_SUCCESS) \
         *(to) = NULL;                                                             \
     return result
 
 EGPU_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    LOAD(cuModuleLoad, module, egpu_image_file(path), unload_module, (module, path));
+    LOAD_FILE(cuModuleLoad, module, path, unload_module, (module, path));
 }
 
 EGPU_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
@@ -92,8 +111,8 @@ EGPU_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CU
 EGPU_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit, void **jit_values,
                                            unsigned jit_count, CUlibraryOption *options, void **values, unsigned count)
 {
-    LOAD(cuLibraryLoadFromFile, library, egpu_image_file(path), unload_library,
-         (library, path, jit, jit_values, jit_count, options, values, count));
+    LOAD_FILE(cuLibraryLoadFromFile, library, path, unload_library,
+              (library, path, jit, jit_values, jit_count, options, values, count));
 }
 
 /* --- variables of an image that did not tell --- */
@@ -106,7 +125,7 @@ static CUresult found(CUresult result, void *image, CUdeviceptr at, uint64_t byt
         return result;
     const int card = egpu_charged_current();
     bytes = pages(bytes);
-    return card < 0 ? result : keep(EGPU_VARIABLE, at, track.key, card, managed ? 0 : bytes, managed ? bytes : 0);
+    return card < 0 ? result : keep(EGPU_VARIABLE, at, track.key, card, managed ? 0 : bytes, managed ? bytes : 0, false);
 }
 
 static CUresult global(CUdeviceptr *to, size_t *bytes, void *image, const char *name, bool managed,

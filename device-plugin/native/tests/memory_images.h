@@ -27,16 +27,26 @@ static int launch(size_t thing, const char *name)
     return result ? result : (int)cu.cuStreamSynchronize(stream);
 }
 
+/* The driver takes the file for its own when it takes the memory. */
+static int outside(size_t thing, size_t bytes)
+{
+    const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {.type = 1, .handle.fd = file, .size = bytes};
+    int result = cu.cuImportExternalMemory(&externals[thing], &what);
+    if (result)
+        close(file);
+    return result;
+}
+
 static int image(const char *what, size_t thing, size_t a, const char *text)
 {
-    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC outside = {.type = 1, .size = a};
 #define IS(name) (strcmp(what, name) == 0)
     if (IS("module")) return cu.cuModuleLoad(&modules[thing], text);
     if (IS("module-unload")) return cu.cuModuleUnload(modules[thing]);
     if (IS("launch")) return launch(thing, text);
     if (IS("library")) return cu.cuLibraryLoadFromFile(&libraries[thing], text, NULL, NULL, 0, NULL, NULL, 0);
     if (IS("library-unload")) return cu.cuLibraryUnload(libraries[thing]);
-    if (IS("external")) return cu.cuImportExternalMemory(&externals[thing], &outside);
+    if (IS("external")) return outside(thing, a);
     if (IS("external-destroy")) return cu.cuDestroyExternalMemory(externals[thing]);
     if (IS("multicast")) return multicast(thing, a);
     return -2;

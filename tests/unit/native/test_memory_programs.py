@@ -42,6 +42,10 @@ MAKES = {
     "create": "release",
     "graph": "graph-destroy",
     "context": "context-destroy",
+    "module": "module-unload",
+    "library": "library-unload",
+    "external": "external-destroy",
+    "multicast": "release",
     # what another process passed on
     "ipc-open": "ipc-close",
     "import": "unmap-release",
@@ -52,8 +56,9 @@ PASSED_ON = ("ipc-open", "import")
 class Program:
     """One process: what it holds, and what it does next."""
 
-    def __init__(self, actor: Actor, chance: random.Random) -> None:
+    def __init__(self, actor: Actor, chance: random.Random, folder: Path) -> None:
         self.actor = actor
+        self.folder = folder
         self.chance = chance
         self.held: dict[int, str] = {}
         self.sizes: dict[int, int] = {}
@@ -86,8 +91,19 @@ class Program:
             "create": (granules,),
             "graph": (size, self.chance.randrange(2)),
             "context": (0,),
+            "module": (self._image(size),),
+            "library": (self._image(size),),
+            "multicast": (granules,),
         }
         return way, thing, *arguments.get(way, (size,))
+
+    def _image(self, size: int) -> Path:
+        """A text that declares an array of that size."""
+        path = self.folder / f"image-{size}"
+        if not path.exists():
+            head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+            path.write_text(f"{head}.global .align 16 .b8 table[{size}];\n.visible .entry f() {{ ret; }}\n")
+        return path
 
     def settle(self) -> None:
         """Takes the answer: past the cap is CUDA_ERROR_OUT_OF_MEMORY, and nothing else."""
@@ -144,7 +160,7 @@ def _start(world: World, chance: random.Random) -> Program | None:
         actor.close()
         return None
     assert actor.do("pool", 0) == OK
-    return Program(actor, chance)
+    return Program(actor, chance, world.root)
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
