@@ -1,11 +1,14 @@
 """Agent, library and driver together: what no call tells of counts against the grant all the same."""
 
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from contract.node.test_library import Container, Node
 from unit.native.memory_worlds import CONTEXT_MIB, MIB, OK, OUT_OF_MEMORY, Actor
+from unit.native.test_memory_programs import Program
 from vc_egpu_node.beyond import FALL_LOOKS, NOTHING
 from vc_egpu_node.pages import USAGE
 from vc_egpu_node.secondwall import Offence
@@ -174,3 +177,31 @@ def test_programs_that_allocate_all_the_time_lose_nothing(node: Node) -> None:
         if number % 3 == 1:
             node.look()
     assert actor.info()[0] == free
+
+
+@pytest.mark.parametrize("seed", range(40 if os.environ.get("VC_EGPU_LONG") == "1" else 4))
+def test_whatever_a_program_does_what_it_is_charged_for_counts_once(node: Node, seed: int) -> None:
+    """Random programs over all entry points, some killed: nothing is beyond what they are charged."""
+    container, chance = node.container(), random.Random(seed)
+    container.limit(384)
+    known(node, container).kill()
+    settled(node)  # it is forgotten
+    programs: list[Program] = []
+    for _ in range(40):
+        while len(programs) < 3:
+            programs.append(Program(container.program(), chance, node.root))
+            assert programs[-1].actor.do("pool", 0) == OK
+        for program in programs:
+            program.step()
+        for program in programs:
+            program.settle()
+        if chance.random() < 0.3:
+            programs[0].pass_on(programs[1])
+        if chance.random() < 0.1:
+            programs.pop(chance.randrange(len(programs))).actor.kill()
+            settled(node)
+        for _ in range(chance.randrange(4)):
+            assert node.look() == []
+        # What the driver loads at the first launch, of each of their contexts.
+        lazy = sum(1 + sum(way == "context" for way in one.held.values()) for one in programs) * 2
+        assert node.account("g").beyond_mib <= lazy
