@@ -21,6 +21,7 @@ from vc_egpu.core.cluster import (
     PodPhase,
     QueueName,
     ShareClass,
+    Snapshot,
 )
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason
@@ -29,6 +30,8 @@ from vc_egpu.sim.world import World
 LONG = os.environ.get("VC_EGPU_LONG") == "1"
 LIVES = 1000 if LONG else 40
 CROWDED = 200 if LONG else 12
+SMALL = 6
+"""So many of no priority are there at once."""
 STEPS = 60
 
 
@@ -48,6 +51,8 @@ class Life:
         for queue in self.queues.values():
             self.world.put_queue(queue)
         self.serial = 0
+        self.beside_kept = 0
+        """Newcomers on cards on which room is kept."""
 
     def moves(self) -> dict[Callable[[], None], int]:
         """What happens, and how often."""
@@ -120,6 +125,7 @@ class Life:
         """What must be true of every decision."""
         self.every_waiting_gang_knows_why(plan.verdicts.keys())
         self.nobody_sleeps_in_vain(plan)
+        self.nobody_overtakes_who_waited_long(plan)
 
     def every_waiting_gang_knows_why(self, told: Collection[str]) -> None:
         snapshot = self.world.snapshot()
@@ -133,6 +139,51 @@ class Life:
         kept = snapshot.kept or any(pod.phase is PodPhase.FAILED for pod in snapshot.pods.values())
         if plan.admissions or plan.withdrawals or plan.ready or plan.evictions or kept:
             return
+        away = self.wants_back(snapshot)
+        if away:
+            _, key, ordered = min(away, key=lambda entry: entry[:2])
+            back = {pod.uid: replace(pod, suspend_ordered=False) for pod in ordered}
+            wrong = invariants.check(replace(snapshot, pods={**snapshot.pods, **back}), lowered=self.queues)
+            cards = [violation for violation in wrong if violation.rule is invariants.Rule.CARD]
+            assert cards or key in {entry.gang for entry in plan.resumes}, f"{key} could have come back"
+
+    def nobody_overtakes_who_waited_long(self, plan: Plan) -> None:
+        """On the cards of the gang that was suspended first, long ago, newcomers of low or no priority leave
+        room for it beside themselves and all of their kind."""
+        snapshot = self.world.snapshot()
+        away = self.wants_back(snapshot)
+        if not away or plan.resumes or plan.evictions:
+            return
+        _, key, ordered = min(away, key=lambda entry: entry[:2])
+        asleep = [pod for pod in ordered if pod.asleep]
+        long_ago = self.world.now - self.world.policy.suspended_hold_s
+        if not asleep or min(pod.suspended_since for pod in asleep) > long_ago:
+            return
+        need: Counter[str] = Counter()
+        for _, share in (entry for pod in asleep for entry in pod.shares):
+            need[share.card] += share.on_card_mib
+        used: Counter[str] = Counter()
+        for pod in snapshot.pods.values():
+            holds = pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING} and not pod.asleep
+            if holds and snapshot.gangs[str(pod.gang)].share_class is not ShareClass.HIGH:
+                for _, share in pod.shares:
+                    used[share.card] += share.on_card_mib
+        size = {card.uuid: card.memory_mib for node in snapshot.nodes.values() for card in node.cards}
+        for admission in plan.admissions:
+            gang = snapshot.gangs[admission.gang]
+            runs = any(pod.phase is PodPhase.PLACED for pod in self.world.pods_of(gang.key))
+            if gang.share_class is ShareClass.HIGH or (runs and not gang.single):
+                continue  # members that are replaced go before everybody
+            for placement in admission.members.values():
+                for _, share in placement.shares:
+                    used[share.card] += share.on_card_mib
+                    if share.card in need:
+                        self.beside_kept += 1
+                        room = size[share.card] - need[share.card]
+                        assert used[share.card] <= room, f"{gang.key} takes what is kept for {key}"
+
+    def wants_back(self, snapshot: Snapshot) -> list[tuple[tuple[int, int], str, list[Pod]]]:
+        """Suspended gangs that nobody wishes away and no plan waits for: number of the order, key, pods."""
         victims = {uid for gang in snapshot.gangs.values() if gang.plan for uid in gang.plan.suspends}
         away: list[tuple[tuple[int, int], str, list[Pod]]] = []
         for key in snapshot.gangs:
@@ -141,12 +192,7 @@ class Life:
             stays = any(pod.pause_wished or pod.uid in victims for pod in placed)
             if ordered and not stays:
                 away.append((min(pod.suspend_order for pod in ordered), key, ordered))
-        if away:
-            _, key, ordered = min(away, key=lambda entry: entry[:2])
-            back = {pod.uid: replace(pod, suspend_ordered=False) for pod in ordered}
-            wrong = invariants.check(replace(snapshot, pods={**snapshot.pods, **back}), lowered=self.queues)
-            cards = [violation for violation in wrong if violation.rule is invariants.Rule.CARD]
-            assert cards or key in {entry.gang for entry in plan.resumes}, f"{key} could have come back"
+        return away
 
     def decide_and_die(self) -> None:
         """The plan is written, nothing else is done; the next leader sees it."""
@@ -233,11 +279,11 @@ class CrowdedLife(Life):
         self.world.settle()
         self.seen: Counter[str] = Counter()
 
-    def enter(self, share_class: ShareClass) -> None:
-        """A gang of large shares."""
+    def enter(self, share_class: ShareClass, *, load: bool = True) -> None:
+        """A gang of large shares, or of any."""
         self.serial += 1
         key = f"ns/{share_class.name.lower()}{self.serial}"
-        shape = generate.random_shape(self.rng, self.world.snapshot(), load=True)
+        shape = generate.random_shape(self.rng, self.world.snapshot(), load=load)
         members = self.rng.randint(1, 3)
         least = self.rng.randint(1, members)
         if share_class is ShareClass.LOW and self.rng.random() < 0.8:
@@ -248,6 +294,14 @@ class CrowdedLife(Life):
 
     def high(self) -> None:
         self.enter(ShareClass.HIGH)
+
+    def newcomer(self) -> None:
+        """A small one, of low or no priority; now and then one of them ends."""
+        self.enter(self.rng.choice([ShareClass.LOW, ShareClass.UNSET]), load=False)
+        gangs = self.world.snapshot().gangs.values()
+        small = [gang.key for gang in gangs if gang.share_class is ShareClass.UNSET]
+        if len(small) > SMALL:
+            self.world.finish(self.rng.choice(sorted(small)))
 
     def high_ends(self) -> None:
         high = [g.key for g in self.world.snapshot().gangs.values() if g.share_class is ShareClass.HIGH]
@@ -263,6 +317,7 @@ class CrowdedLife(Life):
         return {
             self.high: 5,
             self.high_ends: 4,
+            self.newcomer: 4,
             self.decide_and_apply: 14,
             self.decide_and_die: 1,
             self.leave: 5,
@@ -292,9 +347,11 @@ def test_suspended_gangs_come_and_go() -> None:
             life.step()
             life.world.check(before)
         seen += life.seen
+        seen["beside what is kept"] += life.beside_kept
     # Lives in which nothing of it happens would prove nothing.
     assert min(seen["by suspension"], seen["wishes"], seen["resumes"]) * 4 >= CROWDED, seen
     assert seen["by both"], seen
+    assert seen["beside what is kept"], seen
     assert seen["not brought back"] or not LONG, seen
 
 

@@ -14,7 +14,7 @@ from vc_egpu.volcano.suspension import (
     is_refused,
 )
 
-ORDER = SuspendOrder(pod_uid="u1", plan_id="3-7", why="makes room for team/infer")
+ORDER = SuspendOrder(pod_uid="u1", plan_id="3-7", why="makes room for team/infer", since=1763000000)
 
 
 def test_both_stand_on_the_wire_as_agreed() -> None:
@@ -23,6 +23,7 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
         "podUid": "u1",
         "planId": "3-7",
         "why": "makes room for team/infer",
+        "since": 1763000000,
     }
     node = NodeSuspension(pods={"u1": PodSuspension(state="suspended", plan_id="3-7", host_mib=4096)})
     assert json.loads(node.encode())["pods"]["u1"] == {

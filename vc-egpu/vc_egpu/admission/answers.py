@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from vc_egpu.core.cluster import NodeName, Pod, PodUid, SuspensionState
+from vc_egpu.core.cluster import Instant, NodeName, Pod, PodUid, SuspensionState
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.codec import Document
@@ -82,6 +82,7 @@ class Answers:
         known = (
             order is not None,
             order.number if order is not None else (0, 0),
+            float(order.since) if order is not None else 0.0,
             SuspensionState(answer.state),
             answer.suspendable and pod.uid not in self.unfit,
             # A wish that failed lately is none: what is left of the gang's suspension ends.
@@ -93,9 +94,10 @@ class Answers:
             pod,
             suspend_ordered=known[0],
             suspend_order=known[1],
-            suspension=known[2],
-            suspendable=known[3],
-            pause_wished=known[4],
+            suspended_since=known[2],
+            suspension=known[3],
+            suspendable=known[4],
+            pause_wished=known[5],
         )
         return replace(decoded, pod=fresh)
 
@@ -140,9 +142,16 @@ def is_booked_on_host(pod: Pod) -> bool:
     return pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
 
 
-def seen(pod: Pod) -> tuple[bool, tuple[int, int], SuspensionState, bool, bool]:
+def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool]:
     """All that a decision sees of a pod's suspension."""
-    return pod.suspend_ordered, pod.suspend_order, pod.suspension, pod.suspendable, pod.pause_wished
+    return (
+        pod.suspend_ordered,
+        pod.suspend_order,
+        pod.suspended_since,
+        pod.suspension,
+        pod.suspendable,
+        pod.pause_wished,
+    )
 
 
 def _annotations(decoded: DecodedPod) -> Mapping[str, str]:

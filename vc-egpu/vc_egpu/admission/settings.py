@@ -95,6 +95,13 @@ def _parser() -> argparse.ArgumentParser:
         help="cards of failed members",
     )
     parser.add_argument(
+        "--suspended-hold-s",
+        type=float,
+        default=Policy().suspended_hold_s,
+        help="after this long a suspended gang keeps what becomes free on its cards from newcomers that are "
+        "not of high priority",
+    )
+    parser.add_argument(
         "--suspend-timeout-s",
         type=float,
         default=DEFAULT_TIMEOUT_S,
@@ -114,6 +121,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         unnamed_model_unlimited=flags.unnamed_models_unlimited,
         preemption=not flags.no_preemption,
         replacement_hold_s=flags.replacement_hold_s,
+        suspended_hold_s=max(0.0, flags.suspended_hold_s),
         max_gang_members=flags.max_gang_members,
     )
     return Settings(

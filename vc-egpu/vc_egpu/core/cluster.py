@@ -109,6 +109,8 @@ class Node:
     cards: tuple[Card, ...] = ()
     core_ratio: float = 1.0
     memory_ratio: float = 1.0
+    ratio_class: ShareClass | None = None
+    """Whom the ratios are for, low or high; None: everybody. Others have what there is once."""
     max_sharers: int = DEFAULT_MAX_SHARERS
     host_memory_mib: int = 0
     """Host memory that card memory may move to, by spilling or by suspension; 0: none may."""
@@ -235,6 +237,8 @@ class Pod:
     """It is told to leave its cards, for a while; absent order: it shall run."""
     suspend_order: tuple[int, int] = (0, 0)
     """(lease epoch, counter) of the order's plan id: which of two suspended gangs was the first."""
+    suspended_since: Instant = 0.0
+    """When that order was given; 0: long ago, by whoever did not say when."""
     suspension: SuspensionState = SuspensionState.RUNNING
     suspendable: bool = False
     """The agent says that it could be suspended now."""

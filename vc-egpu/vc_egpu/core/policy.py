@@ -12,6 +12,9 @@ class Policy:
     preemption: bool = True
     replacement_hold_s: float = 60.0
     """How long a running gang keeps a failed member's cards for the replacement."""
+    suspended_hold_s: float = 60.0
+    """After this long a suspended gang keeps what becomes free on its cards: no newcomer of low or no
+    priority gets it."""
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""

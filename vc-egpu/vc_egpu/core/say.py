@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core import fit
+from vc_egpu.core import fit, keep
 from vc_egpu.core.capacity import (
     MANY,
     copies,
@@ -126,6 +126,7 @@ def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts
     else:
         text += _how_many(worst, free, wanted, one_of_several=len(groups) > 1)
         text += _what_else(trial, view, worst, free, numbers)
+        text += _kept_back(trial, worst, free, numbers)
     if preempts:
         text += "; evicting low-priority work would not make room"
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
@@ -142,6 +143,26 @@ def _how_many(group: Group, free: int, wanted: int, *, one_of_several: bool) -> 
     if not free:
         return f"none of {wanted} members{task} would find a place now"
     return f"{free} of {wanted} members{task} would find a place now"
+
+
+def _kept_back(trial: Trial, group: Group, free: int, numbers: dict[str, int | str]) -> str:
+    """Where there would be more room if none were kept for gangs that are suspended."""
+    if not trial.kept_back:
+        return ""
+    wanted = len(group.members)
+    with keep.released(trial):
+        more = min(_places(trial, group), wanted)
+    if more <= free:
+        return ""
+    memory_mib = sum(kept.memory_mib for kept in trial.kept_back)
+    cores = sum(kept.cores_percent for kept in trial.kept_back)
+    cards = sum(kept.cards for kept in trial.kept_back)
+    gangs = sorted(kept.gang for kept in trial.kept_back)
+    numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=names(gangs))
+    return (
+        f"; {more} would, were not {memory_mib} MiB and {cores} cores on {_plural(cards, 'card')} kept for "
+        f"{names(gangs)}, suspended for more than {trial.policy.suspended_hold_s:.0f} s"
+    )
 
 
 def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: dict[str, int | str]) -> str:
@@ -199,7 +220,7 @@ def _host_short(trial: Trial, group: Group, by_cards: Ints, numbers: dict[str, i
     rows = np.flatnonzero(group.mask & (by_cards > 0))
     left = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
     row = int(rows[int(np.argmax(left))])
-    ratio = int(ledger.ratio[row])
+    ratio = ledger.ratio_for(row, need.share_class)
     for entry in need.asks:
         host_mib, limit = entry.here(ratio).host_mib, entry.ask.host_limit_mib
         if limit is not None and host_mib > limit:

@@ -7,7 +7,7 @@ all others after it: nobody's newcomer takes the cards of a gang that could run 
 
 from collections.abc import Iterable
 
-from vc_egpu.core import recheck
+from vc_egpu.core import keep, recheck
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import CardId, Pod, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.plan import Eviction, Resume, Suspension
@@ -45,7 +45,10 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
 
 
 def resume(trial: Trial, record: Recorder) -> None:
-    """Tell those to come back whose cards are free again; the one suspended first comes first."""
+    """Tell those to come back whose cards are free again; the one suspended first comes first.
+
+    For those that cannot and have waited long room is kept from now on (:mod:`.keep`).
+    """
     waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
     for key in _gangs(trial):
         placed = _placed(trial, key)
@@ -55,6 +58,7 @@ def resume(trial: Trial, record: Recorder) -> None:
         if away and not kept and not going:
             waiting.append((min(pod.suspend_order for pod in away), key, away))
     claimed: set[CardId] = set()
+    still: list[tuple[str, list[Pod]]] = []
     for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
         cards = {share.card for pod in away for _, share in pod.shares}
         # Who waits longer is not overtaken on its own cards.
@@ -62,6 +66,8 @@ def resume(trial: Trial, record: Recorder) -> None:
             record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
         else:
             claimed |= cards
+            still.append((key, away))
+    keep.keep(trial, still)
 
 
 def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:

@@ -42,6 +42,18 @@ class Seated:
     booking: Booking
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Room kept for a suspended gang, see :mod:`.keep`."""
+
+    gang: str
+    cards: int
+    memory_mib: int
+    cores_percent: int
+    asleep: tuple[tuple[PodUid, Booking], ...]
+    """Its pods as they are booked without it."""
+
+
 def share_of(ask: AskNeed, card: CardId) -> Share:
     """What the ask gets on this card, as a plan names it."""
     physical_mib = ask.physical_mib if ask.physical_mib < ask.memory_mib else None
@@ -67,6 +79,8 @@ class Trial:
         """What pods took awake and would take suspended: asked again and again."""
         self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
         """By gang: failed members whose cards are booked for the replacement."""
+        self.kept_back: list[Kept] = []
+        """Room kept for suspended gangs, for the verdicts of those that may not have it."""
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
         self.notes: dict[int, object] = {}
@@ -168,7 +182,7 @@ class Trial:
 
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""
-        seats = seats_of(need, assignment, int(self.ledger.ratio[row]))
+        seats = seats_of(need, assignment, self.ledger.ratio_for(row, need.share_class))
         booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports)
         self.ledger.add(booking)
         return Seated(member, need, row, assignment, booking)
@@ -242,7 +256,7 @@ class Trial:
         if not seated.need.uses_cards:
             return MemberPlacement(node=None)
         uuids = self.ledger.uuids[seated.row]
-        ratio = int(self.ledger.ratio[seated.row])
+        ratio = self.ledger.ratio_for(seated.row, seated.need.share_class)
         shares = tuple(
             (ask.ask.container, share_of(ask.here(ratio), uuids[col]))
             for ask, cols in zip(seated.need.asks, seated.assignment, strict=True)

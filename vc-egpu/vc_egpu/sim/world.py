@@ -279,7 +279,12 @@ class World:
         if not ordered and state is SuspensionState.SUSPENDED:
             state = SuspensionState.RESUMING
         number = (1, self._orders) if ordered else (0, 0)
-        self.state.put_pod(replace(pod, suspend_ordered=ordered, suspend_order=number, suspension=state))
+        since = self.now if ordered else 0.0
+        self.state.put_pod(
+            replace(
+                pod, suspend_ordered=ordered, suspend_order=number, suspended_since=since, suspension=state
+            )
+        )
 
     def _remove(self, pod: Pod) -> None:
         self.state.remove_pod(pod.uid)

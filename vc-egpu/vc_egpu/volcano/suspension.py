@@ -13,6 +13,7 @@ from pydantic import Field
 from vc_egpu.volcano.annotations import MAX_MEMORY_MIB, AnnotationError, Wire
 
 MAX_WHY: Final = 512
+MAX_SINCE: Final = 1 << 40
 MAX_REASON: Final = 256
 MAX_PODS_PER_NODE: Final = 1024
 MAX_ANSWER_BYTES: Final = 160 * 1024
@@ -31,6 +32,8 @@ class SuspendOrder(Wire):
     plan_id: _OrderId
     """``<lease epoch>-<counter>``, no two orders have the same."""
     why: Annotated[str, Field(max_length=MAX_WHY)] = ""
+    since: Annotated[int, Field(strict=True, ge=0, le=MAX_SINCE)] = 0
+    """When it was given, in seconds of Unix time; 0: by a version that did not say."""
 
     @property
     def number(self) -> tuple[int, int]:
