@@ -273,8 +273,8 @@ class Agent:
         if self._policy.refresh():
             log.info("policy now: %s", self._policy.policy)
             self._guard.policy_changed()
-        if self._policy.problem:
-            self._say_once("policy", f"policy file: {self._policy.problem}; the last good one holds")
+        broken = f"policy file: {self._policy.problem}; the last good one holds"
+        self._event("policy", broken if self._policy.problem else "", "PolicyBroken")
         try:
             self._table = self._read_table()
         except ConfigError as error:

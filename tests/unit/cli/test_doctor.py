@@ -175,3 +175,33 @@ def test_hints_are_shown_below_their_finding() -> None:
     with console.capture() as captured:
         console.print(render.findings([Finding("fail", "CRDs", "one is missing", "apply it")]))
     assert "→ apply it" in captured.get()
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ("models: [{name: h20, memoryMiB: 9O304}]", "models.0.memoryMiB: Input should be a valid integer"),
+        ("models: [", "not YAML"),
+        ("", "names no model"),
+    ],
+)
+def test_a_model_table_that_cannot_be_read_is_told_of(models: str, words: str) -> None:
+    found = said(bad(replace(healthy(), models=models)))
+    assert words in found
+    assert "pydantic" not in found
+
+
+def test_a_roll_out_that_does_not_come_up_is_told_of() -> None:
+    """The old replicas are ready meanwhile; the next crash would find nobody."""
+    stuck = named(
+        "vc-egpu-admission", spec={"replicas": 2}, status={"readyReplicas": 2, "unavailableReplicas": 1}
+    )
+    webhook = named("vc-egpu-webhook", spec={"replicas": 2}, status={"readyReplicas": 2})
+    found = said(bad(replace(healthy(), deployments=Listing([stuck, webhook]))))
+    assert "vc-egpu-admission: a replica of a new version does not become ready" in found
+
+
+def test_who_may_not_see_runtime_classes_is_not_told_that_there_are_none() -> None:
+    hidden = Listing((), "you may not list them")
+    facts = replace(healthy(), runtime_classes=hidden, daemon_sets=hidden)
+    assert "RuntimeClass" not in said(bad(facts))

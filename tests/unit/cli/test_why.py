@@ -59,7 +59,7 @@ def test_cards_and_class_of_an_admitted_gang() -> None:
     (story,) = tell("a", groups=[docs.group("g", "research", said=said)], pods=pods)
     assert story.admitted
     assert story.share_class == "high"
-    assert story.members[0].cards == ("GPU-a 1024 MiB 25 cores",)
+    assert story.members[0].cards == ("GPU-a 1024 MiB 25 % cores",)
 
 
 def test_near_names_are_offered() -> None:

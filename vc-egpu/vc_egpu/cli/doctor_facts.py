@@ -57,6 +57,8 @@ class Facts:
     leases: Listing = NOTHING
     pods: Listing = NOTHING
     """Of all namespaces."""
+    models: str | None = None
+    """The model table's text; None where there is none or the user may not see it."""
     scheduler_configs: Sequence[str] = ()
     """Texts of Volcano's scheduler configuration, where it runs."""
 
@@ -83,6 +85,7 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
         leases=list_optional(api, LEASES, SYSTEM_NAMESPACE),
         pods=list_optional(api, PODS),
+        models=_models(api),
         scheduler_configs=_scheduler_configs(api),
     )
 
@@ -113,6 +116,14 @@ def _exists(api: ApiConnection) -> bool:
     except Forbidden:
         return True
     return True
+
+
+def _models(api: ApiConnection) -> str | None:
+    try:
+        found = api.get(CONFIG_MAPS, "vc-egpu-models", SYSTEM_NAMESPACE)
+    except (NotFound, Forbidden):
+        return None
+    return str((found.get("data") or {}).get("models.yaml", ""))
 
 
 def _configz(api: ApiConnection, node: str) -> Json | None:

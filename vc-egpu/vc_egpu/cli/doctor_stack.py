@@ -9,6 +9,7 @@ from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE, Facts, has_cards
 from vc_egpu.cli.findings import Finding, fail, ok, warn
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
+from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 CRDS: Final = (
     "jobs.batch.volcano.sh",
@@ -28,7 +29,7 @@ SILENT_S: Final = 120.0
 def stack_findings(facts: Facts, now: datetime) -> list[Finding]:
     """CRDs, processes, webhooks, the lease, agents, priority classes, pods nobody looks after."""
     found: list[Finding] = []
-    for check in (_crds, _deployments, _webhooks, _agents, _classes):
+    for check in (_crds, _deployments, _models, _webhooks, _agents, _classes):
         found += check(facts)
     found += _lease(facts, now)
     found += _forgotten(facts, now)
@@ -71,6 +72,21 @@ def _deployments(facts: Facts) -> Iterable[Finding]:
             yield warn("processes", f"{name}: {ready} of {wanted} replicas are ready", hint)
         else:
             yield ok("processes", f"{name}: {ready} of {wanted} replicas are ready")
+        if ready >= wanted and (deployment.get("status") or {}).get("unavailableReplicas", 0):
+            yield warn("processes", f"{name}: a replica of a new version does not become ready", hint)
+
+
+def _models(facts: Facts) -> Iterable[Finding]:
+    if facts.models is None:
+        return
+    try:
+        table = ModelTable.from_yaml(facts.models)
+    except ModelTableError as error:
+        hint = "the last good one stays in force; an admission controller that starts now does not come up"
+        yield fail("models", f"ConfigMap vc-egpu-models: {error}", hint)
+        return
+    if not table.models:
+        yield warn("models", "ConfigMap vc-egpu-models names no model: every ask for cards is refused")
 
 
 def _webhooks(facts: Facts) -> Iterable[Finding]:

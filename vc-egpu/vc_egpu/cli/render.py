@@ -25,6 +25,8 @@ PHASE_STYLES: Final = {
     "Suspending": "yellow", "Suspended": "cyan", "Resuming": "yellow",
 }  # fmt: skip
 LEVELS: Final = {"ok": ("ok", "green"), "warn": ("WARN", "yellow"), "fail": ("FAIL", "bold red")}
+_TAKES_WORK: Final = frozenset({"ok", "native"})
+"""States of cards that work may go to."""
 WIDTH: Final = 1000
 """Columns: more than any line of ours has."""
 
@@ -57,8 +59,8 @@ def cards(report: CardsReport) -> RenderableType:
     parts: list[RenderableType] = []
     if report.cards:
         table = _table(
-            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES high|low", "STATE", "POD", "CLASS", "MiB", "CORES",
-            "PHASE", right=("MiB", "CORES"),
+            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "STATE", "POD", "CLASS", "MiB",
+            "CORES %", "PHASE", right=("MiB", "CORES %"),
         )  # fmt: skip
         previous = ""
         for row in report.cards:
@@ -75,13 +77,13 @@ def _card_lines(table: Table, row: CardRow, node: str) -> None:
         row.model,
         f"{row.used_mib} of {row.memory_mib}" + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),
         f"{row.cores_high_percent}|{row.cores_low_percent}",
-        Text(row.state, style="" if row.state == "ok" else "bold red"),
+        Text(row.state, style="" if row.state in _TAKES_WORK else "bold red"),
     ]
     lines = [_sharer(sharer) for sharer in row.sharers]
     if row.unseen:
         lines.append([Text(f"{row.unseen} pods that are not seen here", style="dim"), "", "", "", ""])
     if not lines:
-        lines.append([Text("free" if row.state == "ok" else "", style="dim"), "", "", "", ""])
+        lines.append([Text("free" if row.state in _TAKES_WORK else "", style="dim"), "", "", "", ""])
     for i, line in enumerate(lines):
         table.add_row(*(own if i == 0 else [""] * len(own)), *line)
 
@@ -101,11 +103,11 @@ def _sharer(sharer: Sharer) -> list[RenderableType]:
 
 def queues(report: QueuesReport) -> RenderableType:
     """One line per queue and model."""
-    numbers = ("SHARES", "MEMORY MiB", "CORES", "NATIVE")
+    numbers = ("SHARES", "MEMORY MiB", "CORES %", "NATIVE")
     table = _table("QUEUE", "STATE", "MODEL", *numbers, "ADMITTED", "WAITING", right=(*numbers, "ADMITTED"))
     for row in report.queues:
         _queue_lines(table, row)
-    legend = Text("used/cap; - is no cap. Memory is MiB, cores are percent of a card.", style="dim")
+    legend = Text("used/cap; - is no cap. Cores are percent of a card, 100 is one card's worth.", style="dim")
     parts: list[RenderableType] = [table, legend] if report.queues else [Text("there are no queues")]
     return Group(*parts, *_notes(report.notes))
 

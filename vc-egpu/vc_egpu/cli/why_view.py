@@ -30,7 +30,7 @@ class MemberRow:
     phase: str
     node: str
     cards: tuple[str, ...]
-    """``<uuid> <MiB> MiB <cores> cores``."""
+    """``<uuid> <MiB> MiB <percent> % cores``."""
     reason: str
     message: str
 
@@ -165,7 +165,7 @@ def _member(pod: Json) -> MemberRow:
         pod=str(pod["metadata"]["name"]),
         phase=world.phase(pod),
         node=str((pod.get("spec") or {}).get("nodeName") or (cards.node if cards else "")),
-        cards=tuple(f"{share.uuid} {share.memory_mib} MiB {share.cores} cores" for share in shares),
+        cards=tuple(f"{share.uuid} {share.memory_mib} MiB {share.cores} % cores" for share in shares),
         reason=verdict.get("reason") or "",
         message=verdict.get("message") or "",
     )

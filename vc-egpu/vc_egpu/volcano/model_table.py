@@ -66,8 +66,14 @@ class ModelTable(BaseModel):
         """Parse the file; raises :class:`ModelTableError`."""
         try:
             return cls.model_validate(yaml.safe_load(text) or {})
-        except (ValidationError, yaml.YAMLError) as error:
-            raise ModelTableError(f"model table: {error}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            got = "" if isinstance(first["input"], (dict, list)) else f", got {str(first['input'])[:100]!r}"
+            where = f"model table, {path}" if path else "model table"
+            raise ModelTableError(f"{where}: {first['msg']}{got}") from error
+        except yaml.YAMLError as error:
+            raise ModelTableError(f"model table: not YAML: {' '.join(str(error).split())}") from error
 
     def get(self, name: str) -> GpuModel | None:
         """The row of a model, or None."""

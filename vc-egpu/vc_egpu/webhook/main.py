@@ -109,8 +109,10 @@ async def _follow_models(path: Path, reviewer: Reviewer, metrics: Metrics) -> No
             table = ModelTable.from_yaml(text)
         except (OSError, ModelTableError) as error:
             metrics.models_rejected.inc()
+            metrics.models_broken.set(1)
             logger.warning("model table %s: %s; the last good one stays", path, error)
             continue
+        metrics.models_broken.set(0)
         if table != reviewer.table:
             reviewer.table = table
             logger.info("model table %s: %d models now", path, len(table.models))

@@ -18,6 +18,7 @@ class Metrics:
     certificate_expiry: Gauge
     faults: Counter
     models_rejected: Counter
+    models_broken: Gauge
 
     @classmethod
     def create(cls) -> "Metrics":
@@ -56,6 +57,11 @@ class Metrics:
             models_rejected=Counter(
                 "vc_egpu_webhook_model_table_rejected_total",
                 "Model tables that could not be read; the last good one stays in force.",
+                registry=registry,
+            ),
+            models_broken=Gauge(
+                "vc_egpu_webhook_model_table_broken",
+                "1: the model table cannot be read now, the last good one stays in force.",
                 registry=registry,
             ),
         )
