@@ -60,6 +60,8 @@ class CardLimits:
     """Nominal memory of the model."""
     memory_ratio: float = 1.0
     core_ratio: float = 1.0
+    ratio_class: ShareClass | None = None
+    """The only class that may have more cores than there are; None: all."""
     max_sharers: int = 100
 
 
@@ -96,8 +98,9 @@ def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> st
                 f"card {card.uuid}: {amount} MiB{what} do not fit, {held} of "
                 f"{int(limit)} MiB are held by {_pods(awake)}"
             )
-    cores_limit = 100 * card.core_ratio + _SLACK
     for name, classes in (("high and unset", ("high", "unset")), ("unset and low", ("unset", "low"))):
+        ratio = card.core_ratio if card.ratio_class is None or card.ratio_class in classes else 1.0
+        cores_limit = 100 * ratio + _SLACK
         cores_held = sum(share.cores_percent for share in awake if share.share_class in classes)
         if new.share_class in classes and cores_held + new.cores_percent > cores_limit:
             return (

@@ -7,6 +7,7 @@ The file, usually a ConfigMap that all nodes share::
       slotsPerCard: 100          # S: at most so many sharers of one card
       coreRatio: 1.0             # cores that may be promised, per card
       memoryRatio: 1.0           # memory that may be promised, per card; above 1 for shares that may spill
+      ratioClass: low            # only shares of that class (or high) have more than there is; absent: all
       hostMemoryMiB: 0           # host memory that cards' memory may spill or be suspended to; 0: none
       recoveryS: 60              # an ill card is offered again after this long without a new fault
       foreignResources: [nvidia.com/gpu, volcano.sh/vgpu-number]
@@ -30,10 +31,10 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from vc_egpu.volcano.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
 
@@ -62,6 +63,7 @@ class Policy(BaseModel):
     slots_per_card: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100
     core_ratio: Annotated[float, Field(ge=0.01, le=10.0)] = 1.0
     memory_ratio: Annotated[float, Field(ge=0.01, le=MAX_MEMORY_RATIO)] = 1.0
+    ratio_class: Literal["high", "low"] | None = None
     host_memory_mib: Annotated[
         int, Field(strict=True, ge=0, le=MAX_HOST_MEMORY_MIB, alias="hostMemoryMiB")
     ] = 0
@@ -77,6 +79,15 @@ class Policy(BaseModel):
     suspend_lock_s: Annotated[float, Field(ge=0.1, le=600.0)] = 10.0
     suspend_several_processes: bool = False
     resume_room_s: Annotated[float, Field(ge=0.0, le=3600.0)] = 60.0
+
+    @model_validator(mode="after")
+    def _class_has_more(self) -> Self:
+        if self.ratio_class is not None and min(self.core_ratio, self.memory_ratio) < 1:
+            raise ValueError(
+                f"ratioClass {self.ratio_class}: names who has more than there is, but coreRatio is "
+                f"{self.core_ratio:g} and memoryRatio {self.memory_ratio:g}"
+            )
+        return self
 
 
 class _PolicyFile(BaseModel):

@@ -90,6 +90,7 @@ class Stock:
             memory_mib=self.nominal_mib.get(card.model, card.memory_mib),
             memory_ratio=self.node_cards.memory_ratio,
             core_ratio=self.node_cards.core_ratio,
+            ratio_class=self.node_cards.ratio_class,
             max_sharers=self.node_cards.max_sharers,
         )
 

@@ -122,6 +122,7 @@ def take_stock(
             cuda_version=_printable(reading.cuda_version, 32),
             core_ratio=policy.core_ratio,
             memory_ratio=policy.memory_ratio,
+            ratio_class=policy.ratio_class,
             host_memory_mib=policy.host_memory_mib,
             max_sharers=policy.slots_per_card,
             problem=problem,

@@ -51,26 +51,31 @@ class BruteNode:
     host: int = 0
     """MiB of host memory that are left."""
 
-    def on_card(self, ask: CardAsk) -> int:
+    def on_card(self, ask: CardAsk, share_class: ShareClass) -> int:
         """What of a share lies on the card, rounded up."""
-        if not ask.spill or self.node.memory_ratio <= 1:
+        if not ask.spill or self.node.memory_ratio <= 1 or self.node.ratio_class not in (None, share_class):
             return ask.memory_mib
         return math.ceil(Fraction(ask.memory_mib) / Fraction(str(self.node.memory_ratio)))
 
     def seat(self, ask: CardAsk, share_class: ShareClass) -> Sitting:
         alone = ask.whole or ask.native
-        return (ask.memory_mib, ask.cores_percent, share_class, alone, self.on_card(ask))
+        return (ask.memory_mib, ask.cores_percent, share_class, alone, self.on_card(ask, share_class))
 
-    def spilled(self, shape: PodShape) -> int:
+    def spilled(self, shape: PodShape, share_class: ShareClass) -> int:
         """What a pod of this shape may move to the host."""
-        return sum(ask.cards * (ask.memory_mib - self.on_card(ask)) for ask in shape.asks)
+        return sum(ask.cards * (ask.memory_mib - self.on_card(ask, share_class)) for ask in shape.asks)
 
-    def limits_allow(self, shape: PodShape) -> bool:
+    def limits_allow(self, shape: PodShape, share_class: ShareClass) -> bool:
         """Whether each container's own memory limit is enough for what it may spill."""
         limited = [ask for ask in shape.asks if ask.host_limit_mib is not None]
         return all(
-            ask.cards * (ask.memory_mib - self.on_card(ask)) <= (ask.host_limit_mib or 0) for ask in limited
+            ask.cards * (ask.memory_mib - self.on_card(ask, share_class)) <= (ask.host_limit_mib or 0)
+            for ask in limited
         )
+
+    def limit(self, end: ShareClass) -> int:
+        """Cores that high and unset (or unset and low) may have together."""
+        return int(100 * self.node.core_ratio) if self.node.ratio_class in (None, end) else 100
 
     def takes_card(self, card: BruteCard, ask: CardAsk, share_class: ShareClass) -> bool:  # noqa: PLR0911  a list of rules
         if not card.usable or card.model != ask.model or self.node.problem:
@@ -82,13 +87,12 @@ class BruteNode:
             return False
         if sum(seat[4] for seat in seats) > card.memory:
             return False
-        limit = int(100 * self.node.core_ratio)
         high = sum(seat[1] for seat in seats if seat[2] is not ShareClass.LOW)
         low = sum(seat[1] for seat in seats if seat[2] is not ShareClass.HIGH)
         # What overlaps already is not made worse by a share without cores.
-        if ask.cores_percent and share_class is not ShareClass.LOW and high > limit:
+        if ask.cores_percent and share_class is not ShareClass.LOW and high > self.limit(ShareClass.HIGH):
             return False
-        if ask.cores_percent and share_class is not ShareClass.HIGH and low > limit:
+        if ask.cores_percent and share_class is not ShareClass.HIGH and low > self.limit(ShareClass.LOW):
             return False
         if any(seat[3] for seat in seats) and len(seats) > 1:
             return False
@@ -136,8 +140,8 @@ def world(snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[s
     return [nodes[name] for name in sorted(nodes)]
 
 
-def _take_host(node: BruteNode, shape: PodShape, sign: int) -> None:
-    node.host -= sign * node.spilled(shape)
+def _take_host(node: BruteNode, shape: PodShape, share_class: ShareClass, sign: int) -> None:
+    node.host -= sign * node.spilled(shape, share_class)
 
 
 def _take_node(node: BruteNode, shape: PodShape, sign: int) -> None:
@@ -151,7 +155,7 @@ def _take_node(node: BruteNode, shape: PodShape, sign: int) -> None:
             node.ports.remove((protocol, port))
 
 
-def node_takes(node: BruteNode, shape: PodShape) -> bool:  # noqa: PLR0911  a list of rules
+def node_takes(node: BruteNode, shape: PodShape, share_class: ShareClass) -> bool:  # noqa: PLR0911  a list of rules
     """Everything about a node but its cards."""
     if not node.node.ready or node.node.unschedulable:
         return False
@@ -172,7 +176,8 @@ def node_takes(node: BruteNode, shape: PodShape) -> bool:  # noqa: PLR0911  a li
         return False
     if shape.requests.memory_bytes > node.mem and shape.requests.memory_bytes:
         return False
-    if not node.limits_allow(shape) or (node.spilled(shape) and node.spilled(shape) > node.host):
+    spilled = node.spilled(shape, share_class)
+    if not node.limits_allow(shape, share_class) or (spilled and spilled > node.host):
         return False
     return not any((protocol, port) in node.ports for _, protocol, port in shape.host_ports)
 
@@ -213,15 +218,15 @@ def fits(nodes: list[BruteNode], shapes: list[PodShape], share_class: ShareClass
             return False
         shape = shapes[depth]
         for node in nodes:
-            if not node_takes(node, shape):
+            if not node_takes(node, shape, share_class):
                 continue
             _take_node(node, shape, 1)
-            _take_host(node, shape, 1)
+            _take_host(node, shape, share_class, 1)
             for _ in card_choices(node, shape.asks, share_class):
                 if descend(depth + 1):
                     return True
             _take_node(node, shape, -1)
-            _take_host(node, shape, -1)
+            _take_host(node, shape, share_class, -1)
         dead.add(here)
         return False
 

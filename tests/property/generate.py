@@ -82,6 +82,7 @@ def random_nodes(rng: random.Random) -> list[Node]:
             usable = rng.random() > 0.05
             cards.append(Card(CardId(f"GPU-{number}-{index}"), index, name, MEMORY[name], usable=usable))
         stretched = not native and rng.random() < 0.35
+        crowd = random.Random(rng.random())
         taints = (Taint("dedicated", "gpu", "NoSchedule"),) if rng.random() < 0.2 else ()
         nodes.append(
             Node(
@@ -96,6 +97,8 @@ def random_nodes(rng: random.Random) -> list[Node]:
                 cards=tuple(cards),
                 max_sharers=rng.choice([100, 100, 2, 3]),
                 memory_ratio=rng.choice([1.1, 1.5, 2.0, 3.0]) if stretched else 1.0,
+                core_ratio=crowd.choice([1.0, 1.0, 1.25, 1.5]),
+                ratio_class=crowd.choice([None, None, None, ShareClass.LOW, ShareClass.HIGH]),
                 host_memory_mib=rng.choice([0, 30_000, 90_000, 400_000, 400_000]),
             )
         )
@@ -207,7 +210,7 @@ def _placed(rng: random.Random, snapshot: Snapshot, key: str, index: int, shape:
     nodes = brute.world(snapshot)
     rng.shuffle(nodes)
     for node in nodes:
-        if not brute.node_takes(node, shape):
+        if not brute.node_takes(node, shape, share_class):
             continue
         rng.shuffle(node.cards)
         for choice in brute.card_choices(node, shape.asks, share_class):
@@ -220,7 +223,7 @@ def _placed(rng: random.Random, snapshot: Snapshot, key: str, index: int, shape:
                         ask.cores_percent,
                         ask.whole,
                         ask.native,
-                        node.on_card(ask) if node.on_card(ask) < ask.memory_mib else None,
+                        on_card if (on_card := node.on_card(ask, share_class)) < ask.memory_mib else None,
                     ),
                 )
                 for card, ask in choice

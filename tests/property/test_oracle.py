@@ -153,11 +153,13 @@ def carry_out(snapshot: Snapshot, admission: Admission) -> Snapshot:
     for uid in suspends:
         pods[uid] = replace(pods[uid], suspend_ordered=True, suspension=SuspensionState.SUSPENDING)
     if not victims:
-        nodes = brute.world(snapshot)
+        nodes, klass = brute.world(snapshot), snapshot.gangs[admission.gang].share_class
         for uid, pod in snapshot.pods.items():
             member = admission.members.get(plan_key(pod)) if pod.gang == admission.gang else None
             if member is not None:
-                node = member.node or next(n.node.name for n in nodes if brute.node_takes(n, pod.shape))
+                node = member.node or next(
+                    n.node.name for n in nodes if brute.node_takes(n, pod.shape, klass)
+                )
                 pods[uid] = replace(
                     pod, phase=PodPhase.PLACED, node=node, shares=member.shares, plan_id="1-1", started=NOW
                 )

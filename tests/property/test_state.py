@@ -49,7 +49,13 @@ def seen(index: Index) -> dict[str, Any]:
         nodes[node] = (
             ledger.cap[row].tolist(),
             ledger.used[row].tolist(),
-            (int(ledger.ratio[row]), int(ledger.host_cap[row]), int(ledger.host_used[row])),
+            (
+                int(ledger.ratio[row]),
+                int(ledger.high_cap[row]),
+                int(ledger.low_cap[row]),
+                int(ledger.host_cap[row]),
+                int(ledger.host_used[row]),
+            ),
             {slot: int(column[row]) for slot, column in ledger.slot_used.items() if column[row]},
             dict(ledger.ports.get(row, {})),
             int(index.ranks()[row]),

@@ -133,6 +133,7 @@ class Script:
                 cards=tuple(cards),
                 core_ratio=float(options.get("ratio", "1")),
                 memory_ratio=float(options.get("memory-ratio", "1")),
+                ratio_class=_CLASSES[options["for"]] if "for" in options else None,
                 host_memory_mib=mib(options.get("host", "0")),
                 max_sharers=int(options.get("sharers", "100")),
                 slots=slots,

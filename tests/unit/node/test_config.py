@@ -11,6 +11,7 @@ def test_a_node_overrides_the_defaults() -> None:
     assert parse_policy(text, "a") == Policy(slots_per_card=10, core_ratio=2.0)
     assert parse_policy(text, "b") == Policy(slots_per_card=10, core_ratio=1.2)
     assert parse_policy("", "b") == Policy()
+    assert parse_policy("defaults: {coreRatio: 1.5, ratioClass: low}", "a").ratio_class == "low"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,8 @@ def test_a_node_overrides_the_defaults() -> None:
         ("defaults: {memoryRatio: 10.5}", "memoryRatio"),
         ("defaults: {hostMemoryMiB: -1}", "hostMemoryMiB"),
         ("defaults: {coreRatio: .nan}", "coreRatio"),
-        ("defaults: {coreRatioClass: low}", "coreRatioClass"),
+        ("defaults: {ratioClass: unset}", "ratioClass"),
+        ("defaults: {coreRatio: 0.5, ratioClass: low}", "ratioClass low.*coreRatio is 0.5"),
         ("nodes: {n: {slotPerCard: 3}}", "slotPerCard"),
         ("- 1", "got"),
         ("a: [", "not YAML"),

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu_node.admission import CardLimits, HeldShare, asleep, host_refusal, refusal, rivals
+from vc_egpu_node.admission import CardLimits, HeldShare, ShareClass, asleep, host_refusal, refusal, rivals
 
 CARD = CardLimits("GPU-0", memory_mib=98304)
 GIB = 1024
@@ -62,6 +62,18 @@ def test_sharers_and_ratios() -> None:
     wide = CardLimits("GPU-0", 98304, core_ratio=1.1)
     assert refusal(wide, [share("a", 1, 100)], share("b", 1, 10)) == ""
     assert refusal(wide, [share("a", 1, 100)], share("b", 1, 11))
+
+
+@pytest.mark.parametrize(("named", "other"), [("low", "high"), ("high", "low")])
+def test_a_ratio_that_is_for_one_class(named: ShareClass, other: ShareClass) -> None:
+    """In whatever order they come: the sum without that class stays within what there is."""
+    card = CardLimits("GPU-0", 98304, core_ratio=1.5, ratio_class=named)
+    mine, theirs = share("a", 1, 80, named), share("b", 1, 80, other)
+    plain = share("c", 1, 70)
+    assert refusal(card, [mine], plain) == refusal(card, [plain], mine) == ""
+    assert "of 100 of class" in refusal(card, [theirs], plain)
+    assert "of 100 of class" in refusal(card, [plain], theirs)
+    assert "of 150 of class" in refusal(card, [mine, plain], share("d", 1, 1, named))
 
 
 def test_the_later_leader_wins_among_newcomers_but_what_is_in_stays() -> None:

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from vc_egpu.admission.answers import is_booked_on_host
 from vc_egpu.admission.loop import View
-from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Pod, PodPhase, Share, Snapshot
+from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, Pod, PodPhase, Share, Snapshot
 from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.core.reasons import Reason
 
@@ -104,7 +104,7 @@ def _cards(
                 "memory_allocated_mib": memory_mib,
                 "memory_free_mib": max(0, card.memory_mib - memory_mib),
                 "cores_allocated_percent": cores,
-                "cores_free_percent": max(0, int(FULL_CORES_PERCENT * node.core_ratio) - cores),
+                "cores_free_percent": max(0, int(FULL_CORES_PERCENT * _core_ratio(node)) - cores),
                 "sharers": len(shares),
                 "suspended_shares": len(on_it) - len(shares),
                 "suspendable_shares": sum(pod.suspendable and not pod.suspend_ordered for pod, _, _ in on_it),
@@ -114,6 +114,11 @@ def _cards(
             for name, value in values.items():
                 families[name].add_metric(labels, value)
     yield from families.values()
+
+
+def _core_ratio(node: Node) -> float:
+    """As it is for a share without a class."""
+    return node.core_ratio if node.ratio_class is None else min(node.core_ratio, 1.0)
 
 
 def _hosts(

@@ -14,7 +14,7 @@ import numpy as np
 
 from vc_egpu.core.booking import HostPort, cores_of, requests_of, slots_of
 from vc_egpu.core.cluster import CardAsk, Mode, PodShape, ShareClass
-from vc_egpu.core.ledger import Flags, Ints, Ledger
+from vc_egpu.core.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
@@ -159,7 +159,7 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, 
     fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
     if need.cards is not None:
         fits &= need.cards[rows]
-    count = _by_memory(ledger, ask, rows)
+    count = _by_memory(ledger, need, ask, rows)
     if ask.alone:
         np.minimum(count, ledger.sharers[rows] == ledger.asleep[rows], out=count)
         np.minimum(count, ledger.sharers[rows] < ledger.max_sharers[rows][:, None], out=count)
@@ -168,19 +168,19 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, 
     if not ask.cores_percent:
         count = np.where(fits, np.clip(count, 0, MANY), 0)
         return count, count
-    cap = ledger.core_cap[rows][:, None]
+    high, low = ledger.high_cap[rows][:, None], ledger.low_cap[rows][:, None]
     if ask.high:
-        np.minimum(count, (cap - ledger.high_cores[rows]) // ask.cores_percent, out=count)
+        np.minimum(count, (high - ledger.high_cores[rows]) // ask.cores_percent, out=count)
     if ask.low:
-        np.minimum(count, (cap - ledger.low_cores[rows]) // ask.cores_percent, out=count)
+        np.minimum(count, (low - ledger.low_cores[rows]) // ask.cores_percent, out=count)
     count = np.where(fits, np.clip(count, 0, MANY), 0)
     if need.share_class is ShareClass.UNSET:
         return count, count
-    calm = np.minimum(count, (cap - ledger.all_cores[rows]) // ask.cores_percent)
+    calm = np.minimum(count, (np.minimum(high, low) - ledger.all_cores[rows]) // ask.cores_percent)
     return count, np.maximum(calm, 0)
 
 
-def _by_memory(ledger: Ledger, ask: AskNeed, rows: Ints) -> Ints:
+def _by_memory(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
     """By (row, card): how many such shares both sums of memory take."""
     free = ledger.memory_cap[rows] - ledger.memory_used[rows]
     if not ledger.stretched:
@@ -188,13 +188,15 @@ def _by_memory(ledger: Ledger, ask: AskNeed, rows: Ints) -> Ints:
     physical = ledger.physical_cap[rows] - ledger.physical_used[rows]
     if not ask.spill:
         return np.asarray(np.minimum(free, physical) // ask.memory_mib, np.int64)
-    each = _physical_by_row(ledger, ask, rows)
+    each = _physical_by_row(ledger, need, ask, rows)
     return np.asarray(np.minimum(free // ask.memory_mib, physical // each[:, None]), np.int64)
 
 
-def _physical_by_row(ledger: Ledger, ask: AskNeed, rows: Ints) -> Ints:
-    """By row: :func:`.resources.physical_mib` of one share."""
-    ratio = np.maximum(ledger.ratio[rows], PERMILLE)
+def _physical_by_row(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
+    """By row: :func:`.resources.physical_mib` of one share, as :meth:`.ledger.Ledger.ratio_for` its class."""
+    named = ledger.ratio_class[rows]
+    mine = (named == EVERYBODY) | (named == need.share_class)
+    ratio = np.where(mine, np.maximum(ledger.ratio[rows], PERMILLE), PERMILLE)
     return np.asarray(-(-ask.memory_mib * PERMILLE // ratio), np.int64)
 
 
@@ -204,7 +206,7 @@ def pods_by_host(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     fits = np.ones(len(rows), np.bool_)
     for ask in need.asks:
         if ask.spill:
-            host = ask.cards * (ask.memory_mib - _physical_by_row(ledger, ask, rows))
+            host = ask.cards * (ask.memory_mib - _physical_by_row(ledger, need, ask, rows))
             if ask.ask.host_limit_mib is not None:
                 fits &= host <= ask.ask.host_limit_mib
             total += host

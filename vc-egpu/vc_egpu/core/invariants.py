@@ -184,11 +184,12 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
     if physical_mib > card.memory_mib:
         text = f"{physical_mib} MiB lie on the card, it has {card.memory_mib} MiB: {names}"
         yield Violation(Rule.CARD, subject, text)
-    limit = int(FULL_CORES_PERCENT * node.core_ratio)
     for what, classes in (
         ("high and unset", (ShareClass.HIGH, ShareClass.UNSET)),
         ("unset and low", (ShareClass.UNSET, ShareClass.LOW)),
     ):
+        ratio = node.core_ratio if node.ratio_class is None or node.ratio_class in classes else 1.0
+        limit = int(FULL_CORES_PERCENT * ratio)
         cores = sum(seat.share.cores_percent for seat in seats if seat.share_class in classes)
         if cores > limit:
             yield Violation(Rule.CARD, subject, f"{what} have {cores} of {limit} cores: {names}")

@@ -29,6 +29,8 @@ from vc_egpu.core.resources import AMOUNT_LIMIT, PERMILLE, clamp, permille
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+EVERYBODY: Final = 2
+"""No class has this value."""
 _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
 
@@ -77,7 +79,11 @@ class Ledger:
         """Memory ratio in thousandths. ``host_cap``: MiB that shares may spill or be suspended to."""
         self.host_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.host_used: Ints = np.zeros(_FIRST_ROWS, np.int64)
-        self.core_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.ratio_class: Ints = np.full(_FIRST_ROWS, EVERYBODY, np.int64)
+        """Whom the ratios are for: a :class:`.cluster.ShareClass`, or EVERYBODY."""
+        self.high_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.low_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        """Bounds of ``high_cores`` and ``low_cores`` on each card."""
         self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
         self.used: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
@@ -141,7 +147,10 @@ class Ledger:
             self.physical_cap[row, col] = memory_mib * min(ratio, PERMILLE) // PERMILLE
         self.row_memory_cap[row] = self.memory_cap[row].sum()
         self.row_cards[row] = len(cards)
-        self.core_cap[row] = min(int(FULL_CORES_PERCENT * max(node.core_ratio, 0.0)), AMOUNT_LIMIT)
+        cores = min(int(FULL_CORES_PERCENT * max(node.core_ratio, 0.0)), AMOUNT_LIMIT)
+        self.ratio_class[row] = EVERYBODY if node.ratio_class is None else node.ratio_class
+        self.high_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.LOW else cores
+        self.low_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.HIGH else cores
         self.max_sharers[row] = clamp(node.max_sharers)
 
     def _enter_named(
@@ -190,7 +199,8 @@ class Ledger:
             self.row_memory_cap,
             self.row_cards,
             self.cap,
-            self.core_cap,
+            self.high_cap,
+            self.low_cap,
             self.max_sharers,
         ):
             cards[row] = 0
@@ -206,6 +216,11 @@ class Ledger:
         if known is None or len(known) != len(self.names):
             known = self._kind_rows[kind] = ((self.kind == kind) & self.usable).any(axis=1)
         return known
+
+    def ratio_for(self, row: int, share_class: ShareClass) -> int:
+        """Memory ratio in thousandths, as it is for that class."""
+        mine = self.ratio_class[row] in (EVERYBODY, share_class)
+        return int(self.ratio[row]) if mine else min(int(self.ratio[row]), PERMILLE)
 
     def kind_of(self, model: str, mode: Mode) -> int:
         """The number of a (model, mode); a new one gets the next."""
@@ -291,13 +306,12 @@ class Ledger:
 
     def within_limits(self, rows: Ints) -> Flags:
         """For each of ``rows``: whether nothing on the node or its cards is beyond its limits."""
-        core_cap = self.core_cap[rows][:, None]
         sharers = self.sharers[rows]
         cards = (
             (self.memory_used[rows] <= self.memory_cap[rows])
             & (self.physical_used[rows] <= self.physical_cap[rows])
-            & (self.high_cores[rows] <= core_cap)
-            & (self.low_cores[rows] <= core_cap)
+            & (self.high_cores[rows] <= self.high_cap[rows][:, None])
+            & (self.low_cores[rows] <= self.low_cap[rows][:, None])
             & (sharers <= self.max_sharers[rows][:, None])
             & ((self.alone[rows] == 0) | (sharers - self.asleep[rows] == 1))
         )
@@ -356,32 +370,13 @@ class Ledger:
 
 
 _BOOKED: Final = (
-    "memory_used",
-    "physical_used",
-    "high_cores",
-    "low_cores",
-    "all_cores",
-    "sharers",
-    "asleep",
-    "alone",
-    "host_used",
-    "used",
-    "row_memory",
-    "row_cores",
-)
+    "memory_used", "physical_used", "high_cores", "low_cores", "all_cores", "sharers", "asleep", "alone",
+    "host_used", "used", "row_memory", "row_cores",
+)  # fmt: skip
 _FACTS: Final = (
-    "kind",
-    "usable",
-    "memory_cap",
-    "physical_cap",
-    "ratio",
-    "host_cap",
-    "core_cap",
-    "max_sharers",
-    "cap",
-    "row_memory_cap",
-    "row_cards",
-)
+    "kind", "usable", "memory_cap", "physical_cap", "ratio", "ratio_class", "host_cap", "high_cap", "low_cap",
+    "max_sharers", "cap", "row_memory_cap", "row_cards",
+)  # fmt: skip
 _PER_CARD: Final = frozenset(
     {
         "kind",

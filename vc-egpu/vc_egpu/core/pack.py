@@ -122,10 +122,10 @@ class Board:
 
     def __init__(self, ledger: Ledger, row: int) -> None:
         self.row = row
-        self._ratio = int(ledger.ratio[row])
+        self._ledger = ledger
         self.host_free = int(ledger.host_cap[row] - ledger.host_used[row])
         """Host memory in MiB that is left to spill to."""
-        core_cap = int(ledger.core_cap[row])
+        high_cap, low_cap = int(ledger.high_cap[row]), int(ledger.low_cap[row])
         sharers_cap = int(ledger.max_sharers[row])
         columns = zip(
             ledger.kind[row].tolist(),
@@ -146,9 +146,9 @@ class Board:
                 kind,
                 memory,
                 physical,
-                core_cap - high,
-                core_cap - low,
-                core_cap - total,
+                high_cap - high,
+                low_cap - low,
+                min(high_cap, low_cap) - total,
                 sharers - asleep,
                 sharers_cap - sharers,
                 not usable or alone > 0,
@@ -164,11 +164,14 @@ class Board:
             return [slot for slot in self.slots if slot.takes(ask)]
         return [slot for slot in self.slots if slot.takes(ask) and allowed[self.row, slot.col]]
 
+    def _ratio(self, need: Need) -> int:
+        return self._ledger.ratio_for(self.row, need.share_class)
+
     def _host_of(self, need: Need) -> int:
         """What a pod takes of the host's memory; more than there is where it does not fit."""
         if not need.spills:
             return 0
-        host_mib = need.host_mib(self._ratio)
+        host_mib = need.host_mib(self._ratio(need))
         return host_mib if host_mib is not None and host_mib <= max(self.host_free, 0) else _NEVER
 
     def choose(self, need: Need, policy: str) -> Assignment | None:
@@ -182,7 +185,7 @@ class Board:
         order = sorted(range(len(need.asks)), key=lambda i: _hardness(need.asks[i]))
         chosen: dict[int, Cols] = {}
         for position in order:
-            ask = need.asks[position].here(self._ratio)
+            ask = need.asks[position].here(self._ratio(need))
             slots = sorted(self._open(ask, need.cards), key=lambda slot: key(slot, ask))[: ask.cards]
             if len(slots) < ask.cards:
                 for earlier, seats in taken:
@@ -207,7 +210,7 @@ class Board:
     def _seat(self, need: Need, assignment: Assignment, sign: int) -> None:
         by_col = {slot.col: slot for slot in self.slots}
         for general, cols in zip(need.asks, assignment, strict=True):
-            ask = general.here(self._ratio)
+            ask = general.here(self._ratio(need))
             self.host_free -= sign * ask.host_mib
             for col in cols:
                 by_col[col].seat(ask, sign)
@@ -224,7 +227,7 @@ class Board:
         if position == len(need.asks):
             yield chosen
             return
-        ask = need.asks[position].here(self._ratio)
+        ask = need.asks[position].here(self._ratio(need))
         slots = sorted(self._open(ask, need.cards), key=lambda slot: _CHOICE[BINPACK](slot, ask))
         seen: set[tuple[object, ...]] = set()
         for group in combinations(slots, ask.cards):

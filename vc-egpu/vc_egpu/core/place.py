@@ -210,5 +210,5 @@ def _fullness(trial: Trial, need: Need, rows: Ints) -> Ints:
         np.minimum(ledger.row_memory[rows], _SANE) * _PER_MILLE // np.maximum(ledger.row_memory_cap[rows], 1)
     )
     cores = np.minimum(ledger.row_cores[rows], _SANE) * _PER_MILLE
-    cores //= np.maximum(ledger.row_cards[rows] * ledger.core_cap[rows], 1)
+    cores //= np.maximum(ledger.row_cards[rows] * ledger.low_cap[rows], 1)
     return np.asarray(memory + cores, np.int64)

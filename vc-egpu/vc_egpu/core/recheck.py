@@ -77,8 +77,8 @@ def cards_hold(trial: Trial, booking: Booking) -> bool:
     cols = sorted({seat.col for seat in booking.seats})
     memory = ledger.memory_used[row, cols] <= ledger.memory_cap[row, cols]
     physical = ledger.physical_used[row, cols] <= ledger.physical_cap[row, cols]
-    high = ledger.high_cores[row, cols] <= ledger.core_cap[row]
-    low = ledger.low_cores[row, cols] <= ledger.core_cap[row]
+    high = ledger.high_cores[row, cols] <= ledger.high_cap[row]
+    low = ledger.low_cores[row, cols] <= ledger.low_cap[row]
     sharers = ledger.sharers[row, cols]
     awake = sharers - ledger.asleep[row, cols]
     crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (awake == 1))

@@ -152,6 +152,8 @@ class NodeCards(Wire):
     core_ratio: Annotated[float, Field(ge=0.01, le=10.0)] = 1.0
     memory_ratio: Annotated[float, Field(ge=0.01, le=MAX_MEMORY_RATIO)] = 1.0
     """Memory promised per card; what is above 1 is for shares that may spill to the host."""
+    ratio_class: Literal["high", "low"] | None = None
+    """The only class that has more than there is; None: all."""
     host_memory_mib: Annotated[int, Field(strict=True, ge=0, le=MAX_HOST_MEMORY_MIB)] = 0
     """Host memory that cards' memory may spill or be suspended to; 0: none."""
     max_sharers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100

@@ -124,6 +124,7 @@ def node(document: Document, table: ModelTable) -> Node:
         cards=tuple(c for c in (_card(entry, table, cordoned) for entry in inventory.cards) if c is not None),
         core_ratio=inventory.core_ratio,
         memory_ratio=inventory.memory_ratio,
+        ratio_class=CLASS_OF[inventory.ratio_class] if inventory.ratio_class else None,
         host_memory_mib=inventory.host_memory_mib,
         max_sharers=inventory.max_sharers,
         problem=problem,
