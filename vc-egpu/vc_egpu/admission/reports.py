@@ -11,6 +11,7 @@ from typing import Final
 
 from vc_egpu.admission import writes
 from vc_egpu.admission.executor import Executor
+from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import Instant, PodPhase
 from vc_egpu.core.reasons import Reason, Verdict
@@ -25,6 +26,8 @@ SETTLE_S: Final = 0.5
 """A verdict that lasts this long is worth a write."""
 MEMBERS_SETTLE_S: Final = 10.0
 """Members that are being made: their controller may be busy with others before them."""
+IN_LINE_S: Final = 30.0
+"""So long nothing is said of a gang whose pods nobody makes yet: in a storm of Jobs it stands in line."""
 NUMBERS_EVERY_S: Final = 30.0
 QPS: Final = 100.0
 BURST: Final = 200
@@ -102,6 +105,10 @@ class Reports:
         verdict, group = self._verdicts.get(key), mirror.groups.get(key)
         if verdict is None:
             return True
+        if key not in self._told and _stands_in_line(verdict, group, mirror):
+            self._told[key] = _Told()
+            self._plan(key, clock + IN_LINE_S - MEMBERS_SETTLE_S)
+            return True
         admitted = verdict.reason is Reason.ADMITTED
         value = writes.condition(
             admitted=admitted, reason=verdict.reason.value, message=verdict.message, now=now
@@ -168,6 +175,16 @@ def condition_of(group: DecodedGroup) -> tuple[str, str, str] | None:
                 str(condition.get("message")),
             )
     return None
+
+
+def _stands_in_line(verdict: Verdict, group: Group | None, mirror: Mirror) -> bool:
+    """Whether a gang waits for pods that its controller was not told to make."""
+    return (
+        verdict.reason is Reason.WAITING_FOR_MEMBERS
+        and group is not None
+        and group.decoded.phase in {"", "Pending"}
+        and group.decoded.gang.key not in mirror.members
+    )
 
 
 def _says(present: tuple[str, str, str] | None, value: writes.Json) -> bool:
