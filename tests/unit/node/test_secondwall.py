@@ -144,7 +144,7 @@ class Wall:
             hosts=self.hosts,
             observation=lambda: self.observation,
             policy=lambda: self.policy,
-            timings=Timings,
+            timings=lambda: Timings(lease_ms=60_000),
             tell=lambda *event: self.told.append(event),
             count=lambda *pair: self.counted.append(pair),
         )
