@@ -51,6 +51,29 @@ uint64_t egpu_shared_on(int card)
     return sum;
 }
 
+static bool is_first_holder(const struct egpu_usage_shared *entry, uint32_t slot)
+{
+    for (uint32_t i = 0; i < slot / 64; i++)
+        if (egpu_load(&entry->holders[i]))
+            return false;
+    const uint64_t holders = egpu_load(&entry->holders[slot / 64]);
+    return holders && (uint32_t)__builtin_ctzll(holders) == slot % 64;
+}
+
+uint64_t egpu_shared_shown(uint32_t slot, int card)
+{
+    const struct egpu_usage *page = egpu_usage.page;
+    const uint32_t entries = egpu_hint(&page->shared_used, EGPU_USAGE_SHARED);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < entries; i++) {
+        const struct egpu_usage_shared *entry = &page->shared[i];
+        if (egpu_load(&entry->key) && (int)(egpu_load(&entry->bytes_card) & CARD_MASK) == card &&
+            is_first_holder(entry, slot))
+            sum = egpu_add(sum, bytes_of(entry));
+    }
+    return sum;
+}
+
 void egpu_shared_forget(uint32_t slot)
 {
     struct egpu_usage *page = egpu_usage.page;

@@ -195,7 +195,7 @@ size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
                 continue;
             if (count < size) {
                 pids[count] = (uint32_t)owner;
-                bytes[count] = egpu_add(device, control ? beyond(control, card, owner) : 0);
+                bytes[count] = egpu_add(egpu_add(device, egpu_shared_shown(i, card)), control ? beyond(control, card, owner) : 0);
             }
             count++;
         }

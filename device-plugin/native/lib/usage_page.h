@@ -46,6 +46,8 @@ static inline void egpu_raise_hint(uint32_t *hint, uint32_t least)
 void egpu_usage_reap(void);
 /* What the shared entries on that card add up to. */
 uint64_t egpu_shared_on(int card);
+/* Of that, what the slot's process shows: a driver counts it for one process, here for the first that holds it. */
+uint64_t egpu_shared_shown(uint32_t slot, int card);
 /* A slot is being emptied: its process holds nothing any more. */
 void egpu_shared_forget(uint32_t slot);
 /* Writes our holder bits and card bytes again. */

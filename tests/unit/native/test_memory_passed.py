@@ -50,6 +50,12 @@ def free_plainly():
 def info():
     return (cu.free_bytes(),)
 
+def listed():
+    import pynvml
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByIndex(0)
+    return sorted(one.usedGpuMemory >> 20 for one in pynvml.nvmlDeviceGetComputeRunningProcesses(card))
+
 for line in sys.stdin:
     name, *words = line.split()
     print(*globals()[name](*words), "done", flush=True)
@@ -137,6 +143,18 @@ def test_charged_on_where_its_maker_is_gone(world: World, both: tuple[Program, P
     finally:
         third.end()
     assert taker.free() == CAP - CONTEXT
+
+
+def test_nvml_shows_it_with_one_of_them(world: World, both: tuple[Program, Program]) -> None:
+    """As a driver does; what PyTorch says where it runs out of memory is taken from there."""
+    maker, taker = both
+    handle = maker.ask("make", PIECE)
+    taker.ask("take", maker.process.pid, *handle)
+    both_mib = [str(CONTEXT_MIB), str(CONTEXT_MIB + PIECE // MIB)]
+    assert maker.ask("listed") == taker.ask("listed") == both_mib
+    maker.end()
+    assert taker.free() == CAP - CONTEXT - PIECE
+    assert taker.ask("listed") == both_mib[1:]
 
 
 def test_a_maker_that_frees_first_leaves_it_to_the_other(world: World, both: tuple[Program, Program]) -> None:
