@@ -191,3 +191,29 @@ def test_other_targets_are_refused() -> None:
     assert "target.kind" in review_command(command("Pod", "p", "v1"), context()).message
     assert "target.apiVersion" in review_command(command("Queue", "a", "evil.example"), context()).message
     assert "target.name" in review_command(command("Queue", "", "scheduling.volcano.sh"), context()).message
+
+
+def test_a_cap_on_memory_in_bytes_is_refused() -> None:
+    """10Gi would be ten thousand million MiB: no cap at all."""
+    spec = {"capability": {**caps(8, 400_000), "cpu": "64", "volcano.sh/vgpu-h20-memory": "10Gi"}}
+    refused = message(edited(A, **spec), subject=OPERATOR, ctx=context("operator set-cap queues a"))
+    assert 'capability["volcano.sh/vgpu-h20-memory"]: 10Gi: the unit is MiB, did you mean 10240?' in refused
+    stored = edited(A, **spec)
+    assert message(edited(stored, weight=1), stored) == "", "what is stored already is not judged"
+
+
+@pytest.mark.parametrize(
+    ("key", "guess"),
+    [
+        ("volcano.sh/vgpu-h2O", "model 'h2O' is not known, did you mean volcano.sh/vgpu-h20?"),
+        ("volcano.sh/vgpu-h20-memroy", "did you mean volcano.sh/vgpu-h20-memory?"),
+        ("volcano.sh/gpu-zz9", "known are a100-40g, h20, v100-32g"),
+    ],
+)
+def test_a_cap_on_a_model_that_is_not_in_the_table_is_told_of(key: str, guess: str) -> None:
+    """Not refused: the table may follow."""
+    new = edited(A, capability={**caps(8, 400_000), "cpu": "64", key: 0})
+    decision = review_queue(update(new, A), context())
+    assert decision.allowed
+    assert any(f'capability["{key}"]' in warning and guess in warning for warning in decision.warnings)
+    assert not review_queue(update(edited(new, weight=1), new), context()).warnings

@@ -4,13 +4,15 @@ Without ``set-cap`` a queue may only be raised inside a parent that the requeste
 children have together stays within what the operator gave the parent.
 """
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.quantity import QuantityError, parse
+from vc_egpu.volcano.request import MIB
 from vc_egpu.volcano.resource_names import classify
 from vc_egpu.webhook.access import QUEUE_GROUP, queue_access
 from vc_egpu.webhook.context import (
@@ -27,6 +29,12 @@ from vc_egpu.webhook.questions import any_allowed
 
 _DEFAULT_WEIGHT: Final = 1
 _MAX_WARNINGS: Final = 6
+_SPELLINGS: Final = (
+    names.shared_resource,
+    names.memory_total_resource,
+    names.cores_total_resource,
+    names.native_resource,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +65,16 @@ def review_queue(review: Review, context: Context) -> Decision:
     if stored is not None and spec_of(stored) == spec_of(queue):
         return allow()
     try:
-        _check_numbers(queue)
+        _check_numbers(queue, _amounts(stored or {}))
         raises = list(_raises(queue, stored, context))
         if raises:
             _check_leave(review, raises, context)
     except Refusal as refusal:
         return refuse(str(refusal))
-    return allow(warnings=_below_use(queue, stored))
+    return allow(warnings=[*_below_use(queue, stored), *_unknown_models(queue, stored, context)])
 
 
-def _check_numbers(queue: Json) -> None:
+def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None:
     for field, amounts in _amounts(queue).items():
         for key, raw in amounts.items():
             value, path = (
@@ -78,11 +86,29 @@ def _check_numbers(queue: Json) -> None:
             kind = classify(str(key))
             if kind.is_managed and value.denominator != 1:
                 raise Refusal(f"{path}: {raw} is not a whole number")
+            if kind.kind == "memory-total" and parse(raw).is_binary and raw != before[field].get(key):
+                meant = max(1, int(value) // MIB)
+                raise Refusal(f"{path}: {raw}: the unit is MiB, did you mean {meant}?")
             if kind.kind == "per-card":
                 raise Refusal(
                     f"{path}: counts nothing, it is what one container asks per card; "
                     f"cap the sums, for example {names.SHARED_PREFIX}<model>{names.MEMORY_TOTAL_SUFFIX}"
                 )
+
+
+def _unknown_models(queue: Json, stored: Json | None, context: Context) -> list[str]:
+    """Warnings about keys, new in this edit, of models that are not in the table: most are misspelt."""
+    old, found = _amounts(stored or {}), []
+    known = sorted(model.name for model in context.table.models)
+    spelt = [spelling(model) for model in known for spelling in _SPELLINGS]
+    for field, amounts in _amounts(queue).items():
+        for key in amounts:
+            kind = classify(str(key))
+            if kind.is_managed and kind.model not in known and key not in old[field]:
+                near = difflib.get_close_matches(key, spelt, 1, cutoff=0.85)
+                guess = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
+                found.append(f'spec.{field}["{key[:100]}"]: model {kind.model[:63]!r} is not known, {guess}')
+    return found[:_MAX_WARNINGS]
 
 
 def _amounts(queue: Json) -> dict[str, dict[str, Any]]:
