@@ -64,7 +64,7 @@ enum egpu_kind {
     EGPU_POOLED,     /* device pointer from a pool; shared, bytes: where it was passed on */
     EGPU_HANDLE,     /* VMM handle; other: index of its backing */
     EGPU_MAPPING,    /* device address; other: index of its backing */
-    EGPU_BACKING,    /* memory behind handles and mappings, which are its references; other: EGPU_MULTICAST, or 0 */
+    EGPU_BACKING,    /* memory behind handles and mappings, which are its references; other: one of EGPU_MULTICAST..., or 0 */
     EGPU_BOUND,      /* memory bound to a multicast object; other, passed: backings of both; bytes: where it is bound */
     EGPU_OPENED,     /* device pointer that another process passed on */
     EGPU_CONTEXT,    /* bytes: context overhead charged */
@@ -124,8 +124,10 @@ void egpu_drop_backing(uint64_t backing);
 /* Of the mapping that holds this address; 0: there is none. */
 uint64_t egpu_backing_at(CUdeviceptr address);
 /* A multicast object that had that backing is gone. */
-enum { EGPU_MULTICAST = 1 };
+enum { EGPU_MULTICAST = 1, EGPU_MULTICAST_ABROAD = 2 /* other processes may have it */ };
 void egpu_multicast_gone(uint64_t object);
+/* That handle, if it is one of such an object, has been given away. */
+void egpu_multicast_abroad(CUmemGenericAllocationHandle handle);
 /* Frees of a pointer from a pool; false: it is not from one. */
 bool egpu_pooled_free(CUdeviceptr pointer, struct egpu_track *track);
 void egpu_pooled_freed(const struct egpu_track *track);

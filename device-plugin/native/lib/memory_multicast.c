@@ -1,5 +1,6 @@
 /* Multicast objects: memory that is bound to one stays on the card until it is unbound or the object is gone, whatever
- * becomes of its own handles and mappings. The object itself has none. */
+ * becomes of its own handles and mappings. The object itself has none. One that other processes have too may outlive what
+ * this one has of it: what is bound to it stays charged until it is unbound by name, or the process ends. */
 #include "memory.h"
 
 static bool one_more(struct egpu_track *track, void *data)
@@ -9,22 +10,40 @@ static bool one_more(struct egpu_track *track, void *data)
     return false;
 }
 
-static bool is_object(struct egpu_track *backing, void *data)
+static bool is_object(struct egpu_track *backing, void *kind)
 {
-    (void)data;
-    backing->other = EGPU_MULTICAST;
+    if (backing->other != EGPU_MULTICAST_ABROAD)
+        backing->other = *(uint64_t *)kind;
     return false;
 }
 
-/* The object's backing; one that another process made is known from here on. 0: there is no room to know it. */
-static uint64_t object_of(CUmemGenericAllocationHandle handle)
+static bool given_away(struct egpu_track *backing, void *data)
+{
+    (void)data;
+    if (backing->other == EGPU_MULTICAST)
+        backing->other = EGPU_MULTICAST_ABROAD;
+    return false;
+}
+
+void egpu_multicast_abroad(CUmemGenericAllocationHandle handle)
 {
     struct egpu_track track;
-    if (!egpu_get(EGPU_HANDLE, handle, &track) &&
-        (!egpu_new_backing(&(struct egpu_track){.card = EGPU_NO_CARD, .shared = -1}, handle) ||
-         !egpu_get(EGPU_HANDLE, handle, &track))) /* another thread may have been faster */
+    if (egpu_get(EGPU_HANDLE, handle, &track))
+        egpu_change(EGPU_BACKING, track.other, given_away, NULL);
+}
+
+/* The object's backing; one that another process made is known from here on. 0: there is no room to know it. */
+static uint64_t object_of(CUmemGenericAllocationHandle handle, bool made_here)
+{
+    struct egpu_track track, backing;
+    const bool known = egpu_get(EGPU_HANDLE, handle, &track);
+    uint64_t kind = made_here ? EGPU_MULTICAST : EGPU_MULTICAST_ABROAD;
+    if (!known && (!egpu_new_backing(&(struct egpu_track){.card = EGPU_NO_CARD, .shared = -1}, handle) ||
+                   !egpu_get(EGPU_HANDLE, handle, &track))) /* another thread may have been faster */
         return 0;
-    egpu_change(EGPU_BACKING, track.other, is_object, NULL);
+    if (known && egpu_get(EGPU_BACKING, track.other, &backing) && backing.other)
+        return track.other;
+    egpu_change(EGPU_BACKING, track.other, is_object, &kind);
     return track.other;
 }
 
@@ -32,7 +51,7 @@ static void bound(CUmemGenericAllocationHandle handle, size_t at, uint64_t memor
 {
     static _Atomic uint64_t numbers = 1;
     struct egpu_track backing;
-    const uint64_t object = memory ? object_of(handle) : 0;
+    const uint64_t object = memory ? object_of(handle, false) : 0;
     if (!object || !egpu_change(EGPU_BACKING, memory, one_more, NULL) || !egpu_get(EGPU_BACKING, memory, &backing))
         return;
     if (!egpu_put(&(struct egpu_track){.key = atomic_fetch_add(&numbers, 1), .kind = EGPU_BOUND, .card = backing.card,
@@ -51,7 +70,7 @@ EGPU_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, con
     EGPU_DRIVER(real, cuMulticastCreate);
     CUresult result = real->cuMulticastCreate(handle, properties);
     if (result == CUDA_SUCCESS && handle)
-        object_of(*handle);
+        object_of(*handle, true);
     return result;
 }
 
@@ -61,7 +80,7 @@ EGPU_EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, C
     EGPU_DRIVER(real, cuMulticastAddDevice);
     CUresult result = real->cuMulticastAddDevice(handle, device);
     if (result == CUDA_SUCCESS)
-        object_of(handle);
+        object_of(handle, false);
     return result;
 }
 

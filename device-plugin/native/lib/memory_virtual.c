@@ -130,7 +130,7 @@ static CUresult know_size(uint64_t backing, uint64_t bytes)
 {
     struct egpu_track track;
     if (!egpu_get(EGPU_BACKING, backing, &track) || track.bytes || track.shared >= 0 ||
-        track.other == EGPU_MULTICAST)
+        track.other)
         return CUDA_SUCCESS;
     track.bytes = egpu_round(bytes);
     track.shared = egpu_share_hold_like(0, track.card, track.bytes);
@@ -259,6 +259,8 @@ EGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericA
     EGPU_DRIVER(real, cuMemExportToShareableHandle);
     CUresult result = real->cuMemExportToShareableHandle(shareable, handle, type, flags);
     struct egpu_track track, backing;
+    if (result == CUDA_SUCCESS)
+        egpu_multicast_abroad(handle);
     if (result != CUDA_SUCCESS || !egpu_get(EGPU_HANDLE, handle, &track) ||
         !egpu_get(EGPU_BACKING, track.other, &backing) || backing.shared >= 0 || !backing.bytes)
         return result;

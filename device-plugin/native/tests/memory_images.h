@@ -3,19 +3,37 @@ static CUmodule modules[THINGS];
 static CUlibrary libraries[THINGS];
 static CUexternalMemory externals[THINGS];
 
-/* Binds memory of that size to a new object and lets go of all but the object. */
-static int multicast(size_t thing, size_t bytes)
+/* Binds new memory to an object that is there, and lets go of the memory. */
+static int bind(size_t object, size_t bytes)
 {
     const CUmemAllocationProp here = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-    const CUmulticastObjectProp team = {.numDevices = 1, .size = bytes};
     CUmemGenericAllocationHandle memory = 0;
     int result = cu.cuMemCreate(&memory, bytes, &here, 0);
     if (result)
         return result;
-    result = cu.cuMulticastCreate(&handles[thing], &team);
-    result = result ? result : (int)cu.cuMulticastAddDevice(handles[thing], 0);
-    result = result ? result : (int)cu.cuMulticastBindMem(handles[thing], 0, memory, 0, bytes, 0);
+    result = cu.cuMulticastBindMem(handles[object], 0, memory, 0, bytes, 0);
     cu.cuMemRelease(memory);
+    return result;
+}
+
+/* A new object, for others too. */
+static int object(size_t thing, size_t bytes)
+{
+    const CUmulticastObjectProp team = {.numDevices = 1, .size = bytes,
+                                        .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    int result = cu.cuMulticastCreate(&handles[thing], &team);
+    return result ? result : (int)cu.cuMulticastAddDevice(handles[thing], 0);
+}
+
+/* Binds memory of that size to a new object and lets go of all but the object. */
+static int multicast(size_t thing, size_t bytes)
+{
+    int result = object(thing, bytes);
+    if (result)
+        return result;
+    result = bind(thing, bytes);
+    if (result)
+        cu.cuMemRelease(handles[thing]);
     return result;
 }
 
@@ -48,6 +66,10 @@ static int image(const char *what, size_t thing, size_t a, const char *text)
     if (IS("library-unload")) return cu.cuLibraryUnload(libraries[thing]);
     if (IS("external")) return outside(thing, a);
     if (IS("external-destroy")) return cu.cuDestroyExternalMemory(externals[thing]);
+    if (IS("object")) return object(thing, a);
+    if (IS("join")) return cu.cuMulticastAddDevice(handles[thing], 0);
+    if (IS("bind")) return bind(thing, a);
+    if (IS("unbind")) return cu.cuMulticastUnbind(handles[thing], 0, 0, a);
     if (IS("multicast")) return multicast(thing, a);
     return -2;
 #undef IS

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import CONTEXT_MIB, MIB, UUIDS, Share, World
+from unit.native.memory_worlds import (
+    CONTEXT_MIB,
+    MIB,
+    OK,
+    OUT_OF_MEMORY,
+    UUIDS,
+    Actor,
+    Share,
+    World,
+    charged,
+    used,
+)
 
 CAP = 512 * MIB
 PIECE = 64 * MIB
@@ -106,3 +117,51 @@ def test_bound_memory_leaves_with_its_process(world: World) -> None:
     _said(world, BINDS["cuMulticastBindMem"])
     last = world.actor().start()
     assert last.info()[0] == CAP - CONTEXT_MIB * MIB
+
+
+def _passed_on(maker: Actor, taker: Actor) -> None:
+    """The taker has the maker's object 1 as its own 1, on its team."""
+    assert maker.do("object", 1, 2 * PIECE) == OK
+    code, file = maker.ask("export", 1)
+    assert int(code) == OK
+    assert taker.do("import", 1, maker.process.pid, file) == OK
+    assert taker.do("join", 1) == OK
+
+
+def test_an_object_of_another_process_is_no_memory(world: World) -> None:
+    maker, taker = world.actor().start(), world.actor().start()
+    before = charged(world)
+    _passed_on(maker, taker)
+    assert taker.do("map", 1, PIECE) == OK
+    assert charged(world) == before
+    assert taker.do("unmap-release", 1) == OK
+    assert charged(world) == before
+
+
+@pytest.mark.parametrize("who", ["maker", "taker"])
+def test_what_is_bound_to_an_object_of_several_processes_stays_charged(world: World, who: str) -> None:
+    """Whoever lets go of the object does not know whether it is gone."""
+    watcher, maker, taker = world.watcher(), world.actor().start(), world.actor().start()
+    _passed_on(maker, taker)
+    binder, other = (maker, taker) if who == "maker" else (taker, maker)
+    before = charged(world)
+    assert binder.do("bind", 1, PIECE) == OK
+    assert charged(world) == before + PIECE
+    assert binder.do("release", 1) == OK
+    assert used(watcher) == before + PIECE - 4 * MIB  # two contexts in which nothing was launched
+    assert charged(world) == before + PIECE
+    assert binder.do("alloc", 2, CAP - before - PIECE + 2 * MIB) == OUT_OF_MEMORY
+    binder.kill()
+    assert other.do("release", 1) == OK
+    assert other.info()[0] == CAP - CONTEXT_MIB * MIB
+
+
+def test_what_is_unbound_from_an_object_of_several_processes_is_not_charged(world: World) -> None:
+    watcher, maker, taker = world.watcher(), world.actor().start(), world.actor().start()
+    _passed_on(maker, taker)
+    before, there = charged(world), used(watcher)
+    for _ in range(3):
+        assert taker.do("bind", 1, PIECE) == OK
+        assert charged(world) == before + PIECE
+        assert taker.do("unbind", 1, PIECE) == OK
+        assert (charged(world), used(watcher)) == (before, there)

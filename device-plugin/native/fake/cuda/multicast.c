@@ -30,7 +30,8 @@ API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *to, const CUmultica
     struct physical *object = calloc(1, sizeof *object);
     if (!object) return CUDA_ERROR_OUT_OF_MEMORY;
     *object = (struct physical){.magic = MAGIC_PHYSICAL, .card = FC_NONE, .shared = FC_NONE, .bytes = wanted->size,
-                                .handles = 1, .fd = -1, .team_size = wanted->numDevices};
+                                .handles = 1, .fd = -1, .team_size = wanted->numDevices,
+                                .properties.requestedHandleTypes = (CUmemAllocationHandleType)wanted->handleTypes};
     *to = (CUmemGenericAllocationHandle)object;
     return CUDA_SUCCESS;
 }

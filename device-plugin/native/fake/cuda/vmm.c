@@ -56,22 +56,26 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *to, size_t bytes, const C
     return result;
 }
 
+/* Gives up a place among the holders; whether others hold it. */
+static bool let_go(uint32_t shared) {
+    bool held = false;
+    fc_lock(driver.s, driver.slot);
+    struct fc_handle *handle = &driver.s->handles[shared];
+    for (int i = 0; i < FC_HOLDERS; i++) {
+        if (handle->holders[i] == driver.slot + 1 && --handle->references[i] == 0) handle->holders[i] = 0;
+        held = held || handle->references[i];
+    }
+    if (!held) handle->used = 0;
+    fc_unlock(driver.s);
+    return held;
+}
+
 void physical_settle(struct physical *physical) {
     if (physical->handles || physical->mappings || physical->bindings) return;
-    multicast_gone(physical);
-    if (physical->shared != FC_NONE) {
-        fc_lock(driver.s, driver.slot);
-        struct fc_handle *handle = &driver.s->handles[physical->shared];
-        bool held = false;
-        for (int i = 0; i < FC_HOLDERS; i++) {
-            if (handle->holders[i] == driver.slot + 1 && --handle->references[i] == 0) handle->holders[i] = 0;
-            held = held || handle->references[i];
-        }
-        if (!held) handle->used = 0;
-        fc_unlock(driver.s);
-    } else if (physical->card != FC_NONE) {
-        discharge(physical->card, physical->bytes);
-    }
+    bool held = false;
+    if (physical->shared != FC_NONE) held = let_go(physical->shared);
+    else if (physical->card != FC_NONE) discharge(physical->card, physical->bytes);
+    if (!held) multicast_gone(physical); /* else what is bound stays, here until its process ends */
     if (physical->fd >= 0) close(physical->fd);
     if (physical->kept) munmap(physical->kept, physical->bytes);
     physical->magic = MAGIC_DEAD;
@@ -249,14 +253,15 @@ static CUresult share(struct physical *physical) {
     if (physical->fd < 0 || ftruncate(physical->fd, (off_t)physical->bytes) || fstat(physical->fd, &seen)) {
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    if (physical->card == FC_NONE) return CUDA_SUCCESS;
+    const bool object = physical->team_size;
+    if (physical->card == FC_NONE && !object) return CUDA_SUCCESS;
     struct fc_shared *s = driver.s;
     fc_lock(s, driver.slot);
     for (uint32_t i = 0; i < FC_HANDLES && physical->shared == FC_NONE; i++) {
         if (s->handles[i].used) continue;
         s->handles[i] = (struct fc_handle){.used = 1, .card = physical->card, .id = seen.st_ino, .bytes = physical->bytes,
                                            .holders = {driver.slot + 1}, .references = {1}};
-        s->processes[driver.slot].use[physical->card].used -= physical->bytes;
+        if (!object) s->processes[driver.slot].use[physical->card].used -= physical->bytes;
         physical->shared = i;
     }
     fc_unlock(s);
@@ -302,6 +307,7 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *to, vo
             handle->references[h]++;
             physical->shared = i;
             physical->card = handle->card;
+            physical->team_size = handle->card == FC_NONE; /* only objects are of no card */
         }
     }
     fc_unlock(s);
