@@ -1,4 +1,4 @@
-"""How much work of a low container may be queued on a card: bounded in time where a high share sits, there only.
+"""How much work of a low container may be queued on a card: bounded where a high share sits, and there only.
 
 In virtual time.
 """
