@@ -34,12 +34,13 @@ AT_ONCE: Final = 256
 """More than pods of a node: one that waits for room must not keep from leaving the one that makes it."""
 IDLE_S: Final = 10.0
 EVENTS: Final = {
-    Result.SUSPENDED: ("Normal", "Suspended"),
-    Result.RESUMED: ("Normal", "Resumed"),
+    Result.SUSPENDED: ("Normal", "LeftCards"),
+    Result.RESUMED: ("Normal", "BackOnCards"),
     Result.UNDONE: ("Warning", "NotSuspended"),
     Result.FAILED: ("Warning", "ResumeFailed"),
 }
-"""Type and reason of the pod's event."""
+"""Type and reason of the pod's event: what was done here. Why, and for whom, is the admission controller's to
+tell, and its events have other reasons."""
 
 
 class World(Protocol):

@@ -27,6 +27,7 @@ After every command the invariants are checked. The commands::
     finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
     grow g 2                                the controller makes two more members like the first
     protect g                               a PodDisruptionBudget allows no disruption of it
+    bare g                                  nobody would make its pods anew
     tick 30                                 seconds pass
     cards | pods g                          who is where
 """
@@ -244,6 +245,10 @@ class Script:
     def _do_protect(self, words: list[str]) -> None:
         for pod in self.world.pods_of(words[0]):
             self.world.put_pod(replace(pod, protected=True))
+
+    def _do_bare(self, words: list[str]) -> None:
+        for pod in self.world.pods_of(words[0]):
+            self.world.put_pod(replace(pod, bare=True))
 
     def _do_suspendable(self, words: list[str]) -> None:
         """The agents could suspend these gangs' pods."""

@@ -77,10 +77,11 @@ def test_a_member_without_cards_has_its_plan_after_a_first_load_too() -> None:
     assert mirror.pods[PodUid("m")] is revision
 
 
-def test_a_bare_pod_is_never_a_victim() -> None:
+def test_a_bare_pod_is_known_as_one() -> None:
     mirror = world()
     mirror.apply("pods", added(pod(uid="p", owners=[])))
-    assert mirror.snapshot().pods[PodUid("p")].protected is True
+    assert mirror.snapshot().pods[PodUid("p")].bare is True
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_away_and_back(node: Node) -> None:
     assert (said.state, said.suspendable, said.reason) == ("running", True, "")
     assert not node.gates[UID]
     assert node.card.calls == [("suspend", (PROCESS,)), ("resume", (PROCESS,))]
-    assert [reason for reason, _ in node.told] == ["Suspended", "Resumed"]
+    assert [reason for reason, _ in node.told] == ["LeftCards", "BackOnCards"]
     assert node.suspender.pods()[0].suspended_s == 100.0
 
 

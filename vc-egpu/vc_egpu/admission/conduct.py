@@ -70,6 +70,7 @@ class Conductor:
         """Act by this authority. What an earlier leader sent for its plans may still be on its way."""
         self.authority = authority
         self._carrying.inherit(self.mirror.groups.values(), self.mirror.pods)
+        self.suspending.take_over(self.clock)
 
     # --- what a decision says --------------------------------------------------------------------
 

@@ -253,13 +253,11 @@ class Mirror:
         return self._protect(self.answers.enter(as_planned(decoded, self.groups.get(decoded.pod.gang or ""))))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
-        protected = (
-            not owners.may_be_victim(decoded.owner)
-            or decoded.pod.uid in self.shielded
-            or self.around.forbids(decoded.pod.namespace, decoded.labels)
-        )
-        same = protected is decoded.pod.protected
-        return decoded if same else replace(decoded, pod=replace(decoded.pod, protected=protected))
+        forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)
+        protected, bare = decoded.pod.uid in self.shielded or forbids, not owners.may_be_victim(decoded.owner)
+        if (protected, bare) == (decoded.pod.protected, decoded.pod.bare):
+            return decoded
+        return replace(decoded, pod=replace(decoded.pod, protected=protected, bare=bare))
 
     def _settle(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
         """Keep the gang's books after one of its pods changed."""

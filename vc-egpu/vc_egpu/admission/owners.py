@@ -20,7 +20,7 @@ Lever = Callable[[ApiConnection, DecodedPod], None]
 
 
 def may_be_victim(owner: Owner | None) -> bool:
-    """Whether a preemption may take a pod: only if somebody makes it anew afterwards."""
+    """Whether a preemption may evict a pod: only if somebody makes it anew afterwards."""
     return owner is not None
 
 

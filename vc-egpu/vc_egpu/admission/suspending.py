@@ -68,6 +68,19 @@ class Suspending:
     def __post_init__(self) -> None:
         self.telling = SuspensionReports(self.mirror, self.executor, self.reports)
 
+    def take_over(self, clock: float) -> None:
+        """What an earlier leader tried in vain is not tried again at once: conditions say when that was."""
+        for members in list(self.mirror.members.values()):
+            failed = [(at, pod) for pod in members.values() if (at := words.failed_at(pod)) is not None]
+            at, pod = max(failed, key=lambda entry: entry[0], default=(0.0, None))
+            left_s = min(UNFIT_S, at + UNFIT_S - self.telling.wall())
+            last = words.stands(pod) if pod is not None else None
+            if last is None or left_s <= 0:
+                continue
+            self.mirror.answers.unfit.update(dict.fromkeys(members, last.message))
+            self._unfit_until.update(dict.fromkeys(members, clock + left_s))
+            self.mirror.enter_again(list(members))
+
     def __bool__(self) -> bool:
         """Whether something is to be looked at again although nothing happens."""
         waits = self._since or self._wished or self._half or self._unfit_until

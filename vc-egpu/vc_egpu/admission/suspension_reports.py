@@ -38,20 +38,22 @@ class SuspensionReports:
     ) -> None:
         """Say what is new about a gang; pods in ``written`` are being written to, and have to wait."""
         members = [m for m in self.mirror.members.get(key, {}).values() if m.pod.phase is PodPhase.PLACED]
-        found = [(pod, said) for pod in members if (said := about(pod)) is not None]
+        found = [(pod, said.cut()) for pod in members if (said := about(pod)) is not None]
         for pod, said in found:
             uid = pod.pod.uid
-            if words.stands(pod) == said or self._pods.get(uid) == said:
+            # What stands there counts, not what was written: a write of the leader before may come late.
+            if words.stands(pod) == said:
                 continue
             if uid in written or uid in self.under_way:
                 continue  # looked at once more when that is done
             if not self.reports.limit.try_take():
                 self.again.add(key)
                 return
-            self._pods[uid] = said
             self.under_way.add(uid)
             self.executor.pod_condition(key, pod, words.condition(said, self.wall()))
-            self.event(pod_reference(pod), said)
+            if self._pods.get(uid) != said:
+                self._pods[uid] = said
+                self.event(pod_reference(pod), said)
         if found or self.has_more(key, group):
             self._tell_of_gang(key, group, found, len(members))
 
@@ -59,7 +61,7 @@ class SuspensionReports:
         self, key: str, group: Group, found: list[tuple[DecodedPod, words.Said]], members: int
     ) -> None:
         answers = (self.mirror.answers.about(pod) for pod, said in found if said.status == "True")
-        said = words.of_gang(found, members, sum(answer.host_mib for answer in answers))
+        said = words.of_gang(found, members, sum(answer.host_mib for answer in answers)).cut()
         if said in (words.standing(group.decoded.conditions), self._gangs.get(key)) or key in self.under_way:
             return
         self._gangs[key] = said

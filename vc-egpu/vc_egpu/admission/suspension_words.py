@@ -1,14 +1,14 @@
 """What is said about suspensions, on pods and PodGroups alike: one condition, reasons, sentences. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from vc_egpu.admission.answers import is_paused
 from vc_egpu.admission.writes import timestamp
 from vc_egpu.core.cluster import Instant, Pod, PodPhase, SuspensionState
 from vc_egpu.volcano import names
-from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.codec import Document, instant
 from vc_egpu.volcano.pod_codec import DecodedPod
 from vc_egpu.volcano.suspension import PodSuspension
 
@@ -20,6 +20,7 @@ NOT_SUSPENDABLE: Final = "NotSuspendable"
 SUSPEND_FAILED: Final = "SuspendFailed"
 RESTORE_FAILED: Final = "RestoreFailed"
 
+MAX_MESSAGE: Final = 1024
 _OPEN: Final = frozenset({SUSPENDING, SUSPENDED, RESUMING, NOT_SUSPENDABLE})
 """What is not the last word."""
 _WARNINGS: Final = frozenset({NOT_SUSPENDABLE, SUSPEND_FAILED, RESTORE_FAILED})
@@ -33,6 +34,10 @@ class Said:
     status: str
     reason: str
     message: str
+
+    def cut(self) -> "Said":
+        """As it is written: what is read again is equal to it."""
+        return replace(self, message=self.message[:MAX_MESSAGE])
 
     @property
     def is_open(self) -> bool:
@@ -51,7 +56,7 @@ def condition(said: Said, now: Instant) -> dict[str, Any]:
         "type": names.CONDITION_SUSPENDED,
         "status": said.status,
         "reason": said.reason,
-        "message": said.message[:1024],
+        "message": said.message,
         "lastTransitionTime": timestamp(now),
     }
 
@@ -71,6 +76,17 @@ def stands(pod: DecodedPod) -> Said | None:
     return standing((pod.source.get("status") or {}).get("conditions") or ())
 
 
+def failed_at(pod: DecodedPod) -> Instant | None:
+    """When its suspension was given up, if that is what was said last about it."""
+    for found in (pod.source.get("status") or {}).get("conditions") or ():
+        if (found.get("type"), found.get("reason")) == (names.CONDITION_SUSPENDED, SUSPEND_FAILED):
+            try:
+                return instant(found.get("lastTransitionTime"))
+            except (TypeError, ValueError):
+                return None
+    return None
+
+
 def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Said | None:
     """What is to be said now; None: what stands is still true.
 
@@ -79,7 +95,8 @@ def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Sa
     if pod.pod.phase is not PodPhase.PLACED:
         return None
     if pod.pod.suspension is SuspensionState.FAILED:
-        text = f"it could not be brought back and will be replaced: {answer.reason or 'no reason given'}"
+        then = "nobody would make it anew, so it is left as it is" if pod.pod.bare else "it will be replaced"
+        text = f"it could not be brought back, and {then}: {answer.reason or 'no reason given'}"
         return Said("False", RESTORE_FAILED, text)
     if pod.pod.suspend_ordered and pod.pod.suspension is SuspensionState.SUSPENDED:
         return Said("True", SUSPENDED, f"{_on_host(pod.pod, answer)}: {why}")

@@ -232,7 +232,9 @@ class Pod:
     other_gates: tuple[str, ...] = ()
     """Scheduling gates that are not ours."""
     protected: bool = False
-    """A PodDisruptionBudget allows no disruption of it now, or its kind may not be a victim."""
+    """A PodDisruptionBudget allows no disruption of it now: it is nobody's victim in any way."""
+    bare: bool = False
+    """Nobody would make it anew: it is never evicted. It may be suspended, which loses nothing."""
     suspend_ordered: bool = False
     """It is told to leave its cards, for a while; absent order: it shall run."""
     suspend_order: tuple[int, int] = (0, 0)

@@ -179,15 +179,17 @@ class _Contest:
         if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
             return None  # not even with everybody gone
         useful = self._useful_nodes()
-        listed = candidates(self._trial, self._view, useful)
+        everybody = candidates(self._trial, self._view, useful)
         most = self._trial.policy.max_victim_candidates
-        able = sleepers(listed, useful)
+        able = sleepers(everybody, useful)
         for limit in sorted({min(most, len(able)), len(able)}):
             asleep = self._asleep_of(able[:limit])
             if asleep is not None:
                 return self._choice((), asleep)
+        stay = [candidate for candidate in everybody if not candidate.evictable]
+        listed = [candidate for candidate in everybody if candidate.evictable]
         for limit in sorted({min(most, len(listed)), len(listed)}):
-            best = self._by_eviction(listed[:limit], useful)
+            best = self._by_eviction(listed[:limit], stay, useful)
             if best is not None:
                 return best
         return None
@@ -196,18 +198,23 @@ class _Contest:
         first, second = self.price(evicted), self.price(asleep)
         return _Choice(evicted, asleep, (first[0], second[0], first, second))
 
-    def _by_eviction(self, listed: list[Candidate], useful: set[NodeName]) -> _Choice | None:
-        """The fewest are evicted, beside all that can be suspended or alone; then the fewest suspended."""
+    def _by_eviction(
+        self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]
+    ) -> _Choice | None:
+        """The fewest are evicted, beside all that can be suspended or alone; then the fewest suspended.
+
+        ``stay``: those that are not evicted in any case.
+        """
         choices = []
         evicted = self._cheapest_of(listed)
         if evicted is not None:
             choices.append(self._choice(evicted, ()))
-        able = sleepers(listed, useful)
+        able = sleepers([*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
         # Where hosts have no room for all of them, those that come first decide who is left out.
         for asleep in (first,) if len(first) == len(able) else (first, last):
             evicted = self._cheapest_beside(asleep, listed) if asleep else None
-            beside = self._beside(evicted, listed, useful) if evicted else None
+            beside = self._beside(evicted, [*listed, *stay], useful) if evicted else None
             choices += [beside] if beside is not None else []
         return min(choices, key=lambda choice: choice.harm, default=None)
 

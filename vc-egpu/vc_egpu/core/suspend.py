@@ -24,6 +24,8 @@ def begin(trial: Trial, record: Recorder) -> None:
         if lost:
             whole = not trial.index.gangs[key].single
             going = placed if whole else lost
+            if any(pod.bare for pod in going):
+                continue  # nobody would make it anew: it is told of, and left to whoever made it
             trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
             record.evicts(Eviction(key, frozenset(pod.uid for pod in going), whole=len(going) == len(placed)))
         elif any(pod.pause_wished for pod in placed):

@@ -2,7 +2,8 @@
 
 Only low-priority gangs, each as a whole or by members above its minimum; none that a
 PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
-its members must be able to, and the nodes' host memory must take what is on their cards.
+its members must be able to, and the nodes' host memory must take what is on their cards. Bare pods, which
+nobody would make anew, may be suspended and are never evicted.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -35,6 +36,8 @@ class Candidate:
     """Members that may go singly, all of them together at most; the most useful ones."""
     cards: int
     """Cost of the whole gang."""
+    evictable: bool = True
+    """Otherwise it may be suspended, and no more."""
 
     @property
     def key(self) -> str:
@@ -77,8 +80,10 @@ def prey(trial: Trial) -> Prey:
         if view.planned or any(pod.protected or pod.uid in trial.suspending for pod in view.placed):
             continue
         pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
-        if any(pod.node in nodes for pod in pods):
-            listed.append(Candidate(view, pods, _surplus(view, pods, nodes), shares_of(pods)))
+        bare = any(pod.bare for pod in pods)
+        if any(pod.node in nodes for pod in pods) and not (bare and not all(map(may_be_suspended, pods))):
+            surplus = _surplus(view, pods, nodes)
+            listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()

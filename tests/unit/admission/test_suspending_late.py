@@ -1,0 +1,84 @@
+"""What an earlier leader left: writes that come late, and tries that were in vain."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.admission.build import added
+from unit.admission.test_conduct import PODS, Stage, stage_on
+from unit.admission.test_suspending import (
+    UIDS,
+    VICTIM,
+    answer,
+    lifted,
+    ordered,
+    running_gang,
+    said_of,
+    suspend,
+    until,
+)
+from vc_egpu.admission import suspension_words as words
+from vc_egpu.core.plan import Plan, Resume, Suspension
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with stage_on(tmp_path) as found:
+        running_gang(found)
+        yield found
+
+
+def says(stage: Stage, reason: str) -> bool:
+    said = [said_of(stage, f"{PODS}/{uid}") for uid in UIDS]
+    return all(one is not None and one.reason == reason for one in said)
+
+
+def test_a_condition_that_an_earlier_leader_wrote_late_does_not_stay(stage: Stage) -> None:
+    suspend(stage)
+    until(stage, lambda: says(stage, "Suspended"))
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+    answer(stage, "running")
+    until(stage, lambda: says(stage, "Resumed"))
+    raw = stage.server.objects[f"{PODS}/v-0"]
+    late = words.condition(words.Said("True", "Suspended", "by one that is gone"), 1000.0)
+    stage.put("pods", {**raw, "status": {**raw["status"], "conditions": [late]}})
+    assert not says(stage, "Resumed")
+    until(stage, lambda: says(stage, "Resumed"))
+
+
+@pytest.mark.parametrize(("ago_s", "is_tried"), [(10.0, False), (590.0, False), (610.0, True)])
+def test_what_was_tried_in_vain_is_not_tried_again_by_the_next_leader(
+    stage: Stage, tmp_path: Path, ago_s: float, is_tried: bool
+) -> None:
+    stage.conductor.suspending.telling.wall = lambda: time.time() - ago_s
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    answer(stage, "running", reason="a process did not let itself be locked in 5 s")
+    until(stage, lambda: lifted(stage) and says(stage, "SuspendFailed"))
+
+    folder = tmp_path / "next"
+    folder.mkdir()
+    with stage_on(folder) as following:
+        running_gang(following)
+        for uid in UIDS:
+            following.mirror.apply("pods", added(_newer(stage, uid)))
+        following.mirror.settle_all()
+        following.conductor.take_over(following.conductor.authority)
+        pods = [following.mirror.snapshot().pods[uid] for uid in UIDS]
+        assert [pod.suspendable for pod in pods] == [is_tried] * 2
+        following.later(601)
+        following.conductor.suspending.tick(following.conductor.clock)
+        assert all(following.mirror.snapshot().pods[uid].suspendable for uid in UIDS)
+
+
+def _newer(stage: Stage, uid: str) -> dict[str, object]:
+    raw = stage.server.objects[f"{PODS}/{uid}"]
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999999"}}
+
+
+def test_an_order_says_when_it_was_given(stage: Stage) -> None:
+    suspend(stage)
+    pods = [stage.mirror.snapshot().pods[uid] for uid in UIDS]
+    assert all(abs(pod.suspended_since - time.time()) < 600 for pod in pods)
