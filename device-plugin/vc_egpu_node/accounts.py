@@ -6,7 +6,7 @@ figures wrong and no other's.
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,12 +35,22 @@ class Slot:
     """Bit i: it has a context on card i."""
     changes: int = 0
     """Counts changes of the above, from 1 on; 0: its library does not count."""
-    shared_bytes: tuple[int, ...] = ()
-    """What it holds together with others, by card. Empty: nothing."""
+    index: int = -1
+    """Its place in the page."""
 
     def uses(self, card: int) -> bool:
         """Whether it says to use that card."""
         return bool(self.contexts >> card & 1 or self.device_bytes[card] or self.managed_bytes[card])
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Memory that several processes hold."""
+
+    card: int
+    size: int
+    holders: tuple[int, ...]
+    """Words of bits, by a slot's place in the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ class Usage:
     slots: tuple[Slot, ...] = ()
     shared_bytes: tuple[int, ...] = ()
     """By card: memory that several processes hold."""
+    shared: tuple[Shared, ...] = ()
+    """The same, by piece."""
 
     def charged_bytes(self, card: int) -> int:
         """Device memory on that card."""
@@ -58,6 +70,16 @@ class Usage:
     def managed_bytes(self, card: int) -> int:
         """Managed memory."""
         return min(MAX_BYTES, sum(slot.managed_bytes[card] for slot in self.slots))
+
+    def held_bytes(self, slot: Slot, card: int) -> int:
+        """Of the shared memory, what that process holds."""
+        word, bit = divmod(slot.index, 64)
+        held = (
+            one.size
+            for one in self.shared
+            if one.card == card and 0 <= word < len(one.holders) and one.holders[word] >> bit & 1
+        )
+        return min(MAX_BYTES, sum(held))
 
     def slot_of(self, pid: int, start_ticks: int) -> Slot | None:
         """The slot of a process, by its PID in the container and its start."""
@@ -76,7 +98,7 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
     slots_used, shared_used = struct.unpack_from("<II", data, abi.UsagePage.slots_used.offset)
     if magic != abi.USAGE_MAGIC or major != abi.ABI_MAJOR:
         return None
-    shared, held = _shared(data, min(shared_used, abi.USAGE_SHARED), cards)
+    shared = _shared(data, min(shared_used, abi.USAGE_SHARED), cards)
     slots = []
     for index in range(min(slots_used, abi.USAGE_SLOTS)):
         at = abi.UsagePage.slots.offset + index * ctypes.sizeof(abi.UsageSlot)
@@ -91,34 +113,25 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
                     managed_bytes=tuple(min(one.managed, MAX_BYTES) for one in slot.cards[:cards]),
                     contexts=slot.contexts,
                     changes=slot.changes,
-                    shared_bytes=held(index),
+                    index=index,
                 )
             )
-    return Usage(tuple(slots), shared)
+    sums = [0] * cards
+    for one in shared:
+        sums[one.card] = min(MAX_BYTES, sums[one.card] + one.size)
+    return Usage(tuple(slots), tuple(sums), shared)
 
 
-def _shared(data: bytes, count: int, cards: int) -> tuple[tuple[int, ...], Callable[[int], tuple[int, ...]]]:
-    """What the first entries of shared memory come to, by card: together, and for one slot."""
-    entries = []
+def _shared(data: bytes, count: int, cards: int) -> tuple[Shared, ...]:
+    """The first so many entries, as far as they say anything."""
+    found = []
     for index in range(count):
         at = abi.UsagePage.shared.offset + index * ctypes.sizeof(abi.UsageShared)
         entry = abi.UsageShared.from_buffer_copy(data, at)
         card, size = entry.bytes_card & 0xFFF, entry.bytes_card & ~0xFFF
         if entry.key and card < cards and any(entry.holders):
-            entries.append((card, size, tuple(entry.holders)))
-
-    def by_card(sizes: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-        sums = [0] * cards
-        for card, size in sizes:
-            sums[card] = min(MAX_BYTES, sums[card] + size)
-        return tuple(sums)
-
-    def of_slot(slot: int) -> tuple[int, ...]:
-        return by_card(
-            (card, size) for card, size, holders in entries if holders[slot // 64] >> slot % 64 & 1
-        )
-
-    return by_card((card, size) for card, size, _ in entries), of_slot
+            found.append(Shared(card, size, tuple(entry.holders)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

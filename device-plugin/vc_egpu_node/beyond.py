@@ -71,13 +71,12 @@ class _Track:
     looks: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=UNSTEADY_LOOKS))
     """(shown by the driver, claimed)."""
 
-    def look(self, shown: int, slot: Slot | None, card: int) -> None:
-        """One more look."""
+    def look(self, shown: int, slot: Slot | None, claimed: int) -> None:
+        """One more look. ``claimed``: by the slot."""
         if self.looks and (slot is None) == bool(self.owner):  # all that was known of it was something else
             self.bytes = self.excess = 0
             self.looks.clear()
             self.steady.clear()
-        claimed = claim(slot, card) if slot is not None else 0
         changes = slot.changes if slot is not None else 0
         # Without a slot there is nothing that could be read at the wrong time.
         settled = slot is None or (changes != 0 and changes == self.changes and self.owner == owner_of(slot))
@@ -114,7 +113,9 @@ class Reckoning:
             self._tracks[process] = _Track(bytes=told)
         for process, track in list(self._tracks.items()):
             if process in shown:
-                track.look(shown[process], usage.slot_of(*process), self._card)
+                slot = usage.slot_of(*process)
+                claimed = claim(usage, slot, self._card) if slot is not None else 0
+                track.look(shown[process], slot, claimed)
                 continue
             track.missing += 1
             if track.missing >= MISSING_LOOKS:
@@ -197,8 +198,7 @@ def owner_of(slot: Slot) -> int:
     return slot.start_ticks << 32 | slot.pid
 
 
-def claim(slot: Slot, card: int) -> int:
+def claim(usage: Usage, slot: Slot, card: int) -> int:
     """What a process may have by its page: managed memory as if all lay on the card, and shared memory
     whoever of its holders the driver counts it for."""
-    shared = slot.shared_bytes[card] if slot.shared_bytes else 0
-    return slot.device_bytes[card] + slot.managed_bytes[card] + shared
+    return slot.device_bytes[card] + slot.managed_bytes[card] + usage.held_bytes(slot, card)

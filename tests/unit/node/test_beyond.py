@@ -5,7 +5,7 @@ import random
 import pytest
 from unit.node.doubtful import MIB
 from vc_egpu_node import abi
-from vc_egpu_node.accounts import Slot, Usage
+from vc_egpu_node.accounts import Shared, Slot, Usage
 from vc_egpu_node.beyond import (
     FALL_LOOKS,
     NOTHING,
@@ -21,17 +21,18 @@ ONE: Process = (7, 5)
 OWNER = 5 << 32 | 7
 
 
-def slot(
-    mib: int, changes: int = 1, *, process: Process = ONE, managed_mib: int = 0, shared_mib: int = 0
-) -> Slot:
+def slot(mib: int, changes: int = 1, *, process: Process = ONE, managed_mib: int = 0) -> Slot:
     """Of a process on the only card."""
     pid, start = process
-    return Slot(pid, start, (mib * MIB,), (managed_mib * MIB,), 1, changes, (shared_mib * MIB,))
+    return Slot(pid, start, (mib * MIB,), (managed_mib * MIB,), 1, changes, 0)
 
 
-def look(books: Reckoning, shown: dict[Process, int], *slots: Slot) -> tuple[int, dict[int, int]]:
+def look(
+    books: Reckoning, shown: dict[Process, int], *slots: Slot, shared: Shared | None = None
+) -> tuple[int, dict[int, int]]:
     """One look; MiB without a slot, and by owner."""
-    books.look({process: mib * MIB for process, mib in shown.items()}, Usage(slots, (0,)))
+    usage = Usage(slots, (0,), (shared,) if shared else ())
+    books.look({process: mib * MIB for process, mib in shown.items()}, usage)
     always, owners = books.figures()
     return always // MIB, {owner: size // MIB for owner, size in owners}
 
@@ -118,8 +119,11 @@ def test_without_a_slot_all_of_it_counts_whoever_lives() -> None:
 
 def test_managed_and_shared_memory_are_nobodys_excess() -> None:
     books = Reckoning(0)
+    ours, others = Shared(0, 200 * MIB, (1,)), Shared(0, 200 * MIB, (2,))
     for _ in range(3):
-        assert look(books, {ONE: 700}, slot(300, managed_mib=200, shared_mib=200)) == (0, {})
+        assert look(books, {ONE: 700}, slot(300, managed_mib=200), shared=ours) == (0, {})
+    assert look(books, {ONE: 700}, slot(300, managed_mib=200), shared=others) == (0, {})
+    assert look(books, {ONE: 700}, slot(300, managed_mib=200), shared=others) == (0, {OWNER: 200})
 
 
 def test_a_look_at_nothing_does_not_drop_a_process_and_two_do() -> None:
