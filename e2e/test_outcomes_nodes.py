@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from localcluster import RealNode
 from outcomes import disturb
-from outcomes.workload import H20_MIB, Json, Task, deployment, job, shares
+from outcomes.workload import H20_MIB, Json, Task, deployment, job, shares, stateful_set
 from outcomes.world import World, cards_of, is_running, world
 from stack.install import Stack
 from vc_egpu.kube.resources import NODES
@@ -116,6 +116,31 @@ def test_a_dead_kubelet_holds_its_cards_and_its_gang_moves_once_the_node_is_out_
         assert node.name not in {found["spec"]["nodeName"] for found in moved.values()}
         here.check(containers=False)
     here.runs("gang", 2)
+
+
+@pytest.mark.long
+def test_pods_of_a_stateful_set_wait_for_their_node_and_move_once_it_is_out_of_service(here: World) -> None:
+    """Under their names: on a node that is only silent they may still run, so nobody makes them twice."""
+    node, other = here.stack.cluster.nodes[1], here.stack.cluster.nodes[0]
+    selector = {"nodeSelector": {"kubernetes.io/hostname": other.name}}
+    here.submit(job("filler", Task(shares(), replicas=4, more=selector), queue=here.queue))
+    here.runs("filler", 4, on=other.name)
+    here.submit(stateful_set("store", 2, shares(), queue=here.queue))
+    here.runs("store", 2, on=node.name)
+    here.delete("vcjob", "filler")
+    here.until("the filler is gone", "filler", lambda pods: not pods)
+    before = here.uids("store")
+    with brought_back(here.stack, node):
+        node.kill_kubelet()
+        disturb.wait_not_ready(here.stack, node.name)
+        assert here.uids("store") == before
+        assert f"node {node.name} is not ready" in here.why("store")
+        here.kit.kubectl("taint", "node", node.name, OUT_OF_SERVICE)
+        here.gone("store", before, timeout_s=180)
+        moved = here.runs("store", 2, on=other.name, timeout_s=180)
+        assert set(moved) == {"store-0", "store-1"}
+        here.check(containers=False)
+    here.runs("store", 2, on=other.name)
 
 
 @pytest.mark.long

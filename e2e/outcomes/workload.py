@@ -141,6 +141,14 @@ def deployment(
     }
 
 
+def stateful_set(name: str, replicas: int, limits: Mapping[str, Any], *, queue: str) -> Json:
+    """The same pods under names that stay."""
+    document = deployment(name, replicas, limits, queue=queue)
+    document["kind"] = "StatefulSet"
+    document["spec"]["serviceName"] = name
+    return document
+
+
 def pod(
     name: str,
     limits: Mapping[str, Any] | None = None,
