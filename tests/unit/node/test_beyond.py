@@ -183,3 +183,17 @@ def test_random_programs_are_never_charged_more_than_they_have_beyond(seed: int)
 
 def test_an_owner_is_named_as_on_the_page() -> None:
     assert owner_of(slot(1)) == OWNER
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_driver_that_is_a_look_behind_charges_nobody(seed: int) -> None:
+    """What it shows is as old as the last look."""
+    chance, books = random.Random(seed), Reckoning(0)
+    claimed, changes, true = 500, 1, chance.randrange(0, 400, 2)
+    shown = claimed + true
+    for _ in range(300):
+        if chance.random() < 0.3:
+            claimed, changes = chance.randrange(0, 2000, 2), changes + 1
+        _, owners = look(books, {ONE: shown}, slot(claimed, changes))
+        assert owners.get(OWNER, 0) <= true
+        shown = claimed + true
