@@ -76,6 +76,7 @@ def main() -> None:
     for _ in range(3):
         (weights * weights).sum().backward()
         optimiser.step()
+    torch.topk(weights.detach().flatten(), 3)  # kernels that ask what they were compiled for
     torch.cuda.synchronize()
     said["graph"], said["loaded"] = graph_replays(), loaded()
     print(json.dumps(said))

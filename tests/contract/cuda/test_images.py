@@ -54,3 +54,13 @@ def test_stacks_take_room_for_all_threads_that_the_card_can_hold(driver: Driver)
     driver.cuCtxSetLimit(0, stack.value + 8192)
     expected = 8192 * processors.value * threads.value
     assert 0.8 * expected <= before - driver.free_bytes() <= 1.2 * expected + 8 * GRANULE
+
+
+def test_a_kernel_says_for_which_cards_it_was_compiled(driver: Driver) -> None:
+    text, code, major = c_int(), c_int(), c_int()
+    kernel = driver.kernel("egpu_add")
+    driver.cuFuncGetAttribute(byref(text), 5, kernel)
+    driver.cuFuncGetAttribute(byref(code), 6, kernel)
+    driver.cuDeviceGetAttribute(byref(major), 75, 0)
+    assert 50 <= text.value <= code.value
+    assert code.value // 10 == major.value

@@ -79,6 +79,8 @@ static CUfunction add_function(CUmodule module, const char *name, size_t length)
                      : strcmp(function->name, "egpu_add") == 0 ? KERNEL_ADD : KERNEL_OTHER;
     function->attributes[0] = 1024; /* threads of a block */
     function->attributes[4] = 32;   /* registers */
+    /* versions of text and code: compiled for this card */
+    function->attributes[5] = function->attributes[6] = (int)(driver.cards[0].cc_major * 10 + driver.cards[0].cc_minor);
     return function;
 }
 

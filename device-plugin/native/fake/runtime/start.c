@@ -86,10 +86,13 @@ PLAIN(cudaGetLastError, (void)) {
 
 RUNTIME const char *cudaGetErrorString(CUresult code);
 RUNTIME const char *cudaGetErrorString(CUresult code) {
+    static __thread char number[32];
     const char *text = NULL;
+    if (code == CUDA_SUCCESS) return "no error";
     if (code == CUDA_ERROR_OUT_OF_MEMORY) return "out of memory";
-    if (code == CUDA_SUCCESS || CU(cuGetErrorString, "cuGetErrorString", 6000)(code, &text) || !text) return "no error";
-    return text;
+    if (CU(cuGetErrorString, "cuGetErrorString", 6000)(code, &text) == CUDA_SUCCESS && text) return text;
+    snprintf(number, sizeof number, "error %d", (int)code);
+    return number;
 }
 
 RUNTIME const char *cudaGetErrorName(CUresult code);
