@@ -9,6 +9,7 @@ from typing import Final
 from vc_egpu import __version__
 from vc_egpu.kube import ApiConnection, EventRecorder
 from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.server import GetServer, address_of, pages
 from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
@@ -32,7 +33,6 @@ from vc_egpu_node.state import AllocationStore
 from vc_egpu_node.suspend_world import Suspension
 from vc_egpu_node.toolkit import CardNames, Toolkit
 from vc_egpu_node.vendors.base import Vendor
-from vc_egpu_node.web import WebServer
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,8 @@ class Agent:
             metrics=self._metrics,
         )
         self._suspension = self._guard.suspension(api, self._node, lambda: self._stock)
-        self.web = WebServer(settings.listen, self._metrics.registry, self.unhealthy, self.unready)
+        shown = pages(self._metrics.registry, self.unhealthy, self.unready)
+        self.web = GetServer(address_of(settings.listen), shown)
 
     def _pods_changed(self) -> None:
         self._wake.set()

@@ -12,11 +12,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 import orjson
-from prometheus_client import generate_latest
 
 from vc_egpu.admission.loop import Loop, View
 from vc_egpu.admission.metrics import Level1, holders_of
@@ -27,7 +25,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
-from vc_egpu.kube.server import NumberedServer
+from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
 
 TOKEN_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
@@ -36,7 +34,6 @@ _REMEMBER_S: Final = 60.0
 _REMEMBERED: Final = 256
 _REVIEWS_PER_S: Final = 5.0
 """Whoever sends ever new tokens must not use up what the API server allows this process."""
-PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 logger = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -108,69 +105,46 @@ class Server:
         self._access = Access(api)
         self._loop = loop
         self._registry = Level1(self.view).registry()
-        self._server: NumberedServer | None = None
+        self._server: GetServer | None = None
         if settings.port >= 0:
-            handler = type("Handler", (_Handler,), {"owner": self})
-            self._server = NumberedServer((settings.bind_address, settings.port), handler)
+            self._server = GetServer((settings.bind_address, settings.port), self.answer)
 
     @property
     def port(self) -> int:
         """The port it listens on; -1 without a server."""
-        return int(self._server.server_address[1]) if self._server is not None else -1
+        return self._server.port if self._server is not None else -1
 
     def start(self) -> None:
         """Begin to serve."""
         if self._server is not None:
-            threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
+            self._server.start()
 
     def stop(self) -> None:
         """Serve nobody any more."""
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.stop()
 
     def view(self) -> View | None:
         """A moment of the cluster, where this process leads."""
         loop = self._loop()
         return loop.view() if loop is not None else None
 
-    def answer(self, path: str, client: str, authorization: str) -> tuple[int, str, bytes]:
-        """Status, content type and body of a GET."""
-        plain = "text/plain; charset=utf-8"
+    def answer(self, request: Request) -> Answer:
+        """What a GET gets."""
+        path, client, authorization = request
         if path in {"/healthz", "/readyz"}:
             loop = self._loop()
-            alive = loop is None or loop.alive()
-            return (200, plain, b"ok\n") if alive else (500, plain, b"the loop does not turn\n")
+            return check_page("" if loop is None or loop.alive() else "the loop does not turn")
         if path not in {"/metrics", "/v1/snapshot"}:
-            return 404, plain, b"/healthz /readyz /metrics /v1/snapshot\n"
+            return Answer(404, b"/healthz /readyz /metrics /v1/snapshot\n")
         if not self._access.allows(client, authorization, path):
-            return 403, plain, f"needs a bearer token that may get {path}\n".encode()
+            return Answer(403, f"needs a bearer token that may get {path}\n".encode())
         if path == "/metrics":
-            return 200, PROMETHEUS, generate_latest(self._registry)
+            return metrics_page(self._registry)
         view = self.view()
         if view is None:
-            return 503, plain, b"this replica does not lead\n"
-        return 200, "application/json", orjson.dumps(document(view))
-
-
-class _Handler(BaseHTTPRequestHandler):
-    owner: Server
-    protocol_version = "HTTP/1.1"
-    timeout = 10.0
-
-    def do_GET(self) -> None:
-        """Answer."""
-        path = self.path.partition("?")[0]
-        authorization = self.headers.get("Authorization") or ""
-        status, kind, body = self.owner.answer(path, str(self.client_address[0]), authorization)
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """Requests are not logged: headers may hold tokens."""
+            return check_page("this replica does not lead")
+        return Answer(200, orjson.dumps(document(view)), "application/json")
 
 
 def document(view: View) -> Json:

@@ -17,8 +17,8 @@ from typing import Final
 
 from vc_egpu import __version__
 from vc_egpu.jobs.controller import Controller, Settings
-from vc_egpu.jobs.health import serve
 from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease, LeaseTimes
+from vc_egpu.kube.server import GetServer, pages
 
 LEASE_NAME: Final = "vc-egpu-jobs"
 COMPONENT: Final = "vc-egpu-jobs"
@@ -102,7 +102,8 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
         signal.signal(number, end)
     server = None
     if options.metrics_port:
-        server = serve(options.metrics_port, controller.metrics.registry, lambda: None, controller.unsynced)
+        shown = pages(controller.metrics.registry, lambda: "", lambda: controller.unsynced() or "")
+        server = GetServer(("", options.metrics_port), shown).start()  # kubelet and Prometheus are elsewhere
     controller.start()
     if elect:
         lease.start()
@@ -119,7 +120,7 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
     if elect:
         lease.stop()
     if server is not None:
-        server.shutdown()
+        server.stop()
     return 0
 
 

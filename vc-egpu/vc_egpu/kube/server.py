@@ -1,10 +1,115 @@
-"""The plain HTTP server behind the metrics ports of our processes."""
+"""The plain HTTP server of our processes: ``/metrics``, ``/healthz`` (restart it?), ``/readyz``, views."""
 
 import socketserver
-from http.server import ThreadingHTTPServer
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+PLAIN: Final = "text/plain; charset=utf-8"
+REQUEST_TIMEOUT_S: Final = 10.0
+"""Whoever sends nothing for so long is no longer waited for."""
+
+Check = Callable[[], str]
+"""Empty: in order; else what is not."""
 
 
-class NumberedServer(ThreadingHTTPServer):
+class Request(NamedTuple):
+    """A GET."""
+
+    path: str
+    """Without the query."""
+    client: str
+    """Its address."""
+    authorization: str
+
+
+class Answer(NamedTuple):
+    """What it gets."""
+
+    status: int
+    body: bytes
+    content_type: str = PLAIN
+
+
+def metrics_page(registry: CollectorRegistry) -> Answer:
+    """All of a registry in Prometheus' text format."""
+    return Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+
+
+def check_page(trouble: str) -> Answer:
+    """200 where there is none, else 503 and what it is."""
+    return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+
+
+def pages(registry: CollectorRegistry, healthy: Check, ready: Check) -> Callable[[Request], Answer]:
+    """The three pages that a process has which shows nothing else."""
+    answers: dict[str, Callable[[], Answer]] = {
+        "/metrics": lambda: metrics_page(registry),
+        "/healthz": lambda: check_page(healthy()),
+        "/readyz": lambda: check_page(ready()),
+    }
+    nothing = Answer(404, f"{' '.join(answers)}\n".encode())
+    return lambda request: answers.get(request.path, lambda: nothing)()
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Of ``host:port``; without a host all addresses."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+class GetServer:
+    """Answers GETs on threads of its own; nothing is logged, since headers may hold tokens."""
+
+    def __init__(self, address: tuple[str, int], answer: Callable[[Request], Answer]) -> None:
+        """Listens from now on, and answers once it is started. Port 0 picks a free one: see :attr:`port`."""
+
+        class Handler(_Handler):
+            """Knows whom to ask."""
+
+            ask = staticmethod(answer)
+
+        self._server = _NumberedServer(address, Handler)
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+
+    def start(self) -> "GetServer":
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop answering."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    ask: Callable[[Request], Answer]
+    protocol_version = "HTTP/1.1"
+    timeout = REQUEST_TIMEOUT_S
+
+    def do_GET(self) -> None:
+        """Answer."""
+        authorization = self.headers.get("Authorization") or ""
+        request = Request(self.path.partition("?")[0], str(self.client_address[0]), authorization)
+        answer = type(self).ask(request)
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Probes and scrapes are not worth a line."""
+
+
+class _NumberedServer(ThreadingHTTPServer):
     """Knows itself by number only. A thread for each request, none of which keeps the process alive."""
 
     daemon_threads = True
