@@ -112,13 +112,6 @@ def test_a_forked_child_keeps_the_limits_that_its_parent_knew(world: World) -> N
     _capped(actor, CAP)
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path / "m")
-    yield made
-    made.close()
-
-
 def test_the_seeds_share_of_time_is_kept(machine: Machine) -> None:
     machine.add(Box("a", HARD, 40))
     page = machine.root / "a/etc/egpu/control"

@@ -1,8 +1,7 @@
 """Every way to give a card work counts; and who waits for whom, in the corners. Judged by the card's log."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from unit.native.time_worlds import BUILD, HARD, HIGH, LOW, Box, Machine, Running
@@ -35,13 +34,6 @@ WAYS = (
     "copy-any",
     "copy-2d",
 )
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path / "m")
-    yield made
-    made.close()
 
 
 def _start(machine: Machine, box: str, *words: object) -> Running:
