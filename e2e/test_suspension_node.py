@@ -297,7 +297,7 @@ def test_what_cannot_be_suspended_says_why(here: Here) -> None:
 
 
 def owned(document: Json) -> Json:
-    """The pod as a StatefulSet's: one that nobody would make again is never a victim."""
+    """The pod as a StatefulSet's: one that nobody would make again is never evicted."""
     name, metadata = document["metadata"]["name"], document["metadata"]
     template = {
         "metadata": {"annotations": metadata["annotations"], "labels": {"app": name}},

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from vc_egpu.admission.executor import Done
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.settings import Settings
-from vc_egpu.core.cluster import NodeName
+from vc_egpu.core.cluster import NodeName, PodUid
 from vc_egpu.core.reasons import Reason
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.volcano import names
@@ -170,6 +171,19 @@ def test_a_gang_that_was_told_so_is_not_told_again(stage: Stage) -> None:
     stage.loop._conductor.reports.forget("default/g")  # as by a leader that takes over
     running(stage, 2, status="True", reason="Admitted", message="2 members have their cards")
     assert told(stage) is None
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_who_is_suspended_is_looked_at_again_though_nothing_happens(stage: Stage, is_away: bool) -> None:
+    running(stage, 2, status="True", reason="Admitted", message="2 members placed")
+    stage.turn()
+    stage.loop._verdicts.clear()
+    member = stage.mirror.pods[PodUid("pod-0")].pod
+    stage.mirror.state.put_pod(replace(member, suspend_ordered=is_away))
+    stage.mirror.freed = False
+    stage.loop._conductor.clock = stage.loop._next_review
+    stage.loop._tick()
+    assert stage.mirror.freed is is_away
 
 
 def test_of_podgroups_whose_pods_ask_for_no_cards_nothing_is_decided(stage: Stage) -> None:

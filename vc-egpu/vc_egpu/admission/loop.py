@@ -41,7 +41,7 @@ SYNC_TIMEOUT_S: Final = 120.0
 TICK_S: Final = 1.0
 """How often rules about time are looked at while any is pending."""
 REVIEW_S: Final = 5.0
-"""How often waiting gangs are tried again although nothing happened: holds and back-offs run out."""
+"""How often who waits or is suspended is looked at although nothing happened: holds and back-offs run out."""
 ALIVE_S: Final = SYNC_TIMEOUT_S + 30.0
 MOST_PAUSE_S: Final = 0.2
 MAX_BATCH: Final = 4000
@@ -326,6 +326,8 @@ class Loop:
         if clock >= self._next_review:
             self._next_review = clock + REVIEW_S
             waiting = any(v.reason is not Reason.ADMITTED for v in self._verdicts.values())
+            # Who is suspended waits as well, though no verdict says so.
+            waiting = waiting or self._mirror.state.somebody_is_away
             self._mirror.freed = self._mirror.freed or waiting or bool(self._without_group())
         if clock < self._next_tick:
             return

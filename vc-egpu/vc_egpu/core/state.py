@@ -109,6 +109,11 @@ class ClusterState:
         """All shares that the node's agent reports as held, living pods' included: those are counted once."""
         self._index.set_held(node, shares)
 
+    @property
+    def somebody_is_away(self) -> bool:
+        """Whether members of gangs are suspended, or are to be."""
+        return bool(self._index.notable.suspended)
+
     def snapshot(self, revision: int) -> Snapshot:
         """This moment, at no cost: later changes copy the little that they touch."""
         index = self._index
