@@ -1,36 +1,14 @@
 /* A fake libnvidia-ml.so.1: the part of NVML that the node agent calls, answered from a text file (see
  * state.h). Signatures and structs follow NVIDIA's published ABI; nothing here talks to a driver. */
 #define _GNU_SOURCE
-#include "cuda_view.h"
-#include "state.h"
+#include "nvml.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define API __attribute__((visibility("default")))
-
-typedef int nvmlReturn_t;
-enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
-};
-
-enum { EVENT_DOUBLE_BIT_ECC = 0x2, EVENT_XID = 0x8 };
 enum { FIELD_MEMORY_TEMP = 82, FIELD_RECOVERY_ACTION = 230, VALUE_UNSIGNED_INT = 1 };
-
-/* A handle lives as long as the library: the uuid says which card of the present state it means. */
-struct device {
-    char uuid[TEXT];
-    unsigned long long xid_told;
-    bool registered;
-};
-
-typedef struct device *nvmlDevice_t;
-struct event_set { nvmlDevice_t devices[MAX_CARDS]; size_t count; };
-typedef struct event_set *nvmlEventSet_t;
 
 typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
@@ -51,11 +29,6 @@ typedef struct {
     unsigned smUtil, memUtil, encUtil, decUtil;
 } nvmlProcessUtilizationSample_t;
 typedef struct {
-    nvmlDevice_t device;
-    unsigned long long eventType, eventData;
-    unsigned gpuInstanceId, computeInstanceId;
-} nvmlEventData_t;
-typedef struct {
     unsigned fieldId, scopeId;
     long long timestamp, latencyUsec;
     int valueType;
@@ -63,8 +36,8 @@ typedef struct {
     union { double d; unsigned u; unsigned long long ull; } value;
 } nvmlFieldValue_t;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned users;
+pthread_mutex_t nvml_lock = PTHREAD_MUTEX_INITIALIZER;
+unsigned nvml_users;
 static struct device devices[MAX_CARDS * 4];
 static size_t device_count;
 static nvmlDevice_t enumerated[MAX_CARDS];
@@ -83,7 +56,7 @@ static nvmlDevice_t device_of(const struct card *card) {
 static nvmlReturn_t initialise(void) {
     const struct state *state = state_now();
     if (state->error) return (nvmlReturn_t)state->error;
-    if (users++ == 0) {
+    if (nvml_users++ == 0) {
         enumerated_count = 0;
         for (size_t i = 0; i < state->card_count; i++) {
             nvmlDevice_t device = device_of(&state->cards[i]);
@@ -95,9 +68,9 @@ static nvmlReturn_t initialise(void) {
 
 API nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&nvml_lock);
     nvmlReturn_t result = initialise();
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&nvml_lock);
     return result;
 }
 
@@ -106,10 +79,10 @@ API nvmlReturn_t nvmlInit_v2(void) {
 }
 
 API nvmlReturn_t nvmlShutdown(void) {
-    pthread_mutex_lock(&lock);
-    nvmlReturn_t result = users ? SUCCESS : UNINITIALIZED;
-    if (users) users--;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&nvml_lock);
+    nvmlReturn_t result = nvml_users ? SUCCESS : UNINITIALIZED;
+    if (nvml_users) nvml_users--;
+    pthread_mutex_unlock(&nvml_lock);
     return result;
 }
 
@@ -125,26 +98,6 @@ API const char *nvmlErrorString(nvmlReturn_t result) {
         default: return "Unknown Error";
     }
 }
-
-/* Runs `body` with `state` bound, under the lock, unless the library or the node is in error. */
-#define WITH_STATE(body)                                                     \
-    do {                                                                     \
-        pthread_mutex_lock(&lock);                                           \
-        const struct state *state = state_now();                             \
-        nvmlReturn_t result = !users ? UNINITIALIZED : (nvmlReturn_t)state->error; \
-        if (result == SUCCESS) { body }                                      \
-        pthread_mutex_unlock(&lock);                                         \
-        return result;                                                       \
-    } while (0)
-
-/* The same with `card` bound: the card of `handle` as it is now. */
-#define WITH_CARD(handle, body)                                              \
-    WITH_STATE(                                                              \
-        const struct card *card = (handle) ? card_with_cuda(state_card(state, (handle)->uuid)) : NULL; \
-        if (!(handle)) result = INVALID_ARGUMENT;                            \
-        else if (!card) result = GPU_IS_LOST;                                \
-        else if (card->error) result = (nvmlReturn_t)card->error;            \
-        else { body })
 
 static nvmlReturn_t put_text(char *to, unsigned room, const char *text) {
     if (strlen(text) + 1 > room) return INSUFFICIENT_SIZE;
@@ -383,74 +336,4 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProces
             }
         }
         *count = (unsigned)card->process_count;);
-}
-
-API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types) {
-    WITH_CARD(device, *types = EVENT_DOUBLE_BIT_ECC | EVENT_XID;);
-}
-
-API nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
-    WITH_STATE(
-        *set = calloc(1, sizeof **set);
-        if (!*set) result = INVALID_ARGUMENT;);
-}
-
-/* XIDs that the file already shows when a process registers first are the past, as with the real library.
- * Between two registrations nothing is lost, so that tests need not hit the moment in between. */
-API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
-    (void)types;
-    WITH_CARD(device,
-        if (set->count == MAX_CARDS) {
-            result = INVALID_ARGUMENT;
-        } else {
-            set->devices[set->count++] = device;
-            unsigned long long newest = 0;
-            for (size_t i = 0; i < card->xid_count; i++) {
-                if (card->xids[i].number > newest) newest = card->xids[i].number;
-            }
-            /* Fewer than were told: another test's file, with a history of its own. */
-            if (!device->registered || newest < device->xid_told) device->xid_told = newest;
-            device->registered = true;
-        });
-}
-
-static bool next_event(const struct state *state, struct event_set *set, nvmlEventData_t *data) {
-    for (size_t i = 0; i < set->count; i++) {
-        nvmlDevice_t device = set->devices[i];
-        const struct card *card = state_card(state, device->uuid);
-        for (size_t x = 0; card && x < card->xid_count; x++) {
-            if (card->xids[x].number <= device->xid_told) continue;
-            device->xid_told = card->xids[x].number;
-            memset(data, 0, sizeof *data);
-            data->device = device;
-            data->eventType = EVENT_XID;
-            data->eventData = card->xids[x].code;
-            return true;
-        }
-    }
-    return false;
-}
-
-static nvmlReturn_t take_event(nvmlEventSet_t set, nvmlEventData_t *data) {
-    WITH_STATE(if (!next_event(state, set, data)) result = TIMEOUT;);
-}
-
-API nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms) {
-    struct timespec begin, now;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (;;) {
-        nvmlReturn_t result = take_event(set, data);
-        if (result != TIMEOUT) return result;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        long long left = (long long)timeout_ms - (now.tv_sec - begin.tv_sec) * 1000LL -
-                         (now.tv_nsec - begin.tv_nsec) / 1000000LL;
-        if (left <= 0) return TIMEOUT;
-        /* The watch starts after the look above: a change in between is seen at the latest in 200 ms. */
-        state_wait(left > 200 ? 200 : (int)left);
-    }
-}
-
-API nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
-    free(set);
-    return SUCCESS;
 }

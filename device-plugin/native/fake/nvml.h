@@ -1,0 +1,49 @@
+/* What the files of the fake NVML share: handles, codes, and the present state under a lock. */
+#pragma once
+
+#include "cuda_view.h"
+#include "state.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define API __attribute__((visibility("default")))
+
+typedef int nvmlReturn_t;
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
+};
+
+/* A handle lives as long as the library: the uuid says which card of the present state it means. */
+struct device {
+    char uuid[TEXT];
+    unsigned long long xid_told;
+    bool registered;
+};
+
+typedef struct device *nvmlDevice_t;
+
+extern pthread_mutex_t nvml_lock;
+extern unsigned nvml_users; /* initialised so often, and not shut down */
+
+/* Runs `body` with `state` bound, under the lock, unless the library or the node is in error. */
+#define WITH_STATE(body)                                                     \
+    do {                                                                     \
+        pthread_mutex_lock(&nvml_lock);                                           \
+        const struct state *state = state_now();                             \
+        nvmlReturn_t result = !nvml_users ? UNINITIALIZED : (nvmlReturn_t)state->error; \
+        if (result == SUCCESS) { body }                                      \
+        pthread_mutex_unlock(&nvml_lock);                                         \
+        return result;                                                       \
+    } while (0)
+
+/* The same with `card` bound: the card of `handle` as it is now. */
+#define WITH_CARD(handle, body)                                              \
+    WITH_STATE(                                                              \
+        const struct card *card = (handle) ? card_with_cuda(state_card(state, (handle)->uuid)) : NULL; \
+        if (!(handle)) result = INVALID_ARGUMENT;                            \
+        else if (!card) result = GPU_IS_LOST;                                \
+        else if (card->error) result = (nvmlReturn_t)card->error;            \
+        else { body })
