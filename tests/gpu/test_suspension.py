@@ -14,7 +14,8 @@ MEMORY_MIB = 1500
 HELPER = BUILD / "egpu-checkpoint"
 
 
-def _helper(node: Node, verb: str, pid: int) -> dict[str, Any]:
+def checkpoint(node: Node, verb: str, pid: int) -> dict[str, Any]:
+    """What the helper says that the agent runs: ``suspend`` or ``resume``."""
     done = subprocess.run(
         [HELPER, verb, str(pid)], env=node.environment(None), capture_output=True, text=True, timeout=120,
         check=False,
@@ -38,7 +39,7 @@ def test_training_goes_on_at_the_step_where_it_was(node: Node) -> None:
         lines.get(timeout=60)
     during = node.used_mib()
     assert during - before > MEMORY_MIB
-    answer = _helper(node, "suspend", train.process.pid)
+    answer = checkpoint(node, "suspend", train.process.pid)
     if not answer["ok"] and "checkpoint" in answer["error"].lower() and "support" in answer["error"].lower():
         pytest.skip(f"this driver does not: {answer['error']}")
     assert answer["ok"], answer
@@ -51,7 +52,7 @@ def test_training_goes_on_at_the_step_where_it_was(node: Node) -> None:
             break
     with pytest.raises(queue.Empty):
         lines.get(timeout=1)  # it stands still
-    answer = _helper(node, "resume", train.process.pid)
+    answer = checkpoint(node, "resume", train.process.pid)
     assert answer["ok"], answer
     last = int(seen[-1].split()[1]) if seen else 10
     assert int(lines.get(timeout=60).split()[1]) == last + 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from gpu.standalone import BUILD, ON_FAKE, Node, Running
+from gpu.test_suspension import checkpoint
 
 PYTHON = os.environ.get("VC_EGPU_TORCH_PYTHON", sys.executable)
 LOAD = Path(__file__).with_name("torch_load.py")
@@ -56,10 +57,10 @@ def test_the_allocator_has_its_share_and_no_more(node: Node, allocator: str) -> 
     assert ON_FAKE or said["graph"] == 5
 
 
-def _start(node: Node, name: str, mode: str) -> Running:
+def _start(node: Node, name: str, mode: str, **more: str) -> Running:
     process = subprocess.Popen(
         [PYTHON, LOAD, mode, str(SECONDS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=_environment(node, name), start_new_session=True,
+        stderr=subprocess.PIPE, text=True, env=_environment(node, name, **more), start_new_session=True,
     )  # fmt: skip
     one = Running(process, None)
     node.running.append(one)
@@ -77,3 +78,31 @@ def test_inference_has_its_time_beside_training(node: Node) -> None:
     assert (beside["total_mib"], training["total_mib"]) == (8192, 16_384)
     assert beside["p50_ms"] < 2 * alone["p50_ms"] + 5
     assert training["steps"] > 10
+
+
+def test_a_hard_share_holds_training_back(node: Node) -> None:
+    """Alone on the card: the part of the steps that an unlimited one does."""
+    node.add("all", 16_384)
+    node.add("part", 16_384, 30)
+    long = {"FAKE_CUDA_KERNEL_NS": "500000"}  # on the fake driver: the card is what it waits for
+    (whole,) = node.together([_start(node, "all", "train", **long)])
+    (part,) = node.together([_start(node, "part", "train", **long)])
+    assert 0.15 < part["steps"] / whole["steps"] < 0.45
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the driver lets only root take memory away from others")
+def test_suspended_training_goes_on(node: Node) -> None:
+    """Its memory leaves the card while its process waits in a call, and comes back under it."""
+    node.add("a", 16_384, share_class="low")
+    before = node.used_mib()
+    train = _start(node, "a", "train")
+    during = node.used_mib()
+    train.begin()
+    answer = checkpoint(node, "suspend", train.process.pid)
+    if not answer["ok"] and "support" in answer["error"].lower():
+        pytest.skip(f"this driver does not: {answer['error']}")
+    assert answer["ok"], answer
+    assert node.settle(before + 8) <= before + 8 < during
+    answer = checkpoint(node, "resume", train.process.pid)
+    assert answer["ok"], answer
+    assert train.result(240)["steps"] > 10
