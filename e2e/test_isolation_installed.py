@@ -1,17 +1,20 @@
 """The isolation library as an operator installs it: our image, the component, pods through the webhook."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from isolation.installed import installed, pod_on_one_card
 from isolation.probe import MIB
-from isolation.world import PAST_THE_PRELOAD, program
+from isolation.world import PAST_THE_PRELOAD, c_program, program
 from localcluster.api import wait_until
-from stack.install import Stack
+from stack.install import REPOSITORY, Stack
 from stack.kit import running
 from vc_egpu.kube.resources import EVENTS
+from vc_egpu.volcano.names import PRIORITY
 
 NAMESPACE = "isolated"
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -64,3 +67,57 @@ def test_pods_that_nothing_could_limit_are_refused(stack: Stack) -> None:
     over = pod("over", 1_000, command, volumes=[{"name": "v", "emptyDir": {}}])
     over["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/etc/egpu"}]
     assert "volumeMounts[0].mountPath" in stack.kit.refused(over)
+
+
+def steps(stack: Stack, name: str) -> list[int]:
+    """What a training program has said so far."""
+    lines = stack.kit.api.pod_log(name, NAMESPACE).splitlines()
+    return [int(line.split()[-1]) for line in lines if line.startswith("step")]
+
+
+def remove(stack: Stack, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`manifests/remove` as the administrator."""
+    kubectl = f"{stack.cluster.bin('kubectl')} --kubeconfig {stack.cluster.kubeconfig}"
+    return subprocess.run(
+        [REPOSITORY / "manifests/remove", "local-isolated"],
+        env={**os.environ, "KUBECTL": kubectl, **environment},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+
+
+def test_removal_first_brings_back_who_is_suspended(stack: Stack) -> None:
+    """Without agents nobody could: their programs would stand still for ever. The last test of this file."""
+    training = c_program("train", **{"memory-mib": 1024, "kernels": 1, "ns": 2_000_000, "every": 50})
+    stack.kit.apply(pod("away", 57_344, training, annotations={PRIORITY: "low"}))
+    stack.kit.pods_until("it runs", NAMESPACE, lambda pods: running(pods, "away") or None)
+    wait_until("it trains", lambda: bool(steps(stack, "away")), 60)
+    stack.egpu("suspend", "away", "-n", NAMESPACE)
+    before = steps(stack, "away")
+    told = json.loads(stack.kit.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in told["items"] if "suspend" in str(item["metadata"])]
+
+    whole = pod("whole", 98_304, program("hold", 10))
+    others = [{**whole, "metadata": {**whole["metadata"], "name": f"whole-{i}"}} for i in range(2)]
+    stack.kit.pods_until("others are gone", NAMESPACE, lambda pods: _cleared(stack, pods), timeout_s=60)
+    stack.kit.apply(*others)
+    stack.kit.pods_until(
+        "others have its card", NAMESPACE, lambda pods: len(running(pods, "whole")) == 2 or None
+    )
+    refused = remove(stack, WAIT_S="5")
+    assert refused.returncode == 1
+    assert f"{NAMESPACE}/away" in refused.stderr
+    assert "node-agent" not in refused.stdout, "nothing has been ended yet"
+
+    stack.kit.kubectl("delete", "pod", "-n", NAMESPACE, "whole-0", "whole-1")
+    done = remove(stack)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    wait_until("it goes on where it was", lambda: steps(stack, "away")[-1] > before[-1], 60)
+    assert steps(stack, "away")[: len(before) + 1] == [50 * (i + 1) for i in range(len(before) + 1)]
+
+
+def _cleared(stack: Stack, pods: dict[str, Any]) -> bool:
+    """Only ``away`` is left; the others are asked to go."""
+    for name in pods:
+        if name != "away" and not pods[name]["metadata"].get("deletionTimestamp"):
+            stack.kit.kubectl("delete", "pod", "-n", NAMESPACE, name, "--wait=false")
+    return set(pods) == {"away"}

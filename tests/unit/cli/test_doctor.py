@@ -11,6 +11,7 @@ from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE, Facts
 from vc_egpu.cli.doctor_stack import CLASSES, CRDS, removal_findings
 from vc_egpu.cli.findings import Finding
 from vc_egpu.cli.world import Listing
+from vc_egpu.volcano import names
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 
@@ -168,6 +169,13 @@ def test_removal_names_who_would_be_stuck() -> None:
     found = removal_findings([gated, running, docs.pod("done", cards={"GPU-a": (1, 1)}, phase="Succeeded")])
     assert [finding.level for finding in found] == ["fail", "warn"]
     assert removal_findings([])[0].level == "ok"
+
+
+def test_who_is_suspended_would_never_come_back_after_a_removal() -> None:
+    pod = docs.pod("away", cards={"GPU-a": (1024, 25)}, share_class="low")
+    pod["status"]["conditions"] = [{"type": names.CONDITION_SUSPENDED, "status": "True", "reason": "Suspended"}]
+    (found,) = removal_findings([pod])
+    assert (found.level, found.text.partition(":")[0]) == ("fail", "ml/away is suspended")
 
 
 def test_hints_are_shown_below_their_finding() -> None:

@@ -210,10 +210,20 @@ def removal_findings(pods: Iterable[Json]) -> list[Finding]:
         and not world.finished(pod)
         and names.GATE not in world.gates(pod)
     ]
+    away = [world.key(pod) for pod in pods if world.phase(pod) in world.ON_ITS_WAY]
     found = [fail("removal", f"{key} waits at the gate and would wait for ever") for key in gated]
+    found += [
+        fail(
+            "removal",
+            f"{key} is suspended: without its node's agent nobody could bring it back",
+            "`manifests/remove` waits until it runs; it needs room on its cards",
+        )
+        for key in away
+    ]
     found += [
         warn("removal", f"{key} runs on cards; it keeps them, and its containers may not restart")
         for key in holding
+        if key not in away
     ]
     return found or [ok("removal", "no pod waits at the gate, none holds cards")]
 
