@@ -1,6 +1,7 @@
 """Every command and flag of ours that users type stands in the pages for them."""
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,15 @@ from vc_egpu.cli.main import PROCESSES
 from vc_egpu.core.reasons import Reason
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
+SOURCES = ("vc-egpu/vc_egpu/admission", "vc-egpu/vc_egpu/jobs", "device-plugin/vc_egpu_node")
+EVENTS = (
+    r'"(?:Warning|Normal)",\s*"([A-Z]\w+)"',
+    r'\.event\(pod, "([A-Z]\w+)"',
+    r'self\._event\([^\n]*?"([A-Z]\w+)"(?:, "([A-Z]\w+)")?\)',
+    r'reason="([A-Z]\w+)", text',
+    r'^[A-Z_]+: Final = "((?:Suspend|Resum|Restore|NotSusp|Limits|Pages)\w+)"$',
+)
+"""How the reasons of events stand in our source."""
 PAGES = ("ml-team.md", "tenant-admin.md", "operator.md")
 
 
@@ -48,10 +58,27 @@ def test_every_process_is_explained_to_operators() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_paths_that_the_docs_name_exist(page: str) -> None:
-    import re
-
     root = DOCS.parent
     text = (DOCS / page).read_text()
     for path in re.findall(r"\b((?:manifests|queues|docs|e2e)/[A-Za-z0-9_./-]+)", text):
         if "<" not in path and "vision" not in path:
             assert (root / path.rstrip("./")).exists(), path
+
+
+def reasons_of_events() -> set[str]:
+    files = (path for folder in SOURCES for path in sorted((DOCS.parent / folder).glob("*.py")))
+    source = "\n".join(path.read_text() for path in files)
+    found = {
+        word
+        for form in EVENTS
+        for found in re.finditer(form, source, re.MULTILINE)
+        for word in found.groups()
+    }
+    return {word for word in found if word} - {"Warning", "Normal"}
+
+
+def test_every_event_is_explained_to_operators() -> None:
+    text = (DOCS / "operator.md").read_text()
+    reasons = reasons_of_events()
+    assert {"RolledBack", "CardNotOffered", "BackOnCards", "Suspended", "LimitsNotApplied"} <= reasons
+    assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
