@@ -1,7 +1,8 @@
 """Every other second: what the driver sees of each container, what its pages say, and what is done about it.
 
 The judgement is :mod:`vc_egpu_node.secondwall`; this module fetches, tells and, where the node's policy
-says so, kills. It also puts right what containers did to their pages and learns what a context costs.
+says so, kills. It also puts right what containers did to their pages, learns what a context costs, and tells
+libraries what the driver shows beyond their count (:mod:`vc_egpu_node.beyond`).
 """
 
 import logging

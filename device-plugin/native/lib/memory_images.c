@@ -1,7 +1,7 @@
 /* Modules and libraries: the arrays that a program declares in its device code lie on the card from the moment its
- * image is loaded. Code and small variables are part of what a context takes, which the agent learns. What an image puts
- * into global memory is charged here: by what it says itself, or, where it is compressed, by what the driver says of each
- * variable that the program asks for. */
+ * image is loaded. What an image puts into global memory is charged here: by what it says itself, or, where it is
+ * compressed, by what the driver says of each variable that the program asks for. Code and small variables are part of
+ * what a context takes, or of what the agent sees beyond all charges: how much the driver takes for them no call tells. */
 #include "image.h"
 #include "memory.h"
 
