@@ -173,7 +173,8 @@ def test_removal_names_who_would_be_stuck() -> None:
 
 def test_who_is_suspended_would_never_come_back_after_a_removal() -> None:
     pod = docs.pod("away", cards={"GPU-a": (1024, 25)}, share_class="low")
-    pod["status"]["conditions"] = [{"type": names.CONDITION_SUSPENDED, "status": "True", "reason": "Suspended"}]
+    said = {"type": names.CONDITION_SUSPENDED, "status": "True", "reason": "Suspended"}
+    pod["status"]["conditions"] = [said]
     (found,) = removal_findings([pod])
     assert (found.level, found.text.partition(":")[0]) == ("fail", "ml/away is suspended")
 

@@ -4,7 +4,7 @@ import json
 import re
 
 import yaml
-from unit.manifests.kustomize import MANIFESTS, REPOSITORY
+from unit.manifests.kustomize import MANIFESTS, REPOSITORY, overlay
 
 NAME = re.compile(r"\b(?:vc_egpu|egpu|DCGM)_[A-Za-z_]+")
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")
@@ -53,3 +53,21 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 
 def test_a_name_that_does_not_exist_is_noticed() -> None:
     assert not exists("egpu_nonsense", defined())
+
+
+def test_every_process_has_the_port_that_the_scrape_job_looks_for() -> None:
+    (job,) = yaml.safe_load((MANIFESTS / "monitoring/scrape.yaml").read_text())["scrape_configs"]
+    kept = {rule["source_labels"][0]: rule["regex"] for rule in job["relabel_configs"] if "action" in rule}
+    assert kept["__meta_kubernetes_pod_annotation_prometheus_io_scrape"] == "true"
+    wanted = kept["__meta_kubernetes_pod_container_port_name"]
+    found = 0
+    for document in overlay("standalone"):
+        if document["kind"] not in {"Deployment", "DaemonSet"}:
+            continue
+        template = document["spec"]["template"]
+        asked = template["metadata"]["annotations"]["prometheus.io/port"]
+        (container,) = template["spec"]["containers"]
+        ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+        assert ports[wanted] == asked, document["metadata"]["name"]
+        found += 1
+    assert found == 4

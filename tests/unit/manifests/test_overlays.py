@@ -217,3 +217,24 @@ def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:
     assert spec["runtimeClassName"] == "nvidia"
     env = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
     assert env["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+
+
+def test_the_overlay_that_the_operators_page_shows_can_be_built() -> None:
+    """As it stands there, beside a checkout: image and settings are the operator's own."""
+    page = (MANIFESTS.parent / "docs" / "operator.md").read_text()
+    text = next(block for block in page.split("```yaml\n")[1:] if "configMapGenerator" in block)
+    folder = MANIFESTS.parent / "build" / "test-own-overlay"
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = text.split("```")[0].replace("../vc-egpu/", "../../")
+    (folder / "kustomization.yaml").write_text(shown)
+    for name, source in (("models.yaml", "models.yaml"), ("policy.yaml", "node-policy.yaml")):
+        (folder / name).write_text((MANIFESTS / "base" / "config" / source).read_text() + "# ours\n")
+    try:
+        built = rendered("build/test-own-overlay")
+    finally:
+        shutil.rmtree(folder)
+    images = {spec["containers"][0]["image"] for spec in pod_specs(built).values()}
+    assert images == {"registry.example/vc-egpu:0.1.0"}
+    maps = {document["metadata"]["name"]: document for document in built if document["kind"] == "ConfigMap"}
+    for name in ("vc-egpu-models", "vc-egpu-node-policy"):  # no suffix: running processes read them again
+        assert "# ours" in next(iter(maps[name]["data"].values()))
