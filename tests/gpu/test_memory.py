@@ -19,6 +19,8 @@ TOLERANCE_MIB = 64
 ROOM_MIB = 384
 """Of a cap, what is left beside its programs' contexts."""
 EACH = PROGRAMS // SEEDS
+OF_THE_FAKE = ("external", "multicast")
+"""What needs another interface's memory, or a switch between cards."""
 
 
 class Container:
@@ -76,7 +78,7 @@ def test_random_programs_stay_within_their_cap(node: Node, containers: list[Cont
             assert code in (OK, OUT_OF_MEMORY)
             if code == OK:
                 assert actor.do("pool", 0) == OK
-                programs.append(Program(actor, chance))
+                programs.append(Program(actor, chance, node.root, OF_THE_FAKE))
         for program in programs:
             program.step()
         if chance.random() < 0.3 and programs:

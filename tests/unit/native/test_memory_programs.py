@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,11 @@ PASSED_ON = ("ipc-open", "import")
 class Program:
     """One process: what it holds, and what it does next."""
 
-    def __init__(self, actor: Actor, chance: random.Random, folder: Path) -> None:
+    def __init__(
+        self, actor: Actor, chance: random.Random, folder: Path, without: Collection[str] = ()
+    ) -> None:
         self.actor = actor
+        self.makes = [way for way in sorted(MAKES) if way not in PASSED_ON and way not in without]
         self.folder = folder
         self.chance = chance
         self.held: dict[int, str] = {}
@@ -73,7 +77,7 @@ class Program:
             self.becomes: tuple[int, str] | None = None
             del self.held[thing]
         else:
-            way = self.chance.choice([way for way in sorted(MAKES) if way not in PASSED_ON])
+            way = self.chance.choice(self.makes)
             thing, self.next_thing = self.next_thing, self.next_thing + 1
             size = self.chance.choice([1, 700, 300_000, 1_500_000, 2 * MIB, 20_000_000, 90_000_000])
             self.command = self._make(way, thing, size)
