@@ -5,7 +5,7 @@ the controller only.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,9 +75,9 @@ class Rig:
     kit: Kit
     models: Path
     processes: dict[str, HostProcess] = field(default_factory=dict)
-    numbers: Iterator[int] | None = None
-    """Pods get one each, so that no two have the same name: a simulated kubelet that is told twice that a pod
-    goes deletes it twice, by its name, and the second time it may be another one's."""
+    suffix: Callable[[], str] = str
+    """Of the next pod's name. A simulated kubelet that is told twice that a pod goes deletes it twice, by its
+    name, and the second time it may be that of a later test's pod."""
 
     def controller(self, name: str = "admission", *flags: str) -> HostProcess:
         """An admission controller beside the cluster; not started yet."""
@@ -112,8 +112,7 @@ class Rig:
 
     def _make(self, gang: Gang, owner: Json, index: int) -> Json:
         body = pod(gang, owner, index)
-        if self.numbers is not None:
-            body["metadata"]["name"] += f"-{next(self.numbers)}"
+        body["metadata"]["name"] += self.suffix()
         return self.api.create(PODS, body)
 
     def make_anew(self, gang: Gang, index: int) -> Json:

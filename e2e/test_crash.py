@@ -243,7 +243,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         rig("crash", 1, 4, models=folder / "models.yaml", audit=True) as world,
         WriteTap(world.cluster.kubeconfig, folder / "kubeconfig") as tap,
     ):
-        world.numbers = itertools.count()
+        numbers = itertools.count()
+        world.suffix = lambda: f"-{next(numbers)}"
         yield Stage(world, tap)
 
 

@@ -4,21 +4,24 @@ Nodes are simulated and a stand-in answers for their agents; what a real agent d
 the node's side.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from admission_rig import Gang, Rig, StandIn, rig
+from admission_rig import Gang, Rig, StandIn, admitted, job, pod, podgroup, rig
 from localcluster.net import free_ports
 from suspender import Suspender, until_known
 from vc_egpu.cli import pause
-from vc_egpu.kube.resources import POD_GROUPS, PODS
+from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]
 
+TURNS = itertools.count()
 (PORT,) = free_ports(1, set())
 LOW = Gang("train", 8, memory_mib=60000, cores=100, priority="low")
 HIGH = Gang("infer", 2, memory_mib=60000, cores=50, priority="high")
@@ -36,6 +39,8 @@ def one_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def world(one_rig: Rig) -> Iterator[Rig]:
     """A clean cluster with one queue; the invariants hold at the end. Tests start the controller."""
     one_rig.queue()
+    turn = f"-{next(TURNS)}"
+    one_rig.suffix = lambda: turn
     yield one_rig
     for process in one_rig.processes.values():
         print(process.log_tail(100))  # shown where a test fails
@@ -55,6 +60,11 @@ def train(world: Rig, suspendable: int = LOW.members) -> dict[str, str]:
     bound = world.until_bound(LOW)
     until_known(PORT, suspendable)
     return {name: found["metadata"]["uid"] for name, found in bound.items()}
+
+
+def member(world: Rig, index: int) -> str:
+    """Name of a pod of training in this test."""
+    return f"{LOW.name}-worker-{index}{world.suffix()}"
 
 
 def until_pods(world: Rig, gang: Gang, what: str, check: Callable[[list[Json]], bool]) -> list[Json]:
@@ -108,6 +118,43 @@ def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None
         pods = until_pods(world, LOW, "training is back", all_say("Resumed"))
         assert no_orders(pods)
         assert uids(pods) == before
+
+
+def test_newcomers_do_not_overtake_training_that_waits_for_its_cards(world: Rig) -> None:
+    large = Gang("large", 1, memory_mib=50000, priority="low")
+    small = Gang("small", 1, memory_mib=20000, priority="low")
+    with Suspender(world), StandIn(world, LOW, HIGH):
+        start(world, "admission", "--suspended-hold-s", "0")
+        before = train(world)
+        world.submit(HIGH)
+        world.until_bound(HIGH, timeout_s=60)
+        until_pods(world, LOW, "training is away", all_say("Suspended"))
+        world.submit(large)  # six cards are free, but training needs what it would leave
+        why = world.until_reason(large, "WaitingForCards")["message"]
+        assert "kept for default/train, suspended for more than 0 s" in why
+        world.submit(small)
+        world.until_bound(small)
+        world.end(HIGH)
+        pods = until_pods(world, LOW, "training is back", all_say("Resumed"))
+        assert uids(pods) == before
+        assert admitted(world.api.get(POD_GROUPS, large.name, large.namespace)) is not None
+
+
+def test_bare_pods_leave_their_cards_and_are_not_evicted(world: Rig) -> None:
+    lone = replace(LOW, name="lone")
+    with Suspender(world), StandIn(world, HIGH):
+        start(world)
+        owner = world.api.create(VOLCANO_JOBS, job(lone))
+        world.api.create(POD_GROUPS, podgroup(lone, owner))
+        for index in range(lone.members):
+            world.api.create(PODS, pod(lone, None, index))
+        before = {name: one["metadata"]["uid"] for name, one in world.until_bound(lone).items()}
+        until_known(PORT, lone.members)
+        world.submit(HIGH)
+        world.until_bound(HIGH, timeout_s=60)
+        until_pods(world, lone, "they are away", all_say("Suspended"))
+        world.end(HIGH)
+        assert uids(until_pods(world, lone, "they are back", all_say("Resumed"))) == before
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(world: Rig) -> None:
@@ -184,26 +231,26 @@ def test_a_user_suspends_and_resumes_a_gang_by_any_of_its_pods(world: Rig) -> No
     with Suspender(world), StandIn(world, LOW):
         start(world)
         before = train(world)
-        done = pause.suspend(world.api, "default", "train-worker-3", timeout_s=60, progress=heard.append)
+        done = pause.suspend(world.api, "default", member(world, 3), timeout_s=60, progress=heard.append)
         assert done.reached, done
         assert len(done.members) == 8
         other = Gang("other", 8, memory_mib=90000, cores=90)
         world.submit(other)
         world.until_bound(other)  # the cards are free, for anybody
-        blocked = pause.resume(world.api, "default", "train-worker-0", timeout_s=3, progress=heard.append)
+        blocked = pause.resume(world.api, "default", member(world, 0), timeout_s=3, progress=heard.append)
         assert not blocked.reached, "its cards have no room"
         world.end(other)
-        done = pause.resume(world.api, "default", "train-worker-0", timeout_s=60, progress=heard.append)
+        done = pause.resume(world.api, "default", member(world, 0), timeout_s=60, progress=heard.append)
         assert done.reached, done
         pods = until_pods(world, LOW, "training is back", all_say("Resumed"))
         assert uids(pods) == before
 
 
 def test_a_wish_that_cannot_be_met_says_why_and_changes_nothing(world: Rig) -> None:
-    with Suspender(world, unable={"train-worker-5": "it uses managed memory"}), StandIn(world, LOW):
+    with Suspender(world, unable={member(world, 5): "it uses managed memory"}), StandIn(world, LOW):
         start(world)
         train(world, suspendable=7)
-        for name in ("train-worker-5", "train-worker-0"):
+        for name in (member(world, 5), member(world, 0)):
             done = pause.suspend(world.api, "default", name, timeout_s=60, progress=lambda _: None)
             assert not done.reached
             assert "it uses managed memory" in done.why
