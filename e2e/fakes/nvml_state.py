@@ -47,6 +47,8 @@ class FakeCard:
     """Bus ids of the peers, one entry per link."""
     processes: list[tuple[int, int, int]] = field(default_factory=list)
     """(host PID, MiB, SM percent)."""
+    kinds: dict[int, str] = field(default_factory=dict)
+    """By PID: "G" for one that draws, "CG" for one that computes too."""
 
     @classmethod
     def h20(cls, number: int, node: int = 1) -> Self:
@@ -100,7 +102,10 @@ class FakeCard:
             *(f"{key}={value}" for key, value in numbers.items()),
             *(f"xid={number}:{code}" for number, code in enumerate(self.xids, start=1)),
             *(f"link={peer}" for peer in self.links),
-            *(f"process={pid}:{mib}:{percent}" for pid, mib, percent in self.processes),
+            *(
+                f"process={pid}:{mib}:{percent}:{self.kinds.get(pid, 'C')}"
+                for pid, mib, percent in self.processes
+            ),
         ]
 
 

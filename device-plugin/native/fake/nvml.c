@@ -301,19 +301,29 @@ API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void *info) {
     WITH_CARD(device, (void)card; (void)info; result = NOT_SUPPORTED;);
 }
 
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos, bool drawing) {
+    unsigned found = 0;
+    WITH_CARD(device,
+        for (size_t i = 0; i < card->process_count; i++) {
+            const struct process *one = &card->processes[i];
+            if (drawing ? !one->draws : one->only_draws) continue;
+            if (found++ >= *count) continue;
+            infos[found - 1].pid = one->pid;
+            infos[found - 1].usedGpuMemory = one->used_mib << 20;
+            infos[found - 1].gpuInstanceId = infos[found - 1].computeInstanceId = 0xFFFFFFFFu;
+        }
+        if (found > *count) result = INSUFFICIENT_SIZE;
+        *count = found;);
+}
+
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                          nvmlProcessInfo_t *infos) {
-    WITH_CARD(device,
-        if (*count < card->process_count) {
-            result = INSUFFICIENT_SIZE;
-        } else {
-            for (size_t i = 0; i < card->process_count; i++) {
-                infos[i].pid = card->processes[i].pid;
-                infos[i].usedGpuMemory = card->processes[i].used_mib << 20;
-                infos[i].gpuInstanceId = infos[i].computeInstanceId = 0xFFFFFFFFu;
-            }
-        }
-        *count = (unsigned)card->process_count;);
+    return list_processes(device, count, infos, false);
+}
+
+API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                          nvmlProcessInfo_t *infos) {
+    return list_processes(device, count, infos, true);
 }
 
 API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,

@@ -68,7 +68,10 @@ static void card_line(struct card *card, const char *key, const char *value) {
         copy_text(card->links[card->link_count++], sizeof card->links[0], value);
     } else if (strcmp(key, "process") == 0 && card->process_count < MAX_PROCESSES) {
         struct process *process = &card->processes[card->process_count++];
-        sscanf(value, "%u:%llu:%u", &process->pid, &process->used_mib, &process->sm_percent);
+        char kind[4] = "";
+        sscanf(value, "%u:%llu:%u:%3s", &process->pid, &process->used_mib, &process->sm_percent, kind);
+        process->draws = strchr(kind, 'G') != NULL;
+        process->only_draws = process->draws && !strchr(kind, 'C');
     } else if (strcmp(key, "xid") == 0 && card->xid_count < MAX_XIDS) {
         sscanf(value, "%llu:%llu", &card->xids[card->xid_count].number, &card->xids[card->xid_count].code);
         card->xid_count++;

@@ -23,7 +23,7 @@
  *   error=15               every call on this card fails with this nvmlReturn_t (15: GPU is lost)
  *   xid=<n>:<code>         the n-th XID of this card (n counts from 1); each new n is one event
  *   link=<peer bus id>     one NVLink to that card; repeated for each link
- *   process=<pid>:<used_mib>:<sm percent>     repeated
+ *   process=<pid>:<used_mib>:<sm percent>     repeated; with :G behind it one that draws, with :CG one that does both
  *
  * As with the real library, cards are counted when it is initialised: a card that joins the file later is
  * seen after the next nvmlInit, one that leaves it is "lost" at once. */
@@ -39,6 +39,7 @@ struct process {
     unsigned pid;
     unsigned long long used_mib;
     unsigned sm_percent;
+    bool draws, only_draws;
 };
 
 struct card {

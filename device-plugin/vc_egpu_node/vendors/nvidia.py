@@ -215,8 +215,11 @@ class NvidiaVendor:
             return ()
         alone = _optional(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         together = _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) or []
-        running = {one.pid: one for one in (*together, *alone)}
-        if not running:
+        drawing = _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
+        used: dict[int, int] = {}  # one that is in several lists has in each what it has in all
+        for one in (*drawing, *together, *alone):
+            used[one.pid] = max(used.get(one.pid, 0), int(one.usedGpuMemory or 0))
+        if not used:
             return ()
         mps = {one.pid for one in together}
         since_us = int((time.time() - 2) * 1_000_000)
@@ -224,12 +227,12 @@ class NvidiaVendor:
         newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: int(one.timeStamp))}
         return tuple(
             ProcessSample(
-                pid=int(one.pid),
-                memory_mib=int(one.usedGpuMemory or 0) // MIB,
-                sm_percent=int(newest[one.pid].smUtil) if one.pid in newest else 0,
-                mps=one.pid in mps,
+                pid=int(pid),
+                memory_mib=size // MIB,
+                sm_percent=int(newest[pid].smUtil) if pid in newest else 0,
+                mps=pid in mps,
             )
-            for one in running.values()
+            for pid, size in used.items()
         )
 
     def close(self) -> None:

@@ -50,6 +50,21 @@ def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
     assert vendor.sample("GPU-unknown").gpu_util_percent is None
 
 
+def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    node = nvml_node(1)
+    card = node.cards[0]
+    card.processes = [(1, 900, 70), (2, 300, 5), (3, 500, 10)]
+    card.kinds = {2: "G", 3: "CG"}
+    node.write()
+    vendor.scan()
+    seen = {one.pid: one for one in vendor.processes(card.uuid)}
+    assert seen == {
+        1: ProcessSample(1, 900, 70),
+        2: ProcessSample(2, 300, 5),
+        3: ProcessSample(3, 500, 10),
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
