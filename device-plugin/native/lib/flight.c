@@ -6,6 +6,7 @@ enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 EGPU_LINE _Atomic uint32_t egpu_captures;
+_Atomic uint64_t egpu_batch_ns = EGPU_BATCH_NS;
 EGPU_LINE struct egpu_lock egpu_streams_lock;
 
 /* What one stream has that no event is behind yet. */
@@ -135,6 +136,17 @@ static int64_t midst(int64_t made_ns) {
     return made_ns + (half < 2000 ? half : 2000);
 }
 
+/* How much a batch holds: more than usual of short units that one knows well, and only where the watcher says so. */
+static uint64_t most_ns(const struct egpu_launched *launch) {
+    bool more = launch->booked_ns <= EGPU_BATCH_NS / 8 &&
+                atomic_load_explicit(&launch->kind->steady, memory_order_relaxed) >= EGPU_STEADY;
+    return more ? atomic_load_explicit(&egpu_batch_ns, memory_order_relaxed) : EGPU_BATCH_NS;
+}
+
+static uint32_t most_launches(const struct egpu_launched *launch) {
+    return (uint32_t)(EGPU_BATCH_LAUNCHES * most_ns(launch) / EGPU_BATCH_NS);
+}
+
 /* One more launch in the batch, made at `now` or a little later. */
 static void join(struct egpu_batch *batch, const struct egpu_launched *launch, int64_t now) {
     if (batch->count != 0 && now > batch->predicted_ns + 5000) {
@@ -164,7 +176,7 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     if (near->above != 0 && egpu_holder(near, control, launch->now_ns) != NULL)
         return false;
     if (atomic_load_explicit(&streams_open, memory_order_relaxed) < CREDITED)
-        launch->ahead_ns = EGPU_BATCH_NS - launch->booked_ns; /* unless there is a batch that it will join */
+        launch->ahead_ns = most_ns(launch) - launch->booked_ns; /* unless there is a batch that it will join */
     if (open == NULL || open->context != launch->context || open->stream != launch->stream || open->per_thread)
         return false;
     egpu_spin_lock(&streams_spin);
@@ -197,7 +209,7 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
         batch->count--;
     }
     if (open->batch == batch && open->riding == 0 &&
-        (batch->ahead_ns < launch->booked_ns || batch->count >= EGPU_BATCH_LAUNCHES)) {
+        (batch->ahead_ns < launch->booked_ns || batch->count >= most_launches(launch))) {
         done = batch;
         open->batch = NULL;
         atomic_fetch_sub(&streams_open, 1);
@@ -235,7 +247,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     batch->ahead_ns += launch->ahead_ns;
     uint32_t nth = first && open ? ++open->samples : 0;
     bool sample = nth != 0 && nth % (nth < OFTEN ? 8 : 128) == 0;
-    bool full = sample || launch->unknown || batch->booked_ns >= EGPU_BATCH_NS || batch->count >= EGPU_BATCH_LAUNCHES;
+    bool full = sample || launch->unknown || batch->booked_ns >= most_ns(launch) || batch->count >= most_launches(launch);
     bool close = open == NULL || launch->per_thread || (full && open->riding == 0);
     if (open) {
         open->predicted_ns = batch->predicted_ns;

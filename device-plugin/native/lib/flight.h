@@ -13,6 +13,8 @@
 #include "settle.h"
 
 enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
+/* Batches of short units that were so often as long as expected, where nobody else is on the card. */
+enum { EGPU_LONG_BATCH_NS = 5 * EGPU_BATCH_NS, EGPU_STEADY = 16 };
 
 /* A lock for a few lines without system calls; a child of a fork resets it. */
 struct egpu_spin { _Atomic uint32_t held; };
@@ -30,6 +32,7 @@ struct egpu_kind_row {
     _Atomic uint64_t expects; /* length in ns, as of late; 0: not known */
     _Atomic uint32_t meets;   /* not 0: it lately waited for another launch of this program; counts down */
     _Atomic uint32_t hints;   /* how often it looked like that */
+    _Atomic uint32_t steady;  /* how often it has lately been as long as expected */
     EGPU_LINE struct egpu_kind stats; /* under the card's lock */
 };
 
@@ -109,8 +112,13 @@ void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
 /* --- kinds.c --- */
 int64_t egpu_now_ns(void);
 struct egpu_kind_row *egpu_kind_of(uint64_t key);
+static inline void egpu_kind_forget(struct egpu_kind_row *kind) {
+    kind->steady = 0;
+    kind->expects = 0;
+}
 
 /* --- flight.c --- */
+extern _Atomic uint64_t egpu_batch_ns; /* longer where nobody else is on the card: what ran when matters less */
 extern _Atomic uint32_t egpu_captures; /* streams that are being captured, at least */
 extern struct egpu_lock egpu_streams_lock; /* held while we record on a stream that is not the caller's */
 

@@ -98,7 +98,7 @@ EGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *li
 void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
     (void)graph;
     for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++)
-        egpu_kind_of(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58))->expects = 0;
+        egpu_kind_forget(egpu_kind_of(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58)));
 }
 
 /* --- captures: counted before they begin, so that nobody records on a stream that becomes part of one ---- */

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOONER_NS = 200 * 1000, LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3 };
+enum { SOONER_NS = 200 * 1000, LATE_NS = 60 * 1000, STRANGE_NS = 2000, MEETS = 200, HINTS = 3 };
 enum { SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000 };
 enum { OTHERS = 512, BUSY_STREAMS = 16, SLOT_SHIFT = 56 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
@@ -276,6 +276,10 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
                    batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0), known = batch->kind->expects;
         uint64_t off = known > expects ? known - expects : expects - known;
+        const bool strange = length / batch->count > 2 * known + STRANGE_NS;
+        const uint32_t steady = batch->kind->steady;
+        if (strange ? steady != 0 : steady < EGPU_STEADY)
+            batch->kind->steady = strange ? 0 : steady + 1;
         if (off > expects / 16 || expects > EGPU_BATCH_NS / 2) /* of short ones many launches read it all the time */
             batch->kind->expects = expects;
     }

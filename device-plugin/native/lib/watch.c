@@ -94,6 +94,14 @@ static bool waited_for(const struct egpu_near_all *all, uint64_t now_ns) {
     return false;
 }
 
+/* Low, on some card where a high share sits. */
+static bool bounded(const struct egpu_control *control) {
+    bool any = false;
+    for (uint32_t i = 0; i < control->card_count; i++)
+        any |= control->cards[i].flags & EGPU_CARD_HIGH_HERE;
+    return any && control->own_class == EGPU_CLASS_LOW;
+}
+
 static bool settles(struct egpu_card *card) {
     egpu_spin_lock(&card->lock);
     bool any = card->settling != NULL;
@@ -113,7 +121,10 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
     }
     *prompt = below && waited_for(egpu_near_now(), (uint64_t)now_ns);
     bool alone = lease > 3 * LONG_TICK_NS && all_to_itself(egpu_near_now(), lease, (uint64_t)now_ns);
-    int64_t next = now_ns + (alone ? LONG_TICK_NS : TICK_NS);
+    const uint64_t slots = egpu_activity_own()->slots_used;
+    const bool short_queue = bounded(control); /* what has ended must soon be known to have */
+    egpu_batch_ns = !alone || (slots & (slots - 1)) != 0 ? EGPU_BATCH_NS : short_queue ? EGPU_LONG_BATCH_NS / 2 : EGPU_LONG_BATCH_NS;
+    int64_t next = now_ns + (alone && !short_queue ? LONG_TICK_NS : TICK_NS);
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
         if (!card->used)

@@ -2,7 +2,7 @@
 native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/time-judge
 
 $(OUT)/time-actor: tests/time_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
-	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -lm -lpthread
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lm -lpthread
 	mv $@.tmp $@
 
 $(OUT)/ways-actor: tests/ways_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)

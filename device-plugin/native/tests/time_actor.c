@@ -5,11 +5,13 @@
  *   time_actor graph SECONDS KERNELS NS      graphs of so many kernels, captured
  *   time_actor meet SECONDS STREAMS          kernels that wait for each other on so many streams; three rounds at least
  *   time_actor threads SECONDS THREADS      each with a stream of its own, and one default stream for all
- *   time_actor cost ROUNDS                   what a launch costs the program
+ *   time_actor cost ROUNDS LIBRARY           what a launch costs the program: with that library, loaded and not
+ *                                            preloaded, and without it, in turn
  *   time_actor sets SECONDS BYTES            memsets and copies on the card
  *
  * Each begins when a line comes on stdin. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -148,32 +150,61 @@ static void threads(double seconds, int count) {
     printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu, \"launches\": %lu}\n", getpid(), began, now(), sum);
 }
 
-/* CPU time of a launch: the median over batches of 100, and the 99th percentile of single ones. */
-static void cost(int rounds) {
-    uint64_t *batch = calloc((size_t)rounds, 8), *single = calloc((size_t)rounds, 8), timer = UINT64_MAX;
-    CUstream stream;
-    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+/* CPU time of a launch: the median over batches, and percentiles of single ones. With the library and without it in
+ * turn, each first every other time: what the machine does meanwhile is in both. */
+enum { BATCH = 100, SINGLES = 4 };
+typedef CUresult launch_function(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 CUstream, void **, void **);
+
+static uint64_t timed(launch_function *by, CUstream stream, int launches) {
+    static uint64_t ns = 1000;
+    void *params[] = {&ns};
+    uint64_t at = now();
+    for (int i = 0; i < launches; i++)
+        TRY(by(spin, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+    uint64_t took = now() - at;
+    TRY(cuStreamSynchronize(stream));
+    return took;
+}
+
+static void cost(int rounds, const char *library) {
+    void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    launch_function *by[2] = {cuLaunchKernel, loaded ? (launch_function *)dlsym(loaded, "cuLaunchKernel") : NULL};
+    size_t singles = (size_t)rounds * SINGLES;
+    uint64_t *batch[2], *single[2], timer = UINT64_MAX;
+    CUstream stream[2];
+    if (by[1] == NULL || by[1] == by[0]) {
+        fprintf(stderr, "%s cannot be loaded: %s\n", library, dlerror());
+        exit(1);
+    }
     for (int i = 0; i < 1000; i++) {
         uint64_t at = now();
         uint64_t took = now() - at;
         timer = took < timer ? took : timer;
     }
+    for (int which = 0; which < 2; which++) {
+        batch[which] = calloc((size_t)rounds, 8), single[which] = calloc(singles, 8);
+        TRY(cuStreamCreate(&stream[which], CU_STREAM_NON_BLOCKING));
+    }
     for (int k = 0; k < rounds; k++) {
-        uint64_t at = now();
-        for (int i = 0; i < 100; i++)
-            launch(stream, 1000);
-        batch[k] = (now() - at) / 100;
-        TRY(cuStreamSynchronize(stream));
-        at = now();
-        launch(stream, 1000);
-        single[k] = now() - at - timer;
-        TRY(cuStreamSynchronize(stream));
+        for (int turn = 0; turn < 2; turn++) {
+            int which = (k + turn) % 2;
+            batch[which][k] = timed(by[which], stream[which], BATCH) / BATCH;
+        }
+        for (int turn = 0; turn < 2 * SINGLES; turn++) {
+            int which = (k + turn) % 2;
+            single[which][k * SINGLES + turn / 2] = timed(by[which], stream[which], 1) - timer;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
     }
-    qsort(batch, (size_t)rounds, 8, by_size);
-    qsort(single, (size_t)rounds, 8, by_size);
-    printf("{\"pid\": %d, \"p50_ns\": %lu, \"single_p50_ns\": %lu, \"p99_ns\": %lu}\n", getpid(), batch[rounds / 2],
-           single[rounds / 2], single[rounds * 99 / 100]);
+    printf("{\"pid\": %d, \"timer_ns\": %lu", getpid(), timer);
+    for (int which = 0; which < 2; which++) {
+        qsort(batch[which], (size_t)rounds, 8, by_size);
+        qsort(single[which], singles, 8, by_size);
+        printf(", \"%s\": {\"p50_ns\": %lu, \"single_p50_ns\": %lu, \"single_p99_ns\": %lu}", which ? "with" : "without",
+               batch[which][rounds / 2], single[which][singles / 2], single[which][singles * 99 / 100]);
+    }
+    puts("}");
 }
 
 static void sets(double seconds, size_t bytes) {
@@ -222,8 +253,8 @@ int main(int count, char **values) {
         rendezvous(atof(values[2]), atoi(values[3]));
     else if (strcmp(values[1], "threads") == 0 && count == 4)
         threads(atof(values[2]), atoi(values[3]));
-    else if (strcmp(values[1], "cost") == 0)
-        cost(atoi(values[2]));
+    else if (strcmp(values[1], "cost") == 0 && count == 4)
+        cost(atoi(values[2]), values[3]);
     else if (strcmp(values[1], "sets") == 0 && count == 4)
         sets(atof(values[2]), strtoull(values[3], NULL, 10));
     else

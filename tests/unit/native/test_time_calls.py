@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit.native.time_worlds import FREE, HARD, HIGH, LOW, UNSET, Box
-from unit.native.virtual_worlds import MS, World
+from unit.native.virtual_worlds import MS, SECOND, World
 
 KERNEL_NS = 20_000
 WARM_MS = 800
@@ -72,3 +72,16 @@ def test_low_that_asks_nobody_hears_of_high_at_once(
     held = enqueued[(enqueued > begins + WAKE_NS) & (enqueued < (TO_MS + 75) * MS)]
     assert not len(held)
     assert seen.share("low", TO_MS + 100, TO_MS + 195) > 90
+
+
+@pytest.mark.parametrize("mode", ["fifo", "slices"])
+@pytest.mark.parametrize("cores", [30, 90])
+def test_short_units_gathered_into_long_batches_keep_their_share(
+    tmp_path: Path, mode: str, cores: int
+) -> None:
+    world = World(tmp_path, mode=mode)
+    world.add(Box("a", HARD, cores))
+    world.start("a", "run", 1000, 2000, to_ms=3_000)
+    seen = world.run()
+    assert seen.share("a", 300, 3_000) == pytest.approx(cores, abs=2)
+    assert seen.busiest_second_ns("a") <= SECOND * cores / 100 + seen.longest_ns("a")
