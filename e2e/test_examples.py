@@ -153,6 +153,15 @@ class Player:
     def check_podsExactly(self, of: Json) -> None:  # noqa: N802 - the words of expect.yaml
         self._until(f"exactly {of['members']} pods ({of})", of, lambda pods: len(pods) == of["members"])
 
+    def check_nothingWaits(self, _of: Json) -> None:  # noqa: N802
+        """Every gang of the namespace is told that it has its place."""
+
+        def told(groups: dict[str, Json]) -> bool:
+            said = [condition(group, CONDITION_ADMITTED) or {} for group in groups.values()]
+            return bool(said) and all(verdict.get("status") == "True" for verdict in said)
+
+        self.stack.kit.until("nothing waits", POD_GROUPS, told, namespace=self.namespace, timeout_s=TIMEOUT_S)
+
     def check_unbound(self, of: Json) -> None:
         """All members are there, gated, and none has a node."""
 

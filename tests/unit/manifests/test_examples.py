@@ -10,8 +10,8 @@ from vc_egpu.volcano.queue import Queue
 
 STORIES = sorted(path.parent.name for path in (MANIFESTS / "examples").glob("*/expect.yaml"))
 CHECKS = {
-    "runs", "podsExactly", "unbound", "waits", "unharmed", "replaced", "distinctCards", "shareACard",
-    "cardsPerPod", "onNode", "inside", "retryCount", "onCard", "says",
+    "runs", "podsExactly", "nothingWaits", "unbound", "waits", "unharmed", "replaced", "distinctCards",
+    "shareACard", "cardsPerPod", "onNode", "inside", "retryCount", "onCard", "says",
     "suspendable", "suspended", "goesOn",
 }  # fmt: skip
 
