@@ -327,6 +327,12 @@ def cards_of(pods: Iterable[Pod]) -> int:
 
 def victim_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
     """Nobody, any members above the minimum, or everybody."""
+    if any(pod.bare for pod in placed):
+        return [()]  # nobody would make them anew
+    return _parts(gang, placed)
+
+
+def _parts(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
     options: list[tuple[Pod, ...]] = [()]
     minimums = gang.min_task_member if sum(gang.min_task_member.values()) <= gang.min_member else {}
     for count in range(1, len(placed) - gang.min_member + 1):
@@ -360,7 +366,7 @@ def suspension_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
     """As :func:`victim_options`, of a gang all of whose members could be suspended; else nobody."""
     if not all(pod.suspendable or not pod.shares for pod in placed):
         return [()]
-    return [tuple(pod for pod in group if pod.shares) for group in victim_options(gang, placed)]
+    return [tuple(pod for pod in group if pod.shares) for group in _parts(gang, placed)]
 
 
 def hosts_hold(snapshot: Snapshot, suspended: list[Pod]) -> bool:

@@ -175,6 +175,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
     )
     queue = QueueName(rng.choice(["red", "blue"]))
     protected, suspendable = rng.random() < 0.1, rng.random() < 0.4
+    bare = rng.random() < 0.1
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
@@ -183,7 +184,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
         for _ in range(_TRIES):
             pod = _placed(rng, replace(snapshot, pods=pods, gangs=gangs), key, index, shape)
             if pod is not None:
-                pods[pod.uid] = replace(pod, protected=protected, suspendable=suspendable)
+                pods[pod.uid] = replace(pod, protected=protected, bare=bare, suspendable=suspendable)
                 break
             shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
         if not alike:
