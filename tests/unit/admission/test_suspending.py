@@ -142,7 +142,7 @@ def test_a_gang_is_told_to_leave_as_a_whole_and_says_where_its_memory_is(stage: 
     until(stage, lambda: (said_of(stage, f"{PODS}/v-1") or words.Said("", "", "")).reason == "Suspended")
     said = said_of(stage, f"{GROUPS}/v")
     assert said is not None
-    assert "2 of 2 pods on 1 nodes, 62000 MiB of GPU memory on the host" in said.message
+    assert "2 of 2 pods on 1 node, 62000 MiB of GPU memory on the host" in said.message
     assert "a user asked for it" in said.message
 
 

@@ -128,7 +128,8 @@ def of_gang(pods: Sequence[tuple[DecodedPod, Said]], members: int, host_mib: int
     first = next((pod, said) for pod, said in pods if said.reason == reason)
     count = sum(1 for _, said in pods if said.reason == reason)
     where = len({pod.pod.node for pod, said in pods if said.reason == reason})
-    text = f"{reason}: {count} of {members} pods on {where} nodes, {host_mib} MiB of GPU memory on the host"
+    nodes = f"{where} node" if where == 1 else f"{where} nodes"
+    text = f"{reason}: {count} of {members} pods on {nodes}, {host_mib} MiB of GPU memory on the host"
     return Said(first[1].status, reason, f"{text}; pod {first[0].pod.name}: {first[1].message}")
 
 

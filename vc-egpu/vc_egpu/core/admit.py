@@ -92,8 +92,10 @@ def _admit_surplus(
     trial.charge(view.gang.queue, trial.amounts_of(m for m in allowed if m.key not in surplus), -1)
     left = [member for member in rest if member.key not in surplus]
     if seated:
+        there = len(view.placed) + len(view.succeeded)
         record.admits(
-            Admission(view.gang.key, _placements(trial, seated)), say.admitted(len(seated), len(left))
+            Admission(view.gang.key, _placements(trial, seated)),
+            say.admitted(len(seated), len(left), there),
         )
         return seated
     room = preempt.make_room_for_some(trial, view, allowed) if allowed and _may_preempt(trial, view) else None

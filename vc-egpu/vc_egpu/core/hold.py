@@ -50,7 +50,7 @@ def review(trial: Trial, record: Recorder) -> None:
         plan = view.gang.plan
         carried_out = plan is not None and not plan.victims
         if carried_out and not _members_gone(trial, view) and _still(trial, view, calm):
-            record.waits(view, say.admitted(len(view.planned) + view.carried, len(view.waiting)))
+            record.waits(view, _carried_out(view))
         else:
             _review_one(trial, record, view)
 
@@ -114,7 +114,7 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
         verdict = Verdict(Reason.WAITING_FOR_CARDS, f"its place is given up: {why}", {"plan": plan.plan_id})
         record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
     elif not plan.victims:
-        record.waits(view, say.admitted(len(view.planned) + view.carried, len(view.waiting)))
+        record.waits(view, _carried_out(view))
     elif not going and not dozing:
         verdict = say.admitted(len(view.planned), len(view.waiting))
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
@@ -122,6 +122,13 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
         evictions, suspensions = victims.grouped(trial, going), victims.suspended(trial, dozing)
         cards = victims.cards_held(trial, (*evictions, *suspensions))
         record.waits(view, say.making_room(evictions, suspensions, cards))
+
+
+def _carried_out(view: GangView) -> Verdict:
+    """The gates of a plan fall: the same words as when it was made."""
+    plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
+    there = sum(pod.plan_id != plan_id for pod in (*view.placed, *view.succeeded))
+    return say.admitted(len(view.planned) + view.carried, len(view.waiting), there)
 
 
 def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid]) -> str:

@@ -338,9 +338,12 @@ def names(keys: Sequence[str]) -> str:
     return ", ".join(keys[:_MAX_NAMED]) + more
 
 
-def admitted(placed: int, surplus: int) -> Verdict:
-    """Placed; ``surplus``: members above the minimum that still wait."""
-    text = f"{_plural(placed, 'member')} placed"
+def admitted(placed: int, surplus: int, there: int = 0) -> Verdict:
+    """Placed; ``surplus``: members above the minimum that still wait; ``there``: had their place before."""
+    more = "more " if there else ""
+    text = f"{_plural(placed, f'{more}member')} placed"
+    if there:
+        text += f", {there + placed} in all"
     if surplus:
         text += f"; {surplus} above the minimum {'waits' if surplus == 1 else 'wait'} for room"
     return Verdict(Reason.ADMITTED, text, {"placed": placed, "surplus_waiting": surplus})
