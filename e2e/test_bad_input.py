@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -121,9 +122,14 @@ def test_no_queue_named(team: Tenant, stack: Stack) -> None:
     """Volcano's default names no model, and the tenant may not use it."""
     refused(team, job_of(team, queue=None), "queue", "default", team.name)
     key = f"{names.QUEUE_NAME}-"
+    bad = pod("bad", shares(1000), queue=None)
     stack.kit.kubectl("annotate", "namespace", team.name, key)
     try:
-        refused(team, pod("bad", shares(1000), queue=None), "queue", team.name)
+        # The webhook sees the namespace change a moment later: asked until then without making the pod.
+        deadline = time.monotonic() + 60
+        while team.member.tries(bad) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        refused(team, bad, "queue", team.name)
     finally:
         stack.kit.kubectl("annotate", "namespace", team.name, f"{key[:-1]}={team.name}")
 

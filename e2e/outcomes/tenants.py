@@ -37,6 +37,11 @@ class Person:
         if done.returncode != 0:
             raise StoryError(done.stderr.strip())
 
+    def tries(self, document: Json) -> bool:
+        """Whether it could be created now; nothing is."""
+        command = ("create", "--dry-run=server", "-f", "-")
+        return bool(self.kubectl(*command, text_in=yaml.safe_dump(document)).returncode == 0)
+
     def refused(self, *arguments: str, text_in: str | None = None) -> str:
         """The refusal of what this person tries; raises :class:`StoryError` if it was let through."""
         done = self.kubectl(*arguments, text_in=text_in)
