@@ -40,6 +40,8 @@ class Box:
     lease_ms: int = 500
     hang_ms: int = 30_000
     suspended: bool = False
+    pod: str = ""
+    """Containers of one pod name it; empty: it is the only one of its pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,13 @@ class Machine:
             slot.cores_percent, slot.core_policy, slot.weight = box.cores, box.policy, box.weight
             slot.flags = abi.CARD_HIGH_HERE if card in on else 0
         boxes = self.boxes.values()
-        others = [one for one in boxes if one.name != box.name and set(one.cards) & set(box.cards)]
+        own, mates = set(box.cards), [one for one in boxes if box.pod and one.pod == box.pod]
+        of_pod = own.union(*(one.cards for one in mates))
+        others = [
+            one
+            for one in boxes
+            if one.name != box.name and set(one.cards) & (own if one in mates else of_pod)
+        ]
         page.peer_count = len(others)
         for at, other in enumerate(others):
             peer = page.peers[at]
@@ -181,7 +189,7 @@ class Machine:
                 if card in other.cards:
                     peer.cards |= 1 << index
                     peer.peer_card_of[index] = other.cards.index(card)
-                    peer.pod_cards |= 1 << other.cards.index(card)
+            peer.pod_cards = sum(1 << index for index, card in enumerate(other.cards) if card in of_pod)
         return page
 
     def start(
@@ -244,10 +252,11 @@ class Machine:
     def percent_beside(self, low: Running, high: Running) -> float:
         """What `low` launched on the first card while `high` had work there, of the time of that work.
 
-        Not the first 50 ms of each piece of it: what was on its way may still arrive.
+        Not the first 300 ms of each piece of it: whoever hears of it has to be given a processor first.
         """
-        late_ns = 50 * MS
+        late_ns = 300 * MS
         busy = [(begin + late_ns, end) for begin, end in self.at_work(high) if end - begin > late_ns]
+        assert busy, "high was never at work for so long"
         rows = (row for row in self.stretches(0, EVER) if row[0] == low.process.pid)
         taken = sum(end - start for _, at, start, end in rows if any(a < at < b for a, b in busy))
         return 100 * taken / max(1, sum(end - begin for begin, end in busy))
