@@ -176,3 +176,11 @@ def test_a_plan_that_is_only_a_record_is_not_in_force() -> None:
     gang["groups"][0]["metadata"].setdefault("annotations", {})["egpu.volcano.sh/plan"] = "{}"
     (story,) = tell("train", **gang)
     assert not story.has_plan
+
+
+def test_a_misspelt_annotation_is_told_of_where_nobody_saw_the_warning() -> None:
+    said = docs.verdict("Admitted", "1 member placed")
+    pod = docs.pod("a", group="g", cards={"GPU-a": (1024, 25)}, share_class="high")
+    pod["metadata"]["annotations"]["egpu.volcano.sh/priorty"] = "low"
+    (story,) = tell("a", groups=[docs.group("g", "research", said=said)], pods=[pod])
+    assert [note for note in story.notes if "did you mean egpu.volcano.sh/priority?" in note]

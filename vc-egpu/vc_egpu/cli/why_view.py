@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from vc_egpu.cli import trouble, world
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
+from vc_egpu.volcano.knobs import slips
 
 NO_VERDICT = "NoVerdictYet"
 NOT_MANAGED = "NotManaged"
@@ -143,8 +144,13 @@ def _story(
         has_plan=names.PLAN in world.annotations(group) and verdict.get("reason") in _WITH_PLAN,
         rolled_back=world.annotations(group).get(names.ROLLED_BACK, ""),
         members=tuple(_member(pod) for pod in sorted(members, key=world.key)),
-        notes=(*told, *trouble.notes(members, nodes), *trouble.starting(members)),
+        notes=(*told, *trouble.notes(members, nodes), *trouble.starting(members), *_slips(members)),
     )
+
+
+def _slips(members: Sequence[Json]) -> list[str]:
+    """Misspelt annotations of the first member: warnings at the door are not seen of a Deployment's pods."""
+    return slips(world.annotations(members[0]), world.labels(members[0]), "metadata") if members else []
 
 
 def _class(group: Json, members: Sequence[Json]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vc_egpu.volcano import names
+from vc_egpu.volcano.knobs import knobs_in, slips
 from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
 from vc_egpu.volcano.request import AskError, PodAsk
 from vc_egpu.webhook import access, gangs, specs
@@ -92,7 +93,7 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         for name in _TEMPLATE_ONLY
         if name in annotations_of(job)
     ]
-    warnings += specs.slips(annotations_of(job), labels_of(job), "metadata")
+    warnings += slips(annotations_of(job), labels_of(job), "metadata")
     spec = spec_of(job)
     for item in checked:
         if not item.is_new:
@@ -105,8 +106,8 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
-        slips = specs.slips(task.annotations, labels_of(task.template), f"{path}.metadata")
-        warnings += [*knobs.warnings, *slips, *([warning] if warning else [])]
+        warnings += [*knobs.warnings, *([warning] if warning else [])]
+        warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
     return warnings
 
 
@@ -192,7 +193,7 @@ def _kept_by_those_there(checked: Sequence[_Checked], stored: Json) -> list[str]
         if item.task.name in before
         and (
             item.is_new
-            or specs.knobs_in(item.task.annotations) != specs.knobs_in(before[item.task.name].annotations)
+            or knobs_in(item.task.annotations) != knobs_in(before[item.task.name].annotations)
         )
     ]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Request
+from vc_egpu.volcano.knobs import slips
 from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
 from vc_egpu.volcano.request import AskError, PodAsk, read_pod
 from vc_egpu.volcano.resource_names import PER_CARD, classify
@@ -71,8 +72,8 @@ def _review(review: Review, context: Context) -> Decision:
         "metadata": _metadata(pod, ask, knobs, cls, "" if group else queue),
         "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
     }
-    slips = specs.slips(annotations, labels_of(pod), "metadata")
-    return allow(pod, completed, [*knobs.warnings, *slips, *([warning] if warning else [])])
+    warnings = [*knobs.warnings, *([warning] if warning else [])]
+    return allow(pod, completed, [*warnings, *slips(annotations, labels_of(pod), "metadata")])
 
 
 def _completed_before(pod: Json, *, labelled: bool) -> Request | None:

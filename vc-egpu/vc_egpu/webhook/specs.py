@@ -1,6 +1,5 @@
 """Checks that pods and templates have in common: forged annotations, pins, knobs, scheduler, class."""
 
-import difflib
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,19 +20,6 @@ MAX_LIST_ENTRIES: Final = 64
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
 """What the node agent puts into a container with shares."""
 _POLICIES: Final = ("binpack", "spread", "topology")
-_KNOBS: Final = (
-    names.PRIORITY,
-    names.CORE_POLICY,
-    names.OVERSUBSCRIBE,
-    names.CARD_POLICY,
-    names.NODE_POLICY,
-    names.USE_CARDS,
-    names.AVOID_CARDS,
-    names.USE_MODELS,
-    names.AVOID_MODELS,
-)
-"""Annotations that people write."""
-_MAX_SLIPS: Final = 4
 
 
 @dataclass(slots=True)
@@ -54,28 +40,6 @@ def refuse_forged(annotations: Mapping[str, Any], path: str, *, request_too: boo
             raise Refusal(f'{path}["{name}"]: written by {writer} and by nobody else; leave it out')
     if names.PAUSE in annotations:
         raise Refusal(f'{path}["{names.PAUSE}"]: only for pods that run (kubectl egpu suspend); leave it out')
-
-
-def knobs_in(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Those annotations that people steer us with."""
-    return {name: annotations[name] for name in _KNOBS if name in annotations}
-
-
-def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> list[str]:
-    """Warnings about keys of ours that mean nothing: misspelt, or labels that should be annotations.
-
-    Not refused: a later version may know more of them than this one.
-    """
-    found: list[str] = []
-    for name in sorted(set(annotations) - {*_KNOBS, *WRITTEN_BY_US, names.REQUEST, names.PAUSE}):
-        if name.startswith(f"{names.DOMAIN}/"):
-            near = difflib.get_close_matches(name.lower(), _KNOBS, 1, cutoff=0.8)
-            guess = f", did you mean {near[0]}?" if near else ""
-            found.append(f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}')
-    found += [
-        f'{path}.labels["{name}"]: has no effect, it is an annotation' for name in _KNOBS if name in labels
-    ]
-    return found[:_MAX_SLIPS]
 
 
 def check_label(labels: Mapping[str, Any], path: str) -> bool:

@@ -1,0 +1,44 @@
+"""The annotations with which people steer us, and slips of the pen in them."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vc_egpu.volcano import names
+
+KNOBS: Final = (
+    names.PRIORITY,
+    names.CORE_POLICY,
+    names.OVERSUBSCRIBE,
+    names.CARD_POLICY,
+    names.NODE_POLICY,
+    names.USE_CARDS,
+    names.AVOID_CARDS,
+    names.USE_MODELS,
+    names.AVOID_MODELS,
+)
+"""Annotations that people write."""
+_OTHERS: Final = frozenset({names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE})
+_MAX_SLIPS: Final = 4
+
+
+def knobs_in(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """Those annotations that people steer us with."""
+    return {name: annotations[name] for name in KNOBS if name in annotations}
+
+
+def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> list[str]:
+    """Sentences about keys of ours that mean nothing: misspelt, or labels that should be annotations.
+
+    Not refused: a later version may know more of them than this one.
+    """
+    found: list[str] = []
+    for name in sorted(set(annotations) - {*KNOBS, *_OTHERS}):
+        if name.startswith(f"{names.DOMAIN}/"):
+            near = difflib.get_close_matches(name.lower(), KNOBS, 1, cutoff=0.8)
+            guess = f", did you mean {near[0]}?" if near else ""
+            found.append(f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}')
+    found += [
+        f'{path}.labels["{name}"]: has no effect, it is an annotation' for name in KNOBS if name in labels
+    ]
+    return found[:_MAX_SLIPS]
