@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu.standalone import BUILD, ON_FAKE, Node, Running
@@ -40,14 +41,7 @@ def _environment(node: Node, name: str, **more: str) -> dict[str, str]:
 )
 def test_the_allocator_has_its_share_and_no_more(node: Node, allocator: str) -> None:
     """It gives its cache back before it fails, and what is freed is there again."""
-    total = node.context_mib + ROOM_MIB
-    node.add("a", total)
-    ran = subprocess.run(
-        [PYTHON, MEMORY], env=_environment(node, "a", PYTORCH_CUDA_ALLOC_CONF=allocator),
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout.splitlines()[-1])
+    said, total = _fill(node, allocator), node.context_mib + ROOM_MIB
     assert (said["total_mib"], said["capacity_mib"]) == (total, total)
     assert said["before_mib"] - 2 * PIECE_MIB < said["held_mib"] <= said["before_mib"]
     assert said["left_mib"] < 2 * PIECE_MIB
@@ -55,6 +49,28 @@ def test_the_allocator_has_its_share_and_no_more(node: Node, allocator: str) -> 
     assert said["after_mib"] > said["before_mib"] - PIECE_MIB
     assert said["loaded"] == 64
     assert ON_FAKE or said["graph"] == 5
+
+
+@pytest.mark.parametrize(
+    ("allocator", "spills"), [("backend:native", True), ("expandable_segments:True", False)]
+)
+def test_what_has_no_room_on_the_card_spills(node: Node, allocator: str, spills: bool) -> None:
+    """Plain allocations do; virtual memory cannot lie on the host, and ends with the part on the card."""
+    said = _fill(node, allocator, physical_mib=node.context_mib + ROOM_MIB // 2)
+    room = ROOM_MIB if spills else ROOM_MIB // 2
+    assert said["capacity_mib"] == node.context_mib + ROOM_MIB
+    assert room - 3 * PIECE_MIB < said["held_mib"] <= room
+
+
+def _fill(node: Node, allocator: str, physical_mib: int | None = None) -> dict[str, Any]:
+    node.add("a", node.context_mib + ROOM_MIB, physical_mib=physical_mib)
+    ran = subprocess.run(
+        [PYTHON, MEMORY], env=_environment(node, "a", PYTORCH_CUDA_ALLOC_CONF=allocator),
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return said
 
 
 def _start(node: Node, name: str, mode: str, **more: str) -> Running:
