@@ -9,6 +9,7 @@ from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission.suspension_words import Said, condition
 from vc_egpu.cli import cards_view, kubectl, pause, render, why_view
 from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import Forbidden
 from vc_egpu.volcano import names
 
 PODS = "/api/v1/namespaces/ml/pods"
@@ -126,6 +127,17 @@ def test_who_names_the_job_or_misspells_a_pod_is_told_which_pods_there_are(
 ) -> None:
     with pytest.raises(pause.CannotPauseError, match="did you mean train-0"):
         cluster.suspend(name)
+
+
+def test_who_has_no_leave_is_told_which_role_gives_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*_: object) -> None:
+        raise Forbidden("pods is forbidden", status=403)
+
+    monkeypatch.setattr(cluster.api, "patch", no)
+    with pytest.raises(pause.CannotPauseError, match=r"pods is forbidden.*vc-egpu-suspend"):
+        cluster.suspend("train-0")
 
 
 def test_resuming_takes_back_every_wish_and_waits_until_all_run(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from vc_egpu.cli import world
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.errors import Forbidden, NotFound
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 
@@ -201,4 +201,8 @@ def _gang_of(pod: Json) -> str:
 
 def _wish(api: ApiConnection, pod: Json, value: str | None) -> None:
     metadata = {"uid": pod["metadata"]["uid"], "annotations": {names.PAUSE: value}}
-    api.patch(PODS, pod["metadata"]["name"], {"metadata": metadata}, pod["metadata"]["namespace"])
+    try:
+        api.patch(PODS, pod["metadata"]["name"], {"metadata": metadata}, pod["metadata"]["namespace"])
+    except Forbidden as error:
+        who_may = "whoever runs the cluster binds ClusterRole vc-egpu-suspend to those who may"
+        raise CannotPauseError(f"you may not: {error.message}; {who_may}") from error
