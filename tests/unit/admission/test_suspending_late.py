@@ -13,13 +13,16 @@ from unit.admission.test_suspending import (
     answer,
     lifted,
     ordered,
+    report,
     running_gang,
     said_of,
     suspend,
     until,
+    waiting_for,
 )
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.core.plan import Plan, Resume, Suspension
+from vc_egpu.volcano.suspension import PodSuspension
 
 
 @pytest.fixture
@@ -76,6 +79,33 @@ def test_what_was_tried_in_vain_is_not_tried_again_by_the_next_leader(
 def _newer(stage: Stage, uid: str) -> dict[str, object]:
     raw = stage.server.objects[f"{PODS}/{uid}"]
     return {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999999"}}
+
+
+def test_an_answer_that_is_heard_before_its_order_is_seen_costs_no_plan(stage: Stage) -> None:
+    stage.server.delay_s = 0.3
+    waiting_for(stage, set(UIDS), set(UIDS))
+    stage.drive()  # the orders are on their way
+    early = PodSuspension(state="suspended", plan_id="5-9", suspendable=False)
+    report(stage, dict.fromkeys(UIDS, early))
+    stage.conductor.carry_out(Plan(2), 1000.0)
+    stage.server.delay_s = 0
+    until(stage, lambda: ordered(stage))
+    assert stage.plan_text() is not None
+    assert not stage.conductor.counters.get("suspensions_failed")
+
+
+def test_who_does_not_come_back_in_time_is_told_of_to_the_decision(stage: Stage) -> None:
+    suspend(stage)
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    assert not any(stage.mirror.snapshot().pods[uid].overdue for uid in UIDS)
+    stage.later(61.0)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    assert all(stage.mirror.snapshot().pods[uid].overdue for uid in UIDS)
+    answer(stage, "running")
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    assert not any(stage.mirror.snapshot().pods[uid].overdue for uid in UIDS)
 
 
 def test_an_order_says_when_it_was_given(stage: Stage) -> None:

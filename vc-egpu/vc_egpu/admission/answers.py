@@ -34,6 +34,8 @@ class Answers:
         """Pods whose order is being taken back."""
         self.unfit: dict[PodUid, str] = {}
         """Pods that are not to be suspended for now, and why."""
+        self.late: set[PodUid] = set()
+        """Pods that should have come back to their cards long ago."""
         self._said: dict[NodeName, Mapping[PodUid, PodSuspension]] = {}
         self._texts: dict[NodeName, str] = {}
         self._broken: set[NodeName] = set()
@@ -87,6 +89,7 @@ class Answers:
             answer.suspendable and pod.uid not in self.unfit,
             # A wish that failed lately is none: what is left of the gang's suspension ends.
             is_paused(decoded) and pod.uid not in self.unfit,
+            pod.uid in self.late,
         )
         if known == seen(pod):
             return decoded  # nearly always, and at every event of every pod
@@ -98,6 +101,7 @@ class Answers:
             suspension=known[3],
             suspendable=known[4],
             pause_wished=known[5],
+            overdue=known[6],
         )
         return replace(decoded, pod=fresh)
 
@@ -113,6 +117,7 @@ class Answers:
         """The pod is not there any more."""
         self.lifting.discard(uid)
         self.unfit.pop(uid, None)
+        self.late.discard(uid)
 
 
 def order_of(decoded: DecodedPod) -> SuspendOrder | None:
@@ -142,7 +147,7 @@ def is_booked_on_host(pod: Pod) -> bool:
     return pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
 
 
-def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool]:
+def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool]:
     """All that a decision sees of a pod's suspension."""
     return (
         pod.suspend_ordered,
@@ -151,6 +156,7 @@ def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, boo
         pod.suspension,
         pod.suspendable,
         pod.pause_wished,
+        pod.overdue,
     )
 
 

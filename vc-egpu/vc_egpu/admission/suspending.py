@@ -93,7 +93,9 @@ class Suspending:
         members = self.mirror.members.get(key, {})
         left = [members[uid] for uid in sorted(pods) if uid in members and _is_placed(members[uid])]
         for pod in left:
-            if not pod.pod.suspend_ordered and not _is_fit(pod):
+            # Its node's answer may be heard before the order on it is seen.
+            is_new = not pod.pod.suspend_ordered and pod.pod.uid not in self._writing
+            if is_new and not _is_fit(pod):
                 return f"pod {pod.pod.name} cannot be suspended: {self._why_not(pod)}"
         if key not in self._begun and any(not pod.pod.suspend_ordered for pod in left):
             logger.info("gang %s: %d pods are suspended: %s", key, len(left), why)
@@ -289,12 +291,21 @@ class Suspending:
             elif pod.pod.suspend_ordered and uid in self._since:
                 where = f"pod {pod.pod.name} on node {pod.pod.node}"
                 self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
+        self._name_late(clock)
         self.mirror.dirty.update((*self._begun, *self._half, *self.telling.again))
         self.telling.again.clear()
         late = [uid for uid in self._since if self._is_late(uid, clock)]
         for uid in (*self.mirror.answers.lifting, *self._wished, *late):
             pod = self.mirror.pods.get(uid)
             self.mirror.dirty.update({pod.pod.gang} if pod is not None and pod.pod.gang is not None else ())
+
+    def _name_late(self, clock: float) -> None:
+        """Who should have come back by now is spared no longer."""
+        pods = (self.mirror.pods.get(uid) for uid in self._since if self._is_late(uid, clock))
+        late = {pod.pod.uid for pod in pods if pod is not None and not pod.pod.suspend_ordered}
+        changed = late ^ self.mirror.answers.late
+        self.mirror.answers.late = late
+        self.mirror.enter_again(sorted(changed))
 
     def _is_late(self, uid: PodUid, clock: float) -> bool:
         """Whether the node takes longer than it should."""

@@ -247,6 +247,15 @@ class Pod:
     pause_wished: bool = False
     """A user who may do so asked for it to be suspended until the wish is withdrawn."""
 
+    overdue: bool = False
+    """It was told to come back to its cards long ago, and its node has not brought it back."""
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it is on its way back to its cards, where it can be suspended again in a moment."""
+        away = self.suspension not in {SuspensionState.RUNNING, SuspensionState.FAILED}
+        return away and not self.suspend_ordered and not self.overdue
+
     @property
     def asleep(self) -> bool:
         """Whether it was told to leave its cards and has: what it held there is free."""

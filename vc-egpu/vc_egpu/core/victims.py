@@ -79,6 +79,8 @@ def prey(trial: Trial) -> Prey:
         view = trial.index.view(key)
         if view.planned or any(pod.protected or pod.uid in trial.suspending for pod in view.placed):
             continue
+        if any(pod.comes_back for pod in view.placed):
+            continue  # it takes seconds, then suspending it again is enough
         pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
         if any(pod.node in nodes for pod in pods) and not (bare and not all(map(may_be_suspended, pods))):
