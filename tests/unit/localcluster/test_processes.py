@@ -150,6 +150,8 @@ def test_a_damaged_pid_file_means_that_nothing_runs(tmp_path: Path, content: str
 def test_processes_without_a_pid_file_are_found_by_their_mark(tmp_path: Path) -> None:
     process = _process(tmp_path)
     pid = process.launch(["sleep", "99"], _environment(**{MARKER: str(tmp_path)}))
+    while not Path(f"/proc/{pid}/environ").read_bytes():
+        os.sched_yield()  # it is there a moment after the program is
     process.pid_file.unlink()
     found = [identity for identity, path in marked() if path == tmp_path]
     assert [identity.pid for identity in found] == [pid]
