@@ -253,8 +253,9 @@ class Pod:
     @property
     def comes_back(self) -> bool:
         """Whether it is on its way back to its cards, where it can be suspended again in a moment."""
-        away = self.suspension not in {SuspensionState.RUNNING, SuspensionState.FAILED}
-        return away and not self.suspend_ordered and not self.overdue
+        if self.suspend_ordered or self.overdue:
+            return False
+        return self.suspension not in {SuspensionState.RUNNING, SuspensionState.FAILED}
 
     @property
     def asleep(self) -> bool:

@@ -74,12 +74,14 @@ def prey(trial: Trial) -> Prey:
     if isinstance(known, Prey):
         return known
     listed = []
-    nodes = trial.index.nodes
+    nodes, pods_by_uid = trial.index.nodes, trial.index.pods
+    on_their_way = (pods_by_uid[uid] for uid in trial.index.notable.suspended)
+    coming = {pod.gang for pod in on_their_way if pod.comes_back}
     for key in sorted(trial.index.low_gangs):
         view = trial.index.view(key)
         if view.planned or any(pod.protected or pod.uid in trial.suspending for pod in view.placed):
             continue
-        if any(pod.comes_back for pod in view.placed):
+        if key in coming:
             continue  # it takes seconds, then suspending it again is enough
         pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
