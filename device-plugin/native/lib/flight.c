@@ -181,16 +181,16 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
         return false;
     egpu_spin_lock(&streams_spin);
     struct egpu_batch *batch = open->batch;
-    if (batch != NULL && batch->ahead_ns >= launch->booked_ns && open->control == control &&
-        open->rate_ppm == atomic_load_explicit(&card->rate_ppm, memory_order_relaxed)) {
+    const bool same = open->control == control && open->rate_ppm == atomic_load_explicit(&card->rate_ppm, memory_order_relaxed);
+    if (batch != NULL && batch->ahead_ns >= launch->booked_ns && same) {
         launch->rides = batch;
         launch->on = open;
         batch->ahead_ns -= launch->booked_ns;
         open->riding++;
         join(batch, launch, launch->now_ns);
         open->predicted_ns = batch->predicted_ns;
-    } else if (batch != NULL) {
-        launch->ahead_ns = 0;
+    } else if (batch != NULL) { /* the first launch after a pause books nothing ahead: this one does, for the rest of it */
+        launch->ahead_ns = same ? egpu_sub(launch->ahead_ns, batch->booked_ns + batch->ahead_ns) : 0;
     }
     egpu_spin_unlock(&streams_spin);
     if (launch->rides != NULL)
