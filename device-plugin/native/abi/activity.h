@@ -12,7 +12,7 @@
 
 #define EGPU_ACTIVITY_MAGIC 0x41504745u /* "EGPA"; the library also takes 0: a fresh file */
 
-enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_RUNS = 64 };
+enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_RUNS = 64, EGPU_ACTIVITY_SPANS = 31 };
 enum { EGPU_ACTIVITY_BYTES = 40960 }; /* of the file: whole pages */
 enum { EGPU_WORD_ACTIVE = 1u }; /* the word's lowest bit; the others count its changes */
 
@@ -29,7 +29,8 @@ struct egpu_activity_card {
     _Atomic uint64_t progress_ns; /* when a unit last ended, or the first was queued after a pause */
     _Atomic uint64_t wanted_ns;   /* when a launch last was made, or waited for its share */
     _Atomic uint64_t started_ns;  /* from when the oldest work in flight could run; 0: none is */
-    uint64_t reserved0[3];
+    _Atomic uint64_t processes;   /* of the container with work in flight here, about; 0: not said */
+    uint64_t reserved0[2];
 
     _Atomic uint64_t busy_ns;     /* device time used so far, others' taken out */
     _Atomic uint64_t units;       /* kernels, graph launches, memsets, copies so far */
@@ -43,7 +44,9 @@ struct egpu_activity_card {
     _Atomic int64_t floor_paid_ns; /* the same for what low may launch while it is held */
     _Atomic uint64_t rate_ppm;     /* at which paid_ns was reckoned */
     _Atomic uint64_t last_pass_ns; /* when a launch last passed because a unit was overdue */
-    uint64_t reserved2[4];
+    _Atomic int64_t passes_paid_ns; /* when all launches are paid for that did */
+    _Atomic int64_t burst_until_ns; /* until then the last second may hold more than the rate would allow */
+    uint64_t reserved2[2];
 
     /* What ran lately, in rows: neighbours take it from their own times. */
     _Atomic uint32_t run_next;     /* runs[run_next % EGPU_ACTIVITY_RUNS] is written next */
@@ -62,12 +65,18 @@ struct egpu_activity_slot {
     _Atomic uint64_t due_ns[EGPU_ACTIVITY_CARDS];    /* when the oldest of it is overdue; 0: nothing is in flight */
 };
 
+/* What the container had of a card in the last second, by spans of time (limiter.h). */
+struct egpu_second {
+    _Atomic uint32_t spans[EGPU_ACTIVITY_SPANS];
+};
+
 struct egpu_activity {
     uint32_t magic, abi_major, bytes, reserved0;
     _Atomic uint64_t slots_used; /* bit i: slots[i] may be taken */
     uint64_t reserved1[5];
     struct egpu_activity_card cards[EGPU_ACTIVITY_CARDS];
     struct egpu_activity_slot slots[EGPU_ACTIVITY_SLOTS];
+    struct egpu_second seconds[EGPU_ACTIVITY_CARDS];
 };
 
 static_assert(sizeof(struct egpu_activity_card) == 256 + 24 * EGPU_ACTIVITY_RUNS, "layout of a card");

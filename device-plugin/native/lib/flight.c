@@ -101,7 +101,7 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
         card->pending_end = &card->pending;
         card->begin_ns = begin;
         card->oldest_ns = batch->booked_ns;
-        card->due_ns = egpu_overdue_at(begin, batch->booked_ns, !batch->unknown);
+        card->due_ns = egpu_due(card, batch, begin);
         card->pending_on = egpu_named_stream(batch->stream);
         egpu_slot_own(0, 0)->due_ns[index] = (uint64_t)card->due_ns;
     }
@@ -129,11 +129,11 @@ static struct egpu_open *stream_of(struct egpu_context *context, CUstream stream
     return NULL;
 }
 
-/* When a launch that was made then began to run, if nothing was before it: in the midst of the call. One that took
+/* When a launch that was made then began to run, if nothing was before it: towards the end of the call. One that took
  * long was interrupted, before that or after. */
-static int64_t midst(int64_t made_ns) {
-    int64_t half = (egpu_now_ns() - made_ns) / 2;
-    return made_ns + (half < 2000 ? half : 2000);
+static int64_t begun(int64_t made_ns) {
+    int64_t most = (egpu_now_ns() - made_ns) * 3 / 4;
+    return made_ns + (most < 2000 ? most : 2000);
 }
 
 /* How much a batch holds: more than usual of short units that one knows well, and only where the watcher says so. */
@@ -227,7 +227,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     struct egpu_batch *batch = open ? open->batch : NULL;
     bool first = batch == NULL;
     if (first || now > batch->predicted_ns)
-        now = midst(now);
+        now = begun(now);
     if (first && (batch = batch_take()) != NULL) {
         *batch = (struct egpu_batch){.context = launch->context, .stream = launch->stream, .begin_ns = now,
                                      .per_thread = launch->per_thread, .kind = launch->kind, .predicted_ns = now};

@@ -2,7 +2,7 @@
  *
  * Launches on one stream are gathered into batches of about 40 us; the first books the share's time for all of them,
  * and an event behind each batch tells when it ended (flight.c). Batches that ended are taken out (resolve.c), and a little later, when the neighbours have said what
- * they ran meanwhile, their device time is settled and the share's books corrected (settle.c). One watcher thread
+ * they ran meanwhile, their device time is settled (settle.c) and the share's books corrected (account.c). One watcher thread
  * does this in the background (watch.c); launches that wait do it for themselves. */
 #pragma once
 
@@ -65,6 +65,7 @@ struct egpu_batch {
     int64_t end_ns;
     uint64_t idle_ns, booked_ns, queued_ns;
     uint64_t charged_ns;         /* what the share's books have for it, once it has ended */
+    uint64_t second_ns;          /* and those of the second: until it is settled, rather too much */
     uint64_t ahead_ns;          /* booked and queued for launches that may still join it; part of queued_ns */
     uint32_t flew;               /* launches that are counted in `flying`: those that did not ride */
     struct egpu_kind_row *kind;  /* NULL: of several */
@@ -86,12 +87,14 @@ struct egpu_card {
     _Atomic(const void *) pending_on; /* the stream of all that is pending; NULL: of several, or of one without a name */
     _Atomic uint32_t window;    /* see egpu_window(); 0: nothing has ended yet */
     _Atomic uint32_t passes;
+    _Atomic uint32_t sliced;    /* it lately switched between programs in the midst of units */
     EGPU_LINE _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
     _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */
     _Atomic uint32_t polling;   /* one thread asks the driver at a time */
     struct egpu_spin lock;      /* of all that follows */
     struct egpu_batch *pending, **pending_end, *settling, *settling_last;
     int64_t last_end_ns, settled_end_ns;
+    _Atomic int64_t patience_ns; /* by so much units lately were overdue that waited for no launch, but for their turn */
     struct egpu_slices slices;
     struct egpu_pulse pulse;
 };
@@ -148,16 +151,33 @@ void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown
 void egpu_batch_free(struct egpu_batch *batch);
 void egpu_flight_context_gone(const struct egpu_context *context); /* before it is */
 
+/* The share's rate alone does not keep the next second: it is looked at as well. */
+static inline void egpu_burst(struct egpu_activity_card *page, int64_t now_ns) {
+    page->burst_until_ns = now_ns + 1100 * 1000 * 1000;
+}
+
 /* --- resolve.c --- */
 /* Takes out what ended. True: something did. */
 bool egpu_resolve(const struct egpu_real *real, int card, int64_t now_ns);
+/* How many processes of neighbours have work in flight on the card that began before that. */
+uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns);
+/* When a unit is overdue that could begin at `begin_ns`. Under the card's lock. */
+static inline int64_t egpu_due(const struct egpu_card *card, const struct egpu_batch *batch, int64_t begin_ns) {
+    return egpu_overdue_at(begin_ns, batch->booked_ns, !batch->unknown) + card->patience_ns;
+}
+void egpu_resolve_drop(int card, const struct egpu_context *context); /* its events go with it */
+
+/* --- account.c --- */
+enum { EGPU_SLOT_SHIFT = 56 }; /* of this process's number, in the length of what it says that ran */
+static inline uint64_t egpu_slot_tag(void) {
+    return (uint64_t)(egpu_slot_own(0, 0) - egpu_activity_own()->slots + 1) << EGPU_SLOT_SHIFT;
+}
+/* What was booked as so much is now known to be that much. */
+void egpu_correct(int card, uint64_t booked_ns, uint64_t length_ns);
 /* Notes how many others have work on the card now. By the watcher only, as is the next. */
 void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns);
 /* Books what ended EGPU_SETTLE_NS ago. */
 void egpu_settle_card(int card, int64_t now_ns);
-void egpu_resolve_drop(int card, const struct egpu_context *context); /* its events go with it */
-/* How many neighbours have work in flight on the card that began before that. */
-uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns);
 void egpu_rates(const struct egpu_control *control, int64_t now_ns);
 static inline uint64_t egpu_lease_ns(const struct egpu_control *control) {
     return (control && control->lease_ms ? control->lease_ms : 1000) * 1000000ull;

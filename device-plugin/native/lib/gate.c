@@ -25,6 +25,8 @@ static int64_t pass_step(int64_t given_ns, uint32_t passes) {
 static bool may_pass_overdue(const struct egpu_gate_in *in) {
     if (in->due_ns == 0 || in->now_ns < in->due_ns)
         return false;
+    if (in->passes_paid_ns > in->now_ns && in->passes_paid_ns - in->now_ns <= EGPU_PASS_FAR_NS)
+        return false;
     return in->passes == 0 || in->last_pass_ns > in->now_ns || in->now_ns - in->last_pass_ns >= pass_step(in->given_ns, in->passes);
 }
 
@@ -33,6 +35,8 @@ static bool fits_bound(const struct egpu_gate_in *in) {
         return true;
     if (in->alone || !in->unit_known || (in->window != 0 && in->in_flight >= in->window))
         return false;
+    if (in->spare)
+        return true;
     return in->queued_ns <= in->bound_ns && in->unit_ns <= in->bound_ns - in->queued_ns;
 }
 
@@ -41,8 +45,9 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
         return wait_until(EGPU_WAIT_SUSPEND, in, INT64_MAX);
 
     bool paid = egpu_limiter_free(in->paid_ns, in->rate_ppm, in->now_ns);
+    bool full = in->second_ns != 0 && in->used_ns >= in->second_ns;
     bool fits = fits_bound(in);
-    bool would_wait = in->held || !paid || !fits;
+    bool would_wait = in->held || !paid || full || !fits;
     if (would_wait && may_pass_overdue(in))
         return (struct egpu_gate_out){.reason = EGPU_PASS_OVERDUE};
 
@@ -56,11 +61,15 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
             return wait_until(EGPU_WAIT_HELD, in, begins);
         if (in->in_flight != 0)
             return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
-        if (paid)
+        if (paid && !full)
             return (struct egpu_gate_out){.reason = EGPU_PASS_FLOOR};
     }
     if (!paid)
         return wait_until(EGPU_WAIT_SHARE, in, in->paid_ns);
+    if (full) { /* a second loses no more than it goes on; but what is booked for it may turn out to be less */
+        uint64_t over = in->used_ns - in->second_ns;
+        return wait_until(EGPU_WAIT_SHARE, in, in->now_ns + (over < EGPU_SECOND_STEP_NS ? (int64_t)over + 1000 : EGPU_SECOND_STEP_NS));
+    }
     if (!fits)
         return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
     return (struct egpu_gate_out){.reason = EGPU_PASS};
@@ -71,6 +80,18 @@ uint32_t egpu_window(uint32_t window, uint32_t ended, uint64_t booked_ns, uint64
         return EGPU_WINDOW_LEAST; /* much longer than expected: one sees first how long they are now */
     uint32_t wider = window + ended;
     return wider < EGPU_WINDOW_LEAST ? EGPU_WINDOW_LEAST : wider > EGPU_WINDOW_MOST || wider < window ? EGPU_WINDOW_MOST : wider;
+}
+
+int64_t egpu_pass_paid(int64_t now_ns, uint64_t cost_ns, bool known, uint64_t rate_ppm, bool alone) {
+    if (rate_ppm == EGPU_RATE_FREE || rate_ppm >= EGPU_RATE_WHOLE)
+        return now_ns;
+    const int64_t most = alone ? EGPU_PASS_MAX_NS : EGPU_PASS_FAR_NS;
+    if (!known)
+        cost_ns = EGPU_PASS_UNKNOWN_NS;
+    if (cost_ns > EGPU_PASS_COST_NS)
+        cost_ns = EGPU_PASS_COST_NS;
+    const uint64_t wait = cost_ns * EGPU_RATE_WHOLE / rate_ppm;
+    return now_ns + ((int64_t)wait < most ? (int64_t)wait : most);
 }
 
 int64_t egpu_overdue_at(int64_t begin_ns, uint64_t unit_ns, bool known) {

@@ -13,9 +13,13 @@ enum {
     EGPU_HARD_QUEUE_NS = 4 * 1000 * 1000,    /* in flight under a cap: what was estimated wrongly is found soon */
     EGPU_UNKNOWN_DUE_NS = 40 * 1000 * 1000,  /* a unit of unknown length is overdue after that long */
     EGPU_OVERDUE_SLACK_NS = 2 * 1000 * 1000, /* others of a known length after twice the length and this */
+    EGPU_SECOND_STEP_NS = 500 * 1000,        /* whoever waits for a second to have room looks again then */
     EGPU_PASS_STEP_NS = 1000 * 1000,         /* after a pass the next waits that long or an eighth of what the unit had,
                                               and each half as long again */
     EGPU_PASS_MAX_NS = 100 * 1000 * 1000,
+    EGPU_PASS_FAR_NS = 250 * 1000 * 1000,    /* under a cap each is paid for before the next, but in so long at last */
+    EGPU_PASS_UNKNOWN_NS = 5 * 1000 * 1000,  /* what one of unknown length pays */
+    EGPU_PASS_COST_NS = 10 * 1000 * 1000,    /* and any other at most: how long one that waits for others is, nobody knows */
 };
 
 /* How many units may be in flight before the first of them has shown that the estimates are true. */
@@ -44,6 +48,9 @@ struct egpu_gate_in {
     /* the share */
     uint64_t rate_ppm;      /* EGPU_RATE_FREE: no limit */
     int64_t paid_ns;
+    uint64_t second_ns;     /* what one may hold; 0: any */
+    uint64_t used_ns;       /* what the last held, with all that is in flight */
+    bool spare;             /* there is time for this unit even if what is in flight is as long as any */
     /* in flight on this card, over all processes of the container */
     uint64_t bound_ns;      /* 0: no bound */
     uint64_t queued_ns;     /* estimated length of what has not ended */
@@ -57,6 +64,7 @@ struct egpu_gate_in {
     int64_t given_ns;       /* how long it was given until then */
     int64_t last_pass_ns;   /* when a launch last passed because of it */
     uint32_t passes;        /* how many did since a unit last ended */
+    int64_t passes_paid_ns; /* when those that passed so are paid for, in all processes of the container */
 };
 
 struct egpu_gate_out {
@@ -67,6 +75,10 @@ struct egpu_gate_out {
 struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in);
 
 static inline bool egpu_passes(enum egpu_reason reason) { return reason <= EGPU_PASS_FLOOR; }
+
+/* When a launch of that length that passed because a unit is overdue will be paid for. `alone`: nobody else's work may
+ * be what that unit waits for. */
+int64_t egpu_pass_paid(int64_t now_ns, uint64_t cost_ns, bool known, uint64_t rate_ppm, bool alone);
 
 /* When a unit that could begin at `begin_ns` is overdue. */
 int64_t egpu_overdue_at(int64_t begin_ns, uint64_t unit_ns, bool known);

@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_NS = 15 * 1000, NAP_MOST_NS = 300 * 1000,
-       TURN_NS = 25 * 1000 * 1000, SAME_STREAM_TURNS = 2, PAUSE_NS = 4 * 1000 * 1000 };
+       SPARE_UNITS = 3, TURN_NS = 25 * 1000 * 1000, SAME_STREAM_TURNS = 2, PAUSE_NS = 4 * 1000 * 1000 };
 
 struct visit {
     int index;
     const struct egpu_control *control;
     const struct egpu_near *holder;
     uint32_t word; /* the holder's, as seen */
+    bool busy;     /* the program was, when the launch came */
     struct egpu_gate_in in;
 };
 
@@ -34,14 +35,39 @@ static void look_at_holder(struct visit *visit, struct egpu_card *card) {
     visit->in.held_since_ns = since;
 }
 
-static uint64_t bound_of(const struct egpu_control *control, int index, uint64_t rate_ppm) {
+/* What may be in flight for the sake of high containers: in all processes of the container together. */
+static uint64_t bound_of_low(const struct egpu_control *control, int index) {
+    if (control->own_class != EGPU_CLASS_LOW || !(control->cards[index].flags & EGPU_CARD_HIGH_HERE))
+        return 0;
+    return (control->in_flight_us ? control->in_flight_us : 500) * 1000ull;
+}
+
+/* For the share's sake: of each process, since one that stands at the gate does not see at once what others' ended. */
+static uint64_t bound_of_share(const struct egpu_control *control, int index, uint64_t rate_ppm, uint32_t others) {
     bool limits = rate_ppm != EGPU_RATE_FREE || control->cards[index].core_policy == EGPU_CORES_SOFT;
-    uint64_t bound = limits ? EGPU_HARD_QUEUE_NS : 0; /* soft: what is queued while alone is in others' way later */
-    if (control->own_class == EGPU_CLASS_LOW && control->cards[index].flags & EGPU_CARD_HIGH_HERE) {
-        uint64_t low = (control->in_flight_us ? control->in_flight_us : 500) * 1000ull;
-        bound = bound == 0 || low < bound ? low : bound;
+    return limits ? EGPU_HARD_QUEUE_NS / (others + 1) : 0; /* soft: what is queued while alone is in others' way later */
+}
+
+/* What speaks about the last second, and whether more than the bound may be in flight. */
+static void fill_second(struct visit *visit, const struct egpu_activity_card *page, bool for_high, uint64_t others_ns) {
+    struct egpu_gate_in *in = &visit->in;
+    const struct egpu_control_card *limits = &visit->control->cards[visit->index];
+    in->second_ns = in->used_ns = 0;
+    in->spare = false;
+    if (limits->core_policy != EGPU_CORES_HARD || in->rate_ppm == EGPU_RATE_FREE || in->paid_ns > in->now_ns)
+        return;
+    const uint64_t longest = page->longest_ns, in_flight = in->in_flight;
+    const uint64_t most = in_flight == 0 ? 0 : longest < EGPU_CREDIT_NS ? longest * in_flight : UINT64_MAX / 2;
+    if (!for_high && !egpu_cards[visit->index].sliced && in_flight != 0 && in_flight < SPARE_UNITS && most < EGPU_CREDIT_NS) {
+        uint64_t more = egpu_sub(most, in->queued_ns);
+        in->spare = egpu_limiter_charge_with(in->paid_ns, in->rate_ppm, in->now_ns, more, EGPU_CREDIT_NS) <= in->now_ns;
     }
-    return bound;
+    if (in->now_ns - in->paid_ns > EGPU_BURST_NS || in->now_ns < page->burst_until_ns || in->spare) {
+        in->second_ns = limits->cores_percent * (uint64_t)(10 * 1000 * 1000);
+        in->used_ns = egpu_add(egpu_second_used(&egpu_activity_own()->seconds[visit->index], in->now_ns),
+                               in->spare && most > in->queued_ns ? most : in->queued_ns);
+        in->used_ns = egpu_add(in->used_ns, for_high ? 0 : others_ns);
+    }
 }
 
 /* What of the work in flight has still to run: the oldest has for a while. */
@@ -54,15 +80,16 @@ static uint64_t still_queued(struct egpu_card *card, uint64_t queued_ns, int64_t
 
 /* What is overdue by itself may be waiting for others' turn on the card. And what is before the launch on its own
  * stream hardly waits for it: that is more likely longer than expected. */
-static int64_t due_among(const struct visit *visit, int64_t due_ns, CUstream stream) {
+static int64_t due_among(const struct visit *visit, int64_t due_ns, bool mine, CUstream stream) {
     const struct egpu_card *card = &egpu_cards[visit->index];
     int64_t now = visit->in.now_ns, begin = card->begin_ns;
     if (due_ns == 0 || now < due_ns)
         return due_ns;
     int64_t turns = egpu_crowd(visit->index, now, now, egpu_lease_ns(visit->control));
-    if (card->pending_on != NULL && card->pending_on == stream && due_ns == card->due_ns)
+    if (mine && card->pending_on != NULL && card->pending_on == stream)
         turns += SAME_STREAM_TURNS;
-    return due_ns + turns * ((begin != 0 && begin < due_ns ? due_ns - begin : 0) + TURN_NS);
+    int64_t given = mine && begin < due_ns ? due_ns - begin - card->patience_ns : EGPU_UNKNOWN_DUE_NS; /* another process's begin is not known */
+    return due_ns + turns * ((given > 0 ? given : 0) + TURN_NS);
 }
 
 static void fill(struct visit *visit, const struct egpu_launched *launch) {
@@ -74,23 +101,30 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     in->suspended = control->suspended == 1;
     in->rate_ppm = atomic_load_explicit(&card->rate_ppm, memory_order_relaxed);
     in->paid_ns = atomic_load_explicit(&page->paid_ns, memory_order_relaxed);
-    in->bound_ns = bound_of(control, visit->index, in->rate_ppm);
+    bool for_high = bound_of_low(control, visit->index) != 0 || in->held;
+    in->bound_ns = for_high ? bound_of_low(control, visit->index) : bound_of_share(control, visit->index, in->rate_ppm, 0);
     in->unit_ns = launch->queued_ns;
     in->unit_known = !launch->unknown;
     if (in->bound_ns != 0 || in->held || in->rate_ppm != EGPU_RATE_FREE) {
         struct egpu_others others = egpu_others_in_flight(visit->index, in->now_ns, egpu_lease_ns(control));
-        in->in_flight = atomic_load(&card->flying) + (others.queued_ns != 0 || others.alone);
+        uint32_t theirs = for_high && others.queued_ns != 0;
+        if (!for_high)
+            in->bound_ns = bound_of_share(control, visit->index, in->rate_ppm, others.count);
+        in->in_flight = atomic_load(&card->flying) + (theirs || others.alone);
         uint32_t window = atomic_load_explicit(&card->window, memory_order_relaxed);
         in->window = window > EGPU_WINDOW_LEAST ? window : EGPU_WINDOW_LEAST;
         in->alone = others.alone || card->unknown;
-        in->queued_ns = egpu_add(others.queued_ns, still_queued(card, slot->queued_ns[visit->index], in->now_ns));
+        in->queued_ns = egpu_add(for_high ? others.queued_ns : 0, still_queued(card, slot->queued_ns[visit->index], in->now_ns));
         in->due_ns = card->due_ns;
-        if (others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns))
+        bool theirs_first = others.due_ns != 0 && (in->due_ns == 0 || (int64_t)others.due_ns < in->due_ns);
+        if (theirs_first)
             in->due_ns = (int64_t)others.due_ns;
-        in->due_ns = due_among(visit, in->due_ns, launch->stream);
-        in->given_ns = in->due_ns - card->begin_ns;
+        in->given_ns = theirs_first ? EGPU_UNKNOWN_DUE_NS : in->due_ns - card->begin_ns;
+        in->due_ns = due_among(visit, in->due_ns, !theirs_first, launch->stream);
         in->last_pass_ns = card->last_pass_ns;
         in->passes = card->passes;
+        in->passes_paid_ns = page->passes_paid_ns;
+        fill_second(visit, page, for_high, others.queued_ns);
     }
     if (in->held) {
         in->floor_ppm = control->low_floor_percent <= 100 ? control->low_floor_percent * 10000 : 0;
@@ -166,14 +200,13 @@ static bool lone(const struct visit *visit) {
     return !visit->in.held && egpu_crowd(visit->index, visit->in.now_ns, visit->in.now_ns, egpu_lease_ns(visit->control)) == 0;
 }
 
-/* How much of the share's time stays good. Of one that goes from unit to unit as much as a unit may take: that long it
- * may have stood behind another's on the card. */
-static int64_t credit_of(const struct visit *visit) {
-    struct egpu_card *card = &egpu_cards[visit->index];
-    uint64_t longest = egpu_activity_own()->cards[visit->index].longest_ns;
+/* How much of the share's time stays good. Of one that goes from unit to unit, more: that long it may have stood behind
+ * others' on the card, or here. No second holds more than the share for it. */
+static int64_t credit_of(const struct visit *visit) { return visit->busy ? EGPU_CREDIT_NS : 0; }
+
+static bool is_busy(struct egpu_card *card, int64_t now_ns) {
     int64_t ended = atomic_load_explicit(&card->ended_ns, memory_order_relaxed);
-    bool busy = atomic_load(&card->flying) != 0 || (ended != 0 && visit->in.now_ns - ended < PAUSE_NS);
-    return !busy ? 0 : longest < EGPU_CREDIT_NS ? (int64_t)longest : EGPU_CREDIT_NS;
+    return atomic_load(&card->flying) != 0 || (ended != 0 && now_ns - ended < PAUSE_NS);
 }
 
 /* Books the launch. False: another was faster, ask again. */
@@ -190,10 +223,15 @@ static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_re
                                                  credit_of(visit));
         if (!atomic_compare_exchange_strong(&page->paid_ns, &paid, after))
             return false;
+        if (in->now_ns - in->paid_ns > EGPU_BURST_NS)
+            egpu_burst(page, in->now_ns);
     }
     if (reason == EGPU_PASS_OVERDUE) {
         card->last_pass_ns = in->now_ns;
-        card->lone_pass_ns = lone(visit) ? in->now_ns : 0;
+        page->last_pass_ns = (uint64_t)in->now_ns;
+        bool alone = lone(visit);
+        page->passes_paid_ns = egpu_pass_paid(in->now_ns, launch->booked_ns, !launch->unknown, in->rate_ppm, alone);
+        card->lone_pass_ns = alone ? in->now_ns : 0;
         card->lone_pass_stream = launch->stream;
         atomic_fetch_add(&card->passes, 1);
     }
@@ -232,6 +270,7 @@ void egpu_hold(struct egpu_launched *launch) {
     struct visit visit = {.index = launch->context->card, .control = egpu_control_now()};
     int64_t refreshed = launch->now_ns;
     visit.in.now_ns = launch->now_ns;
+    visit.busy = is_busy(&egpu_cards[visit.index], launch->now_ns);
     for (;;) {
         look_at_holder(&visit, &egpu_cards[visit.index]);
         fill(&visit, launch);

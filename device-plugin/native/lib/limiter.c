@@ -75,3 +75,46 @@ int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm
     uint64_t owed = (uint64_t)wait / EGPU_RATE_WHOLE * old_ppm + (uint64_t)wait % EGPU_RATE_WHOLE * old_ppm / EGPU_RATE_WHOLE;
     return now_ns + stretched(owed, new_ppm);
 }
+
+/* Each span: what was booked in it, in 16 ns, and which time it was, so that nobody has to empty it. */
+enum { SPAN_BITS = 25, UNIT_BITS = 4, USED_BITS = 21 };
+static const uint32_t USED_MOST = (1u << USED_BITS) - 1;
+
+static void span_book(struct egpu_second *second, int64_t number, uint32_t units, bool off) {
+    _Atomic uint32_t *span = &second->spans[number % EGPU_ACTIVITY_SPANS];
+    const uint32_t time = (uint32_t)number << USED_BITS;
+    uint32_t before = *span, after;
+    do {
+        uint32_t used = before >> USED_BITS == time >> USED_BITS ? before & USED_MOST : 0;
+        used = off ? used - (units < used ? units : used) : used + units < USED_MOST ? used + units : USED_MOST;
+        after = time | used;
+    } while (!atomic_compare_exchange_weak(span, &before, after));
+}
+
+void egpu_second_book(struct egpu_second *second, int64_t end_ns, uint64_t length_ns, bool off) {
+    if (length_ns > SECOND_NS)
+        length_ns = SECOND_NS;
+    if (end_ns < (int64_t)length_ns || end_ns > FAR_NS)
+        return;
+    for (int64_t begin = end_ns - (int64_t)length_ns; begin < end_ns;) {
+        int64_t number = begin >> SPAN_BITS, to = (number + 1) << SPAN_BITS;
+        to = to < end_ns ? to : end_ns;
+        span_book(second, number, (uint32_t)((to - begin) >> UNIT_BITS), off);
+        begin = to;
+    }
+}
+
+uint64_t egpu_second_used(const struct egpu_second *second, int64_t now_ns) {
+    now_ns = clamp(now_ns, 0, FAR_NS);
+    const int64_t begin = now_ns > SECOND_NS ? now_ns - SECOND_NS : 0, first = begin >> SPAN_BITS;
+    const uint64_t within = (uint64_t)(((first + 1) << SPAN_BITS) - begin) >> UNIT_BITS;
+    uint64_t sum = 0;
+    for (int64_t number = first; number <= now_ns >> SPAN_BITS; number++) {
+        uint32_t span = atomic_load_explicit(&second->spans[number % EGPU_ACTIVITY_SPANS], memory_order_relaxed);
+        if (span >> USED_BITS != ((uint32_t)number << USED_BITS) >> USED_BITS)
+            continue;
+        uint64_t used = span & USED_MOST;
+        sum += number == first ? used * within >> (SPAN_BITS - UNIT_BITS) : used; /* as if it were the same all through */
+    }
+    return sum << UNIT_BITS;
+}

@@ -6,15 +6,20 @@
  * such a burst, and what was launched before the second but runs in it, could add to a second, so that none holds
  * more than the share and one unit.
  *
+ * Whoever stood behind others on the card has more to his credit. That alone would not keep the second, and so what it
+ * held is looked at then: booked by spans of time, when work has ended.
+ *
  * Lengths are estimates at launch; once measured, egpu_limiter_correct() books the difference. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../abi/activity.h"
+
 enum {
     EGPU_BURST_NS = 8 * 1000 * 1000,
-    EGPU_CREDIT_NS = 80 * 1000 * 1000,
+    EGPU_CREDIT_NS = 200 * 1000 * 1000,
     EGPU_LATER_NS = 4 * 1000 * 1000, /* so much later than it was launched a unit may run: others' queues are in front */
     EGPU_RATE_WHOLE = 1000 * 1000, /* rates are in millionths of the card's time */
     EGPU_RATE_FREE = 0,            /* no limit */
@@ -56,6 +61,12 @@ int64_t egpu_limiter_charge_with(int64_t paid_ns, uint64_t rate_ppm, int64_t now
 
 /* The state once a unit that was booked at `booked_ns` has turned out to be `measured_ns` long. */
 int64_t egpu_limiter_correct(int64_t paid_ns, uint64_t rate_ppm, uint64_t booked_ns, uint64_t measured_ns);
+
+/* Books device time that ended at `end_ns` for the second, or takes it out again where `off`. */
+void egpu_second_book(struct egpu_second *second, int64_t end_ns, uint64_t length_ns, bool off);
+
+/* What of the second before `now_ns` is booked. */
+uint64_t egpu_second_used(const struct egpu_second *second, int64_t now_ns);
 
 /* The state when the rate changes: what is owed stays, how fast it is paid changes. */
 int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm, int64_t now_ns);

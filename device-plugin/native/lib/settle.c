@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32, SEEN_ENOUGH = 4, FAR_OFF = 8 * 400, OFTEN = 2500 };
+enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32, SEEN_ENOUGH = 4, FAR_OFF = 8 * 400, OFTEN = 2500, TURN_NS = 2000 * 1000, DIFFERS = 400, FAR_LONGER = 8, GUESSES = 12 };
 static const int64_t FRESH_NS = 5000000000, SLICED_NS = 10000000000;
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -18,8 +18,17 @@ static bool steady(const struct egpu_kind *kind) {
     return kind != NULL && kind->clean >= CLEAN_ENOUGH && kind->clean_spread_ns <= kind->clean_ns / 5;
 }
 
-static bool trusted(const struct egpu_unit *unit) {
-    return steady(unit->kind) && unit->end_ns - unit->kind->clean_at_ns < FRESH_NS;
+/* Whether it is as long as its kind is alone. Where only the short ones of a kind ever run alone, one has to see that
+ * from the others; how long those took is told badly while the card switches. */
+static bool trusted(const struct egpu_unit *unit, uint64_t length_ns) {
+    struct egpu_kind *kind = unit->kind;
+    if (kind == NULL || kind->clean == 0)
+        return false;
+    const uint64_t known = kind->clean_ns * unit->count, far = unit->sliced ? 2 * known : known / 3;
+    const bool differs = length_ns > known + far || length_ns < known - known / 3;
+    kind->differs = kind->differs - kind->differs / 16 + (differs ? 1000 / 16 : 0);
+    return steady(kind) && unit->end_ns - kind->clean_at_ns < FRESH_NS && kind->differs < DIFFERS &&
+           kind->mean_ns / FAR_LONGER <= kind->clean_ns;
 }
 
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
@@ -46,6 +55,30 @@ uint64_t egpu_even_part(const struct egpu_sample *samples, uint32_t count, int64
 
 static uint64_t apart(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
 
+static void follow_way(struct egpu_way *way, uint64_t length_ns, uint64_t booked_ns, bool first) {
+    uint64_t part = length_ns / (booked_ns / 1000 + 1);
+    part = part < 100000 ? part : 100000;
+    if (first)
+        *way = (struct egpu_way){8 * part, 0};
+    way->off += apart(part, way->mean / 8) - way->off / 8;
+    way->mean += part - way->mean / 8;
+}
+
+/* Nothing is known of the kind for sure: a way that says the same again and again, where the other does not, is right. */
+static void guess(struct egpu_slices *seen, const struct egpu_unit *unit, uint64_t whole_ns) {
+    follow_way(&seen->whole, whole_ns, unit->booked_ns, seen->guesses == 0);
+    follow_way(&seen->even, unit->even_ns, unit->booked_ns, seen->guesses == 0);
+    if (++seen->guesses < GUESSES)
+        return;
+    seen->guesses = GUESSES;
+    if (seen->whole.off > seen->whole.mean * 2 / 5 && seen->even.off < seen->even.mean / 4)
+        seen->at_ns = unit->end_ns;
+}
+
+bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *unit) {
+    return unit->sliced || seen->guesses >= GUESSES || (unit->kind != NULL && unit->kind->clean >= CLEAN_ENOUGH);
+}
+
 bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count) {
     const int64_t begin = later(unit->begin_ns, unit->own_end_ns);
     int64_t last = begin;
@@ -67,7 +100,20 @@ bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const s
         if (++seen->units >= SEEN_ENOUGH && seen->whole_off > FAR_OFF && seen->even_off < seen->whole_off / 3)
             seen->at_ns = unit->end_ns;
     }
+    if (unit->kind != NULL && unit->kind->clean < CLEAN_ENOUGH && unit->even_ns != 0 && unit->booked_ns != 0 && last > begin)
+        guess(seen, unit, at_least_0(unit->end_ns - last));
     return seen->at_ns != 0 && unit->end_ns - seen->at_ns < SLICED_NS;
+}
+
+/* An even part of its stay; but a short unit's is mostly the wait for its turn. What others leave of it says more then:
+ * all, of one far shorter than a turn. */
+static uint64_t even_of(const struct egpu_unit *unit, uint64_t rest_ns) {
+    const uint64_t each = unit->booked_ns / (unit->count + (unit->count == 0));
+    if (rest_ns >= unit->even_ns || each >= TURN_NS)
+        return unit->even_ns;
+    if (each < TURN_NS / 4)
+        return rest_ns > unit->booked_ns / 2 ? rest_ns : unit->booked_ns / 2;
+    return rest_ns > unit->even_ns / 2 ? (rest_ns + unit->even_ns) / 2 : unit->even_ns;
 }
 
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
@@ -85,7 +131,7 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         uint64_t overlap = at_least_0(run->end_ns - later(begin, run->begin_ns));
         inside += run->length_ns < overlap ? run->length_ns : overlap;
     }
-    uint64_t length = unit->sliced && unit->even_ns != 0 ? unit->even_ns
+    uint64_t length = unit->sliced && unit->even_ns != 0 ? even_of(unit, stay > inside ? stay - inside : 0)
                     : sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
     if (unit->idle_ns != 0) { /* what ran before a pause may lie before other ends: it is worth what was expected */
         uint64_t whole = at_least_0(unit->end_ns - unit->begin_ns);
@@ -93,9 +139,10 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         length = length > unit->idle_ns ? length - unit->idle_ns : 0;
         length = length > least ? length : least;
     }
-    if (trusted(unit) && !egpu_ran_alone(unit, others, count, crowd)) {
-        uint64_t expected = unit->kind->clean_ns * unit->count, off = expected / 3;
-        if (length >= expected - off && length <= expected + off)
+    if (!egpu_ran_alone(unit, others, count, crowd) && trusted(unit, length)) {
+        uint64_t expected = unit->kind->clean_ns * unit->count;
+        uint64_t more = unit->sliced ? expected / 3 : expected * 2 / 3;
+        if (length >= expected - expected / 3 && length <= expected + more)
             return length; /* those that ran alone are rather the short ones: their mean alone would fall short */
         return stay < expected - expected / 4 ? stay : expected; /* a mean of these two would fall short */
     }
@@ -124,6 +171,8 @@ void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean, int64_t 
     }
     follow(&kind->clean_ns, &kind->clean_spread_ns, &kind->clean, length_ns);
 }
+
+bool egpu_varies(const struct egpu_kind *kind) { return kind->count == 0 || kind->spread_ns > kind->mean_ns / 4; }
 
 bool egpu_expect(const struct egpu_kind *kind, uint64_t *length_ns) {
     *length_ns = kind->mean_ns;

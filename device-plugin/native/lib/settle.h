@@ -18,6 +18,7 @@ struct egpu_kind {
     uint64_t clean_spread_ns;
     int64_t clean_at_ns; /* the last of them */
     uint32_t count, clean;
+    uint32_t differs;    /* 1/1000 of those that others ran beside were of quite another length than those alone */
 };
 
 struct egpu_run { int64_t begin_ns, end_ns; uint64_t length_ns; };
@@ -41,12 +42,24 @@ struct egpu_sample { int64_t at_ns; uint32_t others; };
  * order of time; between two of them the nearer one counts. */
 uint64_t egpu_even_part(const struct egpu_sample *samples, uint32_t count, int64_t begin_ns, int64_t end_ns);
 
+/* A way to reckon lengths, by what it makes of units of one kind: in 1/1000 of what was expected, 8 times the mean and
+ * 8 times the mean distance from that. */
+struct egpu_way { uint64_t mean, off; };
+
 /* What speaks for a card that leaves units for others' in their midst: one that runs whole units never runs another's
- * that was launched later and ended sooner; and how far each of the two ways to reckon is off where a unit's length
- * is known from when it was alone. In 1/1000: 32 times the mean of the one, 8 times that of the others. Zeros at
- * first. */
-struct egpu_slices { int64_t at_ns; uint64_t nested, whole_off, even_off; uint32_t units; };
+ * that was launched later and ended sooner; how far each of the two ways to reckon is off where a unit's length
+ * is known from when it was alone; and which of them says the same of the same kind again and again where it is not.
+ * In 1/1000: 32 times the mean of the first, 8 times that of the others. Zeros at first. */
+struct egpu_slices {
+    int64_t at_ns;
+    uint64_t nested, whole_off, even_off;
+    uint32_t units, guesses;
+    struct egpu_way whole, even;
+};
 bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count);
+
+/* Whether enough was seen to tell. */
+bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *unit);
 
 /* Its device time. `others`: the neighbours' runs, in any order; `crowd`: somebody has work in flight besides. */
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
@@ -56,6 +69,9 @@ void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean, int64_t 
 
 /* True: no run of others overlaps the unit, and none is in flight. */
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
+
+/* Its launches differ much in length: what one took is not to be told before it is settled. */
+bool egpu_varies(const struct egpu_kind *kind);
 
 /* What a launch of that kind will take; false: not known yet. */
 bool egpu_expect(const struct egpu_kind *kind, uint64_t *length_ns);

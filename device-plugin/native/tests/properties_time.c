@@ -126,14 +126,20 @@ static void gate_keeps_its_rules(void) {
         .in_flight = flying ? 1 + (uint32_t)dice(9) : 0, .alone = flying && dice(4) == 0, .unit_ns = dice(4 * MS),
         .unit_known = dice(4) != 0, .due_ns = flying ? now - 5 * MS + (int64_t)dice(10 * MS) : 0,
         .given_ns = (int64_t)dice(100 * MS),
-        .last_pass_ns = now - (int64_t)dice(200 * MS), .passes = (uint32_t)dice(12)};
+        .last_pass_ns = now - (int64_t)dice(200 * MS), .passes = (uint32_t)dice(12),
+        .passes_paid_ns = dice(2) ? 0 : now - MS + (int64_t)dice(dice(2) ? 2 * MS : 5 * (uint64_t)SECOND),
+        .second_ns = dice(2) * dice(SECOND), .used_ns = dice(SECOND), .spare = flying && dice(4) == 0};
     struct egpu_gate_out out = egpu_gate(&in);
     bool broke = !in.unit_known || in.alone || in.queued_ns + in.unit_ns > in.bound_ns;
-    bool crowded = in.bound_ns != 0 && in.in_flight != 0 && broke;
-    bool unpaid = in.rate_ppm != 0 && in.paid_ns > now;
+    bool crowded = in.bound_ns != 0 && in.in_flight != 0 && broke && !(in.spare && in.unit_known && !in.alone);
+    bool full = in.second_ns != 0 && in.used_ns >= in.second_ns;
+    bool unpaid = full || (in.rate_ppm != 0 && in.paid_ns > now);
+    bool passes_owed = in.passes_paid_ns > now && in.passes_paid_ns <= now + EGPU_PASS_FAR_NS;
     switch (out.reason) {
     case EGPU_PASS: HOLDS(!in.suspended && !in.held && !unpaid && !crowded); break;
-    case EGPU_PASS_OVERDUE: HOLDS(!in.suspended && in.due_ns && in.due_ns <= now && (in.held || unpaid || crowded)); break;
+    case EGPU_PASS_OVERDUE:
+        HOLDS(!in.suspended && in.due_ns && in.due_ns <= now && (in.held || unpaid || crowded) && !passes_owed);
+        break;
     case EGPU_PASS_FLOOR:
         HOLDS(in.held && in.floor_ppm && now >= in.held_since_ns + in.floor_after_ns && now >= in.floor_paid_ns);
         HOLDS(in.in_flight == 0 && !unpaid && !in.suspended);
@@ -148,6 +154,8 @@ static void gate_keeps_its_rules(void) {
         HOLDS(in.due_ns <= now || out.wake_ns <= in.due_ns); /* it is awake when a unit becomes overdue */
         if (!in.suspended && flying) { /* a unit that never ends by itself lets the next one through at last */
             int64_t asked = now > in.due_ns ? now : in.due_ns;
+            if (in.passes_paid_ns > asked && in.passes_paid_ns <= asked + EGPU_PASS_FAR_NS + 3 * EGPU_PASS_MAX_NS)
+                asked = in.passes_paid_ns;
             for (int k = 0; k < 3; k++, asked += EGPU_PASS_MAX_NS) {
                 in.now_ns = asked;
                 if (egpu_passes(egpu_gate(&in).reason))
@@ -156,6 +164,38 @@ static void gate_keeps_its_rules(void) {
             HOLDS(!"an overdue unit lets the next launch through");
         }
     }
+}
+
+/* A page as anybody may have filled it, and what is booked on it: no sum goes out of range, and over a fresh page the
+ * last second is as long as what was booked in it, but for what the span at its edge may hold. */
+static void seconds_add_up(void) {
+    static struct egpu_second second, wilds;
+    static int64_t end, booked[1024], ends[1024];
+    static uint32_t next;
+    uint64_t length = 16 * dice(dice(2) ? 3000 : 2000 * 1000);
+    end += (int64_t)(length + dice(20 * MS));
+    egpu_second_book(&second, end, length, false);
+    if (length > 1600 && dice(4) == 0) { /* it was less */
+        uint64_t less = dice(length / 16) * 16;
+        egpu_second_book(&second, end - (int64_t)(length - less), less, true);
+        length -= less;
+    }
+    booked[next % 1024] = (int64_t)length, ends[next++ % 1024] = end;
+    int64_t sum = 0, edge = 40 * MS;
+    for (uint32_t i = 0; i < 1024 && i < next; i++)
+        if (ends[i] > end - SECOND)
+            sum += booked[i];
+    int64_t used = (int64_t)egpu_second_used(&second, end);
+    HOLDS(used <= sum + edge);
+    HOLDS(used + edge >= sum);
+    for (int i = 0; i < EGPU_ACTIVITY_SPANS; i++)
+        wilds.spans[i] = (uint32_t)wild();
+    egpu_second_book(&wilds, (int64_t)wild(), wild(), dice(2));
+    HOLDS(egpu_second_used(&wilds, (int64_t)(wild() >> 1)) <= 2 * (uint64_t)SECOND);
+    int64_t now = (int64_t)dice(INT64_MAX / 4);
+    uint64_t rate = dice(EGPU_RATE_WHOLE + 1), cost = wild();
+    int64_t paid = egpu_pass_paid(now, cost, dice(2), rate, dice(2));
+    HOLDS(paid >= now && paid <= now + EGPU_PASS_FAR_NS);
 }
 
 static void pulse_is_short_and_claims_run_out(void) {
@@ -212,6 +252,7 @@ int main(int count, char **values) {
     for (step = 0; step < steps; step++) {
         limiter_survives_anything();
         gate_keeps_its_rules();
+        seconds_add_up();
         pulse_is_short_and_claims_run_out();
         even_parts_add_up();
     }

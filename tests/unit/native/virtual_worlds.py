@@ -36,6 +36,15 @@ def build() -> tuple[Path, Path]:
     return BUILD / "virtual-time", BUILD / "virtual-process.so"
 
 
+def _union_ns(begins: np.ndarray[Any, Any], ends: np.ndarray[Any, Any], begin: int, end: int) -> int:
+    """Of that span, what the stretches cover together."""
+    order = np.argsort(begins, kind="stable")
+    begins = np.clip(begins[order], begin, end)
+    ends = np.maximum.accumulate(np.clip(ends[order], begin, end))
+    before = np.concatenate([begins[:1], ends[:-1]])
+    return int(np.clip(ends - np.maximum(begins, before), 0, None).sum())
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One process of a container, and when it begins and ends."""
@@ -84,11 +93,22 @@ class Seen:
         rows, waits = self.of(box), self.waits[np.isin(self.waits["process"], mine)]
         begins = np.concatenate([rows["enqueued"], waits["begin"]])
         ends = np.concatenate([rows["end"], waits["end"]])
-        order = np.argsort(begins, kind="stable")
-        begins = np.clip(begins[order], int(from_ms * MS), int(to_ms * MS))
-        ends = np.maximum.accumulate(np.clip(ends[order], int(from_ms * MS), int(to_ms * MS)))
-        before = np.concatenate([[begins[0] if len(begins) else 0], ends[:-1]])
-        return int(np.clip(ends - np.maximum(begins, before), 0, None).sum())
+        return _union_ns(begins, ends, int(from_ms * MS), int(to_ms * MS))
+
+    def off(self, box: str, cores: int, from_ms: int, to_ms: int) -> float:
+        """Points above a hard share, or below it.
+
+        What is missing counts only against the time in which a launch stood at our gate or work of the
+        container ran: not while all of it was queued in the driver behind others', nor while there was none.
+        """
+        points = self.share(box, from_ms, to_ms) - cores
+        if points >= 0:
+            return points
+        mine = [number for number, name in enumerate(self.boxes) if name == box]
+        rows, waits = self.of(box), self.waits[np.isin(self.waits["process"], mine)]
+        begins = np.concatenate([rows["start"], waits["begin"]])
+        spent = _union_ns(begins, np.concatenate([rows["end"], waits["end"]]), from_ms * MS, to_ms * MS)
+        return min(0.0, 100 * self.busy_ns(box, from_ms, to_ms) / max(spent, 1) - cores)
 
     def busiest_second_ns(self, box: str) -> int:
         """The most that any second holds, tried from each start on."""

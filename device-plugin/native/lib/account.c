@@ -1,0 +1,266 @@
+/* How much device time work took that has ended, what that changes in the share's books, and the share's rate. */
+#define _GNU_SOURCE
+#include "flight.h"
+
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000, OTHERS = 512, REMEMBERED = 128, HISTORIES = 48 };
+static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
+
+void egpu_correct(int index, uint64_t booked_ns, uint64_t length_ns) {
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    uint64_t rate = egpu_cards[index].rate_ppm;
+    if (rate == EGPU_RATE_FREE || booked_ns == length_ns)
+        return;
+    int64_t paid = page->paid_ns;
+    while (!atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_correct(paid, rate, booked_ns, length_ns))) {
+    }
+    if (egpu_sub(booked_ns, length_ns) > SOONER_NS) /* it was less: whoever waits for the share may go sooner */
+        syscall(SYS_futex, &page->paid_ns, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* What a row of a page says. False: it is being written. */
+static bool read_run(const struct egpu_activity_run *row, struct egpu_run *run) {
+    uint64_t end = row->end_ns;
+    *run = (struct egpu_run){(int64_t)row->begin_ns, (int64_t)end, row->length_ns};
+    return end != 0 && end == row->end_ns;
+}
+
+static bool usable(const struct egpu_run *run, int64_t from_ns) {
+    return run->end_ns > from_ns && (uint64_t)run->begin_ns <= (uint64_t)run->end_ns;
+}
+
+/* What each page said that ran, for longer than the page holds it: the watcher's own. */
+static struct history {
+    const struct egpu_activity_card *page; /* NULL: free */
+    uint32_t seen, next;
+    struct egpu_run ring[REMEMBERED];
+} histories[HISTORIES];
+
+static struct history *history_of(const struct egpu_activity_card *page) {
+    for (int i = 0; i < HISTORIES; i++) {
+        if (histories[i].page == NULL)
+            histories[i].page = page;
+        if (histories[i].page == page)
+            return &histories[i];
+    }
+    return NULL;
+}
+
+/* Takes over what is new on the page, but for what this process wrote. */
+static void remember(const struct egpu_activity_card *page, uint64_t own_tag) {
+    struct history *all = history_of(page);
+    if (all == NULL)
+        return;
+    uint32_t next = page->run_next;
+    if (next - all->seen > EGPU_ACTIVITY_RUNS)
+        all->seen = next - EGPU_ACTIVITY_RUNS;
+    for (; all->seen != next; all->seen++) {
+        struct egpu_run run;
+        if (!read_run(&page->runs[all->seen % EGPU_ACTIVITY_RUNS], &run)) {
+            if (next - all->seen < EGPU_ACTIVITY_RUNS / 2)
+                return; /* it will be there soon */
+            continue;
+        }
+        if (own_tag != 0 && run.length_ns >> EGPU_SLOT_SHIFT == own_tag >> EGPU_SLOT_SHIFT)
+            continue;
+        run.length_ns &= (1ull << EGPU_SLOT_SHIFT) - 1;
+        all->ring[all->next++ % REMEMBERED] = run;
+    }
+}
+
+static uint32_t gather(const struct egpu_activity_card *page, uint32_t rows, int64_t from_ns, struct egpu_run *runs,
+                       uint32_t count) {
+    const struct history *all = history_of(page);
+    for (int i = 0; all == NULL && i < EGPU_ACTIVITY_RUNS && count < OTHERS; i++) { /* of too many: the page itself */
+        struct egpu_run run;
+        if (!read_run(&page->runs[i], &run) || !usable(&run, from_ns))
+            continue;
+        run.length_ns &= (1ull << EGPU_SLOT_SHIFT) - 1;
+        runs[count++] = run;
+    }
+    for (uint32_t i = 1; all != NULL && i <= rows && count < OTHERS; i++)
+        if (usable(&all->ring[(all->next - i) % REMEMBERED], from_ns))
+            runs[count++] = all->ring[(all->next - i) % REMEMBERED];
+    return count;
+}
+
+/* The watcher's looks at who has work, in a ring. */
+static struct crowds { uint32_t next; struct egpu_sample ring[SAMPLES]; } crowds[EGPU_ACTIVITY_CARDS];
+
+void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns) {
+    struct crowds *seen = &crowds[card];
+    uint32_t ours = egpu_others_in_flight(card, now_ns, lease_ns).count;
+    uint32_t others = egpu_crowd(card, now_ns, now_ns, lease_ns) + ours;
+    uint64_t processes = ours + (egpu_cards[card].flying != 0);
+    if (egpu_activity_own()->cards[card].processes != processes)
+        egpu_activity_own()->cards[card].processes = processes;
+    seen->ring[seen->next++ % SAMPLES] = (struct egpu_sample){now_ns, others};
+}
+
+static uint64_t even_part(int card, int64_t begin_ns, int64_t end_ns) {
+    const struct crowds *seen = &crowds[card];
+    struct egpu_sample some[SAMPLES];
+    uint32_t count = 0, oldest = seen->next > SAMPLES ? seen->next - SAMPLES : 0;
+    for (uint32_t i = oldest; i != seen->next; i++) {
+        const struct egpu_sample *one = &seen->ring[i % SAMPLES];
+        bool last = i + 1 == seen->next || one->at_ns > end_ns;
+        if (last || seen->ring[(i + 1) % SAMPLES].at_ns > begin_ns)
+            some[count++] = *one;
+        if (last)
+            break;
+    }
+    return egpu_even_part(some, count, begin_ns, end_ns);
+}
+
+static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
+    bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
+    struct egpu_card *card = &egpu_cards[index];
+    struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
+                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, false, 0};
+    int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
+    if (batch->end_ns - begin > EVEN_LEAST_NS)
+        unit.even_ns = even_part(index, begin, batch->end_ns);
+    unit.sliced = egpu_sliced(&card->slices, &unit, runs, count);
+    if (card->sliced != unit.sliced)
+        card->sliced = unit.sliced;
+    egpu_spin_lock(&card->lock);
+    if (batch->end_ns > card->settled_end_ns)
+        card->settled_end_ns = batch->end_ns;
+    uint64_t length = egpu_settle(&unit, runs, count, crowd);
+    if (batch->kind != NULL && (batch->count == 1 || batch->idle_ns == 0)) {
+        egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
+                   batch->end_ns);
+        uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0), known = batch->kind->expects;
+        uint64_t off = known > expects ? known - expects : expects - known;
+        const bool strange = length / batch->count > 2 * known + STRANGE_NS;
+        const uint32_t steady = batch->kind->steady;
+        if (strange ? steady != 0 : steady < EGPU_STEADY)
+            batch->kind->steady = strange ? 0 : steady + 1;
+        if (off > expects / 16 || expects > EGPU_BATCH_NS / 2) /* of short ones many launches read it all the time */
+            batch->kind->expects = expects;
+    }
+    egpu_spin_unlock(&card->lock);
+    if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
+        egpu_correct(index, batch->charged_ns, length);
+    if (unit.end_ns - (int64_t)length - unit.begin_ns > EGPU_LATER_NS) /* it ran in another second than it was launched in */
+        egpu_burst(page, unit.end_ns);
+    const uint64_t most = egpu_slices_told(&card->slices, &unit) || unit.even_ns < length ? length : unit.even_ns;
+    const bool less = most < batch->second_ns;
+    const uint64_t shorter = less ? most : batch->second_ns;
+    egpu_second_book(&egpu_activity_own()->seconds[index], batch->end_ns - (int64_t)shorter,
+                     (less ? batch->second_ns : most) - shorter, less);
+    atomic_fetch_add(&page->busy_ns, length);
+    atomic_fetch_add(&page->units, batch->count);
+    uint64_t each = length / batch->count, longest = page->longest_ns;
+    while (each > longest && !atomic_compare_exchange_weak(&page->longest_ns, &longest, each)) {
+    }
+}
+
+void egpu_settle_card(int index, int64_t now_ns) {
+    struct egpu_card *card = &egpu_cards[index];
+    const struct egpu_near_all *all = egpu_near_now();
+    struct egpu_run runs[OTHERS];
+    remember(&egpu_activity_own()->cards[index], egpu_slot_tag());
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->near[i].own_card == index)
+            remember(all->near[i].card, 0);
+    if (card->polling || atomic_exchange(&card->polling, 1))
+        return;
+    egpu_spin_lock(&card->lock);
+    struct egpu_batch *first = card->settling, *last = NULL;
+    for (struct egpu_batch *one = first; one != NULL && one->end_ns + EGPU_SETTLE_NS <= now_ns; one = one->next)
+        last = one;
+    if (last != NULL)
+        card->settling = last->next;
+    egpu_spin_unlock(&card->lock);
+    if (last != NULL) {
+        int64_t from = first->begin_ns;
+        for (struct egpu_batch *one = first; one != last->next; one = one->next)
+            from = one->begin_ns < from ? one->begin_ns : from;
+        uint32_t count = gather(&egpu_activity_own()->cards[index], REMEMBERED, from, runs, 0);
+        /* Batches of very short units run into each other on a card that does not go round: then the newest will do. */
+        const uint32_t rows = card->sliced ? REMEMBERED : EGPU_ACTIVITY_RUNS;
+        for (uint32_t i = 0; i < all->count; i++)
+            if (all->near[i].own_card == index)
+                count = gather(all->near[i].card, rows, from, runs, count);
+        for (struct egpu_batch *one = first, *end = last->next, *next; one != end; one = next) {
+            next = one->next;
+            settle(index, one, runs, count, now_ns);
+            egpu_batch_free(one);
+        }
+    }
+    atomic_store(&card->polling, 0);
+}
+
+/* --- rates ---------------------------------------------------------------------------------------- */
+
+/* What of the card's time each neighbour with a hard share lately took. */
+static uint64_t taken_ppm(const struct egpu_activity_card *card, int64_t now_ns) {
+    static struct { const struct egpu_activity_card *card; uint64_t busy_ns, ppm; int64_t since_ns; } seen[EGPU_MAX_PEERS * 2];
+    for (uint32_t i = 0; i < EGPU_MAX_PEERS * 2; i++) {
+        if (seen[i].card != card && seen[i].card != NULL)
+            continue;
+        uint64_t busy = card->busy_ns;
+        int64_t passed = now_ns - seen[i].since_ns;
+        if (seen[i].card == NULL || passed > 10 * SAMPLE_NS) {
+            seen[i].card = card, seen[i].busy_ns = busy, seen[i].since_ns = now_ns;
+        } else if (passed >= SAMPLE_NS) {
+            uint64_t more = egpu_sub(busy, seen[i].busy_ns);
+            seen[i].ppm = more < (uint64_t)passed ? more * EGPU_RATE_WHOLE / (uint64_t)passed : EGPU_RATE_WHOLE;
+            seen[i].busy_ns = busy, seen[i].since_ns = now_ns;
+        }
+        return seen[i].ppm;
+    }
+    return 0;
+}
+
+static uint64_t rate_of(const struct egpu_control *control, uint32_t index, int64_t now_ns) {
+    const struct egpu_control_card *card = &control->cards[index];
+    const struct egpu_near_all *all = egpu_near_now();
+    struct egpu_share share = {.policy = card->core_policy, .cores_percent = card->cores_percent, .weight = card->weight};
+    for (uint32_t i = 0; share.policy == EGPU_CORES_SOFT && i < all->count; i++) {
+        const struct egpu_activity_card *other = all->near[i].card;
+        uint64_t wanted = other->wanted_ns, beat = other->beat_ns, now = (uint64_t)now_ns;
+        bool wants = (wanted <= now && now - wanted < (uint64_t)WANTED_NS) ||
+                     (other->started_ns != 0 && beat <= now && now - beat < egpu_lease_ns(control));
+        if (all->near[i].own_card != (int)index)
+            continue;
+        uint64_t ppm = taken_ppm(other, now_ns);
+        if (!wants)
+            continue;
+        uint32_t weight = other->weight;
+        share.others_wanting++;
+        if (weight != 0)
+            share.others_soft += weight > 100 ? 100 : weight;
+        else
+            share.others_hard_ppm += ppm;
+    }
+    return egpu_limiter_rate(&share);
+}
+
+void egpu_rates(const struct egpu_control *control, int64_t now_ns) {
+    static struct egpu_lock one_at_a_time;
+    egpu_lock(&one_at_a_time);
+    for (uint32_t i = 0; i < control->card_count && i < EGPU_ACTIVITY_CARDS; i++) {
+        struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
+        uint32_t weight = control->cards[i].core_policy == EGPU_CORES_SOFT ? control->cards[i].weight : 0;
+        uint64_t rate = rate_of(control, i, now_ns);
+        if (page->weight != weight) /* looked at first: launches read these lines */
+            page->weight = weight;
+        if (egpu_cards[i].rate_ppm != rate)
+            egpu_cards[i].rate_ppm = rate;
+        if (page->rate_ppm == rate)
+            continue;
+        uint64_t before = atomic_exchange(&page->rate_ppm, rate);
+        int64_t paid = page->paid_ns;
+        while (before != rate &&
+               !atomic_compare_exchange_weak(&page->paid_ns, &paid, egpu_limiter_rescale(paid, before, rate, now_ns))) {
+        }
+    }
+    egpu_unlock(&one_at_a_time);
+}
