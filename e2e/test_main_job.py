@@ -51,6 +51,7 @@ def test_a_deployment_is_admitted_pod_by_pod(here: World) -> None:
     queue = here.add_queue("three", capability=capability(shares=3))
     here.submit(deployment("web", 5, shares(20_000, 20), queue=queue, priority="high"))
     here.runs("web", 3)
+    assert not any("managedFields" in p["metadata"] for p in here.pods("web").values()), "nobody applies them"
     here.waits("web", "WaitingForQuota", "3 of 5")
     before = here.uids("web")
     here.scale("web", 3)
@@ -68,6 +69,7 @@ def test_a_bare_pod_runs_and_frees_its_card_when_it_ends(here: World) -> None:
     containers = [container(limits=shares(), command=script)]
     here.submit(pod("alone", queue=here.queue, containers=containers))
     (card,) = cards_of(here.runs("alone", 1)["alone"])
+    assert "managedFields" in here.pods("alone")["alone"]["metadata"], "it may be applied again"
     row = here.card_rows()[card]
     assert [(s["pod"], s["container"]) for s in row["sharers"]] == [(f"{here.namespace}/alone", "main")]
     assert (row["used_mib"], row["cores_high_percent"]) == (H20_MIB, 100)

@@ -509,6 +509,17 @@ def of_job(obj: Json, uid: str = "job-uid") -> Json:
     return obj
 
 
+@pytest.mark.parametrize(
+    ("owned", "keep", "kept"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_who_wrote_which_field_is_noted_where_pods_are_applied(owned: bool, keep: bool, kept: bool) -> None:
+    obj = of_job(pod()) if owned else pod()
+    obj["metadata"]["managedFields"] = [{"manager": "vc-controllers", "operation": "Update"}]
+    ctx = context(groups=[group()], keep_managed_fields=keep)
+    done = complete(obj, ctx, JOB_CONTROLLER if owned else ALICE)
+    assert ("managedFields" in done["metadata"]) is kept
+
+
 def test_pods_of_a_job_were_checked_with_it_and_come_even_when_the_queue_has_closed() -> None:
     obj = of_job(pod(annotations={QUEUE: "closed"}))
     done = complete(obj, context(groups=[group(queue="closed")]), JOB_CONTROLLER)

@@ -34,6 +34,8 @@ class Settings:
         }
     )
     """Who makes the pods of Volcano Jobs: those were checked when the Job came in."""
+    keep_managed_fields: bool = False
+    """True: the API server goes on noting who wrote which field of managed pods that a controller makes."""
     max_gang_members: int = 2048
     max_gang_cards: int = 16384
     """2,048 members × 8 cards: what a plan annotation can hold."""

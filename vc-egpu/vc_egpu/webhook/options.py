@@ -40,6 +40,7 @@ class SettingsFile(BaseModel):
     ungrouped_scheduler_name: str = ""
     """See :class:`~.context.Settings`."""
     unnamed_model_unlimited: bool = False
+    keep_managed_fields: bool = False
     job_controllers: tuple[str, ...] = ()
     """Beside the default ones; see :class:`~.context.Settings`."""
     max_gang_members: Annotated[int, Field(ge=1, le=100_000)] = 2048
@@ -132,6 +133,7 @@ def _settings(file: SettingsFile) -> Settings:
         scheduler_name=file.scheduler_name,
         ungrouped_scheduler_name=file.ungrouped_scheduler_name,
         unnamed_model_unlimited=file.unnamed_model_unlimited,
+        keep_managed_fields=file.keep_managed_fields,
         job_controllers=default.job_controllers | {own, *file.job_controllers},
         max_gang_members=file.max_gang_members,
         max_gang_cards=file.max_gang_cards,
