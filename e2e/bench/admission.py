@@ -16,6 +16,7 @@ from typing import Any
 
 from localcluster import toolchain
 from localcluster.cluster import LocalCluster
+from localcluster.controlplane import GOGC_PERCENT
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, VOLCANO_JOBS
 from volcano.processes import JOB_WORKERS, QPS, NoVolcanoError, Volcano
@@ -71,7 +72,8 @@ def main(argv: Sequence[str]) -> int:
     )
     say(
         f"client rates: Volcano's programs {QPS}/{QPS} with {JOB_WORKERS} Job workers, kube-scheduler "
-        f"{RATE.qps}/{RATE.burst}, ours unlimited; API fairness off for all"
+        f"{RATE.qps}/{RATE.burst}, ours unlimited; API fairness off, "
+        f"GOGC of API server and etcd {GOGC_PERCENT}, for all"
     )
     results = {side.name: Result() for side in sides}
     for number in range(options.rounds):

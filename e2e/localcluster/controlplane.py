@@ -18,6 +18,8 @@ DNS_USER = "system:vc-egpu:coredns"
 KWOK_USER = "system:vc-egpu:kwok"
 KWOK_PORT = 10247
 SWITCH = "switch"
+GOGC_PERCENT = 200
+"""Of the API server and etcd: a few hundred MiB more, and less of the cores that everybody shares here."""
 STOP_ORDER = ("kwok", "coredns", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 """Who leaves first when a cluster goes down."""
 
@@ -231,7 +233,8 @@ class Component:
             if switch is None:
                 raise LocalClusterError("the cluster's network is gone: the cluster has to be started anew")
             within = Entered(switch, ("-n",))
-        self.process.launch(_ARGV[self.name](self.context), self.context.environment(), within)
+        extra = {"GOGC": str(GOGC_PERCENT)} if self.name in {"kube-apiserver", "etcd"} else {}
+        self.process.launch(_ARGV[self.name](self.context), self.context.environment(extra=extra), within)
 
     def start(self, timeout_s: float = 60) -> None:
         """Start it; the API server is waited for until it is ready."""
