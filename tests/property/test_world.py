@@ -171,8 +171,9 @@ class Life:
         size = {card.uuid: card.memory_mib for node in snapshot.nodes.values() for card in node.cards}
         for admission in plan.admissions:
             gang = snapshot.gangs[admission.gang]
-            runs = any(pod.phase is PodPhase.PLACED for pod in self.world.pods_of(gang.key))
-            if gang.share_class is ShareClass.HIGH or (runs and not gang.single):
+            running = sum(pod.phase is PodPhase.PLACED for pod in self.world.pods_of(gang.key))
+            replaces = running and (not gang.single or running < gang.min_member)
+            if gang.share_class is ShareClass.HIGH or replaces:
                 continue  # members that are replaced go before everybody
             for placement in admission.members.values():
                 for _, share in placement.shares:
