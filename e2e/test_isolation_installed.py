@@ -119,5 +119,5 @@ def _cleared(stack: Stack, pods: dict[str, Any]) -> bool:
     """Only ``away`` is left; the others are asked to go."""
     for name in pods:
         if name != "away" and not pods[name]["metadata"].get("deletionTimestamp"):
-            stack.kit.kubectl("delete", "pod", "-n", NAMESPACE, name, "--wait=false")
+            stack.kit.kubectl("delete", "pod", "-n", NAMESPACE, name, "--wait=false", "--ignore-not-found")
     return set(pods) == {"away"}
