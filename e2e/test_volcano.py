@@ -136,12 +136,17 @@ def expectations(story: str) -> Json:
 
 @pytest.mark.parametrize("story", [story for story in STORIES if not expectations(story).get("isolation")])
 def test_story(production: Production, story: str) -> None:
-    kind = VolcanoPlayer if production.conf == "own" else StockPlayer
-    player = kind(production.stack, story, expectations(story))
+    play(production.stack, production.conf, story)
+
+
+def play(stack: Stack, conf: ConfName, story: str) -> None:
+    """An example, from its objects to what must be seen, and what must hold at its end."""
+    kind = VolcanoPlayer if conf == "own" else StockPlayer
+    player = kind(stack, story, expectations(story))
     try:
         player.play()
-        production.stack.check_invariants()
-        verify.check_containers(production.stack.cluster, production.stack.kit, player.namespace)
+        stack.check_invariants()
+        verify.check_containers(stack.cluster, stack.kit, player.namespace)
     finally:
         player.clean()
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 from localcluster import ClusterSpec, LocalCluster
-from stack import verify
 from stack.install import VOLCANO_ISOLATED, Stack
 from test_examples import STORIES
-from test_volcano import StockPlayer, VolcanoPlayer, expectations
+from test_volcano import expectations, play
 from volcano.conf import ConfName
 from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
@@ -43,11 +42,4 @@ def installed() -> Iterator[Isolated]:
 @pytest.mark.parametrize("story", [story for story in STORIES if expectations(story).get("isolation")])
 def test_story(installed: Isolated, conf: ConfName, story: str) -> None:
     installed.volcano.use(conf)
-    kind = VolcanoPlayer if conf == "own" else StockPlayer
-    player = kind(installed.stack, story, expectations(story))
-    try:
-        player.play()
-        installed.stack.check_invariants()
-        verify.check_containers(installed.stack.cluster, installed.stack.kit, player.namespace)
-    finally:
-        player.clean()
+    play(installed.stack, conf, story)

@@ -4,6 +4,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,6 +184,17 @@ class World:
         if preload:
             ours["LD_PRELOAD"] = preload
         return kept | ours | more
+
+    def python(self, code: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A program in Python, to its end; `more`: of its environment."""
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=self.environment(**more),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def actor(self, way: str = "dlsym", *, preload: str | None = LIBRARY, **more: str) -> Actor:
         """A program in the container (without `preload`: one that nobody limits)."""

@@ -125,14 +125,6 @@ def test_a_program_of_cuda_core_in_its_share(tmp_path: Path, bindings: Path) -> 
     """Pools, virtual memory and graphs, as NVIDIA's Python uses them; all of it counts against the cap."""
     world = World(tmp_path / "root", [Share(UUIDS[0], 1000 * MIB)])
     code = CORE.format(ptx=str(NATIVE / "programs" / "kernels.ptx"))
-    environment = world.environment(PYTHONPATH=str(bindings), FAKE_CUDA_VISIBLE="0")
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = world.python(code, PYTHONPATH=str(bindings), FAKE_CUDA_VISIBLE="0")
     world.close()
     assert ran.stdout.split() == [str(1000 - CONTEXT_MIB), *["True"] * 6], (ran.stdout, ran.stderr)

@@ -2,15 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from .memory_worlds import BUILD, CONTEXT_MIB, LIBRARY, MIB, NATIVE, UUIDS, Share, World
+from .memory_worlds import BUILD, CONTEXT_MIB, MIB, NATIVE, UUIDS, Share, World
 
 CAP_MIB: Final = 512
 RUNTIME: Final = BUILD / "runtime" / "libcudart.so.13"
@@ -82,15 +80,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_program_of_the_runtime_in_its_share(world: World) -> None:
     paths = os.pathsep.join((str(RUNTIME.parent), str(BUILD)))
-    environment = world.environment(preload=LIBRARY, LD_LIBRARY_PATH=paths, FAKE_CUDA_VISIBLE="0")
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = world.python(PROGRAM, LD_LIBRARY_PATH=paths, FAKE_CUDA_VISIBLE="0")
     assert ran.returncode == 0, ran.stderr
     room = CAP_MIB - CONTEXT_MIB
     assert json.loads(ran.stdout) == {

@@ -8,33 +8,23 @@ from vc_egpu.jobs import requests
 from vc_egpu.jobs.pods import owner_reference
 from vc_egpu.volcano import names
 from vc_egpu.volcano.job import Job, Task
+from vc_egpu.volcano.knobs import KNOBS
 from vc_egpu.volcano.meta import Json
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
-USER_ANNOTATIONS: Final = frozenset(
-    {
-        names.PRIORITY,
-        names.CORE_POLICY,
-        names.OVERSUBSCRIBE,
-        names.CARD_POLICY,
-        names.NODE_POLICY,
-        names.USE_CARDS,
-        names.AVOID_CARDS,
-        names.USE_MODELS,
-        names.AVOID_MODELS,
-    }
-)
-"""Of our own annotations, those that users write. The others are written by the stack alone: copied from a
-Job they would let its author forge a plan with the controller's rights."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations that a PodGroup takes over from what it is made for."""
+    """The annotations that a PodGroup takes over from what it is made for.
+
+    Of our own those that users write. The others are written by the stack alone: copied from a Job they would
+    let its author forge a plan with the controller's rights.
+    """
     return {
         key: value
         for key, value in annotations.items()
-        if key != _LAST_APPLIED and (not key.startswith(f"{names.DOMAIN}/") or key in USER_ANNOTATIONS)
+        if key != _LAST_APPLIED and (not key.startswith(f"{names.DOMAIN}/") or key in KNOBS)
     }
 
 
@@ -206,7 +196,7 @@ def loose_group_document(group: LooseGroup, pod: Mapping[str, Any]) -> Json:
     reference = controller_of(pod)
     owner = dict(reference) if reference is not None else _own_reference(pod)
     taken = inherited(metadata.get("annotations") or {})
-    keep = {names.PREEMPTABLE, *USER_ANNOTATIONS}
+    keep = {names.PREEMPTABLE, *KNOBS}
     group_spec: Json = {
         "minMember": group.min_member,
         "queue": group.queue,

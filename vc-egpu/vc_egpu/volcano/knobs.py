@@ -18,7 +18,7 @@ KNOBS: Final = (
     names.AVOID_MODELS,
 )
 """Annotations that people write."""
-_OTHERS: Final = frozenset({names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE})
+_KNOWN: Final = frozenset({*KNOBS, names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE})
 _MAX_SLIPS: Final = 4
 
 
@@ -33,7 +33,7 @@ def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) 
     Not refused: a later version may know more of them than this one.
     """
     found: list[str] = []
-    for name in sorted(set(annotations) - {*KNOBS, *_OTHERS}):
+    for name in sorted(annotations.keys() - _KNOWN):
         if name.startswith(f"{names.DOMAIN}/"):
             near = difflib.get_close_matches(name.lower(), KNOBS, 1, cutoff=0.8)
             guess = f", did you mean {near[0]}?" if near else ""
