@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
 from localcluster import teardown, toolchain
@@ -19,8 +20,19 @@ from localcluster.status import describe
 
 
 def say(line: str) -> None:
-    """Progress goes to standard error, results to standard output."""
-    print(line, file=sys.stderr, flush=True)
+    """Progress goes to standard error; what is done does not stop because nobody reads of it any more."""
+    with suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def tell(line: str) -> None:
+    """Results go to standard output. Ends the program, as a shell expects it, where nobody reads on."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Python would try the rest once more as it exits, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,8 +128,8 @@ def _up(arguments: argparse.Namespace) -> int:
     say(f"{spec.name} is up after {time.monotonic() - began:.1f} s")
     if real == 0:
         say("no real nodes: there are no containers, no Services, no DNS, no logs or exec, no device plugins")
-    print(f"export KUBECONFIG={cluster.kubeconfig}")
-    print(f"export PATH={cluster.bin('kubectl').parent}:$PATH")
+    tell(f"export KUBECONFIG={cluster.kubeconfig}")
+    tell(f"export PATH={cluster.bin('kubectl').parent}:$PATH")
     return 0
 
 
@@ -136,13 +148,13 @@ def _down(arguments: argparse.Namespace) -> int:
 def _status(arguments: argparse.Namespace) -> int:
     states = [StateDir.of(arguments.name)] if arguments.name else all_clusters()
     if not states:
-        print("no clusters")
+        tell("no clusters")
     for state in states:
-        print(describe(state))
+        tell(describe(state))
     return 0
 
 
 def _gc(_arguments: argparse.Namespace) -> int:
     removed = teardown.collect(say)
-    print(f"removed: {', '.join(removed)}" if removed else "nothing to remove")
+    tell(f"removed: {', '.join(removed)}" if removed else "nothing to remove")
     return 0
