@@ -11,7 +11,7 @@ WORKERS ?= auto
 # The stories of the main job, and a sample of the controller's crashes. Restarts, outages, all crash points,
 # installation and the Job controller's own stories take longer than `make test` may: `make test-long` runs everything.
 E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
-	e2e/test_identity.py e2e/test_webhook.py e2e/test_crash.py
+	e2e/test_identity.py e2e/test_webhook.py e2e/test_policies.py e2e/test_crash.py
 
 # Judges how soon the machine wakes programs: beside nothing else.
 CALM := tests/unit/native/test_time_floors.py

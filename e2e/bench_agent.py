@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from agent_on_node import AgentOnNode
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from planned_pods import NAMESPACE, Planner, random_round
+from rigs.agent_on_node import AgentOnNode
+from rigs.planned_pods import NAMESPACE, Planner, random_round
 from stack.hostprocess import cpu_seconds
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection

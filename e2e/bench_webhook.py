@@ -30,7 +30,7 @@ import aiohttp
 import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from standin import StandIn
+from rigs.api_server import StandIn
 from vc_egpu import __version__
 
 Json = dict[str, Any]

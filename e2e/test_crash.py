@@ -17,16 +17,17 @@ from typing import Any
 
 import orjson
 import pytest
-from admission_rig import Gang, Rig, StandIn, rig
 from localcluster.api import wait_until
 from localcluster.net import free_ports
+from rigs.admission import Rig, StandInController, rig
+from rigs.gangs import Gang
+from rigs.suspender import Suspender, until_known
+from rigs.write_tap import Moment, Strike, Write, WriteTap
 from stack.hostprocess import HostProcess
 from stack.kit import StoryError
-from suspender import Suspender, until_known
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
-from write_tap import Moment, Strike, Write, WriteTap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 LONG = bool(os.environ.get("VC_EGPU_LONG"))
@@ -184,7 +185,7 @@ class Stage:
         """Run a story, struck or not; returns the number of writes of its first run."""
         self.world.queue()
         suspender = Suspender(self.world) if story.suspends else nullcontext()
-        with suspender, StandIn(self.world, *story.gangs):
+        with suspender, StandInController(self.world, *story.gangs):
             self.tap.begin()
             self.start()
             story.prepare(self.world)

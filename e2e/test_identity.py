@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from agent_world import World, agent_world, all_started
 from localcluster.api import wait_until
-from planned_pods import PlannedPod, random_round
+from rigs.agent_world import World, agent_world, all_started
+from rigs.planned_pods import PlannedPod, random_round
 
 PODS_AT_ONCE = 16
 CONTAINERS = 2

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent_on_node import FAKE_LIBRARIES, AgentOnNode
-from agent_world import World, agent_world
 from localcluster.api import wait_until
-from planned_pods import NAMESPACE, SLEEP, PlannedPod
+from rigs.agent_on_node import FAKE_LIBRARIES, AgentOnNode
+from rigs.agent_world import World, agent_world
+from rigs.planned_pods import NAMESPACE, SLEEP, PlannedPod
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node.control import Control, decode

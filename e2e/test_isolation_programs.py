@@ -19,7 +19,7 @@ from isolation.world import (
     share,
 )
 from localcluster.api import wait_until
-from planned_pods import NAMESPACE
+from rigs.planned_pods import NAMESPACE
 from vc_egpu.kube.resources import EVENTS, PODS
 from vc_egpu_node import abi
 from vc_egpu_node.control import Control, decode

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from agent_world import World, agent_world, all_started
 from fakes.nvml_state import FakeCard
 from localcluster.api import wait_until
-from planned_pods import NAMESPACE, PlannedPod
+from rigs.agent_world import World, agent_world, all_started
+from rigs.planned_pods import NAMESPACE, PlannedPod
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import CardShare

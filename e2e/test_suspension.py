@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from admission_rig import Gang, Rig, StandIn, admitted, job, pod, podgroup, rig
 from localcluster.net import free_ports
-from suspender import Suspender, until_known
+from rigs.admission import Rig, StandInController, rig
+from rigs.gangs import Gang, admitted, job, pod, podgroup
+from rigs.suspender import Suspender, until_known
 from vc_egpu.cli import pause
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
@@ -38,15 +39,10 @@ def one_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 @pytest.fixture
 def world(one_rig: Rig) -> Iterator[Rig]:
     """A clean cluster with one queue; the invariants hold at the end. Tests start the controller."""
-    one_rig.queue()
     turn = f"-{next(TURNS)}"
     one_rig.suffix = lambda: turn
-    yield one_rig
-    for process in one_rig.processes.values():
-        print(process.log_tail(100))  # shown where a test fails
-    one_rig.check()
-    one_rig.stop_all()
-    one_rig.clean()
+    with one_rig.story():
+        yield one_rig
 
 
 def start(world: Rig, name: str = "admission", *flags: str) -> None:
@@ -102,7 +98,7 @@ def no_orders(pods: list[Json]) -> bool:
 
 
 def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None:
-    with Suspender(world), StandIn(world, LOW, HIGH):
+    with Suspender(world), StandInController(world, LOW, HIGH):
         start(world)
         before = train(world)
         world.submit(HIGH)
@@ -123,7 +119,7 @@ def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None
 def test_newcomers_do_not_overtake_training_that_waits_for_its_cards(world: Rig) -> None:
     large = Gang("large", 1, memory_mib=50000, priority="low")
     small = Gang("small", 1, memory_mib=20000, priority="low")
-    with Suspender(world), StandIn(world, LOW, HIGH):
+    with Suspender(world), StandInController(world, LOW, HIGH):
         start(world, "admission", "--suspended-hold-s", "0")
         before = train(world)
         world.submit(HIGH)
@@ -142,7 +138,7 @@ def test_newcomers_do_not_overtake_training_that_waits_for_its_cards(world: Rig)
 
 def test_bare_pods_leave_their_cards_and_are_not_evicted(world: Rig) -> None:
     lone = replace(LOW, name="lone")
-    with Suspender(world), StandIn(world, HIGH):
+    with Suspender(world), StandInController(world, HIGH):
         start(world)
         owner = world.api.create(VOLCANO_JOBS, job(lone))
         world.api.create(POD_GROUPS, podgroup(lone, owner))
@@ -158,7 +154,7 @@ def test_bare_pods_leave_their_cards_and_are_not_evicted(world: Rig) -> None:
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(world: Rig) -> None:
-    with Suspender(world, silent=True), StandIn(world, LOW, HIGH):
+    with Suspender(world, silent=True), StandInController(world, LOW, HIGH):
         start(world, "admission", "--suspend-timeout-s", "2")
         before = train(world)
         world.submit(HIGH)
@@ -170,7 +166,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(world: Rig) -> N
 
 
 def test_an_agent_that_tried_in_vain_is_believed_at_once(world: Rig) -> None:
-    with Suspender(world, refuses="a process holds a lock"), StandIn(world, LOW, HIGH):
+    with Suspender(world, refuses="a process holds a lock"), StandInController(world, LOW, HIGH):
         start(world)
         train(world)
         began = time.monotonic()
@@ -181,7 +177,7 @@ def test_an_agent_that_tried_in_vain_is_believed_at_once(world: Rig) -> None:
 
 
 def test_who_cannot_be_brought_back_is_made_anew_and_queued(world: Rig) -> None:
-    with Suspender(world, restore_fails=True) as suspender, StandIn(world, LOW, HIGH):
+    with Suspender(world, restore_fails=True) as suspender, StandInController(world, LOW, HIGH):
         start(world)
         before = train(world)
         world.submit(HIGH)
@@ -199,7 +195,7 @@ def test_who_cannot_be_brought_back_is_made_anew_and_queued(world: Rig) -> None:
 
 @pytest.mark.parametrize("moment", ["leaving", "away", "coming back"])
 def test_a_new_leader_goes_on_where_the_killed_one_was(world: Rig, moment: str) -> None:
-    with Suspender(world, silent=moment == "leaving") as suspender, StandIn(world, LOW, HIGH):
+    with Suspender(world, silent=moment == "leaving") as suspender, StandInController(world, LOW, HIGH):
         start(world)
         before = train(world)
         world.submit(HIGH)
@@ -228,7 +224,7 @@ def test_a_new_leader_goes_on_where_the_killed_one_was(world: Rig, moment: str) 
 
 def test_a_user_suspends_and_resumes_a_gang_by_any_of_its_pods(world: Rig) -> None:
     heard: list[str] = []
-    with Suspender(world), StandIn(world, LOW):
+    with Suspender(world), StandInController(world, LOW):
         start(world)
         before = train(world)
         done = pause.suspend(world.api, "default", member(world, 3), timeout_s=60, progress=heard.append)
@@ -247,7 +243,7 @@ def test_a_user_suspends_and_resumes_a_gang_by_any_of_its_pods(world: Rig) -> No
 
 
 def test_a_wish_that_cannot_be_met_says_why_and_changes_nothing(world: Rig) -> None:
-    with Suspender(world, unable={member(world, 5): "it uses managed memory"}), StandIn(world, LOW):
+    with Suspender(world, unable={member(world, 5): "it uses managed memory"}), StandInController(world, LOW):
         start(world)
         train(world, suspendable=7)
         for name in (member(world, 5), member(world, 0)):

@@ -3,21 +3,23 @@
 Wherever it is hit: inference gets its cards, training leaves them once and comes back with all that it had.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
-from isolation.world import c_program
+from rigs.suspension import TEAM, Here, Json, suspending
 from stack.install import NAMESPACE
 from stack.kit import running
-from test_suspension_node import TEAM, TRAIN, Here, all_gone, here, owned, pod
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.suspension import NodeSuspension
 
-__all__ = ["here"]
-Json = dict[str, Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Here]:
+    with suspending("suspend-killed") as found:
+        yield found
 
 
 def _state(here: Here, uid: str, *states: str) -> None:
@@ -67,16 +69,12 @@ def _kill(here: Here) -> None:
 def test_training_leaves_and_comes_back_although_the_controller_is_killed(here: Here, point: str) -> None:
     here.controllers(0)
     here.controllers(1)  # one that was never started again: the kubelet takes its time with those that were
-    here.kit.apply(owned(pod("train", c_program("train", **TRAIN), cards=2, mib=57_344)))
-    here.kit.pods_until("training runs", TEAM, lambda pods: "train-0" in running(pods) or None)
-    here.steps_after("train-0", 0)
-    uid = str(here.kit.api.get(PODS, "train-0", TEAM)["metadata"]["uid"])
-    here.suspendable(uid)
-    here.kit.apply(pod("infer", c_program("train", **TRAIN), priority="high", mib=49_152))
+    uid = here.train_on_both_cards()
+    here.ask_for_inference()
     if point in LEAVING:
         LEAVING[point](here, uid)
         _kill(here)
-    here.kit.pods_until("inference runs", TEAM, lambda pods: "infer" in running(pods) or None, timeout_s=120)
+    here.until_inference_runs(timeout_s=120)
     _state(here, uid, "suspended")
     here.stack.check_invariants()
     stood = here.steps("train-0")
@@ -90,4 +88,4 @@ def test_training_leaves_and_comes_back_although_the_controller_is_killed(here: 
     assert train["metadata"]["uid"] == uid
     assert [one["restartCount"] for one in train["status"]["containerStatuses"]] == [0]
     here.stack.check_invariants()
-    all_gone(here)
+    here.end_training()

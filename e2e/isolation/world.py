@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_on_node import AgentOnNode
-from agent_world import World
 from fakes.nvml_state import FakeNode
 from localcluster import ClusterSpec, LocalCluster
-from planned_pods import NAMESPACE, SLEEP, PlannedPod, Planner
+from rigs.agent_on_node import AgentOnNode
+from rigs.agent_world import World
+from rigs.planned_pods import NAMESPACE, SLEEP, PlannedPod, Planner
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano.annotations import Cards, CardShare

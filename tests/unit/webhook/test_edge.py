@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from standin import StandIn
+from rigs.api_server import StandIn
 from unit.webhook.world import QUEUES, TABLE, Json, container, patched, pod
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.webhook.caches import Caches

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.kwok import KwokNode, NodeTemplate
-from stack.fakes import H20_MEMORY_MIB, inventory, offered
+from rigs.gangs import Gang, admitted, job, pod, podgroup
+from stack.fakes import inventory, offered
 from stack.hostprocess import HostProcess
 from stack.kit import Kit
 from stack.verify import check_invariants, snapshot_of
@@ -32,10 +33,8 @@ from vc_egpu.kube.resources import (
 )
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector
 from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import ContainerRequest, Request
 from vc_egpu.volcano.crds import files
 from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.request import totals_of
 
 Json = dict[str, Any]
 SYSTEM: str = "vc-egpu-system"
@@ -43,27 +42,6 @@ MODELS: str = """
 models:
   - {name: h20, products: ["NVIDIA H20"], memoryMiB: 98304, cardsPerNode: 8}
 """
-
-
-@dataclass(frozen=True)
-class Gang:
-    """A gang of equal members, as a Job's controller and the webhook would make it."""
-
-    name: str
-    members: int
-    memory_mib: int = H20_MEMORY_MIB
-    cores: int = 0
-    cards: int = 1
-    whole: bool = False
-    priority: str = ""
-    queue: str = "team"
-    min_member: int | None = None
-    namespace: str = "default"
-    cpu: str = "100m"
-    without_cards: int = 0
-    """The last so many members ask for no cards."""
-    extra: Json = field(default_factory=dict)
-    """Merged into the pod's spec."""
 
 
 @dataclass
@@ -181,6 +159,17 @@ class Rig:
         what = f"{gang.name}: {reason}"
         return self.kit.until(what, POD_GROUPS, check, namespace=gang.namespace, timeout_s=timeout_s)
 
+    @contextmanager
+    def story(self) -> Iterator[None]:
+        """One queue meanwhile; at the end the invariants hold, and nothing is left for the next story."""
+        self.queue()
+        yield
+        for process in self.processes.values():
+            print(process.log_tail(100))  # shown where a test fails
+        self.check()
+        self.stop_all()
+        self.clean()
+
     def clean(self) -> None:
         """Remove all gangs and queues that tests made."""
         for resource in (VOLCANO_JOBS, POD_GROUPS, PODS):
@@ -201,7 +190,7 @@ class Rig:
         self.processes.clear()
 
 
-class StandIn:
+class StandInController:
     """Stands in for a Job's controller: pods with Volcano's lever on them are deleted, and pods that go are
     made anew as long as their Job exists."""
 
@@ -211,7 +200,7 @@ class StandIn:
         self._pulls_lever = pulls_lever
         self._watch = Reflector(rig.api, PODS, self._changed)
 
-    def __enter__(self) -> "StandIn":
+    def __enter__(self) -> "StandInController":
         self._watch.start()
         return self
 
@@ -234,101 +223,6 @@ class StandIn:
 def _all_say_why(pods: dict[str, Json]) -> bool | None:
     gated = [found for found in pods.values() if found["spec"].get("schedulingGates")]
     return all(admitted(found) for found in gated) or None
-
-
-def admitted(obj: Json) -> Json | None:
-    """Our condition on a PodGroup or pod."""
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition["type"] == names.CONDITION_ADMITTED:
-            found: Json = condition
-            return found
-    return None
-
-
-def job(gang: Gang) -> Json:
-    """The owner: real, or the garbage collector would take everything away."""
-    task = {"name": "worker", "replicas": gang.members, "template": {"spec": {"containers": []}}}
-    return {
-        "apiVersion": VOLCANO_JOBS.api_version,
-        "kind": "Job",
-        "metadata": {"name": gang.name, "namespace": gang.namespace},
-        "spec": {"queue": gang.queue, "minAvailable": gang.min_member or gang.members, "tasks": [task]},
-    }
-
-
-def owner_reference(owner: Json) -> Json:
-    """As its controller writes it."""
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
-
-
-def podgroup(gang: Gang, owner: Json) -> Json:
-    """The PodGroup of a gang."""
-    return {
-        "apiVersion": POD_GROUPS.api_version,
-        "kind": "PodGroup",
-        "metadata": {
-            "name": gang.name,
-            "namespace": gang.namespace,
-            "annotations": {names.PRIORITY: gang.priority} if gang.priority else {},
-            "ownerReferences": [owner_reference(owner)],
-        },
-        "spec": {"minMember": gang.min_member or gang.members, "queue": gang.queue},
-        "status": {"phase": "Inqueue"},
-    }
-
-
-def pod(gang: Gang, owner: Json | None, index: int) -> Json:
-    """One gated member, as the webhook leaves it."""
-    ask = ContainerRequest(
-        model="h20",
-        cards=gang.cards,
-        memory_mib=gang.memory_mib,
-        cores_percent=100 if gang.whole else gang.cores,
-        whole=gang.whole,
-    )
-    asks = {"main": ask} if index < gang.members - gang.without_cards else {}
-    totals = {name: str(amount) for name, amount in totals_of(ask).items()} if asks else {}
-    annotations = {
-        names.REQUEST: Request(containers=asks).encode(),
-        names.GROUP_NAME: gang.name,
-        names.TASK_SPEC: "worker",
-        names.TASK_INDEX: str(index),
-    }
-    if gang.priority:
-        annotations[names.PRIORITY] = gang.priority
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{gang.name}-worker-{index}",
-            "namespace": gang.namespace,
-            "labels": {names.MANAGED_LABEL: "true", "gang": gang.name},
-            "annotations": annotations,
-            "ownerReferences": [owner_reference(owner)] if owner else [],
-        },
-        "spec": {
-            "schedulingGates": [{"name": names.GATE}],
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "none",
-                    "resources": {
-                        "requests": {"cpu": gang.cpu, "memory": "16Mi", **totals},
-                        "limits": totals,
-                    },
-                }
-            ],
-            **gang.extra,
-        },
-    }
 
 
 def install(api: ApiConnection, kit: Kit) -> None:

@@ -21,7 +21,7 @@ from vc_egpu.webhook.manifests import webhook_configurations
 from vc_egpu.webhook.policies import admission_policies
 
 Json = dict[str, Any]
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 BASE = REPOSITORY / "manifests" / "base"
 NAMESPACE = "vc-egpu-system"
 _NEEDS_PODS = {"Deployment", "PodDisruptionBudget", "Service"}

@@ -15,7 +15,7 @@ from localcluster import LocalCluster, RealNode
 from localcluster.api import wait_until
 from localcluster.procs import Entered, ManagedProcess
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 FAKE_LIBRARIES = REPOSITORY / "device-plugin" / "native" / "build"
 METRICS_PORT = 9445
 MODELS = """\

@@ -33,6 +33,9 @@ Json = dict[str, Any]
 T = TypeVar("T")
 NAMESPACE: Final = "jobs"
 SYSTEM: Final = "vc-egpu-system"
+LEASE_S: Final = 3
+FAILED_RESTARTS_JOB: Final = [{"event": "PodFailed", "action": "RestartJob"}]
+EVICTED_RESTARTS_JOB: Final = [{"event": "PodEvicted", "action": "RestartJob"}]
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,17 @@ class JobsRig:
 
         return self.until_pods(name, f"{count} pods run", check)
 
+    def until_replaced(self, name: str, before: dict[str, str], replaced: set[str]) -> dict[str, str]:
+        """Wait until exactly these pods of the Job are others and all run; all UIDs by name."""
+
+        def check(pods: dict[str, Json]) -> dict[str, str] | None:
+            found = uids(pods)
+            if found.keys() != before.keys() or not all(map(is_running, pods.values())):
+                return None
+            return found if {n for n in before if found[n] != before[n]} == replaced else None
+
+        return self.until_pods(name, f"{sorted(replaced)} replaced", check)
+
     def until_gone(self, name: str) -> None:
         """Wait until the Job is not there any more."""
         self.kit.until(
@@ -98,6 +112,15 @@ class JobsRig:
         return self.api.get(POD_GROUPS, job_.pod_group_name(), NAMESPACE)
 
     # --- interfere -----------------------------------------------------------------------------------
+
+    def scale(self, name: str, replicas: int) -> None:
+        """The Job's only task has so many members from now on, and needs them all."""
+        changes = [
+            {"op": "replace", "path": "/spec/minAvailable", "value": replicas},
+            {"op": "replace", "path": "/spec/tasks/0/replicas", "value": replicas},
+            {"op": "replace", "path": "/spec/tasks/0/minAvailable", "value": replicas},
+        ]
+        self.api.patch(VOLCANO_JOBS, name, changes, NAMESPACE, kind="json")
 
     def end_pod(self, name: str, phase: str, exit_code: int = 0) -> None:
         """Make a simulated pod end."""
@@ -190,17 +213,8 @@ def controller_argv(cluster: LocalCluster, *flags: str) -> list[str]:
     """Our Job controller as a program of this machine, with a lease that changes hands quickly."""
     return [
         *(sys.executable, "-m", "vc_egpu.cli.main", "jobs", "--kubeconfig", str(cluster.kubeconfig)),
-        *(
-            "--lease-namespace",
-            SYSTEM,
-            "--lease-duration",
-            "3",
-            "--renew-deadline",
-            "2",
-            "--retry-period",
-            "0.5",
-        ),
-        *("--metrics-port", "0", *flags),
+        *("--lease-namespace", SYSTEM, "--lease-duration", str(LEASE_S)),
+        *("--renew-deadline", "2", "--retry-period", "0.5", "--metrics-port", "0", *flags),
     ]
 
 
@@ -224,11 +238,10 @@ def _rig(cluster: LocalCluster, controller: HostProcess, *, is_ours: bool) -> Jo
     kit = Kit(api, cluster.kubectl)
     for name in (NAMESPACE, SYSTEM):
         kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    crds = [model.PLURAL for model in (Job,)]
     kit.until(
-        "CRDs served",
+        "the CRD of Jobs is there",
         CUSTOM_RESOURCE_DEFINITIONS,
-        lambda found: all(any(name.startswith(f"{crd}.") for name in found) for crd in crds) or None,
+        lambda found: any(name.startswith(f"{Job.PLURAL}.") for name in found) or None,
     )
     if is_ours:
         queue = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "default"}}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_on_node import AgentOnNode
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from planned_pods import NAMESPACE, PlannedPod, Planner, said
+from rigs.agent_on_node import AgentOnNode
+from rigs.planned_pods import NAMESPACE, PlannedPod, Planner, said
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import EVENTS, NODES, PODS

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission_rig import Rig
 from localcluster.api import wait_until
+from rigs.admission import Rig
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector

@@ -1,0 +1,339 @@
+"""The admission policies on a real API server: what tenants forge is refused, the webhook being up or not."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from localcluster.api import wait_until
+from rigs.team import NAMESPACE, Json, pod, team
+from rigs.webhook import Rig
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.errors import Forbidden, KubeError
+from vc_egpu.kube.resources import (
+    NODES,
+    POD_GROUPS,
+    PODS,
+    Resource,
+)
+from vc_egpu.volcano.annotations import Cards
+
+QUEUES_FOLDER = Path(__file__).resolve().parents[1] / "queues"
+VALIDATING_POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with team("policies", tmp_path_factory.mktemp("policies")) as started:
+        yield started
+
+
+@pytest.fixture
+def alice(rig: Rig) -> ApiConnection:
+    return rig.tenant("alice", NAMESPACE)
+
+
+def test_policies_type_check(rig: Rig) -> None:
+    for policy in rig.kit.api.list(VALIDATING_POLICIES).items:
+        if policy["metadata"]["name"].startswith("vc-egpu"):
+            assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]
+
+
+def test_without_the_webhook_no_managed_pod_slips_in(rig: Rig, alice: ApiConnection) -> None:
+    def attempt() -> None:
+        for name, obj, words in _slips():
+            with pytest.raises(Forbidden, match=words):
+                alice.create(PODS, obj)
+                pytest.fail(f"{name} was let in")
+
+    with rig.webhook_down():
+        _without_webhooks(rig, attempt)
+
+
+def _without_webhooks(rig: Rig, action: Callable[[], object]) -> None:
+    """Do something on a cluster whose webhooks are not even installed; their process is down meanwhile."""
+    names = "mutatingwebhookconfiguration/vc-egpu", "validatingwebhookconfiguration/vc-egpu"
+    rig.cluster.kubectl("delete", *names)
+    try:
+        wait_until("the API server forgot the webhooks", lambda: not rig.webhooks_stand(), 20)
+        action()
+    finally:
+        rig.install_webhooks()
+
+
+def _slips() -> Iterator[tuple[str, Json, str]]:
+    yield "an ask without a gate", pod("slip", vgpu_h20=1), "needs the gate"
+    labelled = pod("slip")
+    labelled["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
+    yield "a label without a gate", labelled, "needs the gate"
+    requested = pod("slip")
+    requested["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
+    yield "a request without a gate", requested, "needs the gate"
+    for key in ("cards", "plan", "suspend"):
+        forged = pod("slip")
+        forged["metadata"]["annotations"][f"egpu.volcano.sh/{key}"] = "{}"
+        forged["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
+        forged["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
+        forged["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
+        yield f"forged {key}", forged, "written by the admission layer"
+
+    paused = pod("slip")
+    paused["metadata"]["annotations"]["egpu.volcano.sh/pause"] = "true"
+    paused["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
+    paused["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
+    paused["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
+    yield "a pause from the start", paused, "no pod begins with it"
+
+
+ANNOTATION = "/metadata/annotations/egpu.volcano.sh~1"
+FORBIDDEN_EDITS = {
+    "the gate lifted": {"op": "remove", "path": "/spec/schedulingGates"},
+    "cards written": {"op": "add", "path": f"{ANNOTATION}cards", "value": "{}"},
+    "a plan written": {"op": "add", "path": f"{ANNOTATION}plan", "value": "{}"},
+    "suspended by hand": {"op": "add", "path": f"{ANNOTATION}suspend", "value": "{}"},
+    "the request changed": {"op": "replace", "path": f"{ANNOTATION}request", "value": "{}"},
+    "the class raised": {"op": "add", "path": f"{ANNOTATION}priority", "value": "high"},
+    "the label taken off": {"op": "remove", "path": "/metadata/labels/egpu.volcano.sh~1managed"},
+    "another group joined": {
+        "op": "add",
+        "path": "/metadata/annotations/scheduling.k8s.io~1group-name",
+        "value": "somebody-elses",
+    },
+    "another queue": {
+        "op": "replace",
+        "path": "/metadata/annotations/scheduling.volcano.sh~1queue-name",
+        "value": "b",
+    },
+}
+
+
+ROUTES = [
+    (story, route)
+    for story, edit in FORBIDDEN_EDITS.items()
+    # The API server itself ignores changes of spec that come through status.
+    for route in ((None,) if edit["path"].startswith("/spec") else (None, "status"))
+]
+
+
+@pytest.mark.parametrize(("story", "subresource"), ROUTES)
+def test_a_tenant_cannot_change_what_we_wrote(
+    rig: Rig, alice: ApiConnection, story: str, subresource: str | None
+) -> None:
+    _ensure(alice, pod("kept", vgpu_h20=1))
+    edit = FORBIDDEN_EDITS[story]
+    with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
+        alice.patch(PODS, "kept", [edit], NAMESPACE, kind="json", subresource=subresource)
+    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    assert admission.patch(PODS, "kept", [edit], NAMESPACE, kind="json", dry_run=True)
+
+
+def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(rig: Rig, alice: ApiConnection) -> None:
+    cards = Cards(pod_uid="x", node="n1", plan_id="1-1", share_class="low", containers={}).encode()
+    pause: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "true"}}}
+    resume: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": None}}}
+    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    rig.cluster.kubectl("create", "serviceaccount", "oncall", "-n", NAMESPACE)
+    rig.kit.apply(QUEUES_FOLDER / "base" / "roles.yaml")
+    rig.cluster.kubectl(
+        "create", "rolebinding", "oncall", "-n", NAMESPACE,
+        "--clusterrole=vc-egpu-suspend", f"--serviceaccount={NAMESPACE}:oncall",
+    )  # fmt: skip
+    oncall = rig.tenant("oncall", NAMESPACE)
+    for name in ("idle", "trains"):
+        _ensure(alice, pod(name, vgpu_h20=1))
+    admission.patch(
+        PODS, "trains", {"metadata": {"annotations": {"egpu.volcano.sh/cards": cards}}}, NAMESPACE
+    )
+    wait_until("rights arrived", lambda: _may(lambda: oncall.patch(PODS, "trains", pause, NAMESPACE)), 30)
+    oncall.patch(PODS, "trains", resume, NAMESPACE)
+    for subresource in (None, "status"):
+        with pytest.raises(Forbidden, match="pods/eviction"):
+            alice.patch(PODS, "trains", pause, NAMESPACE, subresource=subresource)
+    with pytest.raises(Forbidden, match="low priority that have their cards"):
+        oncall.patch(PODS, "idle", pause, NAMESPACE)
+    with pytest.raises(Forbidden, match='is "true" or absent'):
+        odd = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "yes"}}}
+        oncall.patch(PODS, "trains", odd, NAMESPACE)
+    oncall.patch(PODS, "trains", pause, NAMESPACE)
+    with pytest.raises(Forbidden, match="pods/eviction"):
+        alice.patch(PODS, "trains", resume, NAMESPACE)
+    oncall.patch(PODS, "trains", resume, NAMESPACE)
+
+
+def _may(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except Forbidden:
+        return False
+    return True
+
+
+def test_a_tenant_cannot_make_a_plain_pod_look_admitted(alice: ApiConnection) -> None:
+    plain = pod("look")
+    plain["spec"]["containers"][0]["resources"] = {}
+    _ensure(alice, plain)
+    edit = {"metadata": {"annotations": {"egpu.volcano.sh/cards": "{}"}}}
+    with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
+        alice.patch(PODS, "look", edit, NAMESPACE)
+    assert alice.patch(PODS, "look", {"metadata": {"annotations": {"note": "mine"}}}, NAMESPACE)
+
+
+def _ensure(api: ApiConnection, obj: Json) -> None:
+    try:
+        api.get(PODS, obj["metadata"]["name"], NAMESPACE)
+    except KubeError:
+        api.create(PODS, obj)
+
+
+def group(name: str, queue: str = "a", **annotations: str) -> Json:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "annotations": {f"egpu.volcano.sh/{key}": value for key, value in annotations.items()},
+        },
+        "spec": {"minMember": 1, "queue": queue, "minResources": {"volcano.sh/vgpu-h20": 1}},
+    }
+
+
+def test_plans_on_pod_groups_are_ours(rig: Rig, alice: ApiConnection) -> None:
+    with pytest.raises(Forbidden, match="written by the admission layer"):
+        alice.create(POD_GROUPS, group("planned", plan="x"))
+    alice.create(POD_GROUPS, group("g"))
+    plan = {"metadata": {"annotations": {"egpu.volcano.sh/plan": "x"}}}
+    with pytest.raises(Forbidden, match="written by the admission layer"):
+        alice.patch(POD_GROUPS, "g", plan, NAMESPACE)
+    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    assert admission.patch(POD_GROUPS, "g", plan, NAMESPACE)
+    with pytest.raises(Forbidden, match="written by the admission layer"):
+        alice.patch(POD_GROUPS, "g", {"metadata": {"annotations": {"egpu.volcano.sh/plan": None}}}, NAMESPACE)
+    with pytest.raises(Forbidden, match="needs the RBAC verb"):
+        alice.patch(POD_GROUPS, "g", {"spec": {"queue": "b"}}, NAMESPACE)
+
+
+def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
+    api, cluster = rig.kit.api, rig.cluster
+    for name in ("n1", "n2"):
+        api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    agent_pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "agent", "namespace": "vc-egpu-system"},
+        "spec": {
+            "nodeName": "n1",
+            "serviceAccountName": "vc-egpu-node-agent",
+            "containers": [{"name": "c", "image": "none"}],
+        },
+    }
+    uid = api.create(PODS, agent_pod)["metadata"]["uid"]
+    token = cluster.kubectl(
+        "create", "token", "vc-egpu-node-agent", "-n", "vc-egpu-system",
+        "--bound-object-kind=Pod", "--bound-object-name=agent", f"--bound-object-uid={uid}",
+    ).stdout.strip()  # fmt: skip
+    agent = rig.with_token(token, "agent")
+    unbound = rig.tenant("vc-egpu-node-agent", "vc-egpu-system")
+    inventory = {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": "{}"}}}
+    assert agent.patch(NODES, "n1", inventory)
+    assert agent.patch(NODES, "n1", {"metadata": {"annotations": {"egpu.volcano.sh/node-suspension": "{}"}}})
+    with pytest.raises(Forbidden, match="writes only the Node it runs on"):
+        agent.patch(NODES, "n2", inventory)
+    with pytest.raises(Forbidden, match="writes only the Node it runs on"):
+        unbound.patch(NODES, "n1", inventory)
+    with pytest.raises(Forbidden, match="not its spec"):
+        agent.patch(NODES, "n1", {"spec": {"unschedulable": True}})
+    with pytest.raises(Forbidden, match="writes only the Node"):
+        agent.delete(NODES, "n1")
+    assert agent.patch_status(NODES, "n1", {"status": {"capacity": {"volcano.sh/vgpu-h20-memory": "5"}}})
+
+
+def test_only_the_agent_writes_the_inventory(rig: Rig) -> None:
+    """Operators who may patch Nodes keep labels and cordoned cards, also by way of the status."""
+    api, cluster = rig.kit.api, rig.cluster
+    cluster.kubectl("create", "serviceaccount", "operator", "-n", NAMESPACE)
+    cluster.kubectl("create", "clusterrole", "nodes", "--verb=*", "--resource=nodes,nodes/status")
+    cluster.kubectl(
+        "create", "clusterrolebinding", "nodes", "--clusterrole=nodes",
+        f"--serviceaccount={NAMESPACE}:operator",
+    )  # fmt: skip
+    operator = rig.tenant("operator", NAMESPACE)
+
+    def node(name: str, **annotations: str) -> Json:
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": annotations}}
+
+    inventory = {"egpu.volcano.sh/node-cards": "{}"}
+    with pytest.raises(Forbidden, match="by the node's agent"):
+        operator.create(NODES, node("n3", **inventory))
+    operator.create(NODES, node("n3"))
+    for subresource in ("", "status"):
+        with pytest.raises(Forbidden, match="by the node's agent"):
+            operator.patch(NODES, "n3", {"metadata": {"annotations": inventory}}, subresource=subresource)
+    api.patch(NODES, "n3", {"metadata": {"annotations": inventory}})
+    with pytest.raises(Forbidden, match="by the node's agent"):
+        operator.patch(NODES, "n3", {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": None}}})
+    with pytest.raises(Forbidden, match="by the node's agent"):
+        said = {"egpu.volcano.sh/node-suspension": "{}"}
+        operator.patch(NODES, "n3", {"metadata": {"annotations": said}})
+    theirs = {"annotations": {"egpu.volcano.sh/cordoned-cards": "GPU-0"}, "labels": {"a": "b"}}
+    assert operator.patch(NODES, "n3", {"metadata": theirs})
+    assert operator.patch(NODES, "n3", {"status": {"capacity": {"a.example/b": "1"}}}, subresource="status")
+    operator.delete(NODES, "n3")
+
+
+def test_a_binding_brings_nothing_of_ours_onto_its_pod(rig: Rig) -> None:
+    api, cluster = rig.kit.api, rig.cluster
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+
+    def bind(by: ApiConnection, name: str, where: str, **metadata: Json) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": NAMESPACE, **metadata},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"},
+        }
+        by.request("POST", f"{path}/{where}", body)
+
+    for name in ("one", "two", "three"):
+        container = {"name": "c", "image": "none"}
+        metadata = {"name": name, "namespace": NAMESPACE}
+        api.create(
+            PODS,
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}},
+        )
+    forged: Json = {"egpu.volcano.sh/cards": "{}"}
+    for where in ("pods/one/binding", "bindings"):
+        with pytest.raises(Forbidden, match="a Binding sets none of"):
+            bind(api, "one", where, annotations=forged)
+        with pytest.raises(Forbidden, match="a Binding sets none of"):
+            bind(api, "one", where, labels={"egpu.volcano.sh/managed": "true"})
+        with pytest.raises(Forbidden, match=r"nor scheduling\.k8s\.io/group-name"):
+            bind(api, "one", where, annotations={"scheduling.k8s.io/group-name": "another"})
+        with pytest.raises(Forbidden, match="a Binding sets none of"):
+            bind(api, "one", where, labels={"volcano.sh/queue-name": "another"})
+    assert not api.get(PODS, "one", NAMESPACE)["spec"].get("nodeName")
+    bind(api, "one", "pods/one/binding", annotations={"other.example/a": "b"})
+    bind(api, "two", "bindings")
+    bound = api.get(PODS, "one", NAMESPACE)
+    assert bound["spec"]["nodeName"] == "nowhere"
+    assert bound["metadata"]["annotations"]["other.example/a"] == "b"
+
+    # Volcano's scheduler repeats what the pod has.
+    cluster.kubectl("create", "namespace", "volcano-system")
+    cluster.kubectl("create", "serviceaccount", "volcano-scheduler", "-n", "volcano-system")
+    cluster.kubectl("create", "clusterrole", "binder", "--verb=create", "--resource=bindings,pods/binding")
+    cluster.kubectl(
+        "create", "clusterrolebinding", "binder", "--clusterrole=binder",
+        "--serviceaccount=volcano-system:volcano-scheduler",
+    )  # fmt: skip
+    scheduler = rig.tenant("volcano-scheduler", "volcano-system")
+    repeated = {"egpu.volcano.sh/request": "{}", "scheduling.k8s.io/group-name": "theirs"}
+    bind(scheduler, "three", "pods/three/binding", annotations=repeated)
+    for name in ("one", "two", "three"):
+        api.delete(PODS, name, NAMESPACE)
