@@ -5,7 +5,8 @@ After every command the invariants are checked. The commands::
 
     node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
                                             taint=key=value:NoSchedule, label=zone=a, slots=12,
-                                            memory-ratio=2, host=64Gi
+                                            memory-ratio=2, host=64Gi, for=low (the class of both ratios),
+                                            pods=110
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
@@ -13,7 +14,10 @@ After every command the invariants are checked. The commands::
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
                                             native, spill, limit=8Gi (the container's own memory limit),
-                                            task=name:count:h20=1,memory=8Gi,cores=10,cpu=2
+                                            ram=1Gi, node=label:value, tolerate=key, port=80,
+                                            card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
+                                            template (members known before their pods are there),
+                                            task=name:count:h20=1,memory=8Gi,cores=10,cpu=2, min-task=name:1
     decide                                  what the core says; changes nothing
     apply                                   do what the last decide said
     plan-only                               write its plans on the gangs, and no more
@@ -25,42 +29,40 @@ After every command the invariants are checked. The commands::
     agents                                  orders to suspend and to resume are carried out
     settle                                  decide, apply and leave until nothing changes
     finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
+                                            (fail g/w/0 gone: it does not)
     grow g 2                                the controller makes two more members like the first
     protect g                               a PodDisruptionBudget allows no disruption of it
     bare g                                  nobody would make its pods anew
+    ungate g                                whoever owned the other gates of its pods lifted them
+    back-off g 30                           it was rolled back, and waits so many seconds
     tick 30                                 seconds pass
     cards | pods g                          who is where
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
+from scenario import asks, told
 from vc_egpu.core.cluster import (
     Card,
-    CardAsk,
     CardId,
     Gang,
     Mode,
     Node,
     NodeName,
     Pod,
-    PodPhase,
     PodShape,
-    PodUid,
     Queue,
     QueueName,
     Resources,
     ShareClass,
     SuspensionState,
     Taint,
-    Toleration,
 )
 from vc_egpu.core.plan import Plan
-from vc_egpu.core.reasons import Reason
 from vc_egpu.sim.world import Tasks, World
 
-MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
 _PREFIX = "volcano.sh/"
 _CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.UNSET}
 
@@ -69,16 +71,11 @@ class ScriptError(Exception):
     """A scenario says something that is not in the language."""
 
 
-def mib(text: str) -> int:
-    """``60Gi`` or a number of MiB."""
-    return int(text[:-2]) * 1024 if text.endswith("Gi") else int(text)
-
-
 class Script:
     """One scenario's world, and what it printed since the last block."""
 
     def __init__(self) -> None:
-        self.world = World(models=MODELS)
+        self.world = World(models=asks.MODELS)
         self._submitted = 0
         self._plan: Plan | None = None
         self._out: list[str] = []
@@ -103,9 +100,9 @@ class Script:
     # --- nodes -----------------------------------------------------------------------------------
 
     def _do_node(self, words: list[str]) -> None:
-        options = _options(words[1:])
+        options = asks.options(words[1:])
         cards: list[Card] = []
-        for model, memory in MODELS.items():
+        for model, memory in asks.MODELS.items():
             for _ in range(int(options.get(model, "0"))):
                 uuid = CardId(f"{words[0]}/{len(cards)}")
                 cards.append(Card(uuid, len(cards), model, memory))
@@ -125,7 +122,7 @@ class Script:
                 name=NodeName(words[0]),
                 allocatable=Resources(
                     cpu_milli=int(float(options.get("cpu", "64")) * 1000),
-                    memory_bytes=mib(options.get("memory", "512Gi")) << 20,
+                    memory_bytes=asks.mib(options.get("memory", "512Gi")) << 20,
                     pods=int(options.get("pods", "110")),
                 ),
                 labels={key: value},
@@ -135,7 +132,7 @@ class Script:
                 core_ratio=float(options.get("ratio", "1")),
                 memory_ratio=float(options.get("memory-ratio", "1")),
                 ratio_class=_CLASSES[options["for"]] if "for" in options else None,
-                host_memory_mib=mib(options.get("host", "0")),
+                host_memory_mib=asks.mib(options.get("host", "0")),
                 max_sharers=int(options.get("sharers", "100")),
                 slots=slots,
             )
@@ -164,14 +161,14 @@ class Script:
     # --- queues and gangs ------------------------------------------------------------------------
 
     def _do_queue(self, words: list[str]) -> None:
-        options = _options([word for word in words[1:] if word != "closed"])
+        options = asks.options([word for word in words[1:] if word != "closed"])
         amounts: dict[str, dict[str, int]] = {}
         for key, text in options.items():
             kind, _, name = key.rpartition(".")
             if key in {"parent", "priority"}:
                 continue
             resource = _PREFIX + name if "gpu-" in name else name
-            amounts.setdefault(kind or "capability", {})[resource] = mib(text)
+            amounts.setdefault(kind or "capability", {})[resource] = asks.mib(text)
         self.world.put_queue(
             Queue(
                 name=QueueName(words[0]),
@@ -186,7 +183,7 @@ class Script:
 
     def _do_submit(self, words: list[str]) -> None:
         flags = {word for word in words[1:] if "=" not in word}
-        options = _options(
+        options = asks.options(
             [word for word in words[1:] if "=" in word and not word.startswith(("task=", "min-task="))]
         )
         tasks: Tasks
@@ -195,7 +192,7 @@ class Script:
             tasks = tuple(self._task(spec) for spec in specs)
         else:
             tasks = (
-                ("w", int(options.get("members", "1")), _shape({**options, **dict.fromkeys(flags, "")})),
+                ("w", int(options.get("members", "1")), asks.shape({**options, **dict.fromkeys(flags, "")})),
             )
         members = sum(count for _, count, _ in tasks)
         gang = Gang(
@@ -206,7 +203,7 @@ class Script:
             priority_value=int(options.get("value", "0")),
             min_member=int(options.get("min", "1" if "single" in flags else str(members))),
             created=self.world.now + self._submitted / 1000,
-            min_task_member=_minimums(words),
+            min_task_member=asks.minimums(words),
             single="single" in flags,
             template=tasks if "template" in flags else (),
         )
@@ -218,11 +215,11 @@ class Script:
     def _task(spec: str) -> tuple[str, int, PodShape]:
         name, count, rest = spec.split(":", 2)
         words = rest.split(",")
-        options = _options([word for word in words if "=" in word])
+        options = asks.options([word for word in words if "=" in word])
         return (
             name,
             int(count),
-            _shape({**options, **{word: "" for word in words if word and "=" not in word}}),
+            asks.shape({**options, **{word: "" for word in words if word and "=" not in word}}),
         )
 
     def _do_finish(self, words: list[str]) -> None:
@@ -294,7 +291,7 @@ class Script:
 
     def _do_decide(self, words: list[str]) -> None:
         self._plan = self.world.decide(words or None)
-        self._out += _story(self._plan, self.world) or ["nothing to decide"]
+        self._out += told.story(self._plan, self.world) or ["nothing to decide"]
 
     def _do_apply(self, words: list[str]) -> None:
         if self._plan is None:
@@ -315,129 +312,14 @@ class Script:
 
     def _do_settle(self, words: list[str]) -> None:
         plan = self.world.settle()
-        self._out += _story(plan, self.world) or ["settled, nobody waits"]
+        self._out += told.story(plan, self.world) or ["settled, nobody waits"]
 
     # --- looks -----------------------------------------------------------------------------------
 
     def _do_cards(self, words: list[str]) -> None:
-        snapshot = self.world.snapshot()
-        sharers: dict[str, list[str]] = {}
-        for pod in snapshot.pods.values():
-            if pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
-                continue
-            mark = " (terminating)" if pod.phase is PodPhase.TERMINATING else _suspension(pod)
-            share_class = snapshot.gangs[str(pod.gang)].share_class.name.lower()
-            for _, share in pod.shares:
-                what = (
-                    "whole" if share.whole else "native" if share.native else f"{share.memory_mib / 1024:g}Gi"
-                )
-                if share.physical_mib is not None:
-                    what += f" ({share.physical_mib / 1024:g}Gi of it on the card)"
-                text = f"{pod.name} {what} {share.cores_percent}c {share_class}{mark}"
-                sharers.setdefault(share.card, []).append(text)
-        for node in sorted(snapshot.nodes.values(), key=lambda node: node.name):
-            for card in node.cards:
-                state = "" if card.usable else " ill"
-                who = " | ".join(sorted(sharers.get(card.uuid, []))) or "free"
-                self._out.append(f"{card.uuid} {card.model}{state}: {who}")
+        self._out += told.cards(self.world.snapshot())
 
     def _do_pods(self, words: list[str]) -> None:
         for pod in self.world.pods_of(words[0]):
             where = f" on {pod.node}" if pod.node else ""
-            self._out.append(f"{pod.name}: {pod.phase.value}{where}{_suspension(pod)}")
-
-
-def _suspension(pod: Pod) -> str:
-    if pod.suspend_ordered and pod.suspension is not SuspensionState.SUSPENDED:
-        return " (told to leave)"
-    return f" ({pod.suspension.value})" if pod.suspension is not SuspensionState.RUNNING else ""
-
-
-def _minimums(words: list[str]) -> dict[str, int]:
-    specs = [word.removeprefix("min-task=").split(":") for word in words if word.startswith("min-task=")]
-    return {task: int(count) for task, count in specs}
-
-
-def _options(words: list[str]) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words)
-
-
-def _shape(options: dict[str, str]) -> PodShape:
-    asks = []
-    for model, memory in MODELS.items():
-        if model not in options:
-            continue
-        native, whole = "native" in options, "whole" in options
-        alone = native or whole or "memory" not in options
-        asks.append(
-            CardAsk(
-                container="main",
-                model=model,
-                cards=int(options[model]),
-                memory_mib=memory if alone else mib(options["memory"]),
-                cores_percent=100 if alone else int(options.get("cores", "0")),
-                native=native,
-                whole=alone and not native,
-                spill="spill" in options and not alone,
-                host_limit_mib=mib(options["limit"]) if "limit" in options else None,
-            )
-        )
-    label, _, value = options.get("node", "").partition(":")
-    return PodShape(
-        asks=tuple(asks),
-        requests=Resources(
-            cpu_milli=int(float(options.get("cpu", "1")) * 1000),
-            memory_bytes=mib(options.get("ram", "1Gi")) << 20,
-        ),
-        node_selector=((label, value),) if label else (),
-        tolerations=(Toleration(options["tolerate"], "Exists"),) if "tolerate" in options else (),
-        host_ports=(("", "TCP", int(options["port"])),) if "port" in options else (),
-        avoid_cards=frozenset(CardId(c) for c in options.get("avoid-cards", "").split(";") if c),
-        use_cards=frozenset(CardId(c) for c in options.get("use-cards", "").split(";") if c),
-        card_policy=options.get("card-policy", ""),
-        node_policy=options.get("node-policy", ""),
-    )
-
-
-def _names(pods: Mapping[PodUid, Pod], uids: Iterable[PodUid]) -> str:
-    return " ".join(sorted(pods[uid].name for uid in uids))
-
-
-def _story(plan: Plan, world: World) -> list[str]:
-    """A plan as lines: who goes, who comes, who waits and why."""
-    lines = [f"withdraw {entry.gang}: {entry.why}" for entry in plan.withdrawals]
-    lines += [f"ready {entry.gang}" for entry in plan.ready]
-    pods = world.snapshot().pods
-    for going in plan.evictions:
-        lines.append(f"evict {going.gang}, it cannot be brought back: {_names(pods, going.pods)}")
-    lines += [f"suspend {wish.gang} as wished: {_names(pods, wish.pods)}" for wish in plan.suspensions]
-    lines += [f"resume {entry.gang}: {_names(pods, entry.pods)}" for entry in plan.resumes]
-    names_by_key = {str(pod.uid): pod.name for pod in pods.values()}
-    # A member that no Job made is planned by its UID.
-    for admission in plan.admissions:
-        for eviction in admission.evictions:
-            names = " ".join(sorted(pods[uid].name for uid in eviction.pods))
-            what = "whole" if eviction.whole else "surplus"
-            lines.append(f"evict {eviction.gang} ({what}) for {admission.gang}: {names}")
-        for suspension in admission.suspensions:
-            names = _names(pods, suspension.pods)
-            lines.append(f"suspend {suspension.gang} for {admission.gang}: {names}")
-        verb = "hold" if admission.evictions or admission.suspensions else "admit"
-        lines.append(f"{verb} {admission.gang}")
-        for key, member in admission.members.items():
-            cards = " ".join(str(share.card) for _, share in member.shares)
-            name = names_by_key.get(key, key)
-            lines.append(f"  {name} -> {cards or 'any node'}")
-    admitted = {
-        admission.gang
-        for admission in plan.admissions
-        if not admission.evictions and not admission.suspensions
-    }
-    for key, verdict in plan.verdicts.items():
-        if (
-            key not in admitted
-            or verdict.reason is not Reason.ADMITTED
-            or verdict.numbers.get("surplus_waiting")
-        ):
-            lines.append(f"{verdict.reason.value} {key}: {verdict.message}")
-    return lines
+            self._out.append(f"{pod.name}: {pod.phase.value}{where}{told.suspension(pod)}")

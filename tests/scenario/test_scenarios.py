@@ -4,9 +4,11 @@
 understand what caused the difference.
 """
 
+import re
 from pathlib import Path
 
 import pytest
+from scenario import script as language
 from scenario.script import Script
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
@@ -38,3 +40,11 @@ def test_story(story: Path, rewrite: bool) -> None:
 
 def test_there_are_enough_stories() -> None:
     assert len(STORIES) >= 20
+
+
+def test_every_command_is_explained() -> None:
+    explained = set(re.findall(r"[a-z-]+", str(language.__doc__)))
+    commands = {
+        name.removeprefix("_do_").replace("_", "-") for name in dir(Script) if name.startswith("_do_")
+    }
+    assert commands - explained == set()

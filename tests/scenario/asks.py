@@ -1,0 +1,60 @@
+"""Words of the scenario language as values: ``key=value`` options, amounts, and what a pod asks for."""
+
+from vc_egpu.core.cluster import CardAsk, CardId, PodShape, Resources, Toleration
+
+MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
+"""Memory of one card in MiB."""
+
+
+def mib(text: str) -> int:
+    """``60Gi`` or a number of MiB."""
+    return int(text[:-2]) * 1024 if text.endswith("Gi") else int(text)
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """``key=value`` words."""
+    return dict(word.split("=", 1) for word in words)
+
+
+def minimums(words: list[str]) -> dict[str, int]:
+    """Of each task that has a ``min-task=task:count``."""
+    specs = [word.removeprefix("min-task=").split(":") for word in words if word.startswith("min-task=")]
+    return {task: int(count) for task, count in specs}
+
+
+def shape(options: dict[str, str]) -> PodShape:
+    """What one pod asks for, and where it may go."""
+    asks = []
+    for model, memory in MODELS.items():
+        if model not in options:
+            continue
+        native, whole = "native" in options, "whole" in options
+        alone = native or whole or "memory" not in options
+        asks.append(
+            CardAsk(
+                container="main",
+                model=model,
+                cards=int(options[model]),
+                memory_mib=memory if alone else mib(options["memory"]),
+                cores_percent=100 if alone else int(options.get("cores", "0")),
+                native=native,
+                whole=alone and not native,
+                spill="spill" in options and not alone,
+                host_limit_mib=mib(options["limit"]) if "limit" in options else None,
+            )
+        )
+    label, _, value = options.get("node", "").partition(":")
+    return PodShape(
+        asks=tuple(asks),
+        requests=Resources(
+            cpu_milli=int(float(options.get("cpu", "1")) * 1000),
+            memory_bytes=mib(options.get("ram", "1Gi")) << 20,
+        ),
+        node_selector=((label, value),) if label else (),
+        tolerations=(Toleration(options["tolerate"], "Exists"),) if "tolerate" in options else (),
+        host_ports=(("", "TCP", int(options["port"])),) if "port" in options else (),
+        avoid_cards=frozenset(CardId(c) for c in options.get("avoid-cards", "").split(";") if c),
+        use_cards=frozenset(CardId(c) for c in options.get("use-cards", "").split(";") if c),
+        card_policy=options.get("card-policy", ""),
+        node_policy=options.get("node-policy", ""),
+    )

@@ -1,0 +1,84 @@
+"""What scenarios print: a plan as lines, and who is where."""
+
+from collections.abc import Iterable, Mapping
+
+from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, SuspensionState
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.reasons import Reason
+from vc_egpu.sim.world import World
+
+
+def story(plan: Plan, world: World) -> list[str]:
+    """A plan as lines: who goes, who comes, who waits and why."""
+    lines = [f"withdraw {entry.gang}: {entry.why}" for entry in plan.withdrawals]
+    lines += [f"ready {entry.gang}" for entry in plan.ready]
+    pods = world.snapshot().pods
+    for going in plan.evictions:
+        lines.append(f"evict {going.gang}, it cannot be brought back: {_names(pods, going.pods)}")
+    lines += [f"suspend {wish.gang} as wished: {_names(pods, wish.pods)}" for wish in plan.suspensions]
+    lines += [f"resume {entry.gang}: {_names(pods, entry.pods)}" for entry in plan.resumes]
+    names_by_key = {str(pod.uid): pod.name for pod in pods.values()}
+    # A member that no Job made is planned by its UID.
+    for admission in plan.admissions:
+        for eviction in admission.evictions:
+            what = "whole" if eviction.whole else "surplus"
+            lines.append(
+                f"evict {eviction.gang} ({what}) for {admission.gang}: {_names(pods, eviction.pods)}"
+            )
+        lines += [
+            f"suspend {leaving.gang} for {admission.gang}: {_names(pods, leaving.pods)}"
+            for leaving in admission.suspensions
+        ]
+        verb = "hold" if admission.evictions or admission.suspensions else "admit"
+        lines.append(f"{verb} {admission.gang}")
+        for key, member in admission.members.items():
+            places = " ".join(str(share.card) for _, share in member.shares)
+            name = names_by_key.get(key, key)
+            lines.append(f"  {name} -> {places or 'any node'}")
+    admitted = {
+        admission.gang
+        for admission in plan.admissions
+        if not admission.evictions and not admission.suspensions
+    }
+    for key, verdict in plan.verdicts.items():
+        if (
+            key not in admitted
+            or verdict.reason is not Reason.ADMITTED
+            or verdict.numbers.get("surplus_waiting")
+        ):
+            lines.append(f"{verdict.reason.value} {key}: {verdict.message}")
+    return lines
+
+
+def cards(snapshot: Snapshot) -> list[str]:
+    """Every card with its sharers."""
+    sharers: dict[str, list[str]] = {}
+    for pod in snapshot.pods.values():
+        if pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
+            continue
+        mark = " (terminating)" if pod.phase is PodPhase.TERMINATING else suspension(pod)
+        share_class = snapshot.gangs[str(pod.gang)].share_class.name.lower()
+        for _, share in pod.shares:
+            what = "whole" if share.whole else "native" if share.native else f"{share.memory_mib / 1024:g}Gi"
+            if share.physical_mib is not None:
+                what += f" ({share.physical_mib / 1024:g}Gi of it on the card)"
+            text = f"{pod.name} {what} {share.cores_percent}c {share_class}{mark}"
+            sharers.setdefault(share.card, []).append(text)
+    lines = []
+    for node in sorted(snapshot.nodes.values(), key=lambda node: node.name):
+        for card in node.cards:
+            state = "" if card.usable else " ill"
+            who = " | ".join(sorted(sharers.get(card.uuid, []))) or "free"
+            lines.append(f"{card.uuid} {card.model}{state}: {who}")
+    return lines
+
+
+def suspension(pod: Pod) -> str:
+    """In brackets, if there is anything to say of it."""
+    if pod.suspend_ordered and pod.suspension is not SuspensionState.SUSPENDED:
+        return " (told to leave)"
+    return f" ({pod.suspension.value})" if pod.suspension is not SuspensionState.RUNNING else ""
+
+
+def _names(pods: Mapping[PodUid, Pod], uids: Iterable[PodUid]) -> str:
+    return " ".join(sorted(pods[uid].name for uid in uids))
