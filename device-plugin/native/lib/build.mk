@@ -34,7 +34,7 @@ $(OUT)/release/%/libvgpu-egpu-32.so: lib/stub/nothing.c lib/build.mk | $(OUT)/zi
 # Programs of the memory side's tests.
 native: $(OUT)/memory-actor $(OUT)/memory-actor-direct
 
-ACTOR := tests/memory_actor.c tests/memory_images.h
+ACTOR := tests/memory_actor.c tests/memory_images.h tests/memory_threads.h
 $(OUT)/memory-actor: $(ACTOR) $(LIB_HEADERS) | $(COMPILER)
 	@mkdir -p $(OUT)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/memory_actor.c -ldl -lpthread

@@ -1,0 +1,90 @@
+/* Commands of memory_actor.c that take several threads, and the one that watches how much is in use. */
+/* Several threads at once, each with its own things from `first` on. */
+struct threaded { size_t first, rounds; int result; CUcontext context; };
+static void *allocate_threaded(void *data)
+{
+    struct threaded *mine = data;
+    cu.cuCtxSetCurrent(mine->context);
+    for (size_t i = 0; i < mine->rounds && !mine->result; i++) {
+        CUdeviceptr plain = 0, pooled = 0;
+        size_t left, total;
+        int one = cu.cuMemAlloc_v2(&plain, (i * 7919 + mine->first) % 9000000 + 1);
+        int two = cu.cuMemAllocAsync(&pooled, i % 4000000 + 1, CU_STREAM_PER_THREAD);
+        cu.cuMemGetInfo_v2(&left, &total);
+        if ((one && one != CUDA_ERROR_OUT_OF_MEMORY) || (two && two != CUDA_ERROR_OUT_OF_MEMORY))
+            mine->result = one ? one : two;
+        if (!two)
+            mine->result = mine->result ? mine->result : (int)cu.cuMemFreeAsync(pooled, CU_STREAM_PER_THREAD);
+        if (!one)
+            mine->result = mine->result ? mine->result : (int)cu.cuMemFree_v2(plain);
+        cu.cuStreamSynchronize(CU_STREAM_PER_THREAD);
+    }
+    return NULL;
+}
+
+/* All threads at once, round after round: what is small lands in one piece that each of them may find first. */
+static pthread_barrier_t together;
+static void *allocate_together(void *data)
+{
+    struct threaded *mine = data;
+    cu.cuCtxSetCurrent(mine->context);
+    for (size_t i = 0; i < mine->rounds; i++) {
+        CUdeviceptr small = 0;
+        pthread_barrier_wait(&together);
+        int result = cu.cuMemAlloc_v2(&small, 512);
+        pthread_barrier_wait(&together);
+        result = result ? result : (int)cu.cuMemFree_v2(small);
+        mine->result = mine->result ? mine->result : result;
+    }
+    return NULL;
+}
+
+/* As many pieces of a pool as there are threads, again and again: each may have one, and one is looking on. */
+static void *allocate_pieces(void *data)
+{
+    enum { PIECE = 32 << 20 };
+    struct threaded *mine = data;
+    cu.cuCtxSetCurrent(mine->context);
+    for (size_t i = 0; i < mine->rounds; i++) {
+        CUdeviceptr pooled = 0;
+        size_t left, total;
+        pthread_barrier_wait(&together);
+        int result = cu.cuMemAllocAsync(&pooled, PIECE, CU_STREAM_PER_THREAD);
+        if (mine->first == 0)
+            cu.cuMemGetInfo_v2(&left, &total);
+        if (!result)
+            cu.cuMemFreeAsync(pooled, CU_STREAM_PER_THREAD);
+        cu.cuStreamSynchronize(CU_STREAM_PER_THREAD);
+        mine->result = mine->result ? mine->result : result;
+    }
+    return NULL;
+}
+
+static int threads(size_t count, size_t rounds, void *(*run)(void *))
+{
+    pthread_t ids[16];
+    struct threaded data[16];
+    int result = 0;
+    count = count < 16 ? count : 16;
+    pthread_barrier_init(&together, NULL, (unsigned)count);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (struct threaded){i * 1000, rounds, 0, contexts[0]};
+        pthread_create(&ids[i], NULL, run, &data[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        pthread_join(ids[i], NULL);
+        result = result ? result : data[i].result;
+    }
+    pthread_barrier_destroy(&together);
+    return result;
+}
+
+static _Atomic size_t peak;
+static void *watch(void *context)
+{
+    cu.cuCtxSetCurrent(context);
+    for (size_t left, total; cu.cuMemGetInfo_v2(&left, &total) == CUDA_SUCCESS; usleep(200))
+        if (total - left > atomic_load(&peak))
+            atomic_store(&peak, total - left);
+    return NULL;
+}
