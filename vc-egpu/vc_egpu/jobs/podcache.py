@@ -13,7 +13,7 @@ from vc_egpu.jobs.views import PodView
 from vc_egpu.kube import Json, Key
 from vc_egpu.volcano import names
 from vc_egpu.volcano.job import Job
-from vc_egpu.volcano.pod_codec import refusal_of
+from vc_egpu.volcano.pod_status import refusal_of
 
 _METADATA: Final = (
     "name",

@@ -1,18 +1,18 @@
 """Pods, as plain JSON documents, into the values that a decision takes: see :mod:`vc_egpu.volcano.codec`."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from vc_egpu.core.cluster import (
     CardId,
     NodeName,
     Pod,
-    PodPhase,
     PodShape,
     PodUid,
     Resources,
+    Share,
     ShareClass,
     Toleration,
 )
@@ -30,12 +30,37 @@ from vc_egpu.volcano.codec import (
 )
 from vc_egpu.volcano.codec_resources import pod_requests
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
 
 _decode_request = lru_cache(maxsize=8192)(Request.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a pod's annotations, labels, owner and spec say: most of its changes leave all of it as it was."""
+
+    shape: PodShape
+    managed: bool = False
+    """Carries our label, gate or request: the admission layer answers for it."""
+    gang: str | None = None
+    task: str = ""
+    index: int = -1
+    shares: tuple[tuple[str, Share], ...] = ()
+    plan_id: str = ""
+    pinned: NodeName | None = None
+    """Where its cards are; it is bound nowhere else."""
+    problem: str = ""
+    share_class: ShareClass | None = None
+    priority_value: int = 0
+    owner: Owner | None = None
+    queue: str = ""
+    core_policy: str = "hard"
+    out_of_sync: bool = False
+    is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +95,8 @@ class DecodedPod:
     """The mirror of a pod that the kubelet runs from a file."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
+    words: Words | None = field(default=None, compare=False, repr=False)
+    """What that said, for the next reading."""
 
 
 def pod(
@@ -80,22 +107,60 @@ def pod(
 ) -> DecodedPod:
     """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
 
-    ``before``: an earlier reading of the same pod; what decides where it fits is taken over where the
-    document says the same (most changes of a pod are changes of its status).
+    ``before``: an earlier reading of the same pod; what it said is taken over where the document says the
+    same (most changes of a pod are changes of its status). The result is the same without it.
     """
-    metadata, spec = document["metadata"], document["spec"]
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
-    known = before.pod.shape if before is not None and _same_shape(before.source, document) else None
-    base = _base(document, gates, known)
-    if _is_managed(metadata, gates):
-        read = partial(_shape, document, base.shape.requests, table=table, claim_terms=claim_terms)
-        return _managed(document, base, gates, known or read)
-    ports = () if known is not None else _host_ports(spec)
+    managed = _is_managed(metadata, gates)
+    words = before.words if before is not None else None
+    if before is None or words is None or words.managed is not managed or not _same(before.source, document):
+        words = _managed(document, table, claim_terms) if managed else _foreign(spec)
+    node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
+    decoded = Pod(
+        uid=PodUid(metadata["uid"]),
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        shape=words.shape,
+        phase=phase_of(metadata, status, gates),
+        node=node or words.pinned,
+        gang=words.gang,
+        task=words.task,
+        index=words.index,
+        shares=words.shares,
+        plan_id=words.plan_id,
+        created=instant(metadata.get("creationTimestamp")),
+        started=instant(status.get("startTime")) or None,
+        finished=finished_at(status),
+        gone_by=instant(metadata.get("deletionTimestamp")) or None,
+        other_gates=tuple(gate for gate in gates if gate != names.GATE) if managed else (),
+    )
+    if not managed:
+        return DecodedPod(
+            decoded, metadata["resourceVersion"], bound=node is not None, source=document, words=words
+        )
     return DecodedPod(
-        replace(base, shape=replace(base.shape, host_ports=ports)) if ports else base,
-        metadata["resourceVersion"],
-        bound=base.node is not None,
+        pod=decoded,
+        resource_version=metadata["resourceVersion"],
+        managed=True,
+        gated=names.GATE in gates,
+        bound=node is not None,
+        problem=words.problem,
+        share_class=words.share_class,
+        priority_value=words.priority_value,
+        owner=words.owner,
+        queue=words.queue,
+        gates=gates,
+        affinity=spec.get("affinity"),
+        core_policy=words.core_policy,
+        labels=metadata.get("labels") or {},
+        admitted=admitted_of(status.get("conditions") or ()),
+        refusal=refusal_of(status),
+        start_error=start_error_of(status),
+        out_of_sync=words.out_of_sync,
+        is_static=words.is_static,
         source=document,
+        words=words,
     )
 
 
@@ -107,66 +172,34 @@ def _is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
     )
 
 
-def _base(document: Document, gates: tuple[str, ...], known: PodShape | None) -> Pod:
-    """What holds for any pod; ``known``: its shape, where an earlier reading gave it."""
-    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    return Pod(
-        uid=PodUid(metadata["uid"]),
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        shape=known or PodShape(requests=pod_requests(spec)),
-        phase=_phase(metadata, status, gates),
-        node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
-        created=instant(metadata.get("creationTimestamp")),
-        started=instant(status.get("startTime")) or None,
-        finished=_finished(status),
-        gone_by=instant(metadata.get("deletionTimestamp")) or None,
-    )
+def _foreign(spec: Document) -> Words:
+    """Of somebody else's pod only what it takes from its node matters."""
+    return Words(PodShape(requests=pod_requests(spec), host_ports=_host_ports(spec)))
 
 
-def _managed(
-    document: Document,
-    base: Pod,
-    gates: tuple[str, ...],
-    shape: PodShape | Callable[[Request], PodShape],
-) -> DecodedPod:
-    """A pod that the admission layer answers for; ``shape``, or how to read it from the ask."""
-    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | None) -> Words:
+    """A pod that the admission layer answers for."""
+    metadata, spec = document["metadata"], document["spec"]
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
-    cards = _cards(annotations, base.uid, problems)
-    member = replace(
-        base,
-        shape=shape if isinstance(shape, PodShape) else shape(request),
-        node=base.node or (NodeName(cards.node) if cards is not None else None),
+    cards = _cards(annotations, metadata["uid"], problems)
+    return Words(
+        shape=_shape(document, pod_requests(spec), request, table, claim_terms),
+        managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=str(annotations.get(names.TASK_SPEC, "")),
         index=_index(str(annotations.get(names.TASK_INDEX, ""))),
         shares=shares_of(cards, request) if cards is not None else (),
         plan_id=cards.plan_id if cards is not None else "",
-        other_gates=tuple(gate for gate in gates if gate != names.GATE),
-    )
-    return DecodedPod(
-        source=document,
-        pod=member,
-        resource_version=metadata["resourceVersion"],
-        managed=True,
-        gated=names.GATE in gates,
-        bound=bool(spec.get("nodeName")),
+        pinned=NodeName(cards.node) if cards is not None else None,
         problem="; ".join(problems),
         share_class=share_class(annotations),
         priority_value=int(spec.get("priority") or 0),
         owner=owner_of(metadata),
         queue=annotations.get(names.QUEUE_NAME) or labels.get(names.JOB_QUEUE_NAME) or "",
-        gates=gates,
-        affinity=spec.get("affinity"),
         core_policy=request.core_policy,
-        labels=labels,
-        admitted=_admitted(status.get("conditions") or ()),
-        refusal=refusal_of(status),
-        start_error=_start_error(status),
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
     )
@@ -176,17 +209,28 @@ def _index(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
-_SHAPING: Final = ("containers", "initContainers", "tolerations", "affinity", "nodeSelector", "volumes")
+_METADATA_READ: Final = ("annotations", "labels", "ownerReferences")
+_SPEC_READ: Final = (
+    "containers",
+    "initContainers",
+    "tolerations",
+    "affinity",
+    "nodeSelector",
+    "volumes",
+    "resources",
+    "overhead",
+    "priority",
+)
 
 
-def _same_shape(before: Document, now: Document) -> bool:
-    """Whether two versions of a pod ask for the same place. A pin is part of it."""
+def _same(before: Document, now: Document) -> bool:
+    """Whether two versions of a pod say the same in all that :class:`Words` are read from."""
     old, new = before["spec"], now["spec"]
-    return (
-        before["metadata"].get("annotations") == now["metadata"].get("annotations")
-        and all(old.get(key) == new.get(key) for key in _SHAPING)
-        and old.get("resources") == new.get("resources")
-        and not any("persistentVolumeClaim" in volume for volume in new.get("volumes") or ())
+    if any("persistentVolumeClaim" in volume for volume in new.get("volumes") or ()):
+        return False  # its claim may be bound by now
+    said, says = before["metadata"], now["metadata"]
+    return all(said.get(key) == says.get(key) for key in _METADATA_READ) and all(
+        old.get(key) == new.get(key) for key in _SPEC_READ
     )
 
 
@@ -197,29 +241,6 @@ def group_name(metadata: Document, annotations: Document) -> str:
         return str(named)
     owner = owner_of(metadata)
     return f"podgroup-{owner.uid if owner is not None else metadata['uid']}"
-
-
-def _phase(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodPhase:
-    if status.get("phase") == "Succeeded":
-        # Told to go and ended well for it, it has not done its work: it is no member that succeeded.
-        return PodPhase.FAILED if metadata.get("deletionTimestamp") else PodPhase.SUCCEEDED
-    if status.get("phase") == "Failed":
-        return PodPhase.FAILED
-    if metadata.get("deletionTimestamp"):
-        return PodPhase.TERMINATING
-    return PodPhase.GATED if names.GATE in gates else PodPhase.PLACED
-
-
-def _finished(status: Document) -> float | None:
-    """When a pod that is over ended: its last container's end, else the moment the kubelet took it."""
-    if status.get("phase") not in {"Succeeded", "Failed"}:
-        return None
-    ends = [
-        instant(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for c in status.get("containerStatuses") or ()
-    ]
-    changes = [instant(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
-    return max([*ends, *changes, instant(status.get("startTime"))], default=0.0)
 
 
 def _annotation(
@@ -235,7 +256,7 @@ def _annotation(
         return None
 
 
-def _cards(annotations: Document, uid: PodUid, problems: list[str]) -> Cards | None:
+def _cards(annotations: Document, uid: str, problems: list[str]) -> Cards | None:
     """The cards that were written for this very pod."""
     cards: Cards | None = _annotation(Cards.decode, annotations, names.CARDS, problems)
     if cards is not None and cards.pod_uid != uid:
@@ -327,30 +348,3 @@ def _and_terms(terms: Terms, others: Iterable[Terms]) -> Terms:
         if other:
             terms = tuple(a + b for a in terms or ((),) for b in other)
     return terms
-
-
-def _admitted(conditions: Iterable[Document]) -> tuple[str, str, str] | None:
-    for condition in conditions:
-        if condition["type"] == names.CONDITION_ADMITTED:
-            return condition["status"], condition.get("reason") or "", condition.get("message") or ""
-    return None
-
-
-def refusal_of(status: Document) -> str:
-    """Why the kubelet refused a pod: it fails it before any container was made. Empty where it did not."""
-    if status.get("phase") != "Failed" or status.get("containerStatuses"):
-        return ""
-    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
-    known = reason in {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"}
-    # Kubelets of late begin so whatever the reason: a node that shuts down, or has too little disk.
-    refused = known or reason.startswith("OutOf") or message.startswith("Pod was rejected")
-    return f"{reason}: {message}" if refused else ""
-
-
-def _start_error(status: Document) -> str:
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        message = str(waiting.get("message") or "")
-        if "PreStartContainer" in message or "CDI device" in message:
-            return message[:512]
-    return ""
