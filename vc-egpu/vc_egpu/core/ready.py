@@ -5,7 +5,9 @@ the surplus above it, one by one.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from vc_egpu.core import say
 from vc_egpu.core.cluster import Gang
@@ -124,13 +126,10 @@ def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
     yield first
     if size == len(view.waiting) or len(kinds) == 1 or not size:
         return
-    given = {tuple(sorted(member.key for member in first))}
+    given = tuple(sorted(member.key for member in first))
     by_size = sorted(kinds.values(), key=lambda members: _extent(members[0]))
-    for chosen in _choices(by_size, size):
-        counts = task_counts(member.task for member in chosen)
-        mark = tuple(sorted(member.key for member in chosen))
-        if mark not in given and all(counts.get(task, 0) >= least for task, least in lacking.items()):
-            given.add(mark)
+    for chosen in _choices(by_size, size, lacking):
+        if tuple(sorted(member.key for member in chosen)) != given:
             yield chosen
 
 
@@ -148,15 +147,47 @@ def _first(waiting: tuple[Member, ...], lacking: dict[str, int], size: int) -> t
     return (*chosen, *rest[: max(0, size - len(chosen))])
 
 
-def _choices(kinds: list[list[Member]], size: int) -> Iterator[tuple[Member, ...]]:
-    """Every way to take ``size`` members of these kinds, as many as possible of the first kinds first."""
-    if not kinds:
-        if not size:
-            yield ()
-        return
-    for count in range(min(size, len(kinds[0])), -1, -1):
-        for rest in _choices(kinds[1:], size - count):
-            yield (*kinds[0][:count], *rest)
+def _choices(
+    kinds: list[list[Member]], size: int, lacking: Mapping[str, int]
+) -> Iterator[tuple[Member, ...]]:
+    """Every way to take ``size`` members of these kinds, and of each task what it lacks; as many as possible
+    of the first kinds first.
+
+    A step leads from one way to the next, whatever lies between: a user may have any number of kinds.
+    """
+    counts, least = _counts(kinds, size, lacking, [])
+    while True:
+        yield tuple(chain.from_iterable(kind[:count] for kind, count in zip(kinds, counts, strict=True)))
+        at = next((at for at in reversed(range(len(counts))) if counts[at] > least[at]), None)
+        if at is None:
+            return
+        counts, least = _counts(kinds, size, lacking, [*counts[:at], counts[at] - 1])
+
+
+def _counts(
+    kinds: list[list[Member]], size: int, lacking: Mapping[str, int], chosen: list[int]
+) -> tuple[list[int], list[int]]:
+    """How many of each kind, with those ``chosen`` for the first ones; and how few it could be of each beside
+    those before it. The members are enough for ``size`` and for what each task lacks."""
+    lacks = dict(lacking)
+    later = Counter[str]()
+    for kind in kinds:
+        later[kind[0].task] += len(kind)
+    left, after, owed = size, later.total(), sum(lacks.values())
+    counts: list[int] = []
+    least: list[int] = []
+    for at, kind in enumerate(kinds):
+        task = kind[0].task
+        own = lacks.get(task, 0)
+        later[task] -= len(kind)
+        after -= len(kind)
+        least.append(max(0, left - after, own - later[task]))
+        count = chosen[at] if at < len(chosen) else min(len(kind), left - (owed - own))
+        counts.append(count)
+        left -= count
+        owed -= min(own, count)
+        lacks[task] = max(0, own - count)
+    return counts, least
 
 
 def _extent(member: Member) -> tuple[int, ...]:
