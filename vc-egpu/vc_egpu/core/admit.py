@@ -29,7 +29,9 @@ def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
         record.refuse_alike(trial, view, verdict, by_cap=True)
         record.waits(view, verdict)
         return ()
-    for core in allowed:
+    for number, core in enumerate(allowed):
+        if number and trial.effort.spent:
+            break
         seated = place(trial, view, core)  # 3. does all of it fit at once
         if seated is not None:
             trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
@@ -65,7 +67,9 @@ def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) ->
     if not _may_preempt(trial, view):
         return None
     best: Room | None = None
-    for core in cores[:_MAX_PREEMPTING]:
+    for number, core in enumerate(cores[:_MAX_PREEMPTING]):
+        if number and trial.effort.spent:
+            break
         room = preempt.make_room(trial, view, core)
         if isinstance(room, Patience):
             return room

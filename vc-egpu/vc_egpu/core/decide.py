@@ -41,6 +41,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
         if verdict is not None:
             record.waits(view, verdict)
             continue
+        trial.effort.begin_turn()
         with hold.released(trial, view) as kept:
             outcome = admit(trial, record, view)  # 2. to 5.: caps, place, make room, hold
             kept.replaced_by(outcome)

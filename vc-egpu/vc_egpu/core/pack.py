@@ -5,7 +5,7 @@ rows of a table, not branches. Where a policy's choice of cards leaves less room
 that keeps the most room is taken instead, so that no policy refuses what fits.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -215,8 +215,9 @@ class Board:
             for col in cols:
                 by_col[col].seat(ask, sign)
 
-    def choices(self, need: Need, *, distinct: bool) -> Iterator[Assignment]:
-        """Every essentially different way to seat one pod, tightest first; nothing stays taken.
+    def choices(self, need: Need, *, distinct: bool) -> Generator[Assignment]:
+        """Every essentially different way to seat one pod, tightest first; nothing stays taken once it is
+        exhausted or closed.
 
         ``distinct``: tell apart cards of equal state as well, because some shape names cards.
         """
@@ -237,11 +238,13 @@ class Board:
             seen.add(mark)
             for slot in group:
                 slot.seat(ask)
-            yield from self._choices(
-                need, position + 1, (*chosen, tuple(slot.col for slot in group)), distinct
-            )
-            for slot in group:
-                slot.seat(ask, -1)
+            try:
+                yield from self._choices(
+                    need, position + 1, (*chosen, tuple(slot.col for slot in group)), distinct
+                )
+            finally:  # whoever has seen enough closes this half-way
+                for slot in group:
+                    slot.seat(ask, -1)
 
 
 def _hardness(ask: AskNeed) -> tuple[int, int, int, int]:

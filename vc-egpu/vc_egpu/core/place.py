@@ -39,20 +39,27 @@ class Group:
 
 
 def place(
-    trial: Trial, view: GangView, members: Sequence[Member], *, effort: int = THOROUGH
+    trial: Trial, view: GangView, members: Sequence[Member], *, effort: int = THOROUGH, known: bool = False
 ) -> tuple[Seated, ...] | None:
-    """Place all members and book them on the trial's ledger; None, and nothing booked, if not all fit."""
+    """Place all members and book them on the trial's ledger; None, and nothing booked, if not all fit.
+
+    ``effort``: most steps of the search, within what the gang's turn has left. ``known``: they were found to
+    fit a moment ago, so that a place is found again whatever it takes.
+    """
     groups = groups_of(trial, view, members)
     if any(not group.need.possible for group in groups):
         return None
-    for order in islice(permutations(groups), _MAX_ORDERS):
+    for number, order in enumerate(islice(permutations(groups), _MAX_ORDERS)):
+        if number and trial.effort.spent and not known:
+            break
+        trial.effort.placed(len(groups))
         seated = _place_groups(trial, view, order)
         if seated is not None:
             return seated
     exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
     if exact or effort <= 0:
         return None
-    found = search(trial, [(group.members, group.need, group.mask) for group in groups], effort)
+    found = search(trial, [(group.members, group.need, group.mask) for group in groups], effort, known=known)
     if found is None:
         return None
     return tuple(trial.seat(member, need, row, assignment) for member, need, row, assignment in found)

@@ -79,7 +79,7 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
     evicted, asleep = [pod.uid for pod in best.evicted], [pod.uid for pod in best.asleep if pod.shares]
     with _slept(trial, asleep):
         lifted = trial.lift(evicted)
-        seated = place(trial, view, members)
+        seated = place(trial, view, members, known=True)
         trial.put_back(lifted)
     if seated is None:
         return None

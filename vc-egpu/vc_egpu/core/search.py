@@ -6,6 +6,8 @@ equal clusters give equal answers.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -19,22 +21,36 @@ from vc_egpu.core.trial import Trial
 MAX_NODES: Final = 48
 """More nodes than this are not searched: where there are many, placing in order finds room if any does."""
 MAX_MEMBERS: Final = 64
+_LISTED_PER_STEP: Final = 8
 
+State = tuple[object, ...]
 Found = tuple[Member, Need, int, Assignment]
 
 
 def search(
-    trial: Trial, groups: Sequence[tuple[tuple[Member, ...], Need, Flags]], steps: int
+    trial: Trial,
+    groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
+    steps: int,
+    *,
+    known: bool = False,
 ) -> list[Found] | None:
-    """A place for every member, or None where none was found within ``steps`` tries. Books nothing."""
+    """A place for every member, or None where none was found within ``steps`` tries. Books nothing.
+
+    Fewer steps where the gang's turn has fewer left, unless there is ``known`` to be a place.
+    """
     members = [(member, number) for number, (alike, _, _) in enumerate(groups) for member in alike]
     if len(members) > MAX_MEMBERS:
         return None
     nodes = _nodes(trial, groups)
     if nodes is None:
         return None
-    hunt = _Hunt([need for _, need, _ in groups], members, nodes, steps)
-    return hunt.found if hunt.descend(0) else None
+    most = steps if known else min(steps, trial.effort.steps(len(nodes)))
+    if most <= 0:
+        return None
+    hunt = _Hunt([need for _, need, _ in groups], members, nodes, most)
+    found = hunt.found if hunt.descend(0) else None
+    trial.effort.searched(most - hunt.steps, len(nodes))
+    return found
 
 
 class _Node:
@@ -63,6 +79,8 @@ class _Node:
                     int(used[row]) if used is not None else 0
                 )
         self.ports: dict[tuple[str, int], int] = {}
+        self.mark: int | None = None
+        """The number of its state, until something changes."""
 
     def fits(self, group: int, need: Need) -> bool:
         return (
@@ -76,7 +94,18 @@ class _Node:
             and all((protocol, port) not in self.ports for _, protocol, port in need.ports)
         )
 
+    def take(self, need: Need, assignment: Assignment) -> None:
+        """Seat a pod on its cards."""
+        self.mark = None
+        self.board.take(need, assignment)
+
+    def undo(self, need: Need, assignment: Assignment) -> None:
+        """Give back what :meth:`take` took."""
+        self.mark = None
+        self.board.undo(need, assignment)
+
     def apply(self, need: Need, sign: int) -> None:
+        self.mark = None
         for dimension, request in enumerate(need.requests):
             self.free[dimension] -= sign * request
         for name, request in (*need.scalars, *need.slots):
@@ -88,11 +117,11 @@ class _Node:
             else:
                 self.ports.pop((protocol, port), None)
 
-    def state(self, *, distinct: bool) -> tuple[object, ...]:
+    def state(self, *, distinct: bool) -> State:
+        """Nodes of equal state are interchangeable."""
         cards = sorted((*slot.state(), slot.col if distinct else -1) for slot in self.board.slots)
-        mark = self.row if distinct else -1
         return (
-            mark,
+            self.row if distinct else -1,
             self.takes,
             tuple(self.free),
             self.board.host_free,
@@ -136,44 +165,64 @@ class _Hunt:
         self._needs = needs
         self._members = members
         self._nodes = nodes
-        self._steps = steps
+        self.steps = steps
+        """Those that are left."""
         self._distinct = any(need.cards is not None for need in needs)
-        self._dead: set[object] = set()
+        self._numbers: dict[State, int] = {}
+        self._dead: set[tuple[int, ...]] = set()
         self.found: list[Found] = []
 
     def descend(self, depth: int) -> bool:
         """Place the members from ``depth`` on; on failure everything is as before."""
         if depth == len(self._members):
             return True
-        states = [node.state(distinct=self._distinct) for node in self._nodes]
-        mark = (depth, tuple(sorted(map(repr, states))))
+        marks = [self._mark(node) for node in self._nodes]
+        mark = (depth, *sorted(marks))
         if mark in self._dead:
             return False
         member, group = self._members[depth]
         need = self._needs[group]
-        tried: set[object] = set()
-        for node, state in zip(self._nodes, states, strict=True):
+        tried: set[int] = set()
+        for node, state in zip(self._nodes, marks, strict=True):
             if state in tried or not node.fits(group, need):
                 continue
             tried.add(state)
             if self._try_node(depth, member, need, node):
                 return True
-            if self._steps <= 0:
+            node.mark = state  # it is as it was
+            if self.steps <= 0:
                 return False
         self._dead.add(mark)
         return False
 
+    def _mark(self, node: _Node) -> int:
+        """The number of the node's state: equal for equal states, within this search."""
+        if node.mark is None:
+            state = node.state(distinct=self._distinct)
+            node.mark = self._numbers.setdefault(state, len(self._numbers))
+        return node.mark
+
     def _try_node(self, depth: int, member: Member, need: Need, node: _Node) -> bool:
         node.apply(need, 1)
-        for assignment in list(node.board.choices(need, distinct=self._distinct)) if need.asks else [()]:
-            self._steps -= 1
-            if self._steps <= 0:
+        for assignment in self._choices(need, node):
+            self.steps -= 1
+            if self.steps <= 0:
                 break
-            node.board.take(need, assignment)
+            node.take(need, assignment)
             self.found.append((member, need, node.row, assignment))
             if self.descend(depth + 1):
                 return True
             self.found.pop()
-            node.board.undo(need, assignment)
+            node.undo(need, assignment)
         node.apply(need, -1)
         return False
+
+    def _choices(self, need: Need, node: _Node) -> list[Assignment]:
+        """The ways to seat a pod on the node. Containers with asks of their own multiply them: what could
+        never be tried is not even listed."""
+        if not need.asks:
+            return [()]
+        with closing(node.board.choices(need, distinct=self._distinct)) as choices:
+            listed = list(islice(choices, max(0, self.steps)))
+        self.steps -= len(listed) // _LISTED_PER_STEP
+        return listed

@@ -23,6 +23,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
 )
+from vc_egpu.core.effort import Effort
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.index import Index
 from vc_egpu.core.ledger import Flags, Ledger
@@ -69,6 +70,7 @@ class Trial:
         self.policy = policy
         self.now = now
         self.ledger: Ledger = index.ledger.copy(index.take_spare())
+        self.effort = Effort()
         self.leaving: dict[PodUid, None] = {}
         """Victims of plans in force and of this decision: they are nobody else's victims."""
         self.suspending: dict[PodUid, None] = {}
