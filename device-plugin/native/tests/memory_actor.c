@@ -201,7 +201,8 @@ static int seldom(const char *which, size_t thing, size_t a, const char *text)
 
 #include "memory_images.h"
 
-/* One command; `a`, `b`, `c` are its numbers. Prints its own answer, or returns the code to be printed. */
+/* One command; `thing`, `a` and `b` are its numbers, `text` is `a` as it was written. Prints its own answer, or returns
+ * the code to be printed. */
 static int act(const char *what, size_t thing, size_t a, size_t b, const char *text)
 {
     const CUmemAllocationProp here = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,

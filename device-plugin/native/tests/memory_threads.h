@@ -1,4 +1,5 @@
 /* Commands of memory_actor.c that take several threads, and the one that watches how much is in use. */
+
 /* Several threads at once, each with its own things from `first` on. */
 struct threaded { size_t first, rounds; int result; CUcontext context; };
 static void *allocate_threaded(void *data)
