@@ -1,4 +1,4 @@
-"""How a pod is made to go, by the kind of its controller: one function per kind (table: docs/owners.md).
+"""How a pod is made to go, by the kind of its controller: one function per kind (table: docs/evictions.md).
 
 All are conditional on the pod's UID and raise :class:`vc_egpu.kube.errors.KubeError`. Which pods may be
 victims, and which may be removed by a roll-back, is said by :func:`may_be_victim` and :func:`may_be_removed`.
