@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 
 import pytest
+from outcomes.world import World, world
 from stack.install import Stack
 from stack.shared import shared_stack
 
@@ -15,3 +16,10 @@ def stack(worker_id: str) -> Iterator[Stack]:
     """The installed stack; each worker of a parallel run has its own."""
     with shared_stack("e2e", worker_id) as stack:
         yield stack
+
+
+@pytest.fixture
+def here(stack: Stack, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A namespace and a queue of its own; at the end the invariants hold, and plan = CDI file = container."""
+    with world(stack, request.node.name) as found:
+        yield found

@@ -6,7 +6,6 @@ is struck; with VC_EGPU_LONG=1 all of them are. The audit log says that there ar
 
 import itertools
 import os
-import threading
 import time
 import urllib.request
 from collections import Counter
@@ -24,7 +23,7 @@ from rigs.gangs import Gang
 from rigs.suspender import Suspender, until_known
 from rigs.write_tap import Moment, Strike, Write, WriteTap
 from stack.hostprocess import HostProcess
-from stack.kit import StoryError
+from stack.kit import StoryError, condition
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
@@ -34,6 +33,8 @@ LONG = bool(os.environ.get("VC_EGPU_LONG"))
 (PORT,) = free_ports(1, set())
 SAMPLE = 4
 """So many writes of each story, spread evenly, where not all are struck: before and after in turn."""
+FROZEN_S = 30.0
+"""Twice as long as a leader's lease."""
 Json = dict[str, Any]
 _METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
@@ -43,9 +44,9 @@ class Story:
     """What is submitted in which order, and how it has to end."""
 
     name: str
-    prepare: Callable[[Rig], None]
-    begin: Callable[[Rig], None]
-    end: Callable[[Rig], None]
+    prepare: Callable[[Rig], object]
+    begin: Callable[[Rig], object]
+    end: Callable[[Rig], object]
     gangs: tuple[Gang, ...]
     suspends: bool = False
     """Its nodes can suspend."""
@@ -81,14 +82,14 @@ def _high_is_in_and_low_is_out(world: Rig) -> None:
 ADMISSION = Story(
     "admission",
     lambda _: None,
-    lambda world: _none(world.submit(ALONE)),
-    lambda world: _none(world.until_bound(ALONE, timeout_s=60)),
+    lambda world: world.submit(ALONE),
+    lambda world: world.until_bound(ALONE, timeout_s=60),
     (ALONE,),
 )
 PREEMPTION = Story(
     "preemption",
     _submit_low,
-    lambda world: _none(world.submit(HIGH)),
+    lambda world: world.submit(HIGH),
     _high_is_in_and_low_is_out,
     (LOW, HIGH),
 )
@@ -106,11 +107,8 @@ def _high_is_in_and_low_is_away(world: Rig) -> None:
 
 def _low_says(world: Rig, reason: str) -> None:
     def all_say(pods: dict[str, Json]) -> bool | None:
-        conditions = [
-            next((c for c in p["status"]["conditions"] if c["type"] == names.CONDITION_SUSPENDED), None)
-            for p in pods.values()
-        ]
-        return len(pods) == LOW.members and all(c is not None and c["reason"] == reason for c in conditions)
+        said = [(condition(found, names.CONDITION_SUSPENDED) or {}).get("reason") for found in pods.values()]
+        return said == [reason] * LOW.members
 
     what = f"low: {reason}"
     world.kit.until(what, PODS, all_say, namespace="default", label_selector="gang=low", timeout_s=60)
@@ -125,7 +123,7 @@ def _low_left_for_high(world: Rig) -> None:
 SUSPENSION = Story(
     "suspension",
     _submit_low_that_can_leave,
-    lambda world: _none(world.submit(HIGH)),
+    lambda world: world.submit(HIGH),
     _high_is_in_and_low_is_away,
     (LOW, HIGH),
     suspends=True,
@@ -133,15 +131,11 @@ SUSPENSION = Story(
 RESUMPTION = Story(
     "resumption",
     _low_left_for_high,
-    lambda world: _none(world.end(HIGH)),
+    lambda world: world.end(HIGH),
     lambda world: _low_says(world, "Resumed"),
     (LOW,),
     suspends=True,
 )
-
-
-def _none(_: object) -> None:
-    return
 
 
 @dataclass
@@ -311,9 +305,9 @@ def test_frozen_in_mid_plan_with_a_standby_no_card_is_booked_twice(stage: Stage)
     world.until_bound(second, timeout_s=60)
     world.until_reason(third, "WaitingForCards")
     world.check()
-    threading.Event().wait(max(0.0, 30 - (time.monotonic() - frozen_at)))
+    time.sleep(max(0.0, FROZEN_S - (time.monotonic() - frozen_at)))
     leader.resume()
-    strike.let_go.set()  # the write that was held for 30 s arrives now
+    strike.let_go.set()  # the write that was held all the while arrives now
     world.end(first)
     world.until_bound(third)
     world.check()

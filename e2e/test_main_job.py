@@ -2,12 +2,11 @@
 
 import json
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 from outcomes.disturb import card_lines, other_cards, own_pods, wait_all_well
 from outcomes.workload import H20_MIB, Json, Task, container, deployment, job, pod, shares
-from outcomes.world import TIMEOUT_S, World, capability, cards_of, world
+from outcomes.world import TIMEOUT_S, World, capability, cards_of
 from prometheus_client.parser import text_string_to_metric_families
 from stack.install import Stack
 from stack.kit import phase
@@ -17,13 +16,6 @@ from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.names import CARDS, NODE_MODE_LABEL, native_resource, shared_resource
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def here(stack: Stack, request: pytest.FixtureRequest) -> Iterator[World]:
-    """A namespace and a queue of its own; at the end the invariants hold, and plan = CDI file = container."""
-    with world(stack, request.node.name) as found:
-        yield found
 
 
 def test_a_gang_that_does_not_fit_whole_starts_not_at_all(here: World) -> None:

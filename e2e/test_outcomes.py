@@ -14,7 +14,8 @@ import yaml
 from outcomes import disturb
 from outcomes.submitter import Submitter
 from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
-from outcomes.world import World, capability, cards_of, is_gated, is_running, world
+from outcomes.world import World, capability, cards_of, is_gated, is_running
+from stack import webhook
 from stack.install import NAMESPACE, Stack
 from stack.kit import StoryError
 from vc_egpu.kube.errors import Forbidden, KubeError
@@ -26,13 +27,6 @@ ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "E
 H20: Final = names.shared_resource("h20")
 FAILS_WHEN_TOLD: Final = "trap exit TERM; until [ -e /tmp/fail ]; do sleep 0.1; done; exit 3"
 QUICK_RECOVERY: Final = "defaults: {slotsPerCard: 100, recoveryS: 1}\n"
-
-
-@pytest.fixture
-def here(stack: Stack, request: pytest.FixtureRequest) -> Iterator[World]:
-    """A namespace and a queue of its own; at the end the invariants hold, and plan = CDI file = container."""
-    with world(stack, request.node.name) as found:
-        yield found
 
 
 # --- queues ---------------------------------------------------------------------------------------------
@@ -336,21 +330,6 @@ def _webhooks(pods: dict[str, Json]) -> list[str]:
     return [name for name in pods if name.startswith("vc-egpu-webhook")]
 
 
-@contextlib.contextmanager
-def webhook_uninstalled(stack: Stack) -> Iterator[None]:
-    """Its configurations are gone as well: only the policies stand."""
-    kinds = ("mutatingwebhookconfiguration/vc-egpu", "validatingwebhookconfiguration/vc-egpu")
-    saved = [yaml.safe_load(stack.kit.kubectl("get", kind, "-o", "yaml").stdout) for kind in kinds]
-    stack.kit.kubectl("delete", *kinds)
-    try:
-        yield
-    finally:
-        for document in saved:
-            for written in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
-                document["metadata"].pop(written, None)
-            stack.kit.kubectl("create", "-f", "-", text_in=yaml.safe_dump(document))
-
-
 def test_with_the_webhook_down_the_policies_hold_and_others_notice_nothing(here: World) -> None:
     here.submit(job("runs", Task(shares(10_000)), queue=here.queue))
     here.runs("runs", 1)
@@ -361,7 +340,7 @@ def test_with_the_webhook_down_the_policies_hold_and_others_notice_nothing(here:
             here.kit.api.create(PODS, in_namespace(here, pod("new", shares(10_000), queue=here.queue)))
         here.apply(pod("plain", {}, queue=None))
         policies_hold(here)
-        with webhook_uninstalled(here.stack):
+        with webhook.uninstalled(here.stack.kit.kubectl):
             slips_through_nothing(here)
         here.runs("plain", 1)
         here.runs("runs", 1)

@@ -9,7 +9,7 @@ import pytest
 from localcluster import RealNode
 from outcomes import disturb
 from outcomes.workload import H20_MIB, Json, Task, deployment, job, shares, stateful_set
-from outcomes.world import World, cards_of, is_running, world
+from outcomes.world import World, cards_of, is_running
 from stack.install import Stack
 from vc_egpu.kube.resources import NODES
 
@@ -19,13 +19,6 @@ QUICK_TO_LEAVE: Final = [
     for key in ("not-ready", "unreachable")
 ]
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service=gone:NoExecute"
-
-
-@pytest.fixture
-def here(stack: Stack, request: pytest.FixtureRequest) -> Iterator[World]:
-    """A namespace and a queue of its own; at the end the invariants hold, and plan = CDI file = container."""
-    with world(stack, request.node.name) as found:
-        yield found
 
 
 # --- the API server -------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_two_programs_that_each_want_the_whole_card_share_it(stack: Stack) -> No
             lines = [line for line in stack.kit.api.pod_log(name, NAMESPACE).splitlines() if line[:1] == "{"]
             return json.loads(lines[0])["blocks"] if lines else None
 
-        wait_until(f"{name} has its memory", lambda name=name: piled(name) is not None, 60)
+        wait_until(f"{name} has its memory", lambda: piled() is not None, 60)
         assert piled() == [{"code": 0, "managed": 0}, {"code": 0, "managed": 1}]
         told = asked(stack, name, *program("memory"))
         assert told["total"] == H20_MIB * MIB

@@ -7,6 +7,8 @@ import pytest
 from localcluster.api import wait_until
 from rigs.team import NAMESPACE, Json, pod, team
 from rigs.webhook import Rig
+from stack import webhook
+from stack.identity import bound_token_kubeconfig
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import (
@@ -46,25 +48,12 @@ def test_policies_type_check(rig: Rig) -> None:
 
 
 def test_without_the_webhook_no_managed_pod_slips_in(rig: Rig, alice: ApiConnection) -> None:
-    def attempt() -> None:
+    with rig.webhook_down(), webhook.uninstalled(rig.cluster.kubectl):
+        wait_until("the API server forgot the webhooks", lambda: not webhook.refusal(rig.kit.api), 20)
         for name, obj, words in _slips():
             with pytest.raises(Forbidden, match=words):
                 alice.create(PODS, obj)
                 pytest.fail(f"{name} was let in")
-
-    with rig.webhook_down():
-        _without_webhooks(rig, attempt)
-
-
-def _without_webhooks(rig: Rig, action: Callable[[], object]) -> None:
-    """Do something on a cluster whose webhooks are not even installed; their process is down meanwhile."""
-    names = "mutatingwebhookconfiguration/vc-egpu", "validatingwebhookconfiguration/vc-egpu"
-    rig.cluster.kubectl("delete", *names)
-    try:
-        wait_until("the API server forgot the webhooks", lambda: not rig.webhooks_stand(), 20)
-        action()
-    finally:
-        rig.install_webhooks()
 
 
 def _slips() -> Iterator[tuple[str, Json, str]]:
@@ -233,12 +222,9 @@ def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
             "containers": [{"name": "c", "image": "none"}],
         },
     }
-    uid = api.create(PODS, agent_pod)["metadata"]["uid"]
-    token = cluster.kubectl(
-        "create", "token", "vc-egpu-node-agent", "-n", "vc-egpu-system",
-        "--bound-object-kind=Pod", "--bound-object-name=agent", f"--bound-object-uid={uid}",
-    ).stdout.strip()  # fmt: skip
-    agent = rig.with_token(token, "agent")
+    api.create(PODS, agent_pod)
+    bound = bound_token_kubeconfig(cluster, "vc-egpu-system", "vc-egpu-node-agent", "agent")
+    agent = ApiConnection.connect(bound)
     unbound = rig.tenant("vc-egpu-node-agent", "vc-egpu-system")
     inventory = {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": "{}"}}}
     assert agent.patch(NODES, "n1", inventory)

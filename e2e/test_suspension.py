@@ -15,6 +15,7 @@ from localcluster.net import free_ports
 from rigs.admission import Rig, StandInController, rig
 from rigs.gangs import Gang, admitted, job, pod, podgroup
 from rigs.suspender import Suspender, until_known
+from stack.kit import condition
 from vc_egpu.cli import pause
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
@@ -75,10 +76,8 @@ def until_pods(world: Rig, gang: Gang, what: str, check: Callable[[list[Json]], 
 
 def said(obj: Json) -> tuple[str, str]:
     """(reason, message) of the condition on suspension."""
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition["type"] == names.CONDITION_SUSPENDED:
-            return condition["reason"], condition["message"]
-    return "", ""
+    found = condition(obj, names.CONDITION_SUSPENDED) or {}
+    return found.get("reason", ""), found.get("message", "")
 
 
 def all_say(reason: str) -> Callable[[list[Json]], bool]:

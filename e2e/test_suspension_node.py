@@ -6,13 +6,12 @@ Orders are written here by hand, as the admission controller's identity: what de
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from localcluster.api import wait_until
 from rigs.suspension import TEAM, Here, Json, pod, suspending
+from stack.identity import bound_token_kubeconfig
 from stack.install import NAMESPACE
 from stack.kit import running
 from vc_egpu.kube import ApiConnection
@@ -210,8 +209,8 @@ FORBIDDEN: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_an_agent_makes_its_helper_and_nothing_else(here: Here, tmp_path: Path) -> None:
-    agent, good = as_agent(here, tmp_path), helper(here)
+def test_an_agent_makes_its_helper_and_nothing_else(here: Here) -> None:
+    agent, good = as_agent(here), helper(here)
     assert agent.create(PODS, good, dry_run=True)["spec"]["nodeName"] == here.node
     for what, (change, about) in FORBIDDEN.items():
         body = json.loads(json.dumps(good))
@@ -241,15 +240,8 @@ def helper(here: Here) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def as_agent(here: Here, folder: Path) -> ApiConnection:
-    """With a token bound to the agent's own pod, as the kubelet gives it one."""
-    token = here.kit.kubectl(
-        "create", "token", "vc-egpu-node-agent", "-n", NAMESPACE,
-        "--bound-object-kind=Pod", f"--bound-object-name={here.agent()}",
-    ).stdout.strip()  # fmt: skip
-    document = yaml.safe_load(here.stack.cluster.kubeconfig.read_text())
-    document["users"] = [{"name": one["name"], "user": {"token": token}} for one in document["users"]]
-    path = folder / "agent.kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    path.chmod(0o600)
-    return ApiConnection.connect(path)
+def as_agent(here: Here) -> ApiConnection:
+    """With a token bound to the agent's own pod."""
+    return ApiConnection.connect(
+        bound_token_kubeconfig(here.stack.cluster, NAMESPACE, "vc-egpu-node-agent", here.agent())
+    )

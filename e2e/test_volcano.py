@@ -237,7 +237,7 @@ def test_card_overlap(production: Production) -> None:
         kit.pods_until("training runs", FULL, lambda pods: len(running(pods, "train-")) == 8, TIMEOUT_S)
         kit.apply(job("infer", 8, 0.02, 30720, "high", cores_percent=100))
         pods = kit.pods_until(
-            "both run", FULL, lambda pods: len(running(pods, "")) == 16 and dict(pods), TIMEOUT_S
+            "both run", FULL, lambda pods: pods if len(running(pods)) == 16 else None, TIMEOUT_S
         )
         cards = {name.split("-")[0]: set[str]() for name in pods}
         for name, pod in pods.items():

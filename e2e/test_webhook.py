@@ -15,6 +15,7 @@ import yaml
 from localcluster.api import wait_until
 from rigs.team import NAMESPACE, Json, pod, team
 from rigs.webhook import Rig
+from stack import webhook
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import (
@@ -106,19 +107,10 @@ def test_a_job_older_than_the_webhook_still_scales(rig: Rig, alice: ApiConnectio
 
 def without_webhooks(rig: Rig, action: Callable[[], object]) -> None:
     """Do something on a cluster that has no webhook yet, then install it."""
-    names = "mutatingwebhookconfiguration/vc-egpu", "validatingwebhookconfiguration/vc-egpu"
-    saved = [rig.cluster.kubectl("get", name, "-o", "yaml").stdout for name in names]
-    rig.cluster.kubectl("delete", *names)
-    try:
-        wait_until("the API server forgot the webhooks", lambda: not rig.webhooks_answer(), 20)
+    with webhook.uninstalled(rig.cluster.kubectl):
+        wait_until("the API server forgot the webhooks", lambda: not webhook.answers(rig.kit.api), 20)
         action()
-    finally:
-        for text in saved:
-            document = yaml.safe_load(text)
-            for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
-                document["metadata"].pop(field, None)
-            rig.kit.apply(document)
-        rig.wait_ready()
+    rig.wait_ready()
 
 
 # --- who may -----------------------------------------------------------------------------------------
@@ -212,7 +204,9 @@ def test_certificates_are_replaced_without_a_restart_and_without_a_failed_review
     rig.cluster.kubectl("delete", "secret", "vc-egpu-webhook-tls", "-n", "vc-egpu-system")
     rig.process.start()
     rig.wait_ready()
-    served, bundles, most = set(), set(), 0
+    served: set[bytes] = set()
+    bundles: set[bytes] = set()
+    most = 0
     deadline = time.monotonic() + REPLACED_TIMEOUT_S
     while len(served) < 3 or len(bundles) < 4:  # no pause: a gap between two certificates would be short
         assert time.monotonic() < deadline, f"{len(served)} serving certificates, {len(bundles)} bundles"

@@ -10,7 +10,7 @@ from typing import Final
 
 from localcluster import RealNode
 from stack.install import FAKE_FOLDER, NAMESPACE, Stack
-from stack.kit import Json
+from stack.kit import Json, is_true
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS
 from vc_egpu.volcano.annotations import NodeCards
@@ -105,16 +105,11 @@ def wait_own_ready(stack: Stack, timeout_s: float = TIMEOUT_S) -> None:
         found = dict.fromkeys(wanted, 0)
         for pod in pods.values():
             name = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name", "")
-            if name in found and _ready(pod) and not pod["metadata"].get("deletionTimestamp"):
+            if name in found and is_true(pod, "Ready") and not pod["metadata"].get("deletionTimestamp"):
                 found[name] += 1
         return found == wanted
 
     stack.kit.until("our pods are ready", PODS, all_ready, namespace=NAMESPACE, timeout_s=timeout_s)
-
-
-def _ready(pod: Json) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def restart_agent(stack: Stack, node: RealNode, timeout_s: float = TIMEOUT_S) -> None:
@@ -131,7 +126,7 @@ def restart_agent(stack: Stack, node: RealNode, timeout_s: float = TIMEOUT_S) ->
             if pod["spec"].get("nodeName") == node.name
             and (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == AGENT
         ]
-        return len(mine) == 1 and mine[0]["metadata"]["uid"] not in before and _ready(mine[0])
+        return len(mine) == 1 and mine[0]["metadata"]["uid"] not in before and is_true(mine[0], "Ready")
 
     stack.kit.until(f"another agent on {node.name}", PODS, another, namespace=NAMESPACE, timeout_s=timeout_s)
 
@@ -212,17 +207,10 @@ def api_server_away(stack: Stack, *, frozen: bool = False) -> Iterator[None]:
             server.start()
 
 
-def is_ready(node: Json) -> bool:
-    """Whether the Node says that it is Ready."""
-    return any(
-        c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions") or ()
-    )
-
-
 def wait_not_ready(stack: Stack, node: str, timeout_s: float = 150) -> None:
     """Until the control plane has noticed that a node's kubelet is silent."""
     stack.kit.until(
-        f"{node} is not ready", NODES, lambda nodes: not is_ready(nodes[node]), timeout_s=timeout_s
+        f"{node} is not ready", NODES, lambda nodes: not is_true(nodes[node], "Ready"), timeout_s=timeout_s
     )
 
 
@@ -232,7 +220,7 @@ def wait_all_well(stack: Stack, timeout_s: float = 180) -> None:
     stack.kit.until(
         "all nodes are ready",
         NODES,
-        lambda nodes: all(name in nodes and is_ready(nodes[name]) for name in names),
+        lambda nodes: all(name in nodes and is_true(nodes[name], "Ready") for name in names),
         timeout_s=timeout_s,
     )
     wait_own_ready(stack, timeout_s)

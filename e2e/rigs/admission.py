@@ -5,7 +5,7 @@ the controller only.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +14,9 @@ from typing import Any
 import yaml
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.kwok import KwokNode, NodeTemplate
-from rigs.gangs import Gang, admitted, job, pod, podgroup
 from stack.fakes import inventory, offered
 from stack.hostprocess import HostProcess
-from stack.kit import Kit
+from stack.kit import Kit, is_true
 from stack.verify import check_invariants, snapshot_of
 from vc_egpu.core import invariants
 from vc_egpu.kube.connection import ApiConnection
@@ -35,6 +34,8 @@ from vc_egpu.kube.watch import Change, ChangeKind, Reflector
 from vc_egpu.volcano import names
 from vc_egpu.volcano.crds import files
 from vc_egpu.volcano.model_table import ModelTable
+
+from rigs.gangs import Gang, admitted, job, pod, podgroup
 
 Json = dict[str, Any]
 SYSTEM: str = "vc-egpu-system"
@@ -239,13 +240,7 @@ def install(api: ApiConnection, kit: Kit) -> None:
     wanted = {crd["metadata"]["name"] for crd in crds}
 
     def established(found: dict[str, Json]) -> bool | None:
-        return all(
-            any(
-                c["type"] == "Established" and c["status"] == "True"
-                for c in (found.get(name, {}).get("status") or {}).get("conditions") or ()
-            )
-            for name in wanted
-        )
+        return all(is_true(found.get(name, {}), "Established") for name in wanted)
 
     kit.until("the CRDs are served", CUSTOM_RESOURCE_DEFINITIONS, established)
 
@@ -281,11 +276,6 @@ def wait_ready(kit: Kit, nodes: int) -> None:
     """Wait until all simulated nodes are ready."""
 
     def ready(found: dict[str, Json]) -> bool | None:
-        return sum(1 for node in found.values() if _is_ready(node)) >= nodes
+        return sum(is_true(node, "Ready") for node in found.values()) >= nodes
 
     kit.until("the nodes are ready", NODES, ready, timeout_s=120)
-
-
-def _is_ready(node: Json) -> bool:
-    conditions: Iterable[Json] = (node.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

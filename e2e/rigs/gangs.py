@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stack.fakes import H20_MEMORY_MIB
+from stack.kit import condition
 from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import ContainerRequest, Request
@@ -35,11 +36,7 @@ class Gang:
 
 def admitted(obj: Json) -> Json | None:
     """Our condition on a PodGroup or pod."""
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition["type"] == names.CONDITION_ADMITTED:
-            found: Json = condition
-            return found
-    return None
+    return condition(obj, names.CONDITION_ADMITTED)
 
 
 def job(gang: Gang) -> Json:

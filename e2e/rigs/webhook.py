@@ -12,7 +12,9 @@ from typing import Any
 import yaml
 from localcluster import LocalCluster
 from localcluster.net import free_ports
+from stack import webhook
 from stack.hostprocess import HostProcess
+from stack.identity import service_account_kubeconfig
 from stack.kit import Kit
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
@@ -37,7 +39,6 @@ class Rig:
     process: HostProcess
     port: int
     metrics_port: int
-    folder: Path
     tenants: dict[str, ApiConnection] = field(default_factory=dict)
 
     @classmethod
@@ -51,15 +52,14 @@ class Rig:
         port, metrics_port = free_ports(2, set())
         table = folder / "models.yaml"
         table.write_text(models or (BASE / "config" / "models.yaml").read_text())
-        kubeconfig = folder / "webhook.kubeconfig"
-        _write_kubeconfig(cluster, kubeconfig, "vc-egpu-webhook", NAMESPACE)
+        kubeconfig = service_account_kubeconfig(cluster, NAMESPACE, "vc-egpu-webhook")
         argv = [
             str(REPOSITORY / ".venv" / "bin" / "vc-egpu"), "webhook",
             "--kubeconfig", str(kubeconfig), "--models", str(table), "--namespace", NAMESPACE,
             "--port", str(port), "--metrics-port", str(metrics_port), "--hosts", "127.0.0.1",
             "--tls-interval-s", "0.5", "--drain-s", "0", *flags,
         ]  # fmt: skip
-        rig = cls(cluster, kit, HostProcess(cluster, "webhook", argv), port, metrics_port, folder)
+        rig = cls(cluster, kit, HostProcess(cluster, "webhook", argv), port, metrics_port)
         kit.apply(*map(yaml.safe_dump, admission_policies()))
         rig.process.start()
         rig.install_webhooks()
@@ -74,7 +74,7 @@ class Rig:
         """Until ``/readyz`` says so and a dry run gets through the configured webhooks."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._ready() and self.webhooks_answer() and self.policies_bite():
+            if self._ready() and webhook.answers(self.kit.api) and self.policies_bite():
                 return
             time.sleep(0.05)
         raise AssertionError(f"the webhook is not ready:\n{self.process.log_tail()}")
@@ -85,33 +85,6 @@ class Rig:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
-
-    def webhooks_answer(self) -> bool:
-        """True while a Command for nothing is refused by us: by nobody else it is."""
-        return "target.kind" in self._probe()
-
-    def webhooks_stand(self) -> bool:
-        """True while the API server asks the webhook, whether or not that answers."""
-        return self._probe() != ""
-
-    def _probe(self) -> str:
-        """What stands in the way of a Command for nothing."""
-        body = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"name": "probe", "namespace": NAMESPACE},
-            "target": {"apiVersion": "v1", "kind": "Nothing", "name": "nothing", "uid": "0"},
-        }
-        try:
-            self.kit.api.request(
-                "POST",
-                f"/apis/bus.volcano.sh/v1alpha1/namespaces/{NAMESPACE}/commands",
-                body,
-                query={"dryRun": "All"},
-            )
-        except KubeError as error:
-            return str(error)
-        return ""
 
     def policies_bite(self) -> bool:
         """True once the API server has compiled the policies: a PodGroup with a forged plan is refused."""
@@ -132,16 +105,9 @@ class Rig:
         """A connection of a service account ``user`` that may edit its own namespace."""
         key = f"{namespace}/{user}"
         if key not in self.tenants:
-            path = self.folder / f"{namespace}-{user}.kubeconfig"
-            _write_kubeconfig(self.cluster, path, user, namespace)
+            path = service_account_kubeconfig(self.cluster, namespace, user)
             self.tenants[key] = ApiConnection.connect(path)
         return self.tenants[key]
-
-    def with_token(self, token: str, name: str) -> ApiConnection:
-        """A connection that shows this token."""
-        path = self.folder / f"token-{name}.kubeconfig"
-        _write_token(self.cluster, path, token)
-        return ApiConnection.connect(path)
 
     @contextmanager
     def webhook_down(self) -> Any:
@@ -158,29 +124,3 @@ def _rbac(path: Path) -> list[str]:
     """The service account and its rights; what needs nodes is left out."""
     documents = [d for d in yaml.safe_load_all(path.read_text()) if d and d["kind"] not in _NEEDS_PODS]
     return [yaml.safe_dump(document) for document in documents]
-
-
-def _write_kubeconfig(cluster: LocalCluster, path: Path, account: str, namespace: str) -> None:
-    token = cluster.kubectl("create", "token", account, "-n", namespace, "--duration=24h").stdout.strip()
-    _write_token(cluster, path, token)
-
-
-def _write_token(cluster: LocalCluster, path: Path, token: str) -> None:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [
-            {
-                "name": "it",
-                "cluster": {
-                    "server": cluster.server,
-                    "certificate-authority": str(cluster.ca_certificate),
-                },
-            }
-        ],
-        "users": [{"name": "it", "user": {"token": token}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    path.chmod(0o600)

@@ -17,10 +17,10 @@ from localcluster.api import wait_until
 from localcluster.cluster import LocalCluster
 from localcluster.net import free_ports
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.volcano.names import SCHEDULER_DEFAULT, SCHEDULER_VOLCANO
 from volcano.processes import Volcano
 
+from stack import webhook
 from stack.hostprocess import HostProcess
 from stack.identity import service_account_kubeconfig
 from stack.kit import Kit, StoryError
@@ -117,27 +117,15 @@ class HostStack:
         )
 
     def wait_webhook(self) -> None:
-        """Until the API server calls the webhook: a Command for nothing is refused by it and nobody else."""
+        """Until the API server calls the webhook."""
         self.wait_ready("webhook")
-        body = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"name": "probe", "namespace": NAMESPACE},
-            "target": {"apiVersion": "v1", "kind": "Nothing", "name": "nothing", "uid": "0"},
-        }
-        path = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{NAMESPACE}/commands"
-
-        def reached() -> bool:
-            try:
-                self.kit.api.request("POST", path, body, query={"dryRun": "All"})
-            except Forbidden as error:
-                return "target.kind" in str(error)
-            except KubeError:
-                return False
-            return False
-
         process = self.processes["webhook"]
-        wait_until("the webhook is called", reached, READY_TIMEOUT_S, lambda: check_alive(process))
+        wait_until(
+            "the webhook is called",
+            lambda: webhook.answers(self.kit.api),
+            READY_TIMEOUT_S,
+            lambda: check_alive(process),
+        )
 
     def check_alive(self) -> None:
         """Raise with the log's end when one of the processes has died."""

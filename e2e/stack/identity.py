@@ -13,6 +13,19 @@ def service_account_kubeconfig(cluster: LocalCluster, namespace: str, account: s
     token = cluster.kubectl(
         "create", "token", account, "-n", namespace, f"--duration={_TOKEN_LIFETIME}"
     ).stdout.strip()
+    return _token_kubeconfig(cluster, f"{namespace}-{account}", token, namespace)
+
+
+def bound_token_kubeconfig(cluster: LocalCluster, namespace: str, account: str, pod: str) -> Path:
+    """The same with a token that is bound to a pod, as the kubelet gives it one."""
+    token = cluster.kubectl(
+        "create", "token", account, "-n", namespace, "--bound-object-kind=Pod", f"--bound-object-name={pod}"
+    ).stdout.strip()
+    return _token_kubeconfig(cluster, f"{namespace}-{account}-{pod}", token, namespace)
+
+
+def _token_kubeconfig(cluster: LocalCluster, name: str, token: str, namespace: str) -> Path:
+    """A kubeconfig that shows this token, in the cluster's folder under this name; returns its path."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -29,7 +42,7 @@ def service_account_kubeconfig(cluster: LocalCluster, namespace: str, account: s
         ],
         "users": [{"name": "it", "user": {"token": token}}],
     }
-    path = cluster.state_dir / "identities" / f"{namespace}-{account}.kubeconfig"
+    path = cluster.state_dir / "identities" / f"{name}.kubeconfig"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(config))

@@ -126,6 +126,12 @@ def condition(obj: Json, kind: str) -> Json | None:
     return next((c for c in conditions if c.get("type") == kind), None)
 
 
+def is_true(obj: Json, kind: str) -> bool:
+    """Whether an object's status has this condition, and as true."""
+    found = condition(obj, kind)
+    return found is not None and found.get("status") == "True"
+
+
 def _text(document: Json | Path | str) -> str:
     if isinstance(document, Path):
         return document.read_text()
