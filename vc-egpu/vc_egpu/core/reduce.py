@@ -155,13 +155,16 @@ class Complete:
 
 def _options(candidate: Candidate) -> list[tuple[Pod, ...]]:
     """What may go of one gang: nobody, some surplus, or everybody; cheapest first."""
-    spare = len(candidate.pods) + len(candidate.view.succeeded) - candidate.view.gang.min_member
+    view = candidate.view
+    spare = len(candidate.pods) + len(view.succeeded) - view.gang.min_member
+    # Of tasks that can spare none nobody goes, in whatever company: far too many sets to sort out one by one.
+    able = [pod for pod in candidate.pods if may_go(view, candidate.pods, {pod.uid})]
     options: list[tuple[Pod, ...]] = [()]
-    for count in range(1, min(spare, len(candidate.pods) - 1) + 1):
-        for group in combinations(candidate.pods, count):
+    for count in range(1, min(spare, len(able), len(candidate.pods) - 1) + 1):
+        for group in combinations(able, count):
             if len(options) >= _MAX_SUBSETS:
                 break
-            if may_go(candidate.view, candidate.pods, {pod.uid for pod in group}):
+            if may_go(view, candidate.pods, {pod.uid for pod in group}):
                 options.append(group)
     options.append(candidate.pods)
     return sorted(options, key=lambda pods: sum(cards_of(pod) for pod in pods))
