@@ -6,9 +6,10 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vc_egpu.core.cluster import Instant, NodeName
+from vc_egpu.core.policy import MAX_BACK_OFF_S
 
 FIRST_S: Final = 10.0
-MOST_S: Final = 640.0
+MOST_S: Final = MAX_BACK_OFF_S
 FORGET_S: Final = 3600.0
 """A gang that ran this long since its last roll-back starts afresh."""
 _MAX_NODES: Final = 64

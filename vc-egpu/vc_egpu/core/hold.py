@@ -13,6 +13,7 @@ import numpy as np
 from vc_egpu.core import caps, place, recheck, say, victims
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import (
+    Instant,
     Pod,
     PodPhase,
     PodUid,
@@ -23,6 +24,7 @@ from vc_egpu.core.cluster import (
 )
 from vc_egpu.core.gangs import GangView
 from vc_egpu.core.plan import Readiness, Withdrawal
+from vc_egpu.core.policy import CLOCK_SKEW_S
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Seated, Trial
@@ -174,7 +176,7 @@ def _members_gone(trial: Trial, view: GangView) -> str:
         # A replacement's plan names only itself; another member may have gone before it was carried out.
         short = not view.carried and view.present < view.gang.min_member
         return f"{view.present} of {view.gang.min_member} members are there" if short else ""
-    recent = trial.now - plan.created <= trial.policy.replacement_hold_s
+    recent = _lately(trial, plan.created)
     enough = view.present - len(absent) >= view.gang.min_member
     if recent and (view.carried or view.gang.template or enough):
         return ""  # its replacement, or its first pod, is on its way
@@ -267,28 +269,56 @@ def keep_failed(trial: Trial, snapshot: Snapshot) -> None:
     """Book the cards of members that failed a short while ago, so that nobody else takes them."""
     gone = [pod for pod in snapshot.kept.values() if pod.uid not in trial.index.pods]
     failed = [trial.index.pods[uid] for uid in trial.index.notable.failed]
+    by_gang: dict[str, list[Pod]] = {}
     for pod in sorted((*gone, *failed), key=lambda pod: str(pod.uid)):
-        gang = trial.index.gangs.get(pod.gang) if pod.gang is not None else None
-        if gang is None or pod.node is None or not pod.shares or pod.finished is None:
-            continue
-        if trial.now - pod.finished > trial.policy.replacement_hold_s or not _lacks(
-            trial.index.view(gang.key), pod
-        ):
-            continue
-        booking = trial.ledger.booking(
-            pod.node, pod.shape, [share for _, share in pod.shares], gang.share_class
-        )
-        if booking is not None:
-            trial.ledger.add(booking)
-            trial.kept.setdefault(gang.key, []).append((pod, booking))
+        if pod.gang is not None and pod.gang in trial.index.gangs:
+            by_gang.setdefault(pod.gang, []).append(pod)
+    for key, pods in by_gang.items():
+        view = trial.index.view(key)
+        for pod in _unreplaced(view, pods) if _lacks_any(view) else ():
+            if pod.node is None or not pod.shares or not _lately(trial, pod.finished):
+                continue
+            shares = [share for _, share in pod.shares]
+            booking = trial.ledger.booking(pod.node, pod.shape, shares, view.gang.share_class)
+            if booking is not None:
+                trial.ledger.add(booking)
+                trial.kept.setdefault(key, []).append((pod, booking))
 
 
-def _lacks(view: GangView, pod: Pod) -> bool:
+def _lately(trial: Trial, at: Instant | None) -> bool:
+    """Whether that is a short while ago; another clock may be ahead of ours by a little, not by hours."""
+    if at is None:
+        return False
+    return -CLOCK_SKEW_S <= trial.now - at <= trial.policy.replacement_hold_s
+
+
+def _lacks_any(view: GangView) -> bool:
     if view.gang.share_class is ShareClass.LOW and not view.missing:
         return False  # surplus of low priority: it may have been evicted, and would be again
-    key = plan_key(pod)
-    replaced = any(plan_key(other) == key for other in view.placed) or any(e.key == key for e in view.planned)
-    return view.runs and not replaced
+    return view.runs
+
+
+def _unreplaced(view: GangView, failed: list[Pod]) -> list[Pod]:
+    """Failed members in whose place nobody is yet. ``failed``: all there are, of whatever age.
+
+    A member with a name of its own is replaced under that name. Others have their UID for a name: each pod
+    that came after one of them failed, and has been on its way since, stands for one of them.
+    """
+    there = {plan_key(pod) for pod in view.placed} | {entry.key for entry in view.planned}
+    found = [pod for pod in failed if _is_named(pod) and plan_key(pod) not in there]
+    nameless = sorted((pod for pod in failed if not _is_named(pod)), key=lambda pod: pod.finished or 0.0)
+    known = {pod.uid: pod for pod in (*view.placed, *view.terminating, *view.succeeded, *failed)}
+    later = sorted(pod.created for pod in known.values())
+    for pod in reversed(nameless):
+        if later and later[-1] >= (pod.finished or 0.0):
+            later.pop()
+        else:
+            found.append(pod)
+    return sorted(found, key=lambda pod: str(pod.uid))
+
+
+def _is_named(pod: Pod) -> bool:
+    return plan_key(pod) != str(pod.uid)
 
 
 @contextmanager

@@ -1,6 +1,13 @@
 """The settings of a decision: parsed once at the edge, passed down as a value."""
 
 from dataclasses import dataclass
+from typing import Final
+
+MAX_BACK_OFF_S: Final = 640.0
+"""A gang that was rolled back is tried again after so long at most."""
+CLOCK_SKEW_S: Final = 60.0
+"""Instants may be written by one machine and read by another: their clocks differ by this at most, or else
+what was written counts as if it had never been."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from itertools import chain
 from vc_egpu.core import say
 from vc_egpu.core.cluster import Gang
 from vc_egpu.core.gangs import GangView, Member, task_counts
+from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.trial import Trial
 
@@ -65,7 +66,8 @@ def _complete(view: GangView) -> Verdict | None:
 
 def _back_off(trial: Trial, view: GangView) -> Verdict | None:
     left = view.gang.not_before - trial.now
-    if left <= 0:
+    # Longer than any: a clock was set back, this one or that of the leader who rolled the gang back.
+    if left <= 0 or left > MAX_BACK_OFF_S + CLOCK_SKEW_S:
         return None
     seconds = math.ceil(left)
     text = f"was rolled back and is tried again in {seconds} s"

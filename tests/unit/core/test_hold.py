@@ -1,0 +1,97 @@
+"""What is kept for replacements, and for how long: whatever the clocks of nodes and earlier leaders say."""
+
+from dataclasses import replace
+
+import pytest
+from unit.core import make
+from vc_egpu.core.cluster import (
+    Gang,
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    PodUid,
+    ShareClass,
+    Snapshot,
+)
+from vc_egpu.core.decide import decide
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S, Policy
+from vc_egpu.core.reasons import Reason
+
+NOW = 100_000.0
+WHOLE = make.shape(make.H20_MIB, cpu_milli=10)
+
+
+def ask(snapshot: Snapshot) -> Plan:
+    return decide(snapshot, Policy(), NOW)
+
+
+def replica(number: int, card: str, **more: object) -> Pod:
+    """A pod that no Job named: its UID is its key in plans."""
+    pod = replace(make.pods("ns/job", 1, WHOLE)[0], uid=PodUid(f"replica-{number}"), task="", index=-1)
+    return make.placed(pod, card, **more)
+
+
+def failed(number: int, card: str, finished: float) -> Pod:
+    return replace(replica(number, card), phase=PodPhase.FAILED, finished=finished)
+
+
+def newcomers(*members: Pod, cards: int) -> int:
+    """How many of two newcomers find a card beside a running gang and what is kept for it."""
+    running = make.gang("ns/job", single=True)
+    others = [make.gang(f"ns/new{number}", created=float(number)) for number in range(2)]
+    waiting = [pod for gang in others for pod in make.pods(gang.key, 1, WHOLE)]
+    snapshot = make.snapshot([make.node("n1", cards)], [running, *others], [*members, *waiting])
+    return len(ask(snapshot).admissions)
+
+
+def test_cards_are_kept_until_the_replacement_is_there() -> None:
+    runs, lost = replica(0, "n1/0"), failed(1, "n1/1", NOW - 5)
+    assert newcomers(runs, lost, cards=2) == 0
+    assert newcomers(runs, lost, replica(2, "n1/2", created=NOW - 4), cards=3) == 1, "it is there"
+    assert newcomers(runs, lost, replica(2, "n1/2", created=NOW - 6), cards=3) == 0, "that was there before"
+
+
+def test_each_replacement_is_one_members() -> None:
+    runs, one, two = replica(0, "n1/0"), failed(1, "n1/1", NOW - 9), failed(2, "n1/2", NOW - 5)
+    assert newcomers(runs, one, two, replica(3, "n1/3", created=NOW - 4), cards=4) == 1
+    assert newcomers(runs, one, two, replica(3, "n1/3", created=NOW - 7), cards=4) == 1
+    again = replica(4, "n1/4", created=NOW - 3)
+    assert newcomers(runs, one, two, replica(3, "n1/3", created=NOW - 7), again, cards=5) == 2
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, 10 * 86400.0])
+def test_a_node_whose_clock_is_ahead_keeps_nothing_for_longer(ahead_s: float) -> None:
+    runs = replica(0, "n1/0")
+    assert newcomers(runs, failed(1, "n1/1", NOW + ahead_s), cards=2) == 1
+    assert newcomers(runs, failed(1, "n1/1", NOW + 1), cards=2) == 0, "a second is nothing"
+
+
+def waiting_gang(**more: object) -> Snapshot:
+    gang = make.gang("ns/g", **more)
+    return make.snapshot([make.node("n1", 1)], [gang], make.pods("ns/g", 1, WHOLE))
+
+
+def test_a_back_off_is_over_when_the_clock_was_set_back() -> None:
+    most = MAX_BACK_OFF_S + CLOCK_SKEW_S
+    (waits,) = ask(waiting_gang(not_before=NOW + most)).verdicts.values()
+    assert waits.reason is Reason.WAITING_FOR_CARDS
+    assert ask(waiting_gang(not_before=NOW + most + 1)).admissions, "no roll-back is followed by such a wait"
+
+
+def planned(created: float) -> Plan:
+    """A ready plan of one member of two, for whose pod there is no replacement."""
+    gang = make.gang("ns/g", share_class=ShareClass.HIGH, least=1)
+    plan = PlanInForce("1-1", {"w/1": MemberPlacement(NodeName("n1"))}, created=created)
+    there = make.placed(make.pods("ns/g", 1, WHOLE)[0], "n1/0", plan_id="1-0")
+    members: list[Gang] = [replace(gang, plan=plan)]
+    return ask(make.snapshot([make.node("n1", 2)], members, [there]))
+
+
+def test_a_plan_whose_members_are_gone_ends_though_its_leader_was_ahead_of_time() -> None:
+    assert not planned(NOW - 5).withdrawals
+    assert planned(NOW - 300).withdrawals
+    assert not planned(NOW + 5).withdrawals
+    assert planned(NOW + 3600).withdrawals
