@@ -57,13 +57,14 @@ status: venv ## which clusters run, and where their kubeconfig is
 demo: toolchain native image ## the main job on a real cluster, told step by step (KEEP=1 leaves it up)
 	@$(PY) -m demo $(if $(KEEP),--keep)
 
-test: check test-unit test-e2e ## everything that CI runs
+# The toolchain first: unit tests of the manifests are skipped without its kubectl.
+test: check toolchain test-unit test-e2e ## everything that CI runs
 
 # --- tests -----------------------------------------------------------------------------------
 .PHONY: check test-unit test-e2e test-long e2e-volcano
 check: venv ## linters and types
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy vc-egpu device-plugin e2e/localcluster
+	$(VENV)/bin/mypy vc-egpu device-plugin e2e
 
 test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"

@@ -1,6 +1,6 @@
 """Reads kustomize's output, so that patches and components count in tests.
 
-It needs kubectl (`make toolchain` builds one); tests are skipped where there is none.
+It needs kubectl (`make toolchain` builds one, and `make test` does so first); tests are skipped without.
 """
 
 import functools
@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from localcluster import toolchain
+from localcluster.errors import LocalClusterError
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -19,8 +21,11 @@ MANIFESTS = REPOSITORY / "manifests"
 
 
 def _kubectl() -> str | None:
-    cached = sorted((Path.home() / ".cache" / "vc-egpu" / "bin").glob("kubernetes-*/kubectl"))
-    return shutil.which("kubectl") or (str(cached[-1]) if cached else None)
+    """The one that the local cluster uses, or else the machine's."""
+    try:
+        return str(toolchain.program("kubectl"))
+    except LocalClusterError:
+        return shutil.which("kubectl")
 
 
 @functools.cache

@@ -1,11 +1,16 @@
 """What `kubectl apply -k` would send: least privilege, hardening, one image, references that hold."""
 
 import shutil
+from collections.abc import Callable
 
 import pytest
 import yaml
-from unit.manifests.kustomize import MANIFESTS, of_kind, overlay, pod_specs, rendered
+from unit.manifests.kustomize import MANIFESTS, composed, of_kind, overlay, pod_specs, rendered
+from vc_egpu.admission import settings as admission
+from vc_egpu.jobs.main import parser as jobs_parser
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.webhook.options import parse_options
+from vc_egpu_node.config import Policy, parse_flags, parse_policy
 
 OVERLAYS = ("standalone", "volcano", "local")
 NAMESPACE = "vc-egpu-system"
@@ -163,21 +168,14 @@ def test_model_tables_can_be_read(component: str) -> None:
 
 
 def test_the_agent_s_policy_can_be_read() -> None:
-    config = pytest.importorskip("vc_egpu_node.config")
-    assert (
-        config.parse_policy((MANIFESTS / "base/config/node-policy.yaml").read_text(), "any")
-        == config.Policy()
-    )
+    text = (MANIFESTS / "base/config/node-policy.yaml").read_text()
+    assert parse_policy(text, "any") == Policy()
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_flags_are_those_of_the_processes(name: str) -> None:
     """A flag that a process does not know would keep it from starting."""
-    from vc_egpu.admission import settings as admission
-    from vc_egpu.webhook.options import parse_options
-    from vc_egpu_node.config import parse_flags
-
-    readers = {
+    readers: dict[str, Callable[[list[str]], object]] = {
         "admission": admission.parse,
         "webhook": lambda argv: parse_options(argv, {}),
         "node-agent": parse_flags,
@@ -187,23 +185,12 @@ def test_flags_are_those_of_the_processes(name: str) -> None:
         if process in readers:
             readers[process](flags)
         else:
-            from vc_egpu.jobs.main import parser
-
-            parser().parse_args(flags)
+            jobs_parser().parse_args(flags)
 
 
 def test_the_driver_s_root_instead_of_the_toolkit_s_runtime() -> None:
     """An operator's own overlay: components are swapped from outside."""
-    folder = MANIFESTS.parent / "build" / "test-driver-root"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kustomization.yaml").write_text(
-        "resources: [../../manifests/overlays/standalone]\n"
-        "components: [../../manifests/components/driver-root]\n"
-    )
-    try:
-        spec = pod_specs(rendered("build/test-driver-root"))["vc-egpu-node-agent"]
-    finally:
-        shutil.rmtree(folder)
+    spec = pod_specs(composed("driver-root"))["vc-egpu-node-agent"]
     assert "runtimeClassName" not in spec
     (agent,) = spec["containers"]
     assert agent["securityContext"]["privileged"] is True

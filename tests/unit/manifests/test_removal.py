@@ -10,7 +10,7 @@ from vc_egpu_node.plugin import SOCKET_PREFIX
 
 
 def test_a_node_loses_what_the_agent_wrote_and_nothing_else() -> None:
-    owned = {f"f:{names.NVIDIA_PRODUCT_LABEL}": {}}
+    owned: dict[str, dict[str, object]] = {f"f:{names.NVIDIA_PRODUCT_LABEL}": {}}
     node = {
         "metadata": {
             "name": "n1",
