@@ -2,13 +2,13 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import yaml
+from localcluster.api import wait_until
 from outcomes.tenants import Tenant, tenant
 from outcomes.workload import Json, Task, container, job, pod, shares
 from stack.install import Stack
@@ -126,9 +126,7 @@ def test_no_queue_named(team: Tenant, stack: Stack) -> None:
     stack.kit.kubectl("annotate", "namespace", team.name, key)
     try:
         # The webhook sees the namespace change a moment later: asked until then without making the pod.
-        deadline = time.monotonic() + 60
-        while team.member.tries(bad) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until("the namespace names no queue any more", lambda: not team.member.tries(bad), 60)
         refused(team, bad, "queue", team.name)
     finally:
         stack.kit.kubectl("annotate", "namespace", team.name, f"{key[:-1]}={team.name}")

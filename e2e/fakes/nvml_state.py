@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-GPU_IS_LOST = 15
 DRIVER_NOT_LOADED = 9
 
 
@@ -62,10 +61,6 @@ class FakeCard:
     def fail_with_xid(self, code: int) -> None:
         """The driver tells of error ``code`` once, after the next write."""
         self.xids.append(code)
-
-    def lose(self) -> None:
-        """Every call on the card fails with "GPU is lost" until :meth:`recover`."""
-        self.error = GPU_IS_LOST
 
     def recover(self) -> None:
         """Nothing is wrong any more (past XIDs stay told)."""
