@@ -1,7 +1,8 @@
 """In which order the loop does things with what came together."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,42 @@ def test_the_collector_tidies_up_where_nothing_happens(stage: Stage, monkeypatch
     assert not tidied
     stage.loop._take_in(QUIET_S)
     assert len(tidied) == 1
+
+
+class Resting:
+    """Stands for the event that ends a leadership: what it is asked to wait for, and what happens meanwhile."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self.waits_s: list[float] = []
+        self.happens = happens
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits_s.append(timeout_s)
+        self.happens()
+
+
+@pytest.mark.parametrize("storms", [True, False])
+def test_turns_of_a_storm_wait_for_more_to_happen_and_take_it_in(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, storms: bool
+) -> None:
+    rest = Resting(lambda: stage.arrives("pods", pod("late-w-0", gang="late", uid="pod-9")))
+    monkeypatch.setattr(stage.loop, "_stopping", rest)
+    stage.loop._next_turn = time.monotonic() + (3600.0 if storms else -1.0)
+    stage.arrives("pods", pod("first-w-0", gang="first", uid="pod-8"))
+    stage.turn()
+    assert "pod-8" in stage.mirror.pods
+    assert ("pod-9" in stage.mirror.pods) is storms is bool(rest.waits_s)
+
+
+def test_after_a_turn_that_took_long_the_next_follows_soon(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.loop, "_take_in", lambda _: time.monotonic() - 100.0)
+    stage.turn()
+    assert stage.loop._next_turn <= time.monotonic() + loop_module.MOST_REST_S
 
 
 def running(stage: Stage, count: int, **condition: str) -> None:

@@ -44,6 +44,8 @@ REVIEW_S: Final = 5.0
 """How often who waits or is suspended is looked at although nothing happened: holds and back-offs run out."""
 ALIVE_S: Final = SYNC_TIMEOUT_S + 30.0
 MOST_PAUSE_S: Final = 0.2
+MOST_REST_S: Final = 0.02
+"""In a storm turns are at most this far apart, for each of them to take in more: a turn has its own price."""
 MAX_BATCH: Final = 4000
 STOP_KEY: Final = "stopAdmitting"
 
@@ -117,6 +119,7 @@ class Loop:
         self._verdicts: dict[str, Verdict] = {}
         self._decide_s = 0.0
         self._turned_at = time.monotonic()
+        self._next_turn = 0.0
         self._next_decide = 0.0
         self._next_review = 0.0
         self._next_tick = 0.0
@@ -186,7 +189,7 @@ class Loop:
     def _turn(self) -> None:
         """Wait for something to happen, take in all that happened, do what it asks for."""
         self._turned_at = time.monotonic()
-        self._take_in(self._wait_s())
+        began = self._take_in(self._wait_s())
         if self._over():
             return
         self._conductor.clock = self._clock.now()
@@ -197,6 +200,8 @@ class Loop:
             self._decide()
             self._drive()
         self._tick()
+        ended = time.monotonic()
+        self._next_turn = ended + min(2 * (ended - began), MOST_REST_S)
 
     def _wait_s(self) -> float:
         clock = self._conductor.clock
@@ -215,13 +220,18 @@ class Loop:
         soonest = min((at for at in nexts if at is not None), default=clock + REVIEW_S)
         return min(max(0.0, soonest - clock), REVIEW_S)
 
-    def _take_in(self, timeout_s: float) -> None:
+    def _take_in(self, timeout_s: float) -> float:
+        """Enter what happened, if something does in time; the (monotonic) instant at which that began."""
         try:
             item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
         except Empty:
             if timeout_s >= QUIET_S:
                 self._collector.quiet(time.monotonic())
-            return
+            return time.monotonic()
+        rest_s = self._next_turn - time.monotonic()
+        if rest_s > 0:
+            self._stopping.wait(rest_s)
+        began = time.monotonic()
         for _ in range(MAX_BATCH):
             if isinstance(item, tuple):
                 self._changed(*item)
@@ -233,7 +243,8 @@ class Loop:
             try:
                 item = self._inbox.get_nowait()
             except Empty:
-                return
+                break
+        return began
 
     def _changed(self, plural: str, change: Change) -> None:
         self._mirror.apply(plural, change)
