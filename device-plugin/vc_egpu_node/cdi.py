@@ -17,7 +17,7 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import CardShare
 
 from vc_egpu_node.admission import HeldShare, ShareClass
-from vc_egpu_node.state import write_atomically
+from vc_egpu_node.state import read_promptly, write_atomically
 from vc_egpu_node.toolkit import Edits
 
 log = logging.getLogger(__name__)
@@ -244,9 +244,9 @@ def read_grant(path: Path) -> Grant | None:
 
 def _write_if_other(path: Path, text: str) -> None:
     try:
-        if path.read_text(encoding="utf-8") == text:
+        if read_promptly(path) == text.encode():
             return
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         pass
     write_atomically(path, text)
 

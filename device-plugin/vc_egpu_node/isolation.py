@@ -17,8 +17,8 @@ from vc_egpu_node.beyond import NOTHING, Beyond
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
 from vc_egpu_node.library import Library, drop_unused
-from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, SharedPages
-from vc_egpu_node.state import write_atomically
+from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, KeptOpen, SharedPages
+from vc_egpu_node.state import read_promptly, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class Isolation:
         self._pci_bus_ids = pci_bus_ids
         self._timings = timings
         self._lock = threading.Lock()
+        self._kept = KeptOpen()
         self._said: dict[str, Control] = {}
         self._written: dict[Path, tuple[Control, bytes]] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
@@ -129,6 +130,7 @@ class Isolation:
             self._said.pop(grant.name, None)
             for file in (self.file(grant.name), self.seed(grant.name)):
                 self._written.pop(file.path, None)
+                self._kept.drop(file.path)
             self._facts = {key: value for key, value in self._facts.items() if key[0] != grant.name}
             everyone = [one for one in grants() if one.name != grant.name]
             self._update(everyone, neighbours(everyone, [grant]))
@@ -186,7 +188,7 @@ class Isolation:
     def ceilings(self, name: str) -> dict[str, int]:
         """Card UUID to MiB, where it is above what is granted now."""
         try:
-            document = json.loads((self._folder / name / CEILINGS_NAME).read_text())
+            document = json.loads(read_promptly(self._folder / name / CEILINGS_NAME))
             return {str(uuid): int(mib) for uuid, mib in document.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
@@ -204,12 +206,12 @@ class Isolation:
         """Remove versions of the library that no container was started with."""
         used = {self.library.digest}
         for path in self._folder.glob(f"*/{VERSIONS_NAME}"):
-            used |= set(path.read_text().split())
+            used |= set(read_promptly(path).decode().split())
         drop_unused(self.library.folder.parent, used)
 
     def _note_version(self, name: str) -> None:
         path = self._folder / name / VERSIONS_NAME
-        known = path.read_text().split() if path.exists() else []
+        known = read_promptly(path).decode().split() if path.exists() else []
         if self.library.digest not in known:
             write_atomically(path, "\n".join([*known, self.library.digest]) + "\n", flush=True)
 
@@ -266,6 +268,7 @@ class Isolation:
 
     def _write(self, file: ControlFile, page: Control) -> None:
         file.put(page)
+        self._kept.keep(file.path)
         self._written[file.path] = page, encode(page, sequence=0, generation=0)
 
     def mend(self, name: str) -> tuple[str, ...]:
@@ -274,10 +277,12 @@ class Isolation:
         with self._lock:
             for file in (self.file(name), self.seed(name)) if name in self._paged else ():
                 page, wanted = self._written.get(file.path, (None, b""))
-                if page is None or file.says(wanted):
-                    continue
                 try:
-                    file.put(page)
+                    if file.path.exists():
+                        self._kept.keep(file.path)
+                    if page is None or file.says(wanted):
+                        continue
+                    self._write(file, page)
                     faults += (f"its {file.path.name} page did not say what was written: it does again",)
                 except OSError as error:
                     faults += (f"its {file.path.name} page cannot be put right: {error.strerror}",)

@@ -1,6 +1,7 @@
 """The process: ``python -m vc_egpu_node``."""
 
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ log = logging.getLogger("vc_egpu_node")
 SWITCH_INTERVAL_S = 0.0005
 """A thread that answers the kubelet waits at most so long for one that writes the Node (Python's default is
 ten times that)."""
+
+OPEN_FILES = 65_536
+"""At most; the pages of all containers are kept open."""
 
 PREDECESSOR_S = 90.0
 """How long a new agent waits for the old one on the same node to end."""
@@ -51,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.info("ending on signal %d; running containers keep what they have", number)
         agent.stop()
 
+    _allow_files()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
@@ -61,3 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         agent.close()
         held.close()
     return 0
+
+
+def _allow_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

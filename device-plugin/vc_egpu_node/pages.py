@@ -4,6 +4,10 @@ Two kinds. A *control* page belongs to the agent: containers only read it, and s
 its sequence lock. *Usage* and *activity* pages are written by containers: the agent makes them with their
 full size, reads them as hostile input and puts size and mode right; it never maps them, so that whoever cuts
 one short hurts nobody here.
+
+Who may read a file and owns it, as root in a container does, can take a lease on it while nobody else has it
+open: then everybody who opens it waits, 45 s as kernels are set. So nothing that containers can see is opened
+here in a way that waits, and pages are kept open as long as they are there, so that nobody else waits either.
 """
 
 import ctypes
@@ -12,12 +16,13 @@ import mmap
 import os
 import stat
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from vc_egpu_node import abi, control
-from vc_egpu_node.state import write_bytes_atomically
+from vc_egpu_node.state import read_promptly, write_bytes_atomically
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,40 @@ ACTIVITY: Final = SharedKind("activity", abi.ACTIVITY_BYTES)
 KINDS: Final = (USAGE, ACTIVITY)
 
 
+class KeptOpen:
+    """Files that are kept open for writing, so that nobody gets a lease on them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._descriptors: dict[Path, int] = {}
+        weakref.finalize(self, _close_all, self._descriptors)
+
+    def keep(self, path: Path) -> None:
+        """Keep the file open that is there now. Raises ``OSError``, ``BlockingIOError`` where somebody was
+        quicker: then his lease ends, and a later call gets it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with self._lock:
+            before = self._descriptors.get(path)
+            if before is not None and os.path.sameopenfile(before, descriptor):
+                before = descriptor
+            else:
+                self._descriptors[path] = descriptor
+        if before is not None:
+            os.close(before)
+
+    def drop(self, path: Path) -> None:
+        """No longer."""
+        with self._lock:
+            descriptor = self._descriptors.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _close_all(descriptors: dict[Path, int]) -> None:
+    for descriptor in descriptors.values():
+        os.close(descriptor)
+
+
 class ControlFile:
     """One control page. Not thread-safe: its owner serialises writers."""
 
@@ -49,7 +88,7 @@ class ControlFile:
     def read(self) -> control.Control | None:
         """What it says now; None if there is none or it is damaged."""
         try:
-            return control.decode(self.path.read_bytes())
+            return control.decode(read_promptly(self.path))
         except OSError:
             return None
 
@@ -57,7 +96,7 @@ class ControlFile:
         """Whether it says what ``page`` (as encoded) does, whole; whatever its lock counts."""
         head, body = slice(0, abi.SEQUENCE_OFFSET), slice(abi.BODY_OFFSET, None)
         try:
-            data = self.path.read_bytes()
+            data = read_promptly(self.path)
         except OSError:
             return False
         even = len(data) > abi.SEQUENCE_OFFSET and data[abi.SEQUENCE_OFFSET] % 2 == 0
@@ -70,7 +109,8 @@ class ControlFile:
         except FileNotFoundError:
             write_bytes_atomically(self.path, control.encode(page, sequence=0, generation=1), mode=0o644)
             return True
-        with self.path.open("r+b") as file:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "r+b") as file:
             if size != abi.CONTROL_BYTES:
                 file.truncate(abi.CONTROL_BYTES)
             with mmap.mmap(file.fileno(), abi.CONTROL_BYTES) as view:
@@ -110,6 +150,7 @@ class SharedPages:
     def __init__(self, folder: Path) -> None:
         """Raises ``OSError``."""
         self._folder = folder
+        self._kept = KeptOpen()
         for kind in KINDS:
             self.folder(kind).mkdir(parents=True, exist_ok=True, mode=0o755)
 
@@ -125,12 +166,13 @@ class SharedPages:
         """Both pages there, of their size, and empty: a container is about to start. In place, since
         neighbours may have the activity page open. Raises ``OSError``."""
         for kind in KINDS:
-            descriptor = os.open(
-                self.path(kind, name), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
+            path = self.path(kind, name)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o600)
             try:
                 os.fchmod(descriptor, SHARED_MODE)
                 _zero(descriptor, kind.size)
+                self._kept.keep(path)
             finally:
                 os.close(descriptor)
 
@@ -151,6 +193,7 @@ class SharedPages:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return f"its {kind.name} page is no file"
+            self._kept.keep(path)
             if stat.S_IMODE(status.st_mode) != SHARED_MODE:
                 os.fchmod(descriptor, SHARED_MODE)
             if status.st_size != kind.size:
@@ -181,6 +224,7 @@ class SharedPages:
     def release(self, name: str) -> None:
         """The container is gone."""
         for kind in KINDS:
+            self._kept.drop(self.path(kind, name))
             self.path(kind, name).unlink(missing_ok=True)
 
 

@@ -47,6 +47,13 @@ def new_name(resource: str, ids: Collection[str]) -> str:
     return f"{digest}-{secrets.token_hex(8)}"
 
 
+def read_promptly(path: Path) -> bytes:
+    """A file that containers can see; ``BlockingIOError`` at once if somebody holds a lease on it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
 def write_atomically(path: Path, text: str, *, flush: bool = False) -> None:
     """Put ``text`` at ``path`` as a whole or not at all; ``flush``: safe against power loss too."""
     write_bytes_atomically(path, text.encode("utf-8"), flush=flush)
@@ -64,9 +71,20 @@ def write_bytes_atomically(path: Path, data: bytes, *, flush: bool = False, mode
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
+        if flush:
+            _flush_names(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _flush_names(folder: Path) -> None:
+    """A file's new name lies in its folder: without this a power loss may take it back."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class AllocationStore:

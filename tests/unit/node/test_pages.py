@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +406,74 @@ def test_pages_may_be_emptied_while_they_are_read(tmp_path: Path) -> None:
     done.set()
     thread.join()
     assert all(one is None or len(one) == USAGE.size for one in read)
+
+
+# --- leases: whoever opens a file on which somebody holds one waits until it is broken ---------------
+
+LEASE_BREAK_S = float(Path("/proc/sys/fs/lease-break-time").read_text())
+LEASES = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+kinds = {"read": fcntl.F_RDLCK, "write": fcntl.F_WRLCK}
+file = os.open(sys.argv[1], os.O_RDONLY)
+try:
+    fcntl.fcntl(file, fcntl.F_SETLEASE, kinds[sys.argv[2]])
+    print("held", flush=True)
+except BlockingIOError:
+    print("refused", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def lease(path: Path, kind: str) -> Iterator[str]:
+    """Somebody who wants one: whether he has it."""
+    command = [sys.executable, "-c", LEASES, str(path), kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_nobody_gets_a_lease_on_pages(tmp_path: Path, kind: str) -> None:
+    pages = SharedPages(tmp_path / "run")
+    pages.clear("a")
+    for path in (pages.path(USAGE, "a"), pages.path(ACTIVITY, "a")):
+        with lease(path, kind) as got:
+            assert got == "refused"
+    pages.release("a")
+    left = tmp_path / "left"
+    left.write_bytes(b"")
+    with lease(left, kind) as got:  # else this test tells nothing
+        assert got == "held"
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_lease_that_was_there_first_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    """As after a restart of the agent. It ends, and is not got again."""
+    SharedPages(tmp_path / "run").clear("a")
+    file = ControlFile(tmp_path / "control")
+    one = page_of([grant("a", ("GPU-0", 1000, 20))], "a")
+    other = dataclasses.replace(one, suspended=True)
+    file.put(one)
+    pages = SharedPages(tmp_path / "run")
+    done: list[object] = []
+
+    def work() -> None:
+        done.append(pages.mend("a"))
+        done.append(pages.read(ACTIVITY, "a"))
+        with suppress(BlockingIOError):
+            file.put(other)
+        done.append(file.read())
+        done.append(file.says(b""))
+
+    with lease(pages.path(ACTIVITY, "a"), kind) as first, lease(file.path, kind) as second:
+        assert (first, second) == ("held", "held")
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(LEASE_BREAK_S / 2)
+        assert len(done) == 4
+        assert "cannot be opened" in str(done[0])
+    assert pages.mend("a") == ()
+    with lease(pages.path(ACTIVITY, "a"), kind) as got:
+        assert got == "refused"
