@@ -5,11 +5,16 @@ Both drivers' names are known: ``.../pod<uid>`` and ``...-pod<uid with _>.slice`
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 MAX_DEPTH: Final = 6
+_POD: Final = re.compile(
+    r"(?:.*-)?pod(?:[0-9a-f]{32}|[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?:\.slice)?"
+)
+"""Static pods have a UID without dashes. ``podruntime.slice`` and ``podman`` are no pods."""
 _V1_CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuset")
 
 
@@ -57,7 +62,7 @@ def _own_name(name: str) -> str:
 
 
 def _is_pod(name: str) -> bool:
-    return name.startswith("pod") or "-pod" in name
+    return _POD.fullmatch(name) is not None
 
 
 def _folders(base: Path, depth: int) -> Iterator[Path]:

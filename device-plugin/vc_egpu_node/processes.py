@@ -19,6 +19,8 @@ _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[./\n]|$)"
 )
+_KERNEL_THREAD: Final = 0x0020_0000
+"""Among the flags in a stat file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,16 @@ class ContainerOfProcess:
 
     def hosts(self, pids: Iterable[int]) -> dict[int, Host]:
         """PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
-        namespace: where that is in no pod, the one process of a pod which has it there is meant."""
+        namespace: where nothing on the host that could use a card has it, the one process of a pod which has
+        it there is meant. A program of the host on a card is itself: no container answers for it, and nobody
+        reads the whole process tree because it is there."""
         found: dict[int, Host] = {}
         lost: set[int] = set()
         for pid in set(pids):
             host = self.host(pid)
             if host is not None:
                 found[pid] = host
-            if host is None or not host.pod_uid:
+            if host is None or (not host.pod_uid and is_kernels(self._read(pid, "stat"))):
                 lost.add(pid)
         if lost:
             matches: dict[int, list[Host]] = {}
@@ -163,6 +167,12 @@ def start_ticks(stat: str) -> int | None:
     """The start time in a stat file. The command's name may hold anything, so it is skipped from its end."""
     fields = stat.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
+
+
+def is_kernels(stat: str) -> bool:
+    """Whether a stat file is that of a thread of the kernel's own."""
+    fields = stat.rpartition(")")[2].split()
+    return len(fields) > 6 and fields[6].isdecimal() and bool(int(fields[6]) & _KERNEL_THREAD)
 
 
 def own_pid(status: str) -> int | None:

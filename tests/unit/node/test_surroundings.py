@@ -42,6 +42,34 @@ def test_a_tree_that_tells_nothing(tmp_path: Path) -> None:
     assert PodCgroups(tmp_path).living({UID}) == frozenset()
 
 
+def test_what_is_only_named_like_a_pod_tells_nothing(tmp_path: Path) -> None:
+    """A share is let go when its pod has no cgroup in a tree that shows others: so these must be pods."""
+    for name in ("podruntime.slice", "podman.slice", "machine-podman.slice"):
+        (tmp_path / "memory" / name / "x").mkdir(parents=True)
+    assert PodCgroups(tmp_path).living({UID}) is None
+    (tmp_path / "memory" / "kubepods.slice" / f"kubepods-pod{'3c' * 16}.slice").mkdir(parents=True)  # static
+    assert PodCgroups(tmp_path).living({UID}) == frozenset()
+
+
+def test_whose_a_pid_is_that_the_driver_tells(tmp_path: Path) -> None:
+    """A program of the host is itself, whoever has that number inside a container."""
+
+    def put(pid: int, cgroup: str, *, own: int, flags: int = 0) -> None:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(cgroup)
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b) S 1 1 1 0 -1 {flags} {'0 ' * 12}5 0")
+        (tmp_path / str(pid) / "status").write_text(f"NSpid:\t{pid}\t{own}\n")
+
+    pod = f"0::/kubepods/pod{UID}/{'c' * 64}\n"
+    put(700, "0::/system.slice/xorg.service\n", own=700)
+    put(701, "0::/\n", own=701, flags=0x0020_8040)  # a thread of the kernel
+    for pid, own in ((9700, 700), (9701, 701), (9702, 702), (9703, 703), (9704, 703)):
+        put(pid, pod, own=own)
+    found = ContainerOfProcess(tmp_path).hosts([700, 701, 702, 703, 704, 9700])
+    assert {pid: host.pid for pid, host in found.items()} == {700: 700, 701: 9701, 702: 9702, 9700: 9700}
+    assert found[700].pod_uid == ""
+
+
 def test_processes_are_summed_by_container(tmp_path: Path) -> None:
     container = "c" * 64
     for pid, text in (
