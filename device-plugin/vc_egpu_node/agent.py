@@ -221,6 +221,8 @@ class Agent:
         for name, beat_s in (("main", self._beat_s), ("cards", self._monitor.beat_s)):
             if now_s - beat_s > STUCK_S:
                 return f"the {name} loop has not moved for {now_s - beat_s:.0f} s"
+        if self._monitor.observation.reading.outdated:
+            return "the driver was replaced since this process began: it has to begin anew"
         return ""
 
     def unready(self) -> str:

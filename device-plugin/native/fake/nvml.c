@@ -94,6 +94,7 @@ API const char *nvmlErrorString(nvmlReturn_t result) {
         case NOT_FOUND: return "Not Found";
         case DRIVER_NOT_LOADED: return "Driver Not Loaded";
         case TIMEOUT: return "Timeout";
+        case LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
         case GPU_IS_LOST: return "GPU is lost";
         default: return "Unknown Error";
     }
@@ -281,6 +282,7 @@ API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci
 API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *active) {
     WITH_CARD(device,
         if (link >= MAX_LINKS) result = INVALID_ARGUMENT;
+        else if (link < card->link_count && card->links[link][0] == '-') result = NOT_SUPPORTED; /* not wired */
         else *active = link < card->link_count;);
 }
 
@@ -304,13 +306,17 @@ API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void *info) {
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos, bool drawing) {
     unsigned found = 0;
     WITH_CARD(device,
+        const bool wide = strncmp(state->driver, "535.", 4) == 0 && atoi(state->driver + 4) < 98;
         for (size_t i = 0; i < card->process_count; i++) {
             const struct process *one = &card->processes[i];
             if (drawing ? !one->draws : one->only_draws) continue;
             if (found++ >= *count) continue;
-            infos[found - 1].pid = one->pid;
-            infos[found - 1].usedGpuMemory = one->used_mib << 20;
-            infos[found - 1].gpuInstanceId = infos[found - 1].computeInstanceId = 0xFFFFFFFFu;
+            /* The first drivers of 535 had a field more at the end of each. */
+            nvmlProcessInfo_t *info = (nvmlProcessInfo_t *)((char *)infos + (found - 1) * (sizeof *infos + (wide ? 8 : 0)));
+            info->pid = one->pid;
+            info->usedGpuMemory = one->used_mib << 20;
+            info->gpuInstanceId = info->computeInstanceId = 0xFFFFFFFFu;
+            if (wide) memset(info + 1, 0, 8);
         }
         if (found > *count) result = INSUFFICIENT_SIZE;
         *count = found;);

@@ -39,6 +39,8 @@ class NodeReading:
     cuda_version: str = ""
     problem: str = ""
     """Non-empty: the library or driver does not answer, or some cards could not be read."""
+    outdated: bool = False
+    """The driver was replaced under the library that this process has loaded: only a new one can go on."""
 
 
 @dataclass(frozen=True, slots=True)

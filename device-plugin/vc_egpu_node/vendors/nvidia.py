@@ -20,16 +20,32 @@ T = TypeVar("T")
 MIB: Final = 1024 * 1024
 DOUBLE_BIT_XID: Final = 48
 """What a double-bit ECC event counts as."""
-MAX_LINKS: Final = 18
-"""NVLinks of one card on the largest boards so far (NVML_NVLINK_MAX_LINKS)."""
+NOT_AVAILABLE: Final = 2**64 - 1
+"""NVML's number for a size that is not told."""
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
 preemptive clean-up, video decoder exception, context switch time-out."""
 
-CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 12: 128}
+CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 11: 128, 12: 128}
 """CUDA cores per multiprocessor by compute capability's major number (NVML only counts cores)."""
 CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
+
+WIDE_LISTS: Final = ((535, 0), (535, 98))
+"""Drivers from the first up to the second, without it, list processes in records of one field more, under the
+same name and version of the call."""
+
+
+class _WideProcess(ctypes.Structure):
+    """Such a record."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+        ("usedGpuCcProtectedMemory", ctypes.c_ulonglong),
+    )
 
 
 class NvidiaVendor:
@@ -42,6 +58,8 @@ class NvidiaVendor:
         self._uuid_of_pointer: dict[int, str] = {}
         self._event_set: Any = None
         self._initialised = False
+        self._reached = False
+        self._wide_lists = False
         self._ecc_seen: dict[str, int] = {}
         self._early: tuple[CardEvent, ...] = ()
         """Told before the set of events was closed for a new scan."""
@@ -57,7 +75,10 @@ class NvidiaVendor:
             count = int(pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
             self.close()
-            return NodeReading(problem=f"NVML: {error}")
+            outdated = self._reached and error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+            return NodeReading(problem=f"NVML: {error}", outdated=outdated)
+        self._reached = True
+        self._wide_lists = WIDE_LISTS[0] <= _version(driver) < WIDE_LISTS[1]
         cuda = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         problems: list[str] = []
         cards: list[CardReading] = []
@@ -101,10 +122,10 @@ class NvidiaVendor:
         far: dict[str, list[str]] = {}
         for card in cards:
             handle = self._handles[card.uuid]
-            for link in range(MAX_LINKS):
+            for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
                 active = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
                 if active is None:
-                    break  # the card has no links, or no more of them
+                    continue  # not one of this card's
                 remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if active else None
                 if remote is not None:
                     far.setdefault(card.uuid, []).append(_text(remote.busId).upper())
@@ -167,7 +188,8 @@ class NvidiaVendor:
             except pynvml.NVMLError_Timeout:
                 break
             except pynvml.NVMLError as error:
-                log.warning("waiting for card events failed, probing only: %s", error)
+                log.warning("waiting for card events failed, probing only until cards are counted: %s", error)
+                _optional(pynvml.nvmlEventSetFree, self._event_set)
                 self._event_set = None
                 break
             wait_ms = 0
@@ -213,9 +235,9 @@ class NvidiaVendor:
         handle = self._handles.get(uuid)
         if handle is None:
             return ()
-        alone = _optional(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-        together = _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) or []
-        drawing = _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
+        alone, together, drawing = (
+            self._running(handle, kind) for kind in ("Compute", "MPSCompute", "Graphics")
+        )
         used: dict[int, int] = {}  # one that is in several lists has in each what it has in all
         for one in (*drawing, *together, *alone):
             used[one.pid] = max(used.get(one.pid, 0), int(one.usedGpuMemory or 0))
@@ -224,16 +246,23 @@ class NvidiaVendor:
         mps = {one.pid for one in together}
         since_us = int((time.time() - 2) * 1_000_000)
         samples = _optional(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us) or []
+        # Of a process that has just ended any number may stand there.
         newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: int(one.timeStamp))}
         return tuple(
             ProcessSample(
                 pid=int(pid),
                 memory_mib=size // MIB,
-                sm_percent=int(newest[pid].smUtil) if pid in newest else 0,
+                sm_percent=min(int(newest[pid].smUtil), 100) if pid in newest else 0,
                 mps=pid in mps,
             )
             for pid, size in used.items()
         )
+
+    def _running(self, handle: Any, kind: str) -> list[Any]:
+        """Processes of one kind; none where the card or the driver does not tell."""
+        if self._wide_lists:
+            return _optional(_wide_list, handle, f"nvmlDeviceGet{kind}RunningProcesses_v3") or []
+        return _optional(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses"), handle) or []
 
     def close(self) -> None:
         """See :meth:`Vendor.close`."""
@@ -251,8 +280,34 @@ def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
     """The call's result, or None where the card, driver or library does not offer it or fails."""
     try:
         return call(*arguments)
-    except (pynvml.NVMLError, UnicodeDecodeError):
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, UnicodeDecodeError):
         return None
+
+
+def _wide_list(handle: Any, name: str) -> list[_WideProcess]:
+    """A list of :data:`WIDE_LISTS`, which the package would read as one of shorter records."""
+    function = pynvml._nvmlGetFunctionPointer(name)
+    count = ctypes.c_uint(0)
+    code = function(handle, ctypes.byref(count), None)
+    if code == pynvml.NVML_SUCCESS:
+        return []
+    if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+        raise pynvml.NVMLError(code)
+    count.value = count.value * 2 + 5  # more may have come meanwhile
+    records = (_WideProcess * count.value)()
+    code = function(handle, ctypes.byref(count), records)
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    for one in records[: count.value]:
+        if one.usedGpuMemory == NOT_AVAILABLE:
+            one.usedGpuMemory = 0
+    return list(records[: count.value])
+
+
+def _version(driver: str) -> tuple[int, int]:
+    """Major and minor number, 0 where there is none."""
+    major, minor = ([*driver.split("."), "", ""])[:2]
+    return (int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0)
 
 
 def _text(value: str | bytes) -> str:

@@ -13,6 +13,7 @@ from vc_egpu_node.vendors.base import ProcessSample
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
 MakeNode = Callable[[int], FakeNode]
+LIBRARY_MISMATCH = 18
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def vendor() -> Iterator[NvidiaVendor]:
 
 def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
     node = nvml_node(2)
-    node.cards[0].links = [node.cards[1].pci] * 3 + ["00000000:FF:00.0"]
+    node.cards[0].links = ["-", node.cards[1].pci, "-", *[node.cards[1].pci] * 2, "00000000:FF:00.0"]
     node.write()
     reading = vendor.scan()
     assert (reading.driver_version, reading.cuda_version, reading.problem) == ("570.124.06", "12.8", "")
@@ -63,6 +64,31 @@ def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vend
         2: ProcessSample(2, 300, 5),
         3: ProcessSample(3, 500, 10),
     }
+
+
+@pytest.mark.parametrize("driver", ["535.54.03", "535.86.10", "535.98", "535.104.05", "580.65.06"])
+def test_processes_are_read_as_each_driver_lists_them(
+    nvml_node: MakeNode, vendor: NvidiaVendor, driver: str
+) -> None:
+    """The first drivers of 535 have a field more in each record, under the same name."""
+    node = nvml_node(1)
+    node.driver = driver
+    node.cards[0].processes = [(4000 + n, 100 * n, n) for n in range(1, 7)]
+    node.write()
+    vendor.scan()
+    assert vendor.processes(node.cards[0].uuid) == tuple(
+        ProcessSample(4000 + n, 100 * n, n) for n in range(1, 7)
+    )
+
+
+def test_utilisation_of_a_process_that_ends_may_be_anything(
+    nvml_node: MakeNode, vendor: NvidiaVendor
+) -> None:
+    node = nvml_node(1)
+    node.cards[0].processes = [(4242, 900, 2**32 - 1)]
+    node.write()
+    vendor.scan()
+    assert vendor.processes(node.cards[0].uuid) == (ProcessSample(4242, 900, 100),)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +131,22 @@ def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaVendor) -> 
     node.error = 0
     node.write()
     assert len(vendor.scan().cards) == 1
+
+
+def test_a_driver_that_is_replaced_under_the_library(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    """What this process has loaded never works again; one that never saw it work need not begin anew."""
+    node = nvml_node(1)
+    assert not vendor.scan().outdated
+    node.error = LIBRARY_MISMATCH
+    node.write()
+    reading = vendor.scan()
+    assert (reading.problem != "", reading.outdated) == (True, True)
+    fresh = NvidiaVendor()
+    assert not fresh.scan().outdated
+    fresh.close()
+    node.error = DRIVER_NOT_LOADED
+    node.write()
+    assert not vendor.scan().outdated
 
 
 @pytest.mark.parametrize(
