@@ -80,10 +80,12 @@ class Program:
         if self.way.startswith("procaddress"):
             return self._asked(row)
         if self.direct is not None:
-            look, found = self.direct.direct_function, (row.symbol.encode(),)
+            look = self.direct.direct_function
+            found: tuple[object, ...] = (row.symbol.encode(),)
             look.argtypes = [ctypes.c_char_p]
         else:
-            look, found = getattr(self.program, self.way), (self.driver._handle, row.symbol.encode())
+            look = getattr(self.program, self.way)
+            found = (self.driver._handle, row.symbol.encode())
             look.argtypes = [c_void_p, ctypes.c_char_p]
         look.restype = c_void_p
         address = look(*found)

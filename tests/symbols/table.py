@@ -5,7 +5,7 @@ import textwrap
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from symbols.headers import Symbol, committed
 from symbols.rows import LEFT_OUT, wrapped
@@ -57,7 +57,7 @@ def groups(limited: frozenset[str]) -> list[Group]:
     made = []
     for kind in ("limited", "harmless"):
         for raw in text[kind]:
-            more = {key: tuple(raw.pop(key, ())) for key in ("patterns", "tests")}
+            more: dict[str, Any] = {key: tuple(raw.pop(key, ())) for key in ("patterns", "tests")}
             made.append(Group(**raw, **more))
     for group in made:
         if group.limited != (group.effect in EFFECTS) or group.limited == bool(group.reason):
