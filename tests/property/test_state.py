@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from property import generate
 from vc_egpu.core.cluster import (
+    CardId,
     Gang,
     MemberPlacement,
     NodeName,
@@ -18,6 +19,7 @@ from vc_egpu.core.cluster import (
     Queue,
     QueueName,
     Share,
+    ShareClass,
     Snapshot,
     SuspensionState,
     plan_key,
@@ -93,7 +95,7 @@ class Churn:
     def step(self) -> None:
         move = self.rng.choice(
             [self.node, self.no_node, self.pod, self.pod, self.pod, self.no_pod, self.gang, self.gang,
-             self.plan, self.plan, self.no_gang, self.queue, self.held]
+             self.plan, self.plan, self.no_gang, self.queue, self.held, self.renamed, self.reordered]
         )  # fmt: skip
         move()
 
@@ -142,7 +144,27 @@ class Churn:
 
     def gang(self) -> None:
         queue = QueueName(self.rng.choice(["red", "blue", "org"]))
-        self.state.put_gang(replace(self._gang(), queue=queue))
+        share_class = self.rng.choice(list(ShareClass))
+        self.state.put_gang(replace(self._gang(), queue=queue, share_class=share_class))
+
+    def renamed(self) -> None:
+        """A pod turns out to be somebody else's member, or nobody's, or another member."""
+        pods = sorted(self.now().pods.values(), key=lambda pod: pod.uid)
+        if pods:
+            pod = self.rng.choice(pods)
+            gang = self.rng.choice([*sorted(self.case.gangs), None])
+            self.state.put_pod(replace(pod, gang=gang, index=self.rng.choice([pod.index, -1, 0, 7])))
+
+    def reordered(self) -> None:
+        """A node's cards come in another order, or another has taken one's place."""
+        node = self.rng.choice(list(self.case.nodes.values()))
+        cards = [
+            replace(card, index=index)
+            for index, card in enumerate(self.rng.sample(node.cards, len(node.cards)))
+        ]
+        if self.rng.random() < 0.5:
+            cards[0] = replace(cards[0], uuid=CardId(f"{cards[0].uuid}-new"))
+        self.state.put_node(replace(node, cards=tuple(cards)))
 
     def plan(self) -> None:
         gang = self._gang()

@@ -95,3 +95,20 @@ def test_a_plan_whose_members_are_gone_ends_though_its_leader_was_ahead_of_time(
     assert planned(NOW - 300).withdrawals
     assert not planned(NOW + 5).withdrawals
     assert planned(NOW + 3600).withdrawals
+
+
+def made_from_template(born: float) -> Plan:
+    """A ready plan that waited two minutes for its victims; its controller has made the first of two pods."""
+    plan = PlanInForce(
+        "1-1",
+        {"w/0": MemberPlacement(NodeName("n1")), "w/1": MemberPlacement(NodeName("n1"))},
+        created=NOW - 120,
+    )
+    gang = make.gang("ns/g", share_class=ShareClass.HIGH, least=2, plan=plan, template=(("w", 2, WHOLE),))
+    first = replace(make.pods("ns/g", 2, WHOLE)[0], created=born)
+    return ask(make.snapshot([make.node("n1", 2)], [gang], [first]))
+
+
+def test_a_plan_waits_for_pods_that_are_just_being_made() -> None:
+    assert not made_from_template(born=NOW - 1).withdrawals
+    assert made_from_template(born=NOW - 100).withdrawals, "nobody makes the others"

@@ -176,12 +176,18 @@ def _members_gone(trial: Trial, view: GangView) -> str:
         # A replacement's plan names only itself; another member may have gone before it was carried out.
         short = not view.carried and view.present < view.gang.min_member
         return f"{view.present} of {view.gang.min_member} members are there" if short else ""
-    recent = _lately(trial, plan.created)
+    recent = _lately(trial, plan.created) or _being_made(trial, view)
     enough = view.present - len(absent) >= view.gang.min_member
     if recent and (view.carried or view.gang.template or enough):
         return ""  # its replacement, or its first pod, is on its way
     # The others cannot go on without: no gate falls before each planned member has its pod.
     return f"{len(absent)} of its planned members are gone"
+
+
+def _being_made(trial: Trial, view: GangView) -> bool:
+    """Whether a gang that was planned from its template gets its pods now: victims may have taken long."""
+    pods = (trial.index.pods[uid] for uid in trial.index.pods_of.get(view.gang.key, ()))
+    return bool(view.gang.template) and any(_lately(trial, pod.created) for pod in pods)
 
 
 def _not_allowed(trial: Trial, view: GangView) -> str:

@@ -190,7 +190,9 @@ class Index:
 
     def put_pod(self, pod: Pod) -> None:
         """Enter or replace a pod."""
-        self.remove_pod(pod.uid, replaced=True)
+        before = self.pods.get(pod.uid)
+        same = before is not None and (before.gang, plan_key(before)) == (pod.gang, plan_key(pod))
+        self.remove_pod(pod.uid, replaced=same)
         self.generation += 1
         self.pods[pod.uid] = pod
         self.shape_ids[pod.uid] = self.intern(pod.shape)
@@ -365,7 +367,8 @@ class Index:
             self.plan_bookings[key][member_key] = booking
 
     def _planned_shape(self, gang: Gang, member_key: str) -> PodShape | None:
-        for uid in self._carriers.get(gang.key, {}).get(member_key, ()):
+        # Of two pods under one key it is the one that the gang's view shows, whichever came first.
+        for uid in sorted(self._carriers.get(gang.key, {}).get(member_key, ()), reverse=True):
             if self.pods[uid].phase is PodPhase.GATED:
                 return self.pods[uid].shape
         task, _, _ = member_key.rpartition("/")
