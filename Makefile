@@ -83,8 +83,10 @@ e2e-volcano: toolchain native image ## the stories on unmodified Volcano (VOLCAN
 
 .PHONY: test-gpu
 test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU_ON_FAKE=1: the same on the fake driver)
-	$(if $(VC_EGPU_GPU_ON_FAKE),,VC_EGPU_REAL_CUDA=1) $(PYTEST) tests/contract/cuda
-	VC_EGPU_GPU=1 $(PYTEST) tests/gpu -v
+	@failed=0; \
+	$(if $(VC_EGPU_GPU_ON_FAKE),,VC_EGPU_REAL_CUDA=1) $(PYTEST) tests/contract/cuda -n 1 --timeout 60 --timeout-method thread || failed=1; \
+	VC_EGPU_GPU=1 $(PYTEST) tests/gpu -v --durations 10 || failed=1; \
+	exit $$failed
 
 # --- benchmarks: each prints one JSON object as its last line --------------------------------
 .PHONY: bench-admission bench-agent bench-webhook bench-decide

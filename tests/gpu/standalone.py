@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from vc_egpu_node.control import Timings
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.library import install
 from vc_egpu_node.pages import ACTIVITY, USAGE, SharedPages
-from vc_egpu_node.vendors.base import CardReading
+from vc_egpu_node.vendors.base import CardReading, NodeReading
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -37,6 +38,8 @@ MIB: Final = 1 << 20
 MS: Final = 1_000_000
 SECOND: Final = 1000 * MS
 FAKE_MIB: Final = 65_536
+READY_S: Final = 100.0
+"""The longest that a program takes until it is ready: PyTorch from a cold disk."""
 _CONTEXT_MIB: Final[dict[str, int]] = {}
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 """Launched, began and ended in ns of CLOCK_MONOTONIC, one row for each kernel, by its beginning."""
@@ -50,17 +53,72 @@ def why_not() -> str:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return "no NVIDIA GPU: there is no libcuda.so.1"
-    count = ctypes.c_int()
     if code := cuda.cuInit(0):
         return f"no NVIDIA GPU: cuInit returned {code}"
-    if cuda.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
-        return "no NVIDIA GPU: the driver has no device"
     vendor = NvidiaVendor()
     try:
         reading = vendor.scan()
     finally:
         vendor.close()
-    return "" if reading.cards else f"no NVIDIA GPU: {reading.problem or 'NVML lists none'}"
+    try:
+        chosen(reading)
+    except LookupError as error:
+        return f"no NVIDIA GPU: {reading.problem or error}"
+    return ""
+
+
+def chosen(reading: NodeReading) -> CardReading:
+    """The card that is measured on: the first that CUDA_VISIBLE_DEVICES names (NVML knows nothing of that),
+    else the first; raises ``LookupError`` where there is none for us."""
+    wanted = "" if ON_FAKE else os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    for card in reading.cards:
+        named = card.index == int(wanted) if wanted.isdecimal() else card.uuid.startswith(wanted)
+        if named and card.partitioned:
+            raise LookupError(f"MIG mode is on: {card.product} {card.uuid} cannot be shared")
+        if named:
+            return card
+    raise LookupError(f"CUDA_VISIBLE_DEVICES={wanted}: NVML lists {[card.uuid for card in reading.cards]}")
+
+
+def machine() -> list[str]:
+    """Sentences about card, driver and who else is there. Never raises."""
+    vendor = NvidiaVendor()
+    try:
+        if ON_FAKE:
+            fake_card()
+        reading = vendor.scan()
+        told = [f"driver {reading.driver_version or 'unknown'} (CUDA {reading.cuda_version or 'unknown'})"]
+        told += [reading.problem] if reading.problem else []
+        for card in reading.cards:
+            sample, others = vendor.sample(card.uuid), vendor.processes(card.uuid)
+            told.append(
+                f"card {card.index}: {card.product}, {card.uuid}, {card.memory_mib} MiB, "
+                f"{sample.memory_used_mib} used, {sample.memory_reserved_mib} reserved, "
+                f"{sample.sm_clock_mhz} MHz, compute {card.compute_capability}, "
+                f"MIG {'on' if card.partitioned else 'off'}, "
+                f"processes (pid, MiB) {[(one.pid, one.memory_mib) for one in others]}"
+            )
+    except (OSError, LookupError) as error:
+        told = [f"nothing to be told of this machine's cards: {error}"]
+    finally:
+        vendor.close()
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs: wake-ups come late on a busy machine"
+    return [*told, load]
+
+
+def ready(process: "subprocess.Popen[str]") -> None:
+    """Waits for a program's first line; one that never says it is ended."""
+    late = threading.Timer(READY_S, os.killpg, (process.pid, signal.SIGKILL))
+    late.start()
+    try:
+        assert process.stdout
+        line = process.stdout.readline()
+    finally:
+        late.cancel()
+    if line != "ready\n":
+        with_end = f"ended with {process.wait(10)}" if not line else "goes on"
+        errors = process.stderr.read() if process.stderr and not line else ""
+        raise AssertionError(f"{process.args!r}: said {line!r} and {with_end}: {errors}")
 
 
 @functools.cache
@@ -136,7 +194,7 @@ class Node:
         self.vendor = NvidiaVendor()
         reading = self.vendor.scan()
         assert reading.cards, reading.problem
-        self.card, self.driver = reading.cards[0], reading.driver_version
+        self.card, self.driver = chosen(reading), reading.driver_version
         library = install(BUILD / "libvgpu-egpu.so", self.root / "versions")
         self.isolation = Isolation(
             library,
@@ -204,6 +262,8 @@ class Node:
         if ON_FAKE:
             kept |= {"FAKE_NVML_STATE": str(fake_card()), "FAKE_CUDA_MODE": "slices"}
             kept["LD_LIBRARY_PATH"] = str(BUILD)
+        else:
+            kept["CUDA_VISIBLE_DEVICES"] = self.card.uuid
         if name is not None:
             kept["LD_PRELOAD"] = str(BUILD / "libvgpu-egpu.so")
             kept["EGPU_TEST_ROOT"] = str(self.root / "inside" / name)
@@ -226,12 +286,10 @@ class Node:
         )  # fmt: skip
         one = Running(process, file)
         self.running.append(one)
-        assert process.stdout
-        line = process.stdout.readline()
-        assert line == "ready\n", f"{command}: {line!r} {process.stderr.read() if process.stderr else ''}"
+        ready(process)
         return one
 
-    def together(self, programs: Iterable[Running], timeout_s: float = 240) -> list[dict[str, Any]]:
+    def together(self, programs: Iterable[Running], timeout_s: float = 90) -> list[dict[str, Any]]:
         """Begins them all and waits for their ends."""
         programs = list(programs)
         for one in programs:

@@ -24,6 +24,13 @@ def checkpoint(node: Node, verb: str, pid: int) -> dict[str, Any]:
     return answer
 
 
+def unable(answer: dict[str, Any]) -> str:
+    """Why this driver, or this machine, suspends nobody; empty: it says nothing of that."""
+    error = str(answer["error"])
+    marks = ("older than 570", "NOT_SUPPORTED", "NOT_PERMITTED")
+    return f"not here: {error}" if not answer["ok"] and any(mark in error for mark in marks) else ""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the driver lets only root take memory away from others")
 def test_training_goes_on_at_the_step_where_it_was(node: Node) -> None:
     node.add("a", node.context_mib + MEMORY_MIB + 100, share_class="low")
@@ -40,9 +47,10 @@ def test_training_goes_on_at_the_step_where_it_was(node: Node) -> None:
     during = node.used_mib()
     assert during - before > MEMORY_MIB
     answer = checkpoint(node, "suspend", train.process.pid)
-    if not answer["ok"] and "checkpoint" in answer["error"].lower() and "support" in answer["error"].lower():
-        pytest.skip(f"this driver does not: {answer['error']}")
+    if why := unable(answer):
+        pytest.skip(why)
     assert answer["ok"], answer
+    assert answer["states"] == {str(train.process.pid): "checkpointed"}, answer
     assert node.settle(before + 100) <= before + 100
     seen = []
     while True:

@@ -105,7 +105,7 @@ class Program:
         """A text that declares an array of that size."""
         path = self.folder / f"image-{size}"
         if not path.exists():
-            head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+            head = ".version 7.0\n.target sm_70\n.address_size 64\n"  # what any card compiles for itself
             path.write_text(f"{head}.global .align 16 .b8 table[{size}];\n.visible .entry f() {{ ret; }}\n")
         return path
 
