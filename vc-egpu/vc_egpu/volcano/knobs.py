@@ -1,7 +1,8 @@
 """The annotations with which people steer us, and slips of the pen in them."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from vc_egpu.volcano import names
@@ -30,15 +31,18 @@ def knobs_in(annotations: Mapping[str, Any]) -> dict[str, Any]:
 def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> list[str]:
     """Sentences about keys of ours that mean nothing: misspelt, or labels that should be annotations.
 
-    Not refused: a later version may know more of them than this one.
+    Not refused: a later version may know more of them than this one. Only the first few: what is near takes
+    time to find, and who sends thousands of them should not keep everybody waiting.
     """
-    found: list[str] = []
+    return list(islice(_slips(annotations, labels, path), _MAX_SLIPS))
+
+
+def _slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> Iterator[str]:
     for name in sorted(annotations.keys() - _KNOWN):
         if name.startswith(f"{names.DOMAIN}/"):
             near = difflib.get_close_matches(name.lower(), KNOBS, 1, cutoff=0.8)
             guess = f", did you mean {near[0]}?" if near else ""
-            found.append(f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}')
-    found += [
+            yield f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}'
+    yield from (
         f'{path}.labels["{name}"]: has no effect, it is an annotation' for name in KNOBS if name in labels
-    ]
-    return found[:_MAX_SLIPS]
+    )

@@ -16,8 +16,8 @@ _MAX_TEXT: Final = 64
 _MAX_EXPONENT: Final = 64
 
 _SYNTAX: Final = re.compile(
-    r"""^(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))
-         (?:(?P<suffix>[numkMGTPE]|Ki|Mi|Gi|Ti|Pi|Ei)|[eE](?P<exponent>[+-]?[0-9]{1,9}))?$""",
+    r"""(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))
+         (?:(?P<suffix>[numkMGTPE]|Ki|Mi|Gi|Ti|Pi|Ei)|[eE](?P<exponent>[+-]?[0-9]{1,9}))?""",
     re.VERBOSE | re.ASCII,
 )
 _DECIMAL: Final = {
@@ -79,7 +79,7 @@ def parse(raw: object) -> Quantity:
 @lru_cache(maxsize=8192)
 def _parse_text(text: str) -> Quantity:
     """The same few texts come with every pod: remembered, they cost nothing."""
-    match = _SYNTAX.match(text) if len(text) <= _MAX_TEXT else None
+    match = _SYNTAX.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise QuantityError(f"{_short(text)} is not a quantity")
     number = Fraction(match["number"])
