@@ -108,17 +108,46 @@ def test_what_does_not_stay_inside_the_parent_is_refused(spec: Json, words: tupl
 
 def test_a_parent_that_the_requester_may_update_is_no_fence() -> None:
     lowered = edited(QUEUES["org-1"], capability=caps(6))
-    ctx = context("alice update queues org")
-    assert "nor is its parent 'org' the operator's" in message(
-        edited(lowered, capability=caps(7)), lowered, ctx
-    )
+    for verb in ("update", "patch"):
+        ctx = context(f"alice {verb} queues org")
+        assert "nor is its parent 'org' the operator's" in message(
+            edited(lowered, capability=caps(7)), lowered, ctx
+        )
+
+
+def test_a_queue_on_its_way_out_is_raised_by_nobody_else_either() -> None:
+    """A finalizer of its admin's own keeps it, and it goes on taking work."""
+    going = copy.deepcopy(A)
+    going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
+    assert '"set-cap"' in message(edited(going, capability={**caps(9, 400_000), "cpu": "64"}), going)
+    gone = copy.deepcopy(going)
+    del gone["metadata"]["finalizers"]
+    assert message(gone, going) == "", "what is going away must be able to go"
+
+
+@pytest.mark.parametrize(("name", "parent"), [("a", "a"), ("org", "org-1")])
+def test_a_circle_of_parents_is_refused(name: str, parent: str) -> None:
+    """Nobody's cap would count in it: the operator is told, too."""
+    stored = QUEUES[name]
+    ctx = context(f"operator set-cap queues {name}")
+    refused = message(edited(stored, parent=parent), stored, ctx, OPERATOR)
+    assert refused.startswith("spec.parent:")
+    assert "circle" in refused
+
+
+def test_a_parent_that_is_not_there_is_told_of() -> None:
+    """One file may hold both, the child first."""
+    decision = review_queue(update(edited(A, parent="orgg"), A, OPERATOR), context())
+    assert decision.allowed
+    assert any("'orgg' does not exist" in warning for warning in decision.warnings)
 
 
 def test_new_queues() -> None:
     assert message(queue("default"), None) == ""
     assert "nothing to 4" in message(queue("new", capability=caps(4)), None)
     child = queue("org-3", parent="org", capability=caps(0))
-    assert message(child, None) == ""
+    assert "may not use queue 'org'" in message(child, None), "its parent would take no work any more"
+    assert message(child, None, context("alice use queues org")) == ""
     tight = {**QUEUES, "org-2": queue("org-2", parent="org", capability=caps(1))}
     child = queue("org-3", parent="org", capability=caps(1))
     assert "may not use queue 'org'" in message(child, None, context(queues=tight))
@@ -217,3 +246,21 @@ def test_a_cap_on_a_model_that_is_not_in_the_table_is_told_of(key: str, guess: s
     assert decision.allowed
     assert any(f'capability["{key}"]' in warning and guess in warning for warning in decision.warnings)
     assert not review_queue(update(edited(new, weight=1), new), context()).warnings
+
+
+def test_a_thousand_unknown_models_cost_no_more_than_the_few_that_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looking for what is near takes long, and every review of the cluster waits meanwhile."""
+    looked: list[str] = []
+
+    def near(word: str, *_: object, **__: object) -> list[str]:
+        looked.append(word)
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", near)
+    many = {f"volcano.sh/vgpu-x{number}-memory": 1 for number in range(1000)}
+    decision = review_queue(update(edited(A, capability={**A["spec"]["capability"], **many}), A), context())
+    assert decision.allowed
+    assert len(decision.warnings) == 6
+    assert len(looked) <= 6

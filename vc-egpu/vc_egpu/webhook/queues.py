@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Final
 
 from vc_egpu.volcano import names
@@ -17,6 +18,7 @@ from vc_egpu.volcano.resource_names import classify
 from vc_egpu.webhook.access import QUEUE_GROUP, queue_access
 from vc_egpu.webhook.context import (
     DEFAULT_QUEUE,
+    MAX_QUEUE_DEPTH,
     ROOT_QUEUE,
     Context,
     Review,
@@ -60,18 +62,58 @@ def review_queue(review: Review, context: Context) -> Decision:
     Raises :class:`~vc_egpu.webhook.questions.Unanswered` when it needs to know more.
     """
     queue, stored = review.object, review.old_object
-    if mapping(queue.get("metadata")).get("deletionTimestamp"):
-        return allow()
     if stored is not None and spec_of(stored) == spec_of(queue):
-        return allow()
+        return allow()  # its labels, or the finalizers of one that is on its way out
     try:
         _check_numbers(queue, _amounts(stored or {}))
+        warnings = _check_parent(review, context)
         raises = list(_raises(queue, stored, context))
         if raises:
             _check_leave(review, raises, context)
     except Refusal as refusal:
         return refuse(str(refusal))
-    return allow(warnings=[*_below_use(queue, stored), *_unknown_models(queue, stored, context)])
+    unknown = islice(_unknown_models(queue, stored, context), _MAX_WARNINGS)
+    return allow(warnings=[*warnings, *_below_use(queue, stored), *unknown])
+
+
+def _check_parent(review: Review, context: Context) -> list[str]:
+    """Refuse a new place in the tree that nobody's cap could count in, or that would shut another queue.
+
+    Returns a warning about a parent that is not there: it may follow in the same file.
+    """
+    queue, stored = review.object, review.old_object
+    name, parent = _name_of(queue), parent_of(queue)
+    if parent == (ROOT_QUEUE if stored is None else parent_of(stored)):
+        return []
+    above = [ancestor for ancestor, _ in context.queues.lineage(parent)]
+    if name in {parent, *above}:
+        raise Refusal(f"spec.parent: {name!r} and {parent!r} would be in a circle, and no cap counts there")
+    if len(above) >= MAX_QUEUE_DEPTH:
+        raise Refusal(f"spec.parent: {parent!r} is on level {len(above)}, the limit is {MAX_QUEUE_DEPTH}")
+    if stored is None and not any_allowed(
+        context.answers,
+        [
+            queue_access(review.subject, names.VERB_USE, parent),
+            queue_access(review.subject, names.VERB_SET_CAP, name),
+        ],
+    ):
+        raise Refusal(
+            f"spec.parent: {review.subject} may not use queue {parent!r} (RBAC verb "
+            f'"{names.VERB_USE}"), and {_lacking(review)}'
+        )
+    known = parent == ROOT_QUEUE or parent in context.queues
+    return [] if known else [f"spec.parent: queue {parent[:63]!r} does not exist, so no cap of it counts"]
+
+
+def _name_of(queue: Json) -> str:
+    return str(mapping(queue.get("metadata")).get("name") or "")
+
+
+def _lacking(review: Review) -> str:
+    return (
+        f'{review.subject} may not raise queue {_name_of(review.object)!r} (RBAC verb "{names.VERB_SET_CAP}" '
+        f"on queues.{QUEUE_GROUP})"
+    )
 
 
 def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None:
@@ -96,9 +138,12 @@ def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None
                 )
 
 
-def _unknown_models(queue: Json, stored: Json | None, context: Context) -> list[str]:
-    """Warnings about keys, new in this edit, of models that are not in the table: most are misspelt."""
-    old, found = _amounts(stored or {}), []
+def _unknown_models(queue: Json, stored: Json | None, context: Context) -> Iterator[str]:
+    """Warnings about keys, new in this edit, of models that are not in the table: most are misspelt.
+
+    One by one: what is near takes time to find, and all reviews wait for this one.
+    """
+    old = _amounts(stored or {})
     known = sorted(model.name for model in context.table.models)
     spelt = [spelling(model) for model in known for spelling in _SPELLINGS]
     for field, amounts in _amounts(queue).items():
@@ -107,8 +152,7 @@ def _unknown_models(queue: Json, stored: Json | None, context: Context) -> list[
             if kind.is_managed and kind.model not in known and key not in old[field]:
                 near = difflib.get_close_matches(key, spelt, 1, cutoff=0.85)
                 guess = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
-                found.append(f'spec.{field}["{key[:100]}"]: model {kind.model[:63]!r} is not known, {guess}')
-    return found[:_MAX_WARNINGS]
+                yield f'spec.{field}["{key[:100]}"]: model {kind.model[:63]!r} is not known, {guess}'
 
 
 def _amounts(queue: Json) -> dict[str, dict[str, Any]]:
@@ -148,8 +192,7 @@ def _raises(queue: Json, stored: Json | None, context: Context) -> Iterator[_Rai
 
 def _gives_everything(queue: Json) -> bool:
     """A new queue without caps where unnamed models are unlimited. Volcano's scheduler makes two of these."""
-    name = mapping(queue.get("metadata")).get("name")
-    return not _amounts(queue)["capability"] and name not in {DEFAULT_QUEUE, ROOT_QUEUE}
+    return not _amounts(queue)["capability"] and _name_of(queue) not in {DEFAULT_QUEUE, ROOT_QUEUE}
 
 
 def _adding_raises(field: str, key: str, raw: Any, context: Context) -> bool:
@@ -162,31 +205,20 @@ def _adding_raises(field: str, key: str, raw: Any, context: Context) -> bool:
 
 
 def _check_leave(review: Review, raises: list[_Raise], context: Context) -> None:
-    name = str(mapping(review.object.get("metadata")).get("name") or "")
+    name, first, lacking = _name_of(review.object), raises[0], _lacking(review)
     if any_allowed(context.answers, [queue_access(review.subject, names.VERB_SET_CAP, name)]):
         return
-    first = raises[0]
-    lacking = (
-        f'{review.subject} may not raise queue {name!r} (RBAC verb "{names.VERB_SET_CAP}" on '
-        f"queues.{QUEUE_GROUP})"
-    )
     parent_name = parent_of(review.object)
     parent = context.queues.get(parent_name) if parent_name != ROOT_QUEUE else None
     moved = next((item for item in raises if item.field == "parent"), None)
     if moved is not None or parent is None:
         shown = moved or first
         raise Refusal(f"{shown.path}: {shown.text}: {lacking}")
-    if any_allowed(context.answers, [queue_access(review.subject, "update", parent_name)]):
+    edits = [queue_access(review.subject, verb, parent_name) for verb in ("update", "patch")]
+    if any_allowed(context.answers, edits):
         raise Refusal(
             f"{first.path}: {first.text}: {lacking}, nor is its parent {parent_name!r} the operator's: "
             f"{review.subject} may update it"
-        )
-    if review.old_object is None and not any_allowed(
-        context.answers, [queue_access(review.subject, names.VERB_USE, parent_name)]
-    ):
-        raise Refusal(
-            f"spec.parent: {review.subject} may not use queue {parent_name!r} (RBAC verb "
-            f'"{names.VERB_USE}"), and {lacking}'
         )
     for item in raises:
         _check_within_parent(item, review.object, name, parent_name, parent, context, lacking)
