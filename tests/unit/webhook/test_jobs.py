@@ -151,6 +151,10 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         job({**task("w", 1), "template": {"spec": {"hostPID": True, "containers": [container(vgpu_h20=1)]}}}),
         ('spec.tasks["w"].template.spec.hostPID',),
     ),
+    "a volume of the Job where limits are kept": (
+        job(task("w", 1, small()), volumes=[{"mountPath": "/data"}, {"mountPath": "/etc/egpu/control"}]),
+        ("spec.volumes[1].mountPath", "/etc/egpu/control", "mount it elsewhere"),
+    ),
     "a gang that could never come together": (
         job(task("w", 2), minAvailable=3),
         ("spec.minAvailable", "3 is more than the 2 replicas", "never start"),
@@ -362,6 +366,26 @@ def test_edits_are_judged_by_what_they_change() -> None:
     edited, stored = changed()
     edited["spec"]["tasks"][0]["template"]["metadata"]["annotations"] = {"egpu.volcano.sh/cards": "x"}
     assert "egpu.volcano.sh/cards" in refusal(edited, old=stored)
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        (job(task("w", 1, container()), annotations={PRIORITY: "high"}), "egpu-high"),
+        (job(task("w", 1, container(), annotations={PRIORITY: "high"})), "egpu-high"),
+        (job(task("w", 1, container()), priorityClassName="pushy"), "would evict single members"),
+        (job(task("w", 2049, container()), minAvailable=1), "2049 members in all"),
+        (job(task("w", 2, container()), minAvailable=3), "3 is more than the 2 replicas"),
+        (job(task("w", 1, container()), task("w", 1, container())), "two tasks are called 'w'"),
+    ],
+)
+def test_a_job_that_begins_to_ask_for_cards_is_judged_as_a_new_one(plain: Json, words: str) -> None:
+    """Nobody looked at it while it asked for none: neither at its class nor at its size."""
+    assert review_job(create(plain), context()).patch == ()
+    edited = copy.deepcopy(plain)
+    for entry in edited["spec"]["tasks"]:
+        entry["template"]["spec"]["containers"] = [small()]
+    assert words in refusal(edited, old=plain)
 
 
 def test_an_edit_after_the_queue_was_closed_or_lowered_goes_through() -> None:

@@ -526,6 +526,17 @@ def test_pods_of_a_job_were_checked_with_it_and_come_even_when_the_queue_has_clo
     assert done["spec"]["schedulingGates"]
 
 
+def test_a_group_left_in_another_queue_than_its_jobs_is_checked() -> None:
+    """Volcano makes the PodGroup once: a Job that asked for no cards then may have named anybody's queue."""
+    job = {"metadata": {"uid": "job-uid", "annotations": {}}, "spec": {"queue": "a"}}
+    obj = of_job(pod(annotations={QUEUE: "org-2"}))
+    ctx = replace(context(groups=[group(queue="org-2")]), jobs={(NAMESPACE, "j"): job})
+    decision = review_pod(create(obj, JOB_CONTROLLER), ctx)
+    assert not decision.allowed
+    assert "may not use queue 'org-2'" in decision.message
+    assert complete(of_job(pod()), replace(ctx, answers=context(groups=[group()]).answers), JOB_CONTROLLER)
+
+
 def test_whoever_pretends_to_be_a_job_is_checked_like_everybody() -> None:
     obj = of_job(pod(annotations={QUEUE: "org-2"}))
     assert "may not use queue 'org-2'" in refusal(obj, context(groups=[group(queue="org-2")]))
@@ -548,7 +559,7 @@ def test_the_groups_queue_counts_and_another_on_the_pod_is_refused() -> None:
 
 
 def test_class_comes_from_the_template_then_the_job_then_the_group() -> None:
-    job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}}
+    job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
     ctx = context(groups=[group(**{PRIORITY: "high"})])
     ctx = replace(ctx, jobs={(NAMESPACE, "j"): job})
     assert complete(of_job(pod()), ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-low"
@@ -581,3 +592,21 @@ def test_a_misspelt_annotation_of_a_pod_is_told_of() -> None:
     decision = review_pod(create(obj), context())
     assert decision.allowed, decision.message
     assert any("did you mean egpu.volcano.sh/priority?" in warning for warning in decision.warnings)
+
+
+def test_thousands_of_misspelt_annotations_cost_no_more_than_the_few_that_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody may send them, and every review of the cluster waits for this one."""
+    looked: list[str] = []
+
+    def near(word: str, *_: object, **__: object) -> list[str]:
+        looked.append(word)
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", near)
+    many = {f"egpu.volcano.sh/priorit{number}": "low" for number in range(1000)}
+    decision = review_pod(create(pod(container(vgpu_h20=1), annotations={**many, QUEUE: "a"})), context())
+    assert decision.allowed
+    assert len(decision.warnings) == 4
+    assert len(looked) <= 4

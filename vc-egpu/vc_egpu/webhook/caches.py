@@ -48,7 +48,7 @@ class Caches:
             self._by_name(api, NAMESPACES, self.namespaces, slim),
             self._by_name(api, PRIORITY_CLASSES, self.priority_classes, lambda doc: doc),
             self._by_key(api, POD_GROUPS, self.pod_groups, lambda doc: slim(doc, ("queue",))),
-            self._by_key(api, VOLCANO_JOBS, self.jobs, slim),
+            self._by_key(api, VOLCANO_JOBS, self.jobs, lambda doc: slim(doc, ("queue",))),
         ]
 
     @property

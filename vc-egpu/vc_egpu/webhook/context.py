@@ -125,7 +125,7 @@ class Context:
     pod_groups: Mapping[tuple[str, str], Json] = field(default_factory=dict)
     """By (namespace, name)."""
     jobs: Mapping[tuple[str, str], Json] = field(default_factory=dict)
-    """Metadata of Volcano Jobs by (namespace, name)."""
+    """Metadata and queue of Volcano Jobs by (namespace, name)."""
     priority_classes: Mapping[str, Json] = field(default_factory=dict)
     answers: Answers = field(default_factory=KnownAnswers)
 

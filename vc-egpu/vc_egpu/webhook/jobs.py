@@ -13,6 +13,7 @@ from vc_egpu.webhook.context import (
     Context,
     Review,
     annotations_of,
+    items,
     labels_of,
     mapping,
     spec_of,
@@ -94,10 +95,10 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         if name in annotations_of(job)
     ]
     warnings += slips(annotations_of(job), labels_of(job), "metadata")
-    spec = spec_of(job)
-    for item in checked:
-        if not item.is_new:
-            continue
+    spec, new = spec_of(job), [item for item in checked if item.is_new]
+    if any(not each.native for item in new for each in item.ask.containers.values()):
+        specs.check_mounts(items(spec.get("volumes")), "spec.volumes")
+    for item in new:
         task, path = item.task, item.task.path
         specs.refuse_forged(task.annotations, f"{path}.{_ANNOTATIONS}", request_too=True)
         specs.check_placement(task.pod_spec, f"{path}.spec")
@@ -191,10 +192,7 @@ def _kept_by_those_there(checked: Sequence[_Checked], stored: Json) -> list[str]
         f"{item.task.path}: pods that are there keep what they were made with, those made later get this"
         for item in checked
         if item.task.name in before
-        and (
-            item.is_new
-            or knobs_in(item.task.annotations) != knobs_in(before[item.task.name].annotations)
-        )
+        and (item.is_new or knobs_in(item.task.annotations) != knobs_in(before[item.task.name].annotations))
     ]
 
 
@@ -238,11 +236,17 @@ def _refuse_newly_forged(job: Json, stored: Json) -> None:
 
 
 def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], context: Context) -> None:
-    """Check what this update changes: queue, class, size. What stays as it was is not judged again."""
+    """Check what this update changes: queue, class, size. What stays as it was is not judged again.
+
+    With an ask that is new all of it is: while a Job asks for no cards nobody looks at its class or its size.
+    """
     job, subjects = review.object, _subjects(review, checked)
-    if spec_of(job).get("queue") != spec_of(stored).get("queue") or any(item.is_new for item in checked):
+    is_new = any(item.is_new for item in checked)
+    if is_new or spec_of(job).get("queue") != spec_of(stored).get("queue"):
         _check_queue(review, subjects, context)
-    if _class_inputs(job, [item.task for item in checked]) != _class_inputs(stored, tasks_of(stored)):
+    if is_new or _class_inputs(job, [item.task for item in checked]) != _class_inputs(
+        stored, tasks_of(stored)
+    ):
         _check_classes(review, checked, subjects, context)
     if not all(item.readable for item in checked):
         return
@@ -254,9 +258,9 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
         queue = str(spec_of(job).get("queue") or DEFAULT_QUEUE)
         what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
         gangs.check_caps(grown, queue, context, "spec.queue", what)
-    if sum(item.replicas for item in members) > _replicas(stored):
+    if is_new or sum(item.replicas for item in members) > _replicas(stored):
         gangs.check_size(members, context.settings, "spec.tasks")
-    if _sizes(job, [item.task for item in checked]) != _sizes(stored, tasks_of(stored)):
+    if is_new or _sizes(job, [item.task for item in checked]) != _sizes(stored, tasks_of(stored)):
         gangs.check_minimums(members, minimum)
 
 

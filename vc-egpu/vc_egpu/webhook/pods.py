@@ -168,14 +168,22 @@ def _checked_with_its_job(review: Review, context: Context, group: Json | None) 
     """True for pods that a Job controller makes of a Volcano Job: queue and class were checked with the Job.
 
     They also come when the queue has been closed or its cap lowered since; then they wait, with a reason.
+    A group in another queue than its Job's was not: Volcano's controllers leave it where they made it.
     """
     owner = controller_of(review.object)
-    return (
-        group is not None
-        and review.subject.user in context.settings.job_controllers
-        and owner.get("kind") == "Job"
-        and str(owner.get("apiVersion") or "").startswith(VOLCANO_JOB_GROUP)
-    )
+    if (
+        group is None
+        or review.subject.user not in context.settings.job_controllers
+        or owner.get("kind") != "Job"
+        or not str(owner.get("apiVersion") or "").startswith(VOLCANO_JOB_GROUP)
+    ):
+        return False
+    job = _job(review, context)
+    return not job or _queue_of(job) == _queue_of(group)
+
+
+def _queue_of(obj: Json) -> str:
+    return str(spec_of(obj).get("queue") or DEFAULT_QUEUE)
 
 
 def _subjects(review: Review) -> list[Subject]:
@@ -189,7 +197,7 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) ->
     annotation = annotations_of(review.object).get(names.QUEUE_NAME)
     path = f'{_ANNOTATIONS}["{names.QUEUE_NAME}"]'
     if group is not None:
-        queue = str(spec_of(group).get("queue") or DEFAULT_QUEUE)
+        queue = _queue_of(group)
         if annotation and annotation != queue:
             raise Refusal(f"{path}: {str(annotation)[:63]!r}, but its PodGroup is in queue {queue!r}")
         path = f"spec.queue of PodGroup {mapping(group.get('metadata')).get('name')!r}"

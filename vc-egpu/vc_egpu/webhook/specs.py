@@ -1,7 +1,7 @@
 """Checks that pods and templates have in common: forged annotations, pins, knobs, scheduler, class."""
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -95,16 +95,16 @@ def check_isolation(spec: Json, path: str, ask: PodAsk) -> None:
                 raise Refusal(
                     f"{which}.securityContext.privileged: true goes past the limits of a share; {advice}"
                 )
-            _check_mounts(mapping(container), which)
+            check_mounts(items(mapping(container).get("volumeMounts")), f"{which}.volumeMounts")
 
 
-def _check_mounts(container: Json, path: str) -> None:
+def check_mounts(mounts: Sequence[object], path: str) -> None:
     """Refuse volumes that would lie over the isolation library or its pages."""
-    for index, mount in enumerate(items(container.get("volumeMounts"))):
+    for index, mount in enumerate(mounts):
         place = posixpath.normpath("/" + str(mapping(mount).get("mountPath") or "/").strip("/"))
         if any(place == kept or place.startswith(f"{kept}/") for kept in _KEPT_PLACES):
             raise Refusal(
-                f"{path}.volumeMounts[{index}].mountPath: {place[:253]!r} is where the limits of a share are "
+                f"{path}[{index}].mountPath: {place[:253]!r} is where the limits of a share are "
                 "kept; mount it elsewhere"
             )
 
