@@ -1,12 +1,24 @@
 """The command itself: refusals are sentences with an exit status, never a stack trace."""
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import kubectl, stop
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.cli import kubectl, pause, render, stop
+from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, NotFound, Unauthorized, Unavailable
+
+
+@pytest.fixture
+def server() -> Iterator[TinyApi]:
+    with tiny_api() as found:
+        yield found
 
 
 def test_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,3 +84,59 @@ def test_queues_to_close_are_found_by_name() -> None:
 def test_what_is_done_already_needs_no_command(state: str, closes: bool, opens: bool) -> None:
     assert stop.reached(state, "close") is closes
     assert stop.reached(state, "open") is opens
+
+
+def test_a_reader_that_leaves_early_ends_it_quietly(server: TinyApi, tmp_path: Path) -> None:
+    """As with `kubectl egpu queues | head -1`: status 0, and nothing on stderr."""
+    for number in range(300):
+        found = docs.queue(f"tenant-{number}", h20=4)
+        server.put(f"/apis/scheduling.volcano.sh/v1beta1/queues/tenant-{number}", found)
+    for output in ("table", "json"):
+        reading, writing = os.pipe()
+        os.close(reading)
+        argv = ["queues", "-n", "ml", "-o", output, "--kubeconfig", str(server.kubeconfig(tmp_path))]
+        done = subprocess.run(
+            [sys.executable, "-m", "vc_egpu.cli.kubectl", *argv],
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (0, ""), output
+
+
+def test_ctrl_c_ends_it_in_a_word(
+    server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pause, "suspend", interrupted)
+    kubeconfig = str(server.kubeconfig(tmp_path))
+    assert kubectl.main(["suspend", "p", "-n", "ml", "--kubeconfig", kubeconfig]) == 130
+    said = capsys.readouterr().err
+    assert "interrupted" in said
+    assert "`kubectl egpu resume` takes that back" in said
+
+
+def test_what_tenants_write_is_shown_as_it_is_and_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    member = pause.MemberState("p", "n1", "Running", "x", "volume [/data] of [bold] :warning: \x1b[2Jgone")
+    outcome = pause.PauseOutcome("ml/g", "Suspended", reached=False, members=(member,), why="\x07why\nnot")
+    render.show(render.paused(outcome))
+    said = capsys.readouterr().out
+    assert "volume [/data] of [bold] :warning: \N{REPLACEMENT CHARACTER}[2Jgone" in said
+    assert "why\nnot" in said
+    assert "\x1b" not in said
+    assert "\x07" not in said
+
+
+def test_a_queue_that_a_later_volcano_writes_can_be_closed_too(server: TinyApi, tmp_path: Path) -> None:
+    api = ApiConnection.connect(server.kubeconfig(tmp_path))
+    odd = docs.queue("odd")
+    odd["spec"] |= {"weight": 0, "dequeueStrategy": "by-magic"}
+    server.script = [(201, {"metadata": {"name": "odd-closequeue-x"}}, {})]
+    (outcome,) = stop.run(api, [odd], "close", "ml", timeout_s=0)
+    api.close()
+    assert not outcome.done
+    sent = [body for method, _, body in server.requests if method == "POST"]
+    assert [(body["action"], body["target"]["name"]) for body in sent] == [("CloseQueue", "odd")]

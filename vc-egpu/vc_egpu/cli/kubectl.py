@@ -1,11 +1,12 @@
 """``kubectl egpu``: who shares which card, why a Job waits, what queues allow, whether the cluster is well.
 
 Reads API objects only; the sentences are those of the conditions that the admission controller writes.
-Exit status: 0 done, 1 something was found or refused, 2 wrong usage, 3 no cluster.
+Exit status: 0 done, 1 something was found or refused, 2 wrong usage, 3 no cluster, 130 interrupted.
 """
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
@@ -25,6 +26,7 @@ EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NO_CLUSTER: Final = 3
+EXIT_INTERRUPTED: Final = 130
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,10 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
     except KubeError as error:
         return _fail(*explain(error))
-    if options.output == "json":
-        sys.stdout.write(as_json(answer.document) + "\n")
-    else:
-        render.console().print(answer.shown)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    try:
+        if options.output == "json":
+            sys.stdout.write(as_json(answer.document) + "\n")
+        else:
+            render.show(answer.shown)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has what it wanted, as `head` does; the interpreter shall not try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return answer.status
 
 
@@ -93,7 +102,7 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 def _fail(text: str, status: int) -> int:
-    render.console(stderr=True).print(f"kubectl egpu: {text}", style="red", markup=False)
+    render.show(f"kubectl egpu: {text}", stderr=True, style="red")
     return status
 
 
@@ -199,14 +208,16 @@ def _paused(
     action: Callable[..., pause.PauseOutcome], api: ApiConnection, namespace: str, options: argparse.Namespace
 ) -> Answer:
     place, _, name = str(options.pod).removeprefix("pod/").rpartition("/")
-    told = render.console(stderr=True)
-    outcome = action(
-        api,
-        place or namespace,
-        name,
-        timeout_s=options.wait_s,
-        progress=lambda line: told.print(line, style="dim", markup=False),
-    )
+
+    def told(line: str) -> None:
+        render.show(line, stderr=True, style="dim")
+
+    try:
+        outcome = action(api, place or namespace, name, timeout_s=options.wait_s, progress=told)
+    except KeyboardInterrupt:
+        if action is pause.suspend:
+            told("what was asked for stays asked for, `kubectl egpu resume` takes that back")
+        raise
     return Answer(outcome, render.paused(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
 
 

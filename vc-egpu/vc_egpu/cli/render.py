@@ -3,10 +3,11 @@
 Pure: reports in, renderables out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -31,12 +32,40 @@ WIDTH: Final = 1000
 """Columns: more than any line of ours has."""
 
 
+_STEERING: Final = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"
+}
+"""Characters that a terminal obeys; our own colours are no part of any text."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more: the caller's business, not a reason to end with another status."""
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """Colours on a terminal, plain text elsewhere.
 
     As wide as the text, as kubectl does: a number that is cut off to fit a terminal would be another number.
     """
-    return Console(stderr=stderr, highlight=False, width=WIDTH, soft_wrap=True)
+    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=WIDTH, soft_wrap=True)
+
+
+class _Harmless:
+    """Something to show, without what tenants may have put into their texts to steer a terminal."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._shown, options):
+            yield Segment(segment.text.translate(_STEERING), segment.style, segment.control)
+
+
+def show(shown: RenderableType, *, stderr: bool = False, style: str | None = None) -> None:
+    """Print it, for people. Raises ``BrokenPipeError`` where nobody reads any more."""
+    console(stderr=stderr).print(_Harmless(shown), style=style)
 
 
 def _table(*columns: str, right: Iterable[str] = ()) -> Table:

@@ -93,7 +93,8 @@ def run(
     command_action = CommandAction.CLOSE_QUEUE if action == "close" else CommandAction.OPEN_QUEUE
     for queue in queues:
         if not reached(state_of(queue), action):
-            target = Queue.parse(queue)
+            # Who it is will do: what else stands in it may be of a later Volcano.
+            target = Queue.parse({"metadata": queue["metadata"]})
             command = Command.to(target, command_action, namespace=namespace, reason="kubectl egpu")
             body = {"apiVersion": command.api_version, "kind": command.kind, **command.document()}
             api.create(COMMANDS, body, namespace)
