@@ -136,7 +136,7 @@ def test_the_collector_tidies_up_where_nothing_happens(stage: Stage, monkeypatch
 
 
 class Resting:
-    """Stands for the event that ends a leadership: what it is asked to wait for, and what happens meanwhile."""
+    """Stands for the event that ends a leadership: how long it is waited for, and what happens meanwhile."""
 
     def __init__(self, happens: Callable[[], None]) -> None:
         self.waits_s: list[float] = []

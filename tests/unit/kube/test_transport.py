@@ -1,5 +1,6 @@
 """One request: answers in all forms, connections that end, lines that are not ours, and its one deadline."""
 
+import http.client
 import socket
 import threading
 import time
@@ -137,6 +138,9 @@ def ask(server: Server) -> Iterator[Ask]:
         (b"HT|TP/1.1 200 OK\r|\nTransfer-Encoding: chunked\r\n|\r\n3\r|\nab|c\r\n0\r|\n\r\n", b"abc"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTrailer: x\r\n\r\n", b""),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),
+        (b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" + OK, b"ok"),
+        (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.1 200\nX:\nContent-Length: 2 \n\nok", b"ok"),
     ],
 )
 def test_answers(server: Server, ask: Ask, answer: bytes, data: bytes) -> None:
@@ -184,6 +188,10 @@ def test_connection_close_is_heard(server: Server, ask: Ask) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno header\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: y\r\n Z: folded\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/3 200 OK\r\nContent-Length: 0\r\n\r\n",
     ],
 )
 def test_what_is_no_answer(server: Server, ask: Ask, answer: bytes) -> None:
@@ -340,6 +348,21 @@ def test_what_is_sent(server: Server, ask: Ask) -> None:
     assert head.startswith(f"PATCH /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n")
     assert "\r\nContent-Length: 7\r\n" in head and "\r\nContent-Type: application/json\r\n" in head
     assert head.endswith('\r\n\r\n{"x":1}')
+
+
+def test_a_request_is_sent_in_one_piece(
+    server: Server, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[bytes] = []
+    send = http.client.HTTPConnection.send
+
+    def spy(connection: http.client.HTTPConnection, data: bytes) -> None:
+        pieces.append(data)
+        send(connection, data)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "send", spy)
+    ask("PATCH", body={"x": 1})
+    assert pieces == server.seen
 
 
 def test_nothing_is_smuggled_into_a_request(server: Server, ask: Ask) -> None:
