@@ -198,12 +198,25 @@ struct plan egpu_plan_dlvsym(void *handle, const char *name, const char *version
 
 /* --- cuGetProcAddress --- */
 
+/* What the real driver answers to a program of that CUDA version, or NULL. */
+static void *answer_to(const struct egpu_real *real, const char *symbol, int version, bool per_thread)
+{
+    const uint64_t flags = per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    CUdriverProcAddressQueryResult status;
+    void *function = NULL;
+    const CUresult result = real->cuGetProcAddress_v2 ? real->cuGetProcAddress_v2(symbol, &function, version, flags, &status)
+                          : real->cuGetProcAddress    ? real->cuGetProcAddress(symbol, &function, version, flags)
+                                                      : CUDA_ERROR_NOT_FOUND;
+    return result == CUDA_SUCCESS ? function : NULL;
+}
+
 /* The wrapper for what the real driver answered, `*function`, to a question about `symbol`. */
 static void replace(const char *symbol, void **function, int version, bool per_thread)
 {
     const struct egpu_real *real = egpu_driver();
     const struct egpu_symbol *by_name = NULL;
     void *wrapper = NULL;
+    int newest = 0;
     if (!symbol || !function || !*function || egpu_is_ours(*function))
         return;
     for (size_t i = 0; i < egpu_symbol_count; i++) {
@@ -211,6 +224,7 @@ static void replace(const char *symbol, void **function, int version, bool per_t
         void *known;
         memcpy(&known, (const char *)real + row->offset, sizeof known);
         bool named = strcmp(row->base, symbol) == 0;
+        newest = row->since > newest ? row->since : newest;
         /* Two names may share one function: then the name decides. */
         if (known == *function && egpu_wrapper_of(row) && (named || !wrapper))
             wrapper = egpu_wrapper_of(row);
@@ -219,9 +233,14 @@ static void replace(const char *symbol, void **function, int version, bool per_t
              (row->per_thread == by_name->per_thread && row->since > by_name->since)))
             by_name = row;
     }
-    /* A driver may answer with an address that it does not export. */
-    if (!wrapper && by_name)
-        wrapper = egpu_wrapper_of(by_name);
+    /* A driver may answer with an address that it does not export. For programs of a later CUDA than we know that may
+     * be a call with other arguments: ours is the right one only if earlier programs get the same. */
+    if (!wrapper && by_name && egpu_wrapper_of(by_name)) {
+        if (version <= newest || answer_to(real, symbol, newest, per_thread) == *function)
+            wrapper = egpu_wrapper_of(by_name);
+        else
+            egpu_say_once(by_name->base, "this program asks for a later kind of %s than is known: it is not limited", symbol);
+    }
     if (wrapper)
         *function = wrapper;
 }
