@@ -3,8 +3,8 @@
 urllib3's time-outs are for single socket operations, and its clock starts when it has a connection. A write
 under a lease must not begin after its time, however long it waited for a connection and for TLS, and a server
 that drips its answer must not hold a thread. All of HTTP stays urllib3's: these are its classes for timeout,
-connection and pool, each with the one thing added. A leader makes hundreds of small requests a second: what one costs
-is mostly its head, so this is read and written in the plainest way.
+connection and pool, each with the one thing added. A leader makes hundreds of small requests a second: what
+one costs is mostly its head, so this is read and written in the plainest way.
 """
 
 import http.client
