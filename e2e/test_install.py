@@ -1,8 +1,6 @@
 """Install, change a setting, remove: by the commands of docs/operator.md, on a cluster of its own."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +8,13 @@ import pytest
 from localcluster import ClusterSpec, LocalCluster
 from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import Json, phase
+from stack.removal import CLUSTER_WIDE, OURS, gated, listed, of_ours, remove
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-OURS = ("egpu", "vgpu")
 pytestmark = pytest.mark.cluster
 
 
@@ -28,23 +26,6 @@ def installed() -> Iterator[Stack]:
         assert before["verdict"] != "fail", before["findings"]
         assert any("not installed here" in finding["text"] for finding in before["findings"])
         yield Stack.install(cluster, say=print)
-
-
-def listed(stack: Stack, kinds: str) -> set[str]:
-    """``kind/name`` of everything of these kinds, cluster-wide."""
-    done = stack.kit.kubectl("get", kinds, "--all-namespaces", "-o", "json")
-    return {f"{d['kind']}/{d['metadata']['name']}" for d in json.loads(done.stdout)["items"]}
-
-
-def of_ours(found: set[str]) -> set[str]:
-    """Names of the stack; ``vc-egpu:...`` are the local cluster's own roles."""
-    return {name for name in found if any(word in name for word in OURS) and "vc-egpu:" not in name}
-
-
-CLUSTER_WIDE = (
-    "clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations,"
-    "validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
-)
 
 
 def test_doctor_finds_the_installed_stack_well(installed: Stack) -> None:
@@ -148,25 +129,6 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
     assert bare["metadata"]["uid"] == _running_pod(installed)["metadata"]["uid"], "what ran goes on"
     with pytest.raises(NotFound):
         installed.kit.api.get(VOLCANO_JOBS, "train-a", "ex-cap-waits")
-
-
-def remove(stack: Stack, overlay: str) -> subprocess.CompletedProcess[str]:
-    """`manifests/remove OVERLAY` as the administrator."""
-    kubectl = f"{stack.cluster.bin('kubectl')} --kubeconfig {stack.cluster.kubeconfig}"
-    return subprocess.run(
-        [REPOSITORY / "manifests/remove", overlay],
-        env={**os.environ, "KUBECTL": kubectl},
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-
-
-def gated(stack: Stack) -> list[str]:
-    """Pods that wait at our gate."""
-    return [
-        pod["metadata"]["name"]
-        for pod in stack.kit.api.list(PODS).items
-        if any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
-    ]
 
 
 @pytest.mark.volcano

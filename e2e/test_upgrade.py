@@ -18,7 +18,7 @@ from outcomes.workload import Json, Task, deployment, job, pod, shares
 from outcomes.world import World, capability, is_gated, is_running, world
 from stack.fakes import nvml_state
 from stack.install import NAMESPACE, OVERLAY, Stack
-from test_install import CLUSTER_WIDE, gated, listed, of_ours, remove
+from stack.removal import CLUSTER_WIDE, gated, listed, of_ours, remove
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, VOLCANO_JOBS
 from vc_egpu.volcano import names
 

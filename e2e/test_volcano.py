@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from demo.screen import Screen
 from demo.story import NAMESPACE as DEMO
 from demo.story import Story
 from localcluster import ClusterSpec, LocalCluster
+from rigs.player import STORIES, TIMEOUT_S, expectations
 from stack import verify
 from stack.install import Stack
-from stack.kit import Json, Kit, condition, running
-from test_examples import EXAMPLES, STORIES, TIMEOUT_S, Player
+from stack.kit import Json, running
 from vc_egpu.kube.resources import NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.names import (
     CARDS,
-    CONDITION_ADMITTED,
     GROUP_NAME,
     LIMIT_CORES,
     LIMIT_MEMORY,
@@ -32,6 +30,7 @@ from vc_egpu.volcano.names import (
 )
 from vc_egpu.volcano.quantity import parse_scaled
 from volcano.conf import ConfName
+from volcano.player import play, queues_open
 from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
 OVERLAY = Path(__file__).resolve().parent / "volcano" / "overlay"
@@ -86,69 +85,9 @@ def production(
     processes.check_alive()
 
 
-class VolcanoPlayer(Player):
-    """A story on Volcano."""
-
-    def _act(self, step: Json) -> None:
-        super()._act(step)
-        if step["step"] == 0:
-            queues_open(self.stack.kit)
-
-
-class StockPlayer(VolcanoPlayer):
-    """A story in which the pods of a gang that waits need not be there: under the stock configuration its
-    PodGroup may stay pending, and is judged by its Job's template."""
-
-    def check_unbound(self, of: Json) -> None:
-        def waiting(pods: dict[str, Json]) -> bool:
-            return not any(pod["spec"].get("nodeName") for pod in pods.values())
-
-        self._until(f"none of {of} has a node", of, waiting)
-
-    def check_waits(self, of: Json) -> None:
-        if "job" not in of:
-            super().check_waits(of)
-            return
-
-        def check(groups: dict[str, Json]) -> str | None:
-            for group in groups.values():
-                owners = group["metadata"].get("ownerReferences") or ()
-                verdict = condition(group, CONDITION_ADMITTED)
-                ours = any(owner["name"] == of["job"] for owner in owners)
-                if ours and verdict and (verdict["status"], verdict["reason"]) == ("False", of["reason"]):
-                    return str(verdict["message"])
-            return None
-
-        self.stack.kit.until(
-            f"{self.story}: {of['job']} waits with {of['reason']}",
-            POD_GROUPS,
-            check,
-            namespace=self.namespace,
-            timeout_s=TIMEOUT_S,
-        )
-
-
-def expectations(story: str) -> Json:
-    """What must be seen in an example."""
-    expect: Json = yaml.safe_load((EXAMPLES / story / "expect.yaml").read_text())
-    return expect
-
-
 @pytest.mark.parametrize("story", [story for story in STORIES if not expectations(story).get("isolation")])
 def test_story(production: Production, story: str) -> None:
     play(production.stack, production.conf, story)
-
-
-def play(stack: Stack, conf: ConfName, story: str) -> None:
-    """An example, from its objects to what must be seen, and what must hold at its end."""
-    kind = VolcanoPlayer if conf == "own" else StockPlayer
-    player = kind(stack, story, expectations(story))
-    try:
-        player.play()
-        stack.check_invariants()
-        verify.check_containers(stack.cluster, stack.kit, player.namespace)
-    finally:
-        player.clean()
 
 
 def test_demo(production: Production) -> None:
@@ -160,15 +99,6 @@ def test_demo(production: Production) -> None:
     finally:
         stack.cluster.kubectl("delete", "namespace", DEMO, "--wait=true", "--timeout=90s", check=False)
         stack.cluster.kubectl("delete", "queue", "demo-research", "demo-serving", check=False)
-
-
-def queues_open(kit: Kit) -> None:
-    """Volcano's webhook refuses Jobs until its controller has opened their queue."""
-    kit.until(
-        "all queues are open",
-        QUEUES,
-        lambda queues: all((q.get("status") or {}).get("state") == "Open" for q in queues.values()),
-    )
 
 
 def test_full_cluster(production: Production) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 from localcluster import ClusterSpec, LocalCluster
+from rigs.player import STORIES, expectations
 from stack.install import VOLCANO_ISOLATED, Stack
-from test_examples import STORIES
-from test_volcano import expectations, play
 from volcano.conf import ConfName
+from volcano.player import play
 from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
 CONFS: tuple[ConfName, ...] = ("own", "stock")

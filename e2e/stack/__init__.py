@@ -4,5 +4,7 @@
 ``fakes``      the fake GPUs of each real node, and simulated nodes with an inventory
 ``install``    the manifests and our image, as an operator would apply them
 ``hostmode``   the same processes beside the cluster, for benches and crash tests: with their own identities
+``webhook``    whether it is asked, and a while without it
+``removal``    as an operator removes it, and what is left then
 ``verify``     the invariants of the design, from the API objects and from what containers report
 """

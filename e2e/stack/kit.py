@@ -154,4 +154,3 @@ def _brief(objects: dict[str, Json]) -> str:
         f"{name}: {phase(obj)} {[c.get('reason') for c in (obj.get('status') or {}).get('conditions') or ()]}"
         for name, obj in sorted(objects.items())[:12]
     )
-
