@@ -5,9 +5,12 @@ The library is found as every NVML program finds it: ``libnvidia-ml.so.1`` on th
 
 import ctypes
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -26,6 +29,10 @@ NOT_AVAILABLE: Final = 2**64 - 1
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
 preemptive clean-up, video decoder exception, context switch time-out."""
+
+RESET_XIDS: Final = frozenset({62, 64, 95, 119, 120, 140})
+"""Errors after which NVIDIA wants the card to be reset, though it may still answer: halted microcontroller,
+rows that cannot be remapped, uncontained and unrecovered memory errors, firmware that does not answer."""
 
 CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 11: 128, 12: 128}
 """CUDA cores per multiprocessor by compute capability's major number (NVML only counts cores)."""
@@ -53,7 +60,9 @@ class NvidiaVendor:
 
     name = "nvidia"
 
-    def __init__(self) -> None:
+    def __init__(self, dev: Path = Path("/dev")) -> None:
+        self._dev = dev
+        self._minors: tuple[int, ...] = ()
         self._handles: dict[str, Any] = {}
         self._uuid_of_pointer: dict[int, str] = {}
         self._event_set: Any = None
@@ -61,12 +70,19 @@ class NvidiaVendor:
         self._reached = False
         self._wide_lists = False
         self._ecc_seen: dict[str, int] = {}
+        self._wants_reset: dict[str, int] = {}
+        """UUID to error. Nobody can reset a card that this process has open: it ends with the process, or
+        when the driver no longer listed the card."""
         self._early: tuple[CardEvent, ...] = ()
         """Told before the set of events was closed for a new scan."""
 
     def scan(self) -> NodeReading:
         """See :meth:`Vendor.scan`."""
         self._early += self._told(0)
+        with _awake(self._minors, self._dev):
+            return self._scan()
+
+    def _scan(self) -> NodeReading:
         self.close()
         try:
             pynvml.nvmlInit()
@@ -87,6 +103,8 @@ class NvidiaVendor:
                 cards.append(self._read_card(index))
             except (pynvml.NVMLError, UnicodeDecodeError, ValueError) as error:
                 problems.append(f"card {index}: {error}")
+        self._minors = tuple(card.minor for card in cards if card.minor >= 0)
+        self._wants_reset = {uuid: xid for uuid, xid in self._wants_reset.items() if uuid in self._handles}
         self._listen()
         return NodeReading(
             cards=_with_peers(cards, self._links(cards)),
@@ -149,6 +167,8 @@ class NvidiaVendor:
     def faults(self) -> Mapping[str, str]:
         """See :meth:`Vendor.faults`."""
         found = {uuid: self._fault(uuid, handle) for uuid, handle in self._handles.items()}
+        for uuid, xid in self._wants_reset.items():
+            found[uuid] = found.get(uuid) or f"XID {xid}: it has to be reset"
         return {uuid: fault for uuid, fault in found.items() if fault}
 
     def _fault(self, uuid: str, handle: Any) -> str:
@@ -196,6 +216,8 @@ class NvidiaVendor:
             uuid = self._uuid_of_pointer.get(_pointer(data.device))
             is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
             xid = int(data.eventData) if is_xid else DOUBLE_BIT_XID
+            if uuid is not None and xid in RESET_XIDS:
+                self._wants_reset[uuid] = xid
             if uuid is not None and xid not in APPLICATION_XIDS:
                 events.append(CardEvent(uuid=uuid, xid=xid))
         return tuple(events)
@@ -282,6 +304,17 @@ def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
         return call(*arguments)
     except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, UnicodeDecodeError):
         return None
+
+
+@contextmanager
+def _awake(minors: Iterable[int], dev: Path) -> Iterator[None]:
+    """Holds cards that nobody uses: where no persistence daemon does, they lie down when the library is
+    closed, and take seconds to answer again."""
+    with ExitStack() as held:
+        for minor in minors:
+            with suppress(OSError):
+                held.callback(os.close, os.open(dev / f"nvidia{minor}", os.O_RDWR | os.O_CLOEXEC))
+        yield
 
 
 def _wide_list(handle: Any, name: str) -> list[_WideProcess]:

@@ -4,12 +4,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.monitor import Monitor
-from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.base import CardReading, ProcessSample
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
 MakeNode = Callable[[int], FakeNode]
@@ -121,6 +122,66 @@ def test_errors_are_told_once_and_those_of_programs_not_at_all(
     node.write()
     assert [(event.uuid, event.xid) for event in vendor.wait_events(1.0)] == [(node.cards[1].uuid, 79)]
     assert vendor.wait_events(0.01) == ()
+
+
+def test_an_error_that_asks_for_a_reset_is_not_over_while_nothing_happens(
+    nvml_node: MakeNode, vendor: NvidiaVendor
+) -> None:
+    node = nvml_node(2)
+    ill, well = node.cards
+    vendor.scan()
+    ill.fail_with_xid(119)
+    well.fail_with_xid(94)  # contained: its program is gone, the card goes on
+    node.write()
+    assert {(event.uuid, event.xid) for event in vendor.wait_events(1.0)} == {
+        (ill.uuid, 119),
+        (well.uuid, 94),
+    }
+    wants = {ill.uuid: "XID 119: it has to be reset"}
+    assert vendor.faults() == wants
+    vendor.scan()
+    assert vendor.faults() == wants
+    node.cards = [well]
+    node.write()
+    vendor.scan()
+    node.cards = [ill, well]
+    node.write()
+    vendor.scan()
+    assert vendor.faults() == {}
+
+
+def open_nodes(folder: Path) -> set[str]:
+    """Device nodes there that this process has open."""
+    return {one.resolve().name for one in Path("/proc/self/fd").iterdir() if one.resolve().parent == folder}
+
+
+class Watching(NvidiaVendor):
+    """Sees which device nodes are open while the library is opened anew."""
+
+    def __init__(self, dev: Path) -> None:
+        super().__init__(dev)
+        self.dev = dev
+        self.seen: set[str] = set()
+
+    def _read_card(self, index: int) -> CardReading:
+        self.seen = open_nodes(self.dev)
+        return super()._read_card(index)
+
+
+def test_cards_stay_awake_while_they_are_counted_anew(nvml_node: MakeNode, tmp_path: Path) -> None:
+    """All of them that have a node here; afterwards nothing is held."""
+    nvml_node(2)
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    for name in ("nvidia1", "nvidiactl"):
+        (dev / name).touch()
+    vendor = Watching(dev)
+    vendor.scan()
+    assert vendor.seen == set()  # which there are is known from the first time on
+    assert len(vendor.scan().cards) == 2
+    assert vendor.seen == {"nvidia1"}
+    assert open_nodes(dev) == set()
+    vendor.close()
 
 
 def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
