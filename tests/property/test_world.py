@@ -165,7 +165,8 @@ class Life:
         used: Counter[str] = Counter()
         for pod in snapshot.pods.values():
             holds = pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING} and not pod.asleep
-            if holds and snapshot.gangs[str(pod.gang)].share_class is not ShareClass.HIGH:
+            gang = snapshot.gangs.get(str(pod.gang))
+            if holds and gang is not None and gang.share_class is not ShareClass.HIGH:
                 for _, share in pod.shares:
                     used[share.card] += share.on_card_mib
         size = {card.uuid: card.memory_mib for node in snapshot.nodes.values() for card in node.cards}

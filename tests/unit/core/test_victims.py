@@ -28,3 +28,15 @@ def test_members_that_a_task_cannot_spare_are_not_tried_in_all_combinations() ->
     assert eviction.pods <= {PodUid(f"ns/low-x-{number}") for number in range(extra)}
     assert len(eviction.pods) == 1
     assert not eviction.whole
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_who_could_not_come_back_to_its_card_is_not_suspended(reported: bool) -> None:
+    """A card that its node does not report any more has no room to be counted, and none to come back to."""
+    low = make.gang("ns/low", share_class=ShareClass.LOW)
+    running = make.placed(
+        make.pods("ns/low", 1, make.shape(1000))[0], "n1/1", suspendable=True, pause_wished=True
+    )
+    node = make.node("n1", 2 if reported else 1, host_memory_mib=1000)
+    plan = decide(make.snapshot([node], [low], [running]), Policy(), 10.0)
+    assert bool(plan.suspensions) is reported

@@ -220,7 +220,7 @@ def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
             continue
         if pod.suspension in _LEAVING:
             continue  # its node's answer was heard before the order on it was seen: these are two watches
-        if not victims.may_be_suspended(pod):
+        if not victims.may_be_suspended(trial, pod):
             return f"pod {pod.namespace}/{pod.name} cannot be suspended now"
     return ""
 

@@ -181,7 +181,7 @@ class _Contest:
         useful = self._useful_nodes()
         everybody = candidates(self._trial, self._view, useful)
         most = self._trial.policy.max_victim_candidates
-        able = sleepers(everybody, useful)
+        able = sleepers(self._trial, everybody, useful)
         for limit in sorted({min(most, len(able)), len(able)}):
             asleep = self._asleep_of(able[:limit])
             if asleep is not None:
@@ -209,7 +209,7 @@ class _Contest:
         evicted = self._cheapest_of(listed)
         if evicted is not None:
             choices.append(self._choice(evicted, ()))
-        able = sleepers([*listed, *stay], useful)
+        able = sleepers(self._trial, [*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
         # Where hosts have no room for all of them, those that come first decide who is left out.
         for asleep in (first,) if len(first) == len(able) else (first, last):
@@ -233,7 +233,7 @@ class _Contest:
     ) -> _Choice | None:
         """Who has to be suspended once these are gone."""
         gangs = {pod.gang for pod in evicted}
-        able = [one for one in sleepers(listed, useful) if one.key not in gangs]
+        able = [one for one in sleepers(self._trial, listed, useful) if one.key not in gangs]
         self._evicted = evicted
         lifted = self._trial.lift(pod.uid for pod in evicted)
         try:

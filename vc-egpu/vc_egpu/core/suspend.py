@@ -36,7 +36,9 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
     asked = [pod for pod in placed if pod.shares and not pod.suspend_ordered]
     if not asked or trial.index.gangs[key].share_class is not ShareClass.LOW:
         return
-    if any(pod.uid in trial.suspending for pod in asked) or not all(map(may_be_suspended, asked)):
+    if any(pod.uid in trial.suspending for pod in asked) or not all(
+        may_be_suspended(trial, pod) for pod in asked
+    ):
         return
     free = trial.ledger.host_cap - trial.ledger.host_used
     if any(more > free[row] for row, more in host_needs(trial, asked).items()):

@@ -85,7 +85,9 @@ def prey(trial: Trial) -> Prey:
             continue  # it takes seconds, then suspending it again is enough
         pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
-        if any(pod.node in nodes for pod in pods) and not (bare and not all(map(may_be_suspended, pods))):
+        if any(pod.node in nodes for pod in pods) and not (
+            bare and not all(may_be_suspended(trial, pod) for pod in pods)
+        ):
             surplus = _surplus(view, pods, nodes)
             listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
@@ -97,7 +99,9 @@ def prey(trial: Trial) -> Prey:
     return found
 
 
-def sleepers(listed: Iterable[Candidate], useful: Container[NodeName | None]) -> list[Candidate]:
+def sleepers(
+    trial: Trial, listed: Iterable[Candidate], useful: Container[NodeName | None]
+) -> list[Candidate]:
     """Of the candidates those all of whose running members may be suspended; hosts' memory is not asked for.
 
     Their pods are those that run; the surplus is what may be suspended while the gang runs on.
@@ -105,17 +109,20 @@ def sleepers(listed: Iterable[Candidate], useful: Container[NodeName | None]) ->
     found = []
     for candidate in listed:
         running = tuple(pod for pod in candidate.pods if not pod.suspend_ordered)
-        if any(pod.shares for pod in running) and all(map(may_be_suspended, running)):
+        if any(pod.shares for pod in running) and all(may_be_suspended(trial, pod) for pod in running):
             surplus = tuple(pod for pod in _surplus(candidate.view, running, useful) if pod.shares)
             found.append(replace(candidate, pods=running, surplus=surplus, cards=shares_of(running)))
     found.sort(key=lambda candidate: (candidate.cards, candidate.key))
     return found
 
 
-def may_be_suspended(pod: Pod) -> bool:
-    """Whether an order to leave its cards could be carried out. Members without cards need none."""
+def may_be_suspended(trial: Trial, pod: Pod) -> bool:
+    """Whether an order to leave its cards could be carried out, and taken back. Members without cards need
+    none; a card that its node does not report any more is not there to come back to."""
     able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
-    return able or not pod.shares
+    booking = trial.booked(pod.uid)
+    known = booking is not None and len(booking.seats) == len(pod.shares)
+    return (able and known) or not pod.shares
 
 
 def host_needs(trial: Trial, pods: Iterable[Pod]) -> dict[int, int]:

@@ -207,6 +207,19 @@ class World:
                 else:
                     self.terminate(victim)
 
+    def carry_on_with(self, key: str, members: Collection[str]) -> None:
+        """The gates of some members of a ready plan fall; then the executor is killed. The next one takes
+        those for carried out, whatever becomes of them."""
+        gang = self.gang(key)
+        plan = gang.plan
+        if plan is None:
+            return
+        for pod in self.pods_of(key):
+            if plan_key(pod) in members:
+                self._let_go(pod, plan)
+        left = {name: place for name, place in plan.members.items() if name not in members}
+        self.state.put_gang(replace(gang, plan=replace(plan, members=left) if left else None))
+
     def write_plans(self, plan: Plan) -> None:
         """The first write of every admission: its plan on the gang. An executor may be killed after it."""
         for admission in plan.admissions:
@@ -308,22 +321,25 @@ class World:
                 for index in range(replicas):
                     self._bear(gang, task, index, shape)
         for pod in self.pods_of(key):
-            member = plan.members.get(plan_key(pod))
-            if member is None or pod.phase is not PodPhase.GATED:
-                continue
-            node = member.node if member.node is not None else self._bind(pod.shape)
-            self.state.put_pod(
-                replace(
-                    pod,
-                    phase=PodPhase.PLACED,
-                    node=node,
-                    shares=member.shares,
-                    plan_id=plan.plan_id,
-                    started=self.now,
-                    suspendable=key in self.suspendable,
-                )
-            )
+            self._let_go(pod, plan)
         self.state.put_gang(replace(gang, plan=None))
+
+    def _let_go(self, pod: Pod, plan: PlanInForce) -> None:
+        member = plan.members.get(plan_key(pod))
+        if member is None or pod.phase is not PodPhase.GATED:
+            return
+        node = member.node if member.node is not None else self._bind(pod.shape)
+        self.state.put_pod(
+            replace(
+                pod,
+                phase=PodPhase.PLACED,
+                node=node,
+                shares=member.shares,
+                plan_id=plan.plan_id,
+                started=self.now,
+                suspendable=pod.gang in self.suspendable,
+            )
+        )
 
     def _bind(self, shape: PodShape) -> NodeName | None:
         """Where a scheduler would put a pod without cards: the first node by name that takes it."""
