@@ -9,6 +9,7 @@ make room are never seen: such a gang is planned from its Job's template, and en
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
@@ -33,8 +34,8 @@ class Pending:
     """Since when PodGroups of managed Jobs are pending, by gang."""
 
     since: dict[str, float] = field(default_factory=dict)
-    urgent: set[str] = field(default_factory=set)
-    """Of these, the gangs of high priority."""
+    urgent: dict[str, None] = field(default_factory=dict)
+    """Of these, the gangs of high priority, in the same order."""
     read: dict[str, str] = field(default_factory=dict)
     """The version of the Job that a gang's template was taken from."""
     filling: dict[str, float] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Pending:
         group = mirror.groups.get(key)
         if group is None or not is_held_back(group, mirror):
             self.since.pop(key, None)
-            self.urgent.discard(key)
+            self.urgent.pop(key, None)
             self.read.pop(key, None)
             if group is not None and group.plan is None:
                 mirror.set_template(key, NO_TEMPLATE)
@@ -54,7 +55,7 @@ class Pending:
             self.since[key] = clock
             job = job_of(group, mirror)
             if job is not None and template(job, mirror.table).share_class is ShareClass.HIGH:
-                self.urgent.add(key)
+                self.urgent[key] = None
 
     def due(self, clock: float) -> list[str]:
         """Those that waited long enough."""
@@ -73,14 +74,14 @@ class Pending:
         """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""
         self.filling = {k: at for k, at in self.filling.items() if at > clock and _is_filling(k, mirror)}
         pods = sum(mirror.groups[key].decoded.gang.min_member for key in self.filling)
-        chosen = []
-        for key in sorted(self.since, key=lambda key: key not in self.urgent):
+        chosen = [key for key in self.filling if key in self.since]
+        for key in chain(self.urgent, self.since):
+            if pods >= MOST_FILLING:
+                break
             if key not in self.filling:
-                if pods >= MOST_FILLING:
-                    continue
                 pods += mirror.groups[key].decoded.gang.min_member
                 self.filling[key] = clock + FILLED_BY_S
-            chosen.append(key)
+                chosen.append(key)
         return chosen
 
 

@@ -163,6 +163,19 @@ def may_help(before: DecodedPod, now: DecodedPod) -> bool:
     )
 
 
+def is_one_more(now: DecodedPod, group: Group | None, members: Mapping[PodUid, DecodedPod]) -> bool:
+    """Whether a pod that came changes nothing about its gang but how many it still waits for.
+
+    Pods come one by one: to decide about the gang at each of them, before it is complete, helps nobody.
+    """
+    if group is None or group.effective is not None:
+        return False
+    if not 1 < len(members) < group.decoded.gang.min_member:
+        return False
+    first = (PodPhase.GATED, "", now.share_class, now.priority_value)
+    return all((m.pod.phase, m.problem, m.share_class, m.priority_value) == first for m in members.values())
+
+
 def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
     """Whether room came back, or may: the pod is gone, over, may be evicted now, or suspended."""
     if before is None:

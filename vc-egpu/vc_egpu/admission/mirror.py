@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from vc_egpu.admission import backoffs, owners
+from vc_egpu.admission import backoffs, gangs, owners
 from vc_egpu.admission.answers import Answers
-from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template, as_planned, frees, gang_of, may_help
+from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.admission.versions import Versions
@@ -145,7 +145,7 @@ class Mirror:
 
     def share_class(self, key: str) -> ShareClass:
         """The class of a gang as the decision knows it."""
-        return gang_of(self.groups[key], self.members.get(key, {}).values(), NO_TEMPLATE).share_class
+        return gangs.gang_of(self.groups[key], self.members.get(key, {}).values(), NO_TEMPLATE).share_class
 
     # --- one applier per kind --------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class Mirror:
 
     def _known(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what other objects say about it."""
-        return self._protect(self.answers.enter(as_planned(decoded, self.groups.get(decoded.pod.gang or ""))))
+        return self._protect(self.answers.enter(gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)
@@ -274,10 +274,12 @@ class Mirror:
         else:
             members[some.pod.uid] = now
         self.dirty.add(key)
-        if before is None or now is None or may_help(before, now):
-            self.tries.add(key)
-        self.freed = self.freed or frees(before, now)
         group = self.groups.get(key)
+        if before is None and now is not None and gangs.is_one_more(now, group, members):
+            return
+        if before is None or now is None or gangs.may_help(before, now):
+            self.tries.add(key)
+        self.freed = self.freed or gangs.frees(before, now)
         if group is None:
             return
         refresh = (
@@ -384,7 +386,7 @@ class Mirror:
         template = self.templates.get(key, NO_TEMPLATE)
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
         if group.ours or group.decoded.asks:
-            self.state.put_gang(gang_of(group, members, template))
+            self.state.put_gang(gangs.gang_of(group, members, template))
         else:
             self.state.remove_gang(key)
 

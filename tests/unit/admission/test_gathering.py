@@ -1,0 +1,112 @@
+"""Gangs whose pods are still being made: when a decision is worth it, and whose pods are to be made next."""
+
+from typing import Any
+
+import pytest
+from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
+from vc_egpu.admission import enqueue
+from vc_egpu.admission.enqueue import Pending
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import PodPhase
+from vc_egpu.volcano import names
+
+KEY = "default/g"
+
+
+def gathering(members: int, there: int, **changes: Any) -> Mirror:
+    """A gang of so many members of which some are there, decided about already."""
+    mirror = Mirror(TABLE)
+    mirror.apply("nodes", added(node()))
+    mirror.apply("queues", added(queue()))
+    mirror.apply("podgroups", added(group(members=members, **changes)))
+    for i in range(there):
+        mirror.apply("pods", added(pod(f"g-w-{i}", index=i)))
+    mirror.tries.clear()
+    return mirror
+
+
+@pytest.mark.parametrize(("there", "decides"), [(0, True), (1, False), (2, False), (3, True), (4, True)])
+def test_a_gang_is_decided_about_at_its_first_pod_and_once_it_is_complete(there: int, decides: bool) -> None:
+    mirror = gathering(4, there)
+    mirror.apply("pods", added(pod(f"g-w-{there}", index=there)))
+    assert (KEY in mirror.tries) is decides
+    assert len(mirror.snapshot().pods) == there + 1
+    assert KEY in mirror.dirty
+
+
+def test_a_replacement_in_a_gang_that_lacks_members_is_decided_about_at_once() -> None:
+    mirror = gathering(4, 0)
+    for i in range(2):
+        runs = let_go(pod(f"g-w-{i}", index=i), "4-1", bound=True, phase="Running")
+        mirror.apply("pods", added(runs))
+    mirror.tries.clear()
+    mirror.apply("pods", added(pod("g-w-2", index=2)))
+    assert mirror.tries == {KEY}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pod("g-w-2", index=2, annotations={names.REQUEST: "{"}),
+        pod("g-w-2", index=2, annotations={names.PRIORITY: "low"}),
+        pod("g-w-2", index=2, spec={"priority": 7}),
+    ],
+    ids=["malformed", "class", "priority"],
+)
+def test_a_pod_unlike_the_others_is_no_mere_number(document: Json) -> None:
+    mirror = gathering(5, 2)
+    mirror.apply("pods", added(document))
+    assert mirror.tries == {KEY}
+    in_it = {member.share_class for member in mirror.members[KEY].values()}
+    assert mirror.share_class(KEY) == min((c for c in in_it if c is not None), default=0)
+
+
+def test_one_that_goes_or_changes_is_no_mere_number() -> None:
+    mirror = gathering(5, 3)
+    mirror.apply("pods", deleted(pod("g-w-2", index=2)))
+    assert mirror.tries == {KEY}
+    mirror.tries.clear()
+    mirror.apply("pods", added(let_go(pod("g-w-1", index=1), "4-1")))
+    assert mirror.members[KEY].keys() and mirror.tries == set(), "it goes where it was planned"
+    assert {m.pod.phase for m in mirror.members[KEY].values()} == {PodPhase.GATED, PodPhase.PLACED}
+
+
+# --- whose pods are made next ------------------------------------------------------------------------
+
+
+def job(name: str, priority: str) -> Json:
+    template = {
+        "metadata": {"labels": {names.MANAGED_LABEL: "true"}, "annotations": {names.PRIORITY: priority}},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": {"volcano.sh/vgpu-h20": "1"}}}]},
+    }
+    metadata = {"name": name, "namespace": "default", "uid": f"job-{name}", "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"tasks": [{"name": "w", "replicas": 2, "template": template}]}}
+
+
+def standing_in_line(*gangs: tuple[str, str], members: int) -> tuple[Pending, Mirror]:
+    mirror, pending = Mirror(TABLE), Pending()
+    for at, (name, priority) in enumerate(gangs):
+        mirror.apply("jobs", added(job(name, priority)))
+        mirror.apply("podgroups", added(group(name, members=members, phase="Pending")))
+        pending.look(f"default/{name}", mirror, float(at))
+    return pending, mirror
+
+
+def test_high_priority_goes_first_then_the_oldest_as_many_as_may_be_made_at_once() -> None:
+    line = [("a", "low"), ("b", "high"), ("c", ""), ("d", "high"), ("e", "")]
+    pending, mirror = standing_in_line(*line, members=enqueue.MOST_FILLING // 3 + 1)
+    chosen = ["default/b", "default/d", "default/a"]
+    assert pending.admit(mirror, 10.0) == chosen
+    assert pending.admit(mirror, 11.0) == chosen, "until the API server says that they are enqueued"
+
+
+def test_the_next_follow_as_these_fill_or_when_they_take_too_long() -> None:
+    pending, mirror = standing_in_line(("a", ""), ("b", ""), ("c", ""), members=enqueue.MOST_FILLING)
+    assert pending.admit(mirror, 10.0) == ["default/a"]
+    mirror.apply("podgroups", added(group("a", members=1, phase="Inqueue")))
+    mirror.apply("pods", added(pod("a-w-0", gang="a")))
+    pending.look("default/a", mirror, 11.0)
+    assert pending.admit(mirror, 11.0) == ["default/b"]
+    assert pending.admit(mirror, 11.0 + enqueue.FILLED_BY_S) == ["default/b"]
+    del pending.since["default/b"]
+    assert pending.admit(mirror, 12.0 + 2 * enqueue.FILLED_BY_S) == ["default/c"]
