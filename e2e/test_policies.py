@@ -86,6 +86,8 @@ FORBIDDEN_EDITS = {
     "cards written": {"op": "add", "path": f"{ANNOTATION}cards", "value": "{}"},
     "a plan written": {"op": "add", "path": f"{ANNOTATION}plan", "value": "{}"},
     "suspended by hand": {"op": "add", "path": f"{ANNOTATION}suspend", "value": "{}"},
+    "suspended in one empty word": {"op": "add", "path": f"{ANNOTATION}suspend", "value": ""},
+    "cards of nothing": {"op": "add", "path": f"{ANNOTATION}cards", "value": ""},
     "the request changed": {"op": "replace", "path": f"{ANNOTATION}request", "value": "{}"},
     "the class raised": {"op": "add", "path": f"{ANNOTATION}priority", "value": "high"},
     "the label taken off": {"op": "remove", "path": "/metadata/labels/egpu.volcano.sh~1managed"},
@@ -93,6 +95,11 @@ FORBIDDEN_EDITS = {
         "op": "add",
         "path": "/metadata/annotations/scheduling.k8s.io~1group-name",
         "value": "somebody-elses",
+    },
+    "another queue on the label": {
+        "op": "add",
+        "path": "/metadata/labels/volcano.sh~1queue-name",
+        "value": "b",
     },
     "another queue": {
         "op": "replace",
@@ -170,6 +177,12 @@ def test_a_tenant_cannot_make_a_plain_pod_look_admitted(alice: ApiConnection) ->
     edit = {"metadata": {"annotations": {"egpu.volcano.sh/cards": "{}"}}}
     with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
         alice.patch(PODS, "look", edit, NAMESPACE)
+    for empty in (
+        {"annotations": {"egpu.volcano.sh/cards": ""}},
+        {"labels": {"egpu.volcano.sh/managed": ""}},
+    ):
+        with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
+            alice.patch(PODS, "look", {"metadata": empty}, NAMESPACE)
     assert alice.patch(PODS, "look", {"metadata": {"annotations": {"note": "mine"}}}, NAMESPACE)
 
 
@@ -206,6 +219,25 @@ def test_plans_on_pod_groups_are_ours(rig: Rig, alice: ApiConnection) -> None:
         alice.patch(POD_GROUPS, "g", {"metadata": {"annotations": {"egpu.volcano.sh/plan": None}}}, NAMESPACE)
     with pytest.raises(Forbidden, match="needs the RBAC verb"):
         alice.patch(POD_GROUPS, "g", {"spec": {"queue": "b"}}, NAMESPACE)
+
+
+def test_a_pod_group_cannot_be_slipped_into_another_queue(rig: Rig, alice: ApiConnection) -> None:
+    """Neither by taking off what makes it ours in the same write, nor by coming before its controller."""
+    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    judged = {"status": {"conditions": [{"type": "egpu.volcano.sh/Admitted", "status": "False"}]}}
+    alice.create(POD_GROUPS, group("slips"))
+    admission.patch(POD_GROUPS, "slips", judged, NAMESPACE)
+    bare: Json = {"spec": {"queue": "b", "minResources": None}, "status": {"conditions": None}}
+    with pytest.raises(Forbidden, match="vc-egpu-podgroups"):
+        alice.patch(POD_GROUPS, "slips", bare, NAMESPACE)
+    with pytest.raises(Forbidden, match="taken off by the admission layer only"):
+        alice.patch(POD_GROUPS, "slips", {"status": {"conditions": None}}, NAMESPACE)
+    alice.patch(POD_GROUPS, "slips", {"spec": {"minResources": None}}, NAMESPACE)
+    with pytest.raises(Forbidden, match="needs the RBAC verb"):
+        alice.patch(POD_GROUPS, "slips", {"spec": {"queue": "b"}}, NAMESPACE)
+    with pytest.raises(Forbidden, match="needs the RBAC verb"):
+        alice.create(POD_GROUPS, group("podgroup-0f0f", queue="b"))
+    assert alice.create(POD_GROUPS, group("podgroup-0f0f"))
 
 
 def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:

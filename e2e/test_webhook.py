@@ -90,6 +90,11 @@ def test_a_bare_pod_can_be_applied_twice(rig: Rig) -> None:
     first = rig.kit.api.get(PODS, "applied", NAMESPACE)
     rig.kit.apply(manifest)
     assert rig.kit.api.get(PODS, "applied", NAMESPACE)["spec"] == first["spec"]
+    beside = pod("applied-beside")
+    sidecar = {**pod("s", vgpu_h20=1, vgpu_memory=1000)["spec"]["containers"][0], "name": "sidecar"}
+    beside["spec"]["initContainers"] = [{**sidecar, "restartPolicy": "Always"}]
+    for _ in range(2):
+        rig.kit.apply(yaml.safe_dump(beside))
 
 
 def test_a_job_older_than_the_webhook_still_scales(rig: Rig, alice: ApiConnection) -> None:
@@ -191,6 +196,12 @@ def test_what_is_not_ours_does_not_pass_through_the_webhook(rig: Rig, alice: Api
         alice.create(PODS, pod("volcanos", vgpu_number=1, vgpu_memory=100))
         with pytest.raises(KubeError, match="egpu"):
             alice.create(PODS, pod("managed", vgpu_h20=1))
+        # As written with `limits:` and nothing behind it: our own CRD keeps the null.
+        empty = {"name": "main", "image": "none.example/none:1", "resources": {"limits": None}}
+        job = yaml.safe_load(JOB.format(name="plain"))
+        for task in job["spec"]["tasks"]:
+            task["template"]["spec"] = {"containers": [empty], "initContainers": None}
+        alice.create(VOLCANO_JOBS, job)
 
 
 # --- certificates -------------------------------------------------------------------------------------

@@ -15,12 +15,13 @@ def quoted(values: Iterable[str]) -> str:
 
 
 def _is_managed_name(variable: str) -> str:
-    """True for a resource name in which a model stands."""
+    """True for a resource name in which a model stands; most names are known by one look not to be such."""
     shared = quoted(names.SHARED_PREFIX + word for word in RESERVED)
     native = quoted(names.NATIVE_PREFIX + word for word in RESERVED)
     return (
+        f"({variable}.startsWith('{names.RESOURCE_PREFIX}') && "
         f"({variable}.startsWith('{names.SHARED_PREFIX}') && !({variable} in {shared}) || "
-        f"{variable}.startsWith('{names.NATIVE_PREFIX}') && !({variable} in {native}))"
+        f"{variable}.startsWith('{names.NATIVE_PREFIX}') && !({variable} in {native})))"
     )
 
 
@@ -48,7 +49,8 @@ def asks_per_card(spec: str) -> str:
     """True if a limit per card stands in a container of this pod spec."""
     per_card = quoted(sorted(PER_CARD))
     limits = "c.?resources.?limits.orValue({})"
-    return f"{spec}.?containers.orValue([]).exists(c, {per_card}.exists(k, k in {limits}))"
+    containers = f"({spec}.?containers.orValue([]) + {spec}.?initContainers.orValue([]))"
+    return f"{containers}.exists(c, {per_card}.exists(k, k in {limits}))"
 
 
 POD_IS_OURS: Final = " || ".join(
@@ -70,11 +72,20 @@ POD_WAS_OR_IS_OURS: Final = (
 )
 """An update of a pod that is managed, or that somebody makes look so."""
 
-JOB_IS_OURS: Final = (
-    "[object, oldObject].exists(o, o != null && o.?spec.?tasks.orValue([]).exists(t, "
-    + has_label("t.?template.?metadata")
-    + " || "
-    + asks_for_cards("t.?template.?spec")
-    + "))"
+
+_TEMPLATE_ASKS: Final = (
+    "[t.?template.?spec.?containers.orValue([]), t.?template.?spec.?initContainers.orValue([])]"
+    ".exists(l, type(l) == list && l.exists(c, "
+    "[c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})]"
+    f".exists(m, type(m) == map && m.exists(k, {_is_managed_name('k')}))))"
 )
-"""A Job with a task that asks for cards or carries the label, before or after."""
+JOB_IS_OURS: Final = (
+    "[object, oldObject].exists(o, o != null && [o.?spec.?tasks.orValue([])]"
+    ".exists(s, type(s) == list && s.exists(t, "
+    f"t.?template.?metadata.?labels[?'{names.MANAGED_LABEL}'].hasValue() || {_TEMPLATE_ASKS})))"
+)
+"""A Job with a task that asks for cards or carries the label, before or after.
+
+In a Job of our own CRD anything may stand where a list or a map belongs, such as the null of a ``limits:``
+with nothing behind it: a condition that fails would refuse Jobs that are none of our business.
+"""

@@ -1,8 +1,7 @@
 """The admission policies (CEL): what holds with the webhook down, and what no webhook is asked about."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from vc_egpu.volcano import names
 from vc_egpu.webhook.expressions import (
@@ -11,12 +10,14 @@ from vc_egpu.webhook.expressions import (
     WRITTEN_BY_US,
     quoted,
 )
+from vc_egpu.webhook.policy_form import Json, binding, differs, policy
 
-Json = dict[str, Any]
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 SUPERUSERS: Final = "system:masters"
 """Whom no policy can hold: they may delete it. Simulated nodes get their cards from them."""
 
+LOOSE_GROUP: Final = "podgroup-"
+"""What the PodGroup of a pod that no Volcano Job made is called, before its owner's UID."""
 PLACE_IN_GANG: Final = (names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX)
 """Volcano's annotations that say where a pod belongs; who may change ``GROUP_NAME`` is another matter."""
 
@@ -50,14 +51,14 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
         _nodes(identities),
         _node_cards(identities),
     ]
-    return [document for policy in policies for document in (policy, _binding(policy["metadata"]["name"]))]
+    return [document for each in policies for document in (each, binding(each["metadata"]["name"]))]
 
 
 def _pods_create() -> Json:
     # dyn: to the API server's type checker containers and init containers are lists of two kinds.
     containers = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
     per_card = quoted((names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES))
-    return _policy(
+    return policy(
         "vc-egpu-pods-create",
         [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
         POD_IS_OURS,
@@ -101,8 +102,8 @@ def _pods_update(identities: Identities) -> Json:
     kept = (*WRITTEN_BY_US, names.SUSPEND, names.PRIORITY, names.CORE_POLICY, *PLACE_IN_GANG)
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     gate = f"exists(g, g.name == '{names.GATE}')"
-    label = f".?labels[?'{names.MANAGED_LABEL}'].orValue('')"
-    return _policy(
+    label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
+    return policy(
         "vc-egpu-pods-update",
         [
             {
@@ -117,8 +118,8 @@ def _pods_update(identities: Identities) -> Json:
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
             "old": old,
             "new": new,
-            "changed": f"{quoted(kept)}.filter(a, {_differs('a')})",
-            "pauses": f"{_differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
+            "changed": f"{quoted(kept)}.filter(a, {differs('a')})",
+            "pauses": f"{differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
         },
         validations=[
             (
@@ -132,16 +133,20 @@ def _pods_update(identities: Identities) -> Json:
                 f"metadata.labels: {names.MANAGED_LABEL} is changed by the admission layer only",
             ),
             (
+                f"variables.controller || object.metadata{queue} == oldObject.metadata{queue}",
+                f"metadata.labels: {names.JOB_QUEUE_NAME} is changed by controllers only",
+            ),
+            (
                 f"!oldObject.spec.?schedulingGates.orValue([]).{gate} || "
                 f"object.spec.?schedulingGates.orValue([]).{gate}",
                 f"spec.schedulingGates: {names.GATE} is lifted by the admission layer and by nobody else",
             ),
             (
-                f"variables.controller || !({_differs(repr(names.GROUP_NAME))})",
+                f"variables.controller || !({differs(repr(names.GROUP_NAME))})",
                 f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
             ),
             (
-                f"!({_differs(repr(names.PAUSE))}) || {_may_evict()}",
+                f"!({differs(repr(names.PAUSE))}) || {_may_evict()}",
                 f'metadata.annotations: {names.PAUSE} needs the RBAC verb "create" on pods/eviction',
             ),
             (
@@ -187,7 +192,7 @@ def _bindings(identities: Identities) -> Json:
 
     membership = (names.GROUP_NAME, *PLACE_IN_GANG)
     refused = f"a Binding sets none of {names.DOMAIN} on its pod, nor"
-    return _policy(
+    return policy(
         "vc-egpu-bindings",
         [
             {
@@ -217,12 +222,20 @@ def _bindings(identities: Identities) -> Json:
 def _pod_groups(identities: Identities) -> Json:
     old = "(oldObject == null ? {} : oldObject.metadata.?annotations.orValue({}))"
     queue = "object.?spec.?queue.orValue('')"
-    old_queue = "(oldObject == null ? '' : oldObject.?spec.?queue.orValue(''))"
     may_use_queue = "authorizer.group('scheduling.volcano.sh').resource('queues')"
     may_use_high = "authorizer.group('scheduling.k8s.io').resource('priorityclasses')"
     high = f"new[?'{names.PRIORITY}'].orValue('') == 'high'"
     ask = f"'{names.SHARED_PREFIX}', '{names.NATIVE_PREFIX}'"
-    return _policy(
+
+    def judged(group: str) -> str:
+        found = f"c.?type.orValue('') == '{names.CONDITION_ADMITTED}'"
+        return f"{group}.?status.?conditions.orValue([]).exists(c, {found})"
+
+    def asks(group: str) -> str:
+        prefix = f"[{ask}].exists(p, k.startsWith(p))"
+        return f"{group}.?spec.?minResources.orValue({{}}).exists(k, {prefix})"
+
+    return policy(
         "vc-egpu-podgroups",
         [
             {
@@ -236,25 +249,33 @@ def _pod_groups(identities: Identities) -> Json:
         variables={
             "ours": f"request.userInfo.username in {quoted(identities.admission)}",
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
+            "scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}",
             "old": old,
             "new": "object.metadata.?annotations.orValue({})",
+            "judged": f"oldObject != null && {judged('oldObject')}",
+            # Of the old one too: whoever moves it could take off in the same write what makes it ours.
             "managed": (
-                f"'{names.PLAN}' in variables.old || object.?status.?conditions.orValue([]).exists(c, "
-                f"c.?type.orValue('') == '{names.CONDITION_ADMITTED}') || "
-                f"object.?spec.?minResources.orValue({{}}).exists(k, [{ask}].exists(p, k.startsWith(p)))"
+                f"'{names.PLAN}' in variables.old || variables.judged || {asks('object')} || "
+                f"oldObject != null && {asks('oldObject')}"
             ),
-            "moved": f"oldObject != null && {queue} != {old_queue}",
-            "raised": f"variables.{high} && {_differs(repr(names.PRIORITY))}",
+            "moved": f"oldObject != null && {queue} != oldObject.?spec.?queue.orValue('')",
+            # Controllers take a group of this name for their own and count its pods to its queue.
+            "foisted": f"oldObject == null && object.metadata.?name.orValue('').startsWith('{LOOSE_GROUP}')",
+            "raised": f"variables.{high} && {differs(repr(names.PRIORITY))}",
         },
         validations=[
             (
-                f"variables.ours || !({_differs(repr(names.PLAN))})",
+                f"variables.ours || !({differs(repr(names.PLAN))})",
                 f"metadata.annotations: {names.PLAN} is written by the admission layer and by nobody else",
             ),
             (
-                "variables.controller || !variables.managed || !variables.moved || "
+                "variables.controller || variables.scheduler || !variables.judged || " + judged("object"),
+                f"status.conditions: {names.CONDITION_ADMITTED} is taken off by the admission layer only",
+            ),
+            (
+                "variables.controller || !(variables.managed && variables.moved || variables.foisted) || "
                 f"{may_use_queue}.namespace(request.namespace).name({queue}).check('{names.VERB_USE}').allowed()",
-                f'spec.queue: needs the RBAC verb "{names.VERB_USE}" on the queue it moves to',
+                f'spec.queue: needs the RBAC verb "{names.VERB_USE}" on the queue it names',
             ),
             (
                 "variables.controller || !variables.raised || "
@@ -269,7 +290,7 @@ def _pod_groups(identities: Identities) -> Json:
 
 def _nodes(identities: Identities) -> Json:
     claim = f"'{NODE_NAME_CLAIM}'"
-    return _policy(
+    return policy(
         "vc-egpu-nodes",
         [
             {
@@ -300,7 +321,7 @@ def _node_cards(identities: Identities) -> Json:
     text = f"{quoted((names.NODE_CARDS, names.NODE_SUSPENSION))}.exists(a, "
     text += "object.metadata.?annotations[?a] != (oldObject == null ? optional.none() : "
     text += "oldObject.metadata.?annotations[?a]))"
-    return _policy(
+    return policy(
         "vc-egpu-node-cards",
         [
             {
@@ -321,64 +342,3 @@ def _node_cards(identities: Identities) -> Json:
             ),
         ],
     )
-
-
-def _differs(key: str) -> str:
-    """True if this annotation (a CEL expression) is not what it was."""
-    return f"variables.old[?{key}].orValue('') != variables.new[?{key}].orValue('')"
-
-
-def _policy(
-    name: str,
-    rules: list[Json],
-    condition: str,
-    *,
-    variables: dict[str, str],
-    validations: Sequence[tuple[str, ...]],
-    further: dict[str, str] | None = None,
-    is_common: bool = False,
-) -> Json:
-    """``condition`` and the ``further`` ones, by name, must all hold for the validations to be asked.
-
-    ``is_common``: the condition holds often, so that what is in order is found out by one more of them.
-    """
-    checks = []
-    for expression, message, *detail in validations:
-        check = {"expression": expression, "message": message, "reason": "Forbidden"}
-        checks.append({**check, "messageExpression": detail[0]} if detail else check)
-    # The API server converts the objects for CEL once for all conditions, and three times more where they
-    # hold: conditions that seldom hold keep the policies cheap, on every write to every pod.
-    conditions = {**({"is-ours": condition} if condition else {}), **(further or {})}
-    if is_common:
-        conditions["out-of-order"] = _any_fails([validation[0] for validation in validations], variables)
-    spec: Json = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": rules},
-        "variables": [{"name": key, "expression": value} for key, value in variables.items()],
-        "validations": checks,
-    }
-    if conditions:
-        spec["matchConditions"] = [{"name": key, "expression": value} for key, value in conditions.items()]
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
-def _any_fails(expressions: Sequence[str], variables: dict[str, str]) -> str:
-    """True if one of the validations fails. A condition knows no variables: they are written out."""
-    text = " && ".join(f"({expression})" for expression in expressions)
-    for name, expression in variables.items():
-        text = text.replace(f"variables.{name}", f"({expression})")
-    return f"!({text})"
-
-
-def _binding(policy: str) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": policy},
-        "spec": {"policyName": policy, "validationActions": ["Deny"]},
-    }

@@ -1,0 +1,71 @@
+"""How an admission policy is written down: its conditions, variables and checks, and its binding."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def differs(key: str) -> str:
+    """True if this annotation (its key a CEL expression) is not what it was.
+
+    One that is empty is there all the same: for some of them that is all that counts.
+    """
+    return f"variables.old[?{key}] != variables.new[?{key}]"
+
+
+def policy(
+    name: str,
+    rules: list[Json],
+    condition: str,
+    *,
+    variables: dict[str, str],
+    validations: Sequence[tuple[str, ...]],
+    further: dict[str, str] | None = None,
+    is_common: bool = False,
+) -> Json:
+    """``condition`` and the ``further`` ones, by name, must all hold for the validations to be asked.
+
+    ``is_common``: the condition holds often, so that what is in order is found out by one more of them.
+    """
+    checks = []
+    for expression, message, *detail in validations:
+        check = {"expression": expression, "message": message, "reason": "Forbidden"}
+        checks.append({**check, "messageExpression": detail[0]} if detail else check)
+    # The API server converts the objects for CEL once for all conditions, and three times more where they
+    # hold: conditions that seldom hold keep the policies cheap, on every write to every pod.
+    conditions = {**({"is-ours": condition} if condition else {}), **(further or {})}
+    if is_common:
+        conditions["out-of-order"] = _any_fails([validation[0] for validation in validations], variables)
+    spec: Json = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules},
+        "variables": [{"name": key, "expression": value} for key, value in variables.items()],
+        "validations": checks,
+    }
+    if conditions:
+        spec["matchConditions"] = [{"name": key, "expression": value} for key, value in conditions.items()]
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def binding(name: str) -> Json:
+    """The policy of this name, in force for everybody."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+
+def _any_fails(expressions: Sequence[str], variables: dict[str, str]) -> str:
+    """True if one of the validations fails. A condition knows no variables: they are written out."""
+    text = " && ".join(f"({expression})" for expression in expressions)
+    for name, expression in variables.items():
+        text = text.replace(f"variables.{name}", f"({expression})")
+    return f"!({text})"
