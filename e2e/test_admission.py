@@ -162,7 +162,7 @@ def test_a_bare_pod_is_no_victim(world: Rig) -> None:
 
 
 def test_replicas_of_a_deployment_are_admitted_singly(world: Rig) -> None:
-    gang = Gang("web", 10, memory_mib=60000)
+    gang = Gang("web", 10, memory_mib=60000, min_member=1)
     template = pod(gang)
     for key in (names.TASK_SPEC, names.TASK_INDEX, names.GROUP_NAME):
         template["metadata"]["annotations"].pop(key)

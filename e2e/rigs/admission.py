@@ -23,6 +23,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import AlreadyExists, Conflict, NotFound
 from vc_egpu.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -167,13 +168,15 @@ class Rig:
         yield
         for process in self.processes.values():
             print(process.log_tail(100))  # shown where a test fails
-        self.check()
-        self.stop_all()
-        self.clean()
+        try:
+            self.check()
+        finally:  # a story that failed fails no other
+            self.stop_all()
+            self.clean()
 
     def clean(self) -> None:
         """Remove all gangs and queues that tests made."""
-        for resource in (VOLCANO_JOBS, POD_GROUPS, PODS):
+        for resource in (DEPLOYMENTS, VOLCANO_JOBS, POD_GROUPS, PODS):
             for item in self.api.list(resource).items:
                 meta = item["metadata"]
                 with suppress(NotFound):
