@@ -7,6 +7,7 @@ stale is ever used. A folder appears whole (built beside it, then renamed).
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -197,8 +198,6 @@ def _lock_file() -> Path:
 
 
 def _lock_is_held() -> bool:
-    import fcntl
-
     _lock_file().parent.mkdir(parents=True, exist_ok=True)
     with _lock_file().open("a") as file:
         try:

@@ -224,7 +224,7 @@ def test_a_start_that_is_cut_off_leaves_nothing(signum: signal.Signals, line: st
     """Killed, ``gc`` has to clean up; interrupted, it cleans up itself."""
     argv = [sys.executable, "-m", "localcluster", "up", "--name", "cut"]
     state = StateDir.of("cut")
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     with subprocess.Popen(
         argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env
     ) as starter:
