@@ -38,6 +38,8 @@ size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
 /* Card of a device or context for charging: an index, EGPU_NO_CARD or EGPU_NO_LIMITS. Refreshes the limits. */
 int egpu_charged_device(CUdevice device);
 int egpu_charged_current(void);
+/* The device on which memory of that place lies; -1: on none, it is the host's. */
+CUdevice egpu_device_at(const CUmemLocation *place);
 
 /* Shared memory. All: index of the entry, or -1. */
 int egpu_share(uint64_t key, int card, uint64_t bytes); /* moves own device bytes into a new entry, held by us */

@@ -34,12 +34,13 @@ static void add_nodes(const struct egpu_real *real, CUgraph graph, struct need *
         if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || !real->cuGraphMemAllocNodeGetParams ||
             real->cuGraphMemAllocNodeGetParams(nodes[i], &wanted) != CUDA_SUCCESS)
             continue;
-        int card = egpu_charged_device(wanted.poolProps.location.id);
+        const CUdevice device = egpu_device_at(&wanted.poolProps.location);
+        int card = device < 0 ? EGPU_NO_LIMITS : egpu_charged_device(device);
         need->refused |= card == EGPU_NO_CARD;
         if (card < 0)
             continue;
         need->any = true;
-        need->device[card] = wanted.poolProps.location.id;
+        need->device[card] = device;
         need->bytes[card] = egpu_add(need->bytes[card], egpu_round(wanted.bytesize));
     }
     free(nodes);

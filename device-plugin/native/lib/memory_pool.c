@@ -131,6 +131,19 @@ static bool add_pool(CUmemoryPool pool, int card, struct egpu_track *track)
     return good;
 }
 
+/* Where a pool's memory lies that was not made here, as newer drivers tell. What is managed comes to the card where it is
+ * used, whatever place was preferred. */
+static int card_of_pool(CUmemoryPool pool)
+{
+    const CUmemLocation place = {(CUmemLocationType)attribute(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE),
+                                 (int)attribute(pool, CU_MEMPOOL_ATTR_LOCATION_ID)};
+    const CUdevice device = egpu_device_at(&place);
+    if (device >= 0)
+        return egpu_charged_device(device);
+    const bool managed = attribute(pool, CU_MEMPOOL_ATTR_ALLOCATION_TYPE) == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    return managed ? egpu_charged_current() : EGPU_NO_LIMITS;
+}
+
 /* Devices' own pools come without being made: this is one of them, or a pool of the host's memory. */
 static bool find_pool(const struct egpu_real *real, CUmemoryPool pool, struct egpu_track *track)
 {
@@ -143,7 +156,7 @@ static bool find_pool(const struct egpu_real *real, CUmemoryPool pool, struct eg
     for (CUdevice device = 0; device < devices && device < MOST_DEVICES; device++)
         if (real->cuDeviceGetDefaultMemPool(&own, device) == CUDA_SUCCESS && own == pool)
             return add_pool(pool, egpu_charged_device(device), track);
-    return false;
+    return add_pool(pool, card_of_pool(pool), track);
 }
 
 /* --- allocation --- */
@@ -321,8 +334,11 @@ EGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     EGPU_DRIVER(real, cuMemPoolCreate);
     CUresult result = real->cuMemPoolCreate(pool, properties);
     struct egpu_track track;
-    if (result == CUDA_SUCCESS && properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        add_pool(*pool, egpu_charged_device(properties->location.id), &track);
+    const CUdevice device = result == CUDA_SUCCESS && properties ? egpu_device_at(&properties->location) : -1;
+    if (device >= 0)
+        add_pool(*pool, egpu_charged_device(device), &track);
+    else if (result == CUDA_SUCCESS && properties && properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        add_pool(*pool, egpu_charged_current(), &track);
     return result;
 }
 

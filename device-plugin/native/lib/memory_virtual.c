@@ -6,6 +6,21 @@
 
 static _Atomic uint64_t next_backing = 1;
 
+CUdevice egpu_device_at(const CUmemLocation *place)
+{
+    enum { NEWEST = CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, DEVICE_MASK = 0xff };
+    const struct egpu_real *real = egpu_driver();
+    CUdevice device = -1;
+    if (place->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return place->id;
+    if (place->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        return place->id & DEVICE_MASK;
+    /* A kind from after our time is taken to be on the card in use. */
+    if ((int)place->type > NEWEST && (!real || !real->cuCtxGetDevice || real->cuCtxGetDevice(&device) != CUDA_SUCCESS))
+        return -1;
+    return device;
+}
+
 static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;
@@ -87,9 +102,10 @@ EGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                                  const CUmemAllocationProp *properties, unsigned long long flags)
 {
     EGPU_DRIVER(real, cuMemCreate);
-    if (!handle || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    const CUdevice device = handle && properties ? egpu_device_at(&properties->location) : -1;
+    if (device < 0)
         return real->cuMemCreate(handle, bytes, properties, flags);
-    const int card = egpu_charged_device(properties->location.id);
+    const int card = egpu_charged_device(device);
     const uint64_t charge = egpu_round(bytes);
     CUresult result = egpu_charge(card, charge, 0);
     if (result != CUDA_SUCCESS) {
@@ -284,9 +300,9 @@ EGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     if (result != CUDA_SUCCESS || egpu_change(EGPU_HANDLE, *handle, one_more, &known) ||
         !real->cuMemGetAllocationPropertiesFromHandle ||
         real->cuMemGetAllocationPropertiesFromHandle(&properties, *handle) != CUDA_SUCCESS ||
-        properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        egpu_device_at(&properties.location) < 0)
         return result;
-    const int card = egpu_charged_device(properties.location.id);
+    const int card = egpu_charged_device(egpu_device_at(&properties.location));
     if (card < 0)
         return result; /* another container's card, or no limits are known */
     egpu_new_backing(&(struct egpu_track){.card = card, .shared = key ? egpu_share_hold(key) : -1}, *handle);

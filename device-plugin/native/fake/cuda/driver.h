@@ -138,6 +138,8 @@ extern struct driver driver;
 CUresult enter(const char *name);
 CUresult fault(const char *name);
 CUresult card_of(CUdevice device, struct visible_card **card);
+/* The device that a place of memory is of; -1: none. */
+CUdevice device_at(const CUmemLocation *place);
 unsigned long long setting(const char *name, unsigned long long otherwise);
 
 /* --- context.c ---------------------------------------------------------------------------------- */

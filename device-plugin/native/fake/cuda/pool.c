@@ -16,11 +16,13 @@ struct CUmemPoolHandle_st {
     CUdevice device;
     uint64_t reserved, reserved_high, used, used_high, threshold, limit;
     int reuse[3];
-    bool host, imported; /* imported: gives no memory of its own */
+    bool host, imported; /* host: takes none of the card's; imported: gives no memory of its own */
+    CUmemAllocationType type;
+    CUmemLocation place;
     CUmemoryPool next;
 };
 
-static CUmemoryPool pools, defaults[FC_CARDS], chosen[FC_CARDS];
+static CUmemoryPool pools, defaults[FC_CARDS], chosen[FC_CARDS], managed[FC_CARDS];
 
 static CUresult pool_of(CUmemoryPool pool) {
     return pool && pool->magic == MAGIC_POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -30,7 +32,8 @@ static CUmemoryPool pool_new(CUdevice device) {
     CUmemoryPool pool = calloc(1, sizeof *pool);
     if (!pool) return NULL;
     *pool = (struct CUmemPoolHandle_st){.magic = MAGIC_POOL, .device = device, .card = driver.cards[device].index,
-                                        .reuse = {1, 1, 1}, .next = pools};
+                                        .reuse = {1, 1, 1}, .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                        .place = {CU_MEM_LOCATION_TYPE_DEVICE, device}, .next = pools};
     pools = pool;
     return pool;
 }
@@ -175,20 +178,42 @@ API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
+/* What is managed takes nothing of the card until it is used there, which is not imitated. */
 API CUresult cuMemPoolCreate(CUmemoryPool *to, const CUmemPoolProps *properties) {
     struct visible_card *card;
     ENTER();
-    if (!to || !properties || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-    bool host = properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-    if (!host) TRY(card_of(properties->location.id, &card));
+    if (!to || !properties) return CUDA_ERROR_INVALID_VALUE;
+    const bool moves = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    const CUdevice device = device_at(&properties->location);
+    if ((!moves && properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) || (moves && properties->maxSize) ||
+        (moves && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device >= 0) TRY(card_of(device, &card));
     pthread_mutex_lock(&driver.lock);
-    *to = pool_new(host ? 0 : properties->location.id);
+    *to = pool_new(device < 0 ? 0 : device);
     if (*to) {
         (*to)->limit = properties->maxSize;
-        (*to)->host = host;
+        (*to)->host = device < 0 || moves;
+        (*to)->type = properties->allocType;
+        if (device < 0) (*to)->place = properties->location;
     }
     pthread_mutex_unlock(&driver.lock);
     return *to ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API CUresult cuMemGetDefaultMemPool(CUmemoryPool *to, CUmemLocation *place, CUmemAllocationType type) {
+    struct visible_card *card;
+    ENTER();
+    if (!to || !place) return CUDA_ERROR_INVALID_VALUE;
+    const CUdevice device = device_at(place);
+    TRY(card_of(device, &card));
+    if (type == CU_MEM_ALLOCATION_TYPE_PINNED) return cuDeviceGetDefaultMemPool(to, device);
+    if (!managed[device]) {
+        const CUmemPoolProps properties = {.allocType = type, .location = *place};
+        TRY(cuMemPoolCreate(&managed[device], &properties));
+    }
+    *to = managed[device];
+    return CUDA_SUCCESS;
 }
 
 /* A file that says of which card the pool is. */
@@ -244,9 +269,10 @@ API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which, void *to) {
     ENTER();
     TRY(pool_of(pool));
-    if (!to || which < 1 || which > 8) return CUDA_ERROR_INVALID_VALUE;
-    if (which <= 3) {
-        memcpy(to, &pool->reuse[which - 1], sizeof(int));
+    const int told[] = {(int)pool->type, 0, pool->place.id, (int)pool->place.type}; /* from 9 on */
+    if (!to || which < 1 || which > 12) return CUDA_ERROR_INVALID_VALUE;
+    if (which <= 3 || which > 8) {
+        memcpy(to, which <= 3 ? &pool->reuse[which - 1] : &told[which - 9], sizeof(int));
         return CUDA_SUCCESS;
     }
     const uint64_t *values[] = {&pool->threshold, &pool->reserved, &pool->reserved_high, &pool->used, &pool->used_high};

@@ -17,15 +17,21 @@ CUresult physical_of(CUmemGenericAllocationHandle handle, struct physical **to) 
     return *to && (*to)->magic == MAGIC_PHYSICAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Of cards in parts each has one: the card. */
+CUdevice device_at(const CUmemLocation *place) {
+    if (place->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN) return place->id >> 8 ? -1 : place->id;
+    return place->type == CU_MEM_LOCATION_TYPE_DEVICE ? place->id : -1;
+}
+
 static bool on_device(const CUmemAllocationProp *properties) {
-    return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    return device_at(&properties->location) >= 0;
 }
 
 static CUresult check(const CUmemAllocationProp *properties) {
     struct visible_card *card;
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
     if (properties->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-    if (on_device(properties)) return card_of(properties->location.id, &card);
+    if (on_device(properties)) return card_of(device_at(&properties->location), &card);
     bool host = properties->location.type >= CU_MEM_LOCATION_TYPE_HOST &&
                 properties->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -49,7 +55,10 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *to, size_t bytes, const C
     if (!physical) return CUDA_ERROR_OUT_OF_MEMORY;
     *physical = (struct physical){.magic = MAGIC_PHYSICAL, .shared = FC_NONE, .bytes = bytes, .handles = 1, .fd = -1,
                                   .properties = *properties, .card = FC_NONE};
-    if (on_device(properties)) physical->card = driver.cards[properties->location.id].index;
+    if (on_device(properties)) {
+        physical->properties.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, device_at(&properties->location)};
+        physical->card = driver.cards[physical->properties.location.id].index;
+    }
     CUresult result = physical->card == FC_NONE ? CUDA_SUCCESS : charge(physical->card, bytes);
     if (result != CUDA_SUCCESS) free(physical);
     else *to = (CUmemGenericAllocationHandle)physical;
