@@ -1,6 +1,7 @@
 """Volcano Jobs at the door: new ones, the same one again, and ones that are older than the webhook."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from unit.webhook.world import (
     ALICE,
     JOB_CONTROLLER,
     QUEUES,
+    Ignorant,
     Json,
     caps,
     container,
@@ -23,7 +25,7 @@ from unit.webhook.world import (
 from vc_egpu.webhook.context import Context
 from vc_egpu.webhook.jobs import review_final_job, review_job
 from vc_egpu.webhook.pods import review_pod
-from vc_egpu.webhook.questions import Subject
+from vc_egpu.webhook.questions import Access, Subject, Unanswered
 
 PRIORITY = "egpu.volcano.sh/priority"
 QUEUE = "scheduling.volcano.sh/queue-name"
@@ -210,6 +212,35 @@ def test_each_template_must_be_covered_by_the_requester_or_its_own_account() -> 
     assert complete(job(of("good")), context(rules), cron)
     decision = review_job(create(job(of("good"), of("bad")), cron), context(rules))
     assert "team-a/bad" in decision.message
+
+
+def of_accounts(count: int) -> Json:
+    tasks = [task(f"t{number}", 1, container()) for number in range(count)]
+    tasks[0] = task("t0", 1, small(), annotations={})
+    for number, entry in enumerate(tasks):
+        entry["template"]["spec"]["serviceAccountName"] = f"account-{number}"
+    return job(*tasks, annotations={PRIORITY: "high"})
+
+
+def test_all_accounts_of_a_job_are_asked_about_together() -> None:
+    """A review that had to ask for each of them in turn would be given up."""
+    asked_by = [f"system:serviceaccount:team-a:account-{number}" for number in range(20)]
+    rules = [f"{who} use {what}" for who in asked_by for what in ("queues a", "priorityclasses egpu-high")]
+    answers, rounds = Ignorant(rules), 0
+    pipeline = Subject("system:serviceaccount:pipelines:runner")
+    while True:
+        try:
+            decision = review_job(create(of_accounts(20), pipeline), replace(context(), answers=answers))
+            break
+        except Unanswered as unanswered:
+            answers.told |= {question for question in unanswered.questions if isinstance(question, Access)}
+            rounds += 1
+    assert decision.allowed, decision.message
+    assert rounds <= 4
+
+
+def test_a_job_of_too_many_accounts_is_refused() -> None:
+    assert "spec.tasks: 33 service accounts, the limit is 32" in refusal(of_accounts(33))
 
 
 def test_volcanos_default_queue_is_for_those_who_may_use_it() -> None:

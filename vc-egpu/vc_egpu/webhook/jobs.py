@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.knobs import knobs_in, slips
@@ -19,10 +21,12 @@ from vc_egpu.webhook.context import (
     spec_of,
 )
 from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
-from vc_egpu.webhook.questions import Subject, any_allowed
+from vc_egpu.webhook.questions import Subject, any_allowed, together
 from vc_egpu.webhook.tasks import Task, copied_back, min_available_of, tasks_of
 
 _ANNOTATIONS = "metadata.annotations"
+_MAX_ACCOUNTS: Final = 32
+"""Each may cost the API server some questions, and the Job's author waits for all of them."""
 _TEMPLATE_ONLY = (names.CORE_POLICY, names.OVERSUBSCRIBE, names.CARD_POLICY, names.NODE_POLICY)
 
 
@@ -121,10 +125,15 @@ def _subjects(review: Review, checked: Sequence[_Checked]) -> list[list[Subject]
 
 
 def _check_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: Context) -> str:
+    if len(subjects) > _MAX_ACCOUNTS:
+        raise Refusal(
+            f"spec.tasks: {len(subjects)} service accounts, the limit is {_MAX_ACCOUNTS} in one Job"
+        )
     named = str(spec_of(review.object).get("queue") or "")
     queue = named or _default_queue(review, subjects, context)
-    for pair in subjects:
-        access.check_queue(queue, pair, review.namespace, context, "spec.queue")
+    together(
+        partial(access.check_queue, queue, pair, review.namespace, context, "spec.queue") for pair in subjects
+    )
     return queue
 
 
@@ -136,6 +145,7 @@ def _default_queue(review: Review, subjects: Sequence[Sequence[Subject]], contex
         [access.queue_access(subject, names.VERB_USE, DEFAULT_QUEUE, review.namespace) for subject in pair]
         for pair in subjects
     ]
+    together(partial(any_allowed, context.answers, pair) for pair in questions)
     return DEFAULT_QUEUE if all(any_allowed(context.answers, pair) for pair in questions) else ""
 
 
@@ -163,8 +173,7 @@ def _check_classes(
     if "high" in classes:
         where = next((task.path for task in tasks if names.PRIORITY in task.annotations), "")
         path = f'{where + "." if where else ""}{_ANNOTATIONS}["{names.PRIORITY}"]'
-        for pair in subjects:
-            access.check_high(pair, review.namespace, context, path)
+        together(partial(access.check_high, pair, review.namespace, context, path) for pair in subjects)
 
 
 # --- a Job that is applied again --------------------------------------------------------------------

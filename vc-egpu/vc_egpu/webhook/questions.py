@@ -4,7 +4,7 @@ Reviews stay pure: they look answers up, and raise :class:`Unanswered` with all 
 finds those answers (SubjectAccessReview, GET) and starts the review again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -120,6 +120,18 @@ class KnownAnswers:
     def looked_up(self, question: QueueLookup) -> bool:  # noqa: ARG002 - see below
         """See :class:`Answers`: plain maps come with all queues that there are."""
         return True
+
+
+def together(checks: Iterable[Callable[[], object]]) -> None:
+    """Do all of these; raises :class:`Unanswered` once, with what all of them miss."""
+    missing: list[Question] = []
+    for check in checks:
+        try:
+            check()
+        except Unanswered as unanswered:
+            missing += unanswered.questions
+    if missing:
+        raise Unanswered(missing)
 
 
 def any_allowed(answers: Answers, questions: Iterable[Access]) -> bool:
