@@ -250,7 +250,8 @@ class Mirror:
 
     def _known(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what other objects say about it."""
-        return self._protect(self.answers.enter(gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))))
+        planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))
+        return self._protect(self.answers.enter(planned))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)
