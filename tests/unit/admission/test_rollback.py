@@ -175,3 +175,36 @@ def test_the_clock_stands_still_while_the_lease_is_not_renewed() -> None:
     assert clock.now() == 3.0
     lease.left, now[0] = 9.0, 34.0
     assert clock.now() == 4.0
+
+
+def replica(index: int, plan_id: str, *, bound: bool = False) -> DecodedPod:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "g", "uid": "set-g", "controller": True}
+    raw = pod(f"g-{index}", index=index, uid=f"pod-{index}", owners=[owner])
+    return pod_codec.pod(let_go(raw, plan_id, card=f"GPU-n{index}-0", bound=bound), TABLE)
+
+
+def test_gates_that_fall_for_later_plans_give_nobody_more_time() -> None:
+    """A Deployment that grows and shrinks all the time: a replica that is stuck comes back all the same."""
+    gang = codec.group(group(name="podgroup-set-g", members=1)).gang
+    members, watchlist = watch(replica(0, "5-0", bound=True), replica(1, "5-1"))
+    later = replica(2, "5-2")
+    watchlist.note(later, PATIENCE_S - 5)
+    members[later.pod.uid] = later
+    back = judge(gang, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-1"]
+
+
+def test_a_replacement_that_waits_for_somebody_else_does_not_starve() -> None:
+    runs = member(0, bound=True)
+    raw = pod("g-w-1", index=1, uid="pod-1")
+    raw["spec"]["schedulingGates"].append({"name": "somebody.else/gate"})
+    held_back = pod_codec.pod(raw, TABLE)
+    members, watchlist = watch(runs, held_back)
+    watchlist.note_gang(GANG, members, 0.0)
+    assert judge(GANG, members, watchlist, STARVED_S) is None, "room is not what it lacks"
+    free = pod_codec.pod({**raw, "spec": {**raw["spec"], "schedulingGates": [{"name": names.GATE}]}}, TABLE)
+    members[free.pod.uid] = free
+    watchlist.note_gang(GANG, members, STARVED_S)
+    assert judge(GANG, members, watchlist, 2 * STARVED_S - 1) is None
+    assert judge(GANG, members, watchlist, 2 * STARVED_S) is not None

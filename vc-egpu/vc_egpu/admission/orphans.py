@@ -24,10 +24,10 @@ class Orphans:
             if uid not in self.removed:
                 self.since.setdefault(uid, clock)
         else:
-            self.since.pop(uid, None)
+            self.forget(uid)
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is gone."""
+        """The pod is gone, or no orphan."""
         self.since.pop(uid, None)
         self.removed.discard(uid)
 

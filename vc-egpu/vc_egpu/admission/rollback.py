@@ -46,7 +46,11 @@ class Watchlist:
         counted = {PodPhase.PLACED, PodPhase.SUCCEEDED}
         there = sum(1 for m in members.values() if m.pod.phase in counted)
         runs = any(m.bound and m.pod.phase is PodPhase.PLACED for m in members.values())
-        replaced = any(m.pod.phase is PodPhase.GATED for m in members.values())
+        # One that somebody else holds back, or that cannot be read, waits for no room.
+        replaced = any(
+            m.pod.phase is PodPhase.GATED and not m.pod.other_gates and not m.problem
+            for m in members.values()
+        )
         if runs and replaced and there < gang.min_member and not gang.single:
             self.starved.setdefault(gang.key, clock)
         else:
@@ -148,11 +152,16 @@ def _roll_back(
 def _troubles(
     members: Mapping[PodUid, DecodedPod], watchlist: Watchlist, clock: float
 ) -> Iterable[tuple[PodUid, str]]:
-    last_fall = max((watchlist.unbound[uid] for uid in members if uid in watchlist.unbound), default=clock)
+    # Of each plan: replacements and replicas that come later are let go by plans of their own.
+    last_fall: dict[str, float] = {}
+    for uid, member in members.items():
+        if uid in watchlist.unbound:
+            plan = member.pod.plan_id
+            last_fall[plan] = max(last_fall.get(plan, 0.0), watchlist.unbound[uid])
     for uid, member in members.items():
         if uid in watchlist.refused:
             yield uid, f"the kubelet refused it: {member.refusal}"
         elif uid in watchlist.failing and clock - watchlist.failing[uid] >= PATIENCE_S:
             yield uid, f"not started for {PATIENCE_S:.0f} s: {member.start_error}"
-        elif uid in watchlist.unbound and clock - last_fall >= PATIENCE_S:
+        elif uid in watchlist.unbound and clock - last_fall[member.pod.plan_id] >= PATIENCE_S:
             yield uid, f"not bound {PATIENCE_S:.0f} s after the last gate fell"
