@@ -6,10 +6,10 @@ import urllib.request
 import pytest
 from outcomes.disturb import card_lines, other_cards, own_pods, wait_all_well
 from outcomes.workload import H20_MIB, Json, Task, container, deployment, job, pod, shares
-from outcomes.world import TIMEOUT_S, World, capability, cards_of
+from outcomes.world import TIMEOUT_S, World, capability
 from prometheus_client.parser import text_string_to_metric_families
 from stack.install import Stack
-from stack.kit import phase
+from stack.kit import cards_of, is_running, phase
 from stack.verify import check_containers
 from vc_egpu.kube.resources import NODES
 from vc_egpu.volcano.annotations import Cards
@@ -49,11 +49,7 @@ def test_a_deployment_is_admitted_pod_by_pod(here: World) -> None:
     here.scale("web", 3)
     here.until("the two that waited are gone", "web", lambda pods: len(pods) == 3)
     assert here.uids("web") < before
-    assert all(is_up(p) for p in here.pods("web").values()), "those that ran were the ones to stay"
-
-
-def is_up(found: Json) -> bool:
-    return phase(found) == "Running"
+    assert all(is_running(p) for p in here.pods("web").values()), "those that ran were the ones to stay"
 
 
 def test_a_bare_pod_runs_and_frees_its_card_when_it_ends(here: World) -> None:

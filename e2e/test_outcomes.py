@@ -14,10 +14,10 @@ import yaml
 from outcomes import disturb
 from outcomes.submitter import Submitter
 from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
-from outcomes.world import World, capability, cards_of, is_gated, is_running
+from outcomes.world import World, capability
 from stack import webhook
 from stack.install import NAMESPACE, Stack
-from stack.kit import StoryError
+from stack.kit import StoryError, cards_of, is_gated, is_running
 from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import NODES, PODS, QUEUES, VOLCANO_JOBS, Resource
 from vc_egpu.volcano import names

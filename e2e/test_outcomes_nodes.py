@@ -9,8 +9,9 @@ import pytest
 from localcluster import RealNode
 from outcomes import disturb
 from outcomes.workload import H20_MIB, Json, Task, deployment, job, shares, stateful_set
-from outcomes.world import World, cards_of, is_running
+from outcomes.world import World
 from stack.install import Stack
+from stack.kit import cards_of, is_running
 from vc_egpu.kube.resources import NODES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

@@ -15,9 +15,10 @@ from outcomes import disturb
 from outcomes.release import NoHistoryError, Release, image_of
 from outcomes.submitter import Submitter
 from outcomes.workload import Json, Task, deployment, job, pod, shares
-from outcomes.world import World, capability, is_gated, is_running, world
+from outcomes.world import World, capability, world
 from stack.fakes import nvml_state
 from stack.install import NAMESPACE, OVERLAY, Stack
+from stack.kit import is_gated, is_running
 from stack.removal import CLUSTER_WIDE, gated, listed, of_ours, remove
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, VOLCANO_JOBS
 from vc_egpu.volcano import names

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import yaml
 from stack.install import MODELS, Stack
-from stack.kit import Json, Kit, StoryError, condition, phase
+from stack.kit import Json, Kit, StoryError, cards_of, condition, is_gated, is_running
 from stack.verify import check_containers, gated_without_reason, reasons_of, snapshot_of
 from vc_egpu.core import invariants
 from vc_egpu.kube.errors import KubeError, NotFound, Temporary
 from vc_egpu.kube.resources import DEPLOYMENTS, NAMESPACES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
-from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, GATE, GROUP_NAME, JOB_NAME
+from vc_egpu.volcano.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
 from outcomes.workload import H20_MIB
 
@@ -327,24 +326,6 @@ def capability(
         f"volcano.sh/vgpu-{model}-cores": shares * 100 if cores is None else cores,
     }
     return found | ({f"volcano.sh/gpu-{model}": native} if native else {})
-
-
-def is_running(pod: Json) -> bool:
-    """Runs, and is not on its way out."""
-    return phase(pod) == "Running" and not pod["metadata"].get("deletionTimestamp")
-
-
-def is_gated(pod: Json) -> bool:
-    """Our gate is on it."""
-    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
-
-
-def cards_of(pod: Json) -> list[str]:
-    """UUIDs of a pod's cards, one entry per share; none before it is admitted."""
-    text = (pod["metadata"].get("annotations") or {}).get(CARDS)
-    if text is None:
-        return []
-    return [share.uuid for shares in Cards.decode(text).containers.values() for share in shares]
 
 
 def _of(name: str, pods: Mapping[str, Json]) -> dict[str, Json]:

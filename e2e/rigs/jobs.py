@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from localcluster import LocalCluster, images
 from stack.hostprocess import HostProcess
-from stack.kit import Kit
+from stack.kit import Kit, is_running
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import (
@@ -145,13 +145,6 @@ class JobsRig:
         self.api.delete_collection(PODS, NAMESPACE, grace_period_s=0)
         self.kit.until("no pods left", PODS, lambda pods: not pods or None, namespace=NAMESPACE)
         self.api.delete_collection(POD_GROUPS, NAMESPACE)
-
-
-def is_running(pod: Json) -> bool:
-    """Runs, and nobody deletes it."""
-    return (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get(
-        "deletionTimestamp"
-    )
 
 
 def uids(pods: dict[str, Json]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from localcluster.api import wait_until
 from stack.install import Stack
-from stack.kit import Json, StoryError, condition, phase
+from stack.kit import Json, StoryError, cards_of, condition, is_gated, phase
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
@@ -18,7 +18,6 @@ from vc_egpu.volcano.names import (
     CARDS,
     CONDITION_ADMITTED,
     CONDITION_SUSPENDED,
-    GATE,
     GROUP_NAME,
     JOB_NAME,
     TASK_SPEC,
@@ -146,14 +145,8 @@ class Player:
                 found.setdefault(job, set()).add(pod["metadata"]["uid"])
         return found
 
-    def _cards(self, pod: Json) -> list[str]:
-        text = (pod["metadata"].get("annotations") or {}).get(CARDS)
-        if text is None:
-            return []
-        return [share.uuid for shares in Cards.decode(text).containers.values() for share in shares]
-
     def _cards_of(self, job: str) -> set[str]:
-        return {card for pod in self._pods({"job": job}).values() for card in self._cards(pod)}
+        return {card for pod in self._pods({"job": job}).values() for card in cards_of(pod)}
 
     # --- expectations: one method per word of expect.yaml ------------------------------------------
 
@@ -180,11 +173,7 @@ class Player:
         """All members are there, gated, and none has a node."""
 
         def waiting(pods: dict[str, Json]) -> bool:
-            gated = [
-                pod
-                for pod in pods.values()
-                if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
-            ]
+            gated = [pod for pod in pods.values() if is_gated(pod)]
             return len(pods) == len(gated) == of["members"] and not any(
                 p["spec"].get("nodeName") for p in gated
             )
@@ -252,7 +241,7 @@ class Player:
 
     def check_cards_per_pod(self, of: Json) -> None:
         pods = self._pods(of)
-        counts = {name: len(self._cards(pod)) for name, pod in pods.items()}
+        counts = {name: len(cards_of(pod)) for name, pod in pods.items()}
         if not counts or set(counts.values()) != {of["cards"]}:
             raise StoryError(f"{self.story}: each pod should have {of['cards']} cards, they have {counts}")
 

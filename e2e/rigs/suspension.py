@@ -11,6 +11,7 @@ from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from stack.install import ISOLATED, NAMESPACE, Stack
 from stack.kit import running
+from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
@@ -86,18 +87,9 @@ class Here:
 
     def _until_it_trains(self, name: str) -> str:
         self.steps_after(name, 0)
-        uid = str(self.kit.api.get(PODS, name, TEAM)["metadata"]["uid"])
-        self.suspendable(uid)
-        return uid
-
-    def suspendable(self, uid: str) -> None:
-        """Wait until the node says that it could be suspended."""
-
-        def there(nodes: dict[str, Json]) -> bool | None:
-            found = _answer(nodes[self.node], uid)
-            return (found is not None and found.suspendable) or None
-
-        self.kit.until("it can be suspended", NODES, there)
+        trains = self.kit.api.get(PODS, name, TEAM)
+        until_suspendable(self.kit, [trains])
+        return str(trains["metadata"]["uid"])
 
     def run(self, document: Json) -> None:
         """Until it runs; the controller is there for as long as that takes."""

@@ -11,6 +11,8 @@ import yaml
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Gone, Temporary
 from vc_egpu.kube.resources import PODS, Resource
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import Cards
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -111,13 +113,25 @@ def phase(pod: Json) -> str:
 
 def running(pods: dict[str, Json], prefix: str = "") -> list[str]:
     """Names of running pods that are not on their way out."""
-    return [
-        name
-        for name, pod in pods.items()
-        if name.startswith(prefix)
-        and phase(pod) == "Running"
-        and not pod["metadata"].get("deletionTimestamp")
-    ]
+    return [name for name, pod in pods.items() if name.startswith(prefix) and is_running(pod)]
+
+
+def is_running(pod: Json) -> bool:
+    """Runs, and is not on its way out."""
+    return phase(pod) == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def is_gated(pod: Json) -> bool:
+    """Our gate is on it."""
+    return any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def cards_of(pod: Json) -> list[str]:
+    """UUIDs of a pod's cards, one entry per share; none before it is admitted."""
+    text = (pod["metadata"].get("annotations") or {}).get(names.CARDS)
+    if text is None:
+        return []
+    return [share.uuid for shares in Cards.decode(text).containers.values() for share in shares]
 
 
 def condition(obj: Json, kind: str) -> Json | None:

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 from vc_egpu.kube.resources import PODS
-from vc_egpu.volcano import names
 
 from stack.install import Stack
+from stack.kit import is_gated
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = ("egpu", "vgpu")
@@ -41,8 +41,4 @@ def of_ours(found: set[str]) -> set[str]:
 
 def gated(stack: Stack) -> list[str]:
     """Pods that wait at our gate."""
-    return [
-        pod["metadata"]["name"]
-        for pod in stack.kit.api.list(PODS).items
-        if any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
-    ]
+    return [pod["metadata"]["name"] for pod in stack.kit.api.list(PODS).items if is_gated(pod)]

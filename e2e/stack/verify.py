@@ -15,9 +15,9 @@ from vc_egpu.kube.resources import POD_GROUPS, PODS, Resource
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, ENV_CARDS, GATE
+from vc_egpu.volcano.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, ENV_CARDS
 
-from stack.kit import Json, Kit, StoryError, condition
+from stack.kit import Json, Kit, StoryError, condition, is_gated
 
 SHOW_CARDS = f'printf %s "${ENV_CARDS}"'
 _READ: tuple[Resource, ...] = (
@@ -64,8 +64,7 @@ def gated_without_reason(kit: Kit) -> list[str]:
     return [
         pod["metadata"]["name"]
         for pod in kit.api.list(PODS).items
-        if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
-        and not condition(pod, CONDITION_ADMITTED)
+        if is_gated(pod) and not condition(pod, CONDITION_ADMITTED)
     ]
 
 
