@@ -1,0 +1,72 @@
+"""`manifests/remove` where something does not go: it stops with a word, and waits for nothing for ever."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from unit.manifests.kustomize import MANIFESTS
+
+KUBECTL = """#!/bin/sh
+echo "$*" >>{calls}
+case "$*" in
+*"get podtemplate"*) exit 1 ;;
+*"get nodes -o go-template"*) echo n1 ;;
+*"get nodes -l"*) echo node/n1 ;;
+*"{broken}"*) exit 1 ;;
+esac
+"""
+
+
+def remove(
+    folder: Path, broken: str, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """The script against a kubectl that fails at one thing; all calls of it."""
+    kubectl, calls = folder / "kubectl", folder / "calls"
+    kubectl.write_text(KUBECTL.format(calls=calls, broken=broken))
+    kubectl.chmod(0o755)
+    done = subprocess.run(
+        [MANIFESTS / "remove", "volcano"],
+        env=os.environ | {"KUBECTL": str(kubectl)} | environment,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return done, calls.read_text().splitlines()
+
+
+def test_all_steps_in_their_order(tmp_path: Path) -> None:
+    done, calls = remove(tmp_path, "nothing breaks")
+    assert done.returncode == 0, done.stderr
+    steps = (
+        "delete daemonset vc-egpu-node-agent",
+        "delete mutatingwebhook",  # or pods that are made after the drain would wait at the gate for ever
+        "--drain",
+        "delete validatingadmissionpolicy",
+    )
+    places = [next(i for i, call in enumerate(calls) if step in call) for step in steps]
+    assert places == sorted(places)
+    waits = [call for call in calls if "--wait=true" in call and "delete" in call]
+    assert waits
+    assert all("--timeout=" in call for call in waits), "a dead node would hold it for ever"
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("delete daemonset vc-egpu-node-agent", "its node is not ready"),
+        ("rollout status", "a node could not be cleaned"),
+        ("--drain", "DRAINED=1"),
+    ],
+)
+def test_what_does_not_go_is_said_and_nothing_is_taken_away_behind_it(
+    tmp_path: Path, broken: str, words: str
+) -> None:
+    done, calls = remove(tmp_path, broken)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert not any("delete validatingadmissionpolicy" in call for call in calls)
+
+
+def test_who_ungated_by_hand_goes_on(tmp_path: Path) -> None:
+    done, calls = remove(tmp_path, "--drain", DRAINED="1")
+    assert done.returncode == 0, done.stderr
+    assert not any("--drain" in call for call in calls)
