@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
-from localcluster import kwok, machine, render
+from localcluster import kwok, machine, render, toolchain
 from localcluster.errors import LocalClusterError
 from localcluster.net import Addresses
 from localcluster.pki import Authority, KeyPair, write_kubeconfig
@@ -46,6 +47,14 @@ def test_kubelets_on_one_machine_have_groups_and_addresses_of_their_own() -> Non
 def test_pods_ask_the_cluster_for_names_only_where_there_is_dns() -> None:
     assert _kubelet(0)["clusterDNS"] == [_ADDRESSES.dns_service]
     assert _kubelet(0, dns=False)["clusterDNS"] == []
+
+
+def test_coredns_is_built_with_the_plugins_that_its_corefile_names() -> None:
+    main = (toolchain.SOURCES / "coredns" / "main.go").read_text()
+    built_in = set(re.findall(r'"github.com/coredns/coredns/plugin/(\w+)"', main))
+    text = render.corefile(_ADDRESSES, Path("/dns.kubeconfig"))
+    named = set(re.findall(r"^ {4}(\w+)", text, re.MULTILINE))
+    assert named == built_in
 
 
 def test_containerd_reads_cdi_where_device_plugins_write_it() -> None:
