@@ -187,7 +187,7 @@ def test_the_pod_says_more_than_its_controller_and_that_more_than_the_namespace(
     assert (group.queue, group.min_member) == ("owner", 4)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "", "99999999999999999999"])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "", "\u00b2", "99999999999999999999", "9" * 5000])
 def test_a_senseless_gang_size_is_one(text: str) -> None:
     assert loose_group(_pod(REPLICA_SET, **{SIZE: text}), None, {}).min_member == 1
 

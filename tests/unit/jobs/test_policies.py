@@ -122,3 +122,27 @@ def test_a_broken_gang_is_an_event_of_its_own_until_its_group_is_replaced() -> N
     assert action(judge(world(subject, pod("w-0"), group=broken))) is JobAction.RESTART_JOB
     subject.status.version = 1
     assert action(judge(world(subject, pod("w-0", version=1), group=broken))) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "happens", "broken"),
+    [
+        ("PodFailed", [pod(phase=FAILED, ended_at=0.0)], False),
+        ("TaskFailed", [pod("w-0", restarts=3)], False),
+        ("Unknown", [pod("w-0")], True),
+    ],
+)
+def test_a_timeout_runs_from_when_it_was_first_seen_where_nothing_says_since_when(
+    event: str, happens: list[PodView], broken: bool
+) -> None:
+    """A pod that its node evicted has no container that ended; a broken gang does not say since when."""
+    subject = with_policies({"event": event, "action": "RestartJob", "timeout": "1m"})
+    more = {"group": group(PodGroupPhase.UNKNOWN)} if broken else {}
+    first = judge(world(subject, *happens, **more))
+    assert (action(first), first.wake_at, list(first.first_seen.values())) == (None, NOW + 60, [NOW])
+    later = judge(world(subject, *happens, **more, now=NOW + 59, first_seen=first.first_seen))
+    assert (action(later), later.wake_at, later.first_seen) == (None, NOW + 60, first.first_seen)
+    due = judge(world(subject, *happens, **more, now=NOW + 60, first_seen=later.first_seen))
+    assert (action(due), due.first_seen) == (JobAction.RESTART_JOB, {})
+    over = judge(world(subject, pod("w-0"), now=NOW + 30, first_seen=first.first_seen))
+    assert (action(over), over.first_seen) == (None, {}), "it recovered"

@@ -159,7 +159,22 @@ def test_what_is_kept_of_a_pod() -> None:
     assert "egpu.volcano.sh/cards" not in str(pod.document)
 
 
-@pytest.mark.parametrize("version", [None, "", "-1", "x"])
+def test_a_pod_ends_with_its_last_container_or_with_one_that_comes_before_all() -> None:
+    document = _pod()
+    status = document["status"]
+    later = {"state": {"terminated": {"exitCode": 1, "finishedAt": "2025-06-15T15:06:50Z"}}}
+    status["containerStatuses"].append(later)
+    view = CachedPod.of(trim(document)).view
+    assert view is not None
+    assert (view.ended_at, view.exit_code) == (1_750_000_010.0, 137)
+    waiting = {"state": {"waiting": {"reason": "PodInitializing"}}}
+    document["status"] = {**status, "containerStatuses": [waiting], "initContainerStatuses": [later]}
+    view = CachedPod.of(trim(document)).view
+    assert view is not None
+    assert (view.ended_at, view.exit_code) == (1_750_000_010.0, None)
+
+
+@pytest.mark.parametrize("version", [None, "", "-1", "x", "\u00b2"])
 def test_a_pod_with_a_garbled_version_is_no_pod_of_a_job(version: str | None) -> None:
     document = _pod()
     document["metadata"]["annotations"]["volcano.sh/job-version"] = version

@@ -157,7 +157,7 @@ class Intern:
 def natural(key: str) -> tuple[str, int]:
     """Sorts ``worker/2`` before ``worker/10``."""
     task, _, index = key.rpartition("/")
-    return (task, int(index)) if task and index.isdigit() else (key, -1)
+    return (task, int(index)) if task and index.isdecimal() else (key, -1)
 
 
 def _pod_order(pod: Pod) -> tuple[str, int, str]:

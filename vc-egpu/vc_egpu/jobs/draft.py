@@ -1,7 +1,7 @@
 """A decision on a Job in the making: what is to be done, and the status that goes with it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -53,6 +53,8 @@ class Decision:
     """Task and index of each pod to make."""
     evictions: tuple[Eviction, ...] = ()
     """Those to remember; all others are dealt with."""
+    first_seen: Mapping[str, float] = field(default_factory=dict)
+    """What to remember of happenings that wait for a delayed action, see :class:`.policies.Verdict`."""
     wake_at: float | None = None
     """Look again then, even if nothing changes (seconds since the epoch)."""
     delete_job: bool = False
@@ -70,6 +72,7 @@ class Draft:
     create: list[tuple[Task, int]] = field(default_factory=list)
     group: Group = Group.LEAVE
     evictions: tuple[Eviction, ...] = ()
+    first_seen: Mapping[str, float] = field(default_factory=dict)
     wake_at: float | None = None
     notes: list[Note] = field(default_factory=list)
     status_first: bool = False
@@ -143,6 +146,7 @@ class Draft:
             group=self.group,
             create=tuple(self.create),
             evictions=self.evictions,
+            first_seen=self.first_seen,
             wake_at=self.wake_at,
             delete_job=self.delete_job,
             order_done=self.order_done,

@@ -12,6 +12,7 @@ from vc_egpu.volcano.knobs import KNOBS
 from vc_egpu.volcano.meta import Json
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
+_MAX_DIGITS: Final = 9
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -186,7 +187,8 @@ def loose_group(
     size = _first(names.GROUP_MIN_MEMBER, sources)
     queue = _first(names.QUEUE_NAME, [*sources, namespace_annotations]) or "default"
     uid = reference["uid"] if reference is not None else metadata["uid"]
-    min_member = int(size) if size is not None and size.isdigit() and 0 < int(size[:9]) == int(size) else 1
+    is_number = size is not None and size.isdecimal() and len(size) <= _MAX_DIGITS
+    min_member = max(1, int(size)) if size is not None and is_number else 1
     return LooseGroup(f"podgroup-{uid}", min_member, queue)
 
 

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
@@ -61,6 +61,7 @@ class JobWorker:
         self._objects = ObjectKeeper(api)
         self._lock = threading.Lock()
         self._evictions: dict[str, tuple[Eviction, ...]] = {}
+        self._first_seen: dict[str, Mapping[str, float]] = {}
         self._killed: set[str] = set()
         self._group_specs: dict[str, tuple[int | None, Json]] = {}
 
@@ -83,6 +84,7 @@ class JobWorker:
         """Another process leads: what was evicted is its business."""
         with self._lock:
             self._evictions.clear()
+            self._first_seen.clear()
 
     # --- one look ------------------------------------------------------------------------------------
 
@@ -116,6 +118,7 @@ class JobWorker:
     def _forget(self, uid: str) -> None:
         with self._lock:
             self._evictions.pop(uid, None)
+            self._first_seen.pop(uid, None)
             self._group_specs.pop(uid, None)
         self._objects.forget(uid)
 
@@ -123,7 +126,7 @@ class JobWorker:
         uid = job.metadata.uid
         group = self._groups.get((job.metadata.namespace, job.pod_group_name()))
         with self._lock:
-            evictions = self._evictions.get(uid, ())
+            evictions, first_seen = self._evictions.get(uid, ()), self._first_seen.get(uid, {})
         order = None
         if command is not None and command.action in set(JobAction):
             order = Order(command.metadata.name, command.metadata.uid, JobAction(command.action))
@@ -132,6 +135,7 @@ class JobWorker:
             pods=tuple(pod.view for pod in self._pods.by("job", uid) if pod.view is not None),
             group=GroupView.of(group) if group is not None else None,
             evictions=evictions,
+            first_seen=first_seen,
             order=order,
             queue_known=self._queue_known(job.spec.queue),
             now=self._clock(),
@@ -159,6 +163,9 @@ class JobWorker:
             kept = (*decision.evictions, *newer)
             if kept:
                 self._evictions[job.metadata.uid] = kept
+            self._first_seen.pop(job.metadata.uid, None)
+            if decision.first_seen:
+                self._first_seen[job.metadata.uid] = decision.first_seen
         self._each(self._kill, decision.kills, job)
         self._tend_group(job, world, decision)
         if decision.create:

@@ -82,6 +82,7 @@ def _obey(draft: Draft) -> bool:
         return False
     verdict = judge(world)
     draft.wake_at, draft.evictions = verdict.wake_at, verdict.evictions
+    draft.first_seen = verdict.first_seen
     return verdict.answer is not None and _apply(draft, verdict.answer)
 
 

@@ -206,7 +206,7 @@ def _flag(text: str) -> bool:
 
 
 def _port(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 65535:
+    if not text.isdecimal() or len(text) > 5 or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port, 1 to 65535")
     return int(text)
 

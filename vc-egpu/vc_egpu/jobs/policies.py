@@ -1,12 +1,12 @@
 """Lifecycle policies: from what the pods show to the action that the Job's author asked for.
 
 Happenings are read off the present state wherever it shows them (a failed pod is a failed pod until it is
-replaced), so that a controller that was away misses none. Only evictions have to be remembered by the caller:
-a pod that is gone shows nothing.
+replaced), so that a controller that was away misses none. The caller has to remember evictions (a pod that is
+gone shows nothing), and since when a delayed action waits where the state does not say since when it is so.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.jobs import durations
@@ -38,6 +38,8 @@ class Verdict:
     """When a delayed action falls due (seconds since the epoch)."""
     evictions: tuple[Eviction, ...] = ()
     """Those that still wait for a delayed action; the others are dealt with."""
+    first_seen: Mapping[str, float] = field(default_factory=dict)
+    """By mark, other happenings that do, and do not say since when they are."""
 
 
 def judge(world: World) -> Verdict:
@@ -45,6 +47,7 @@ def judge(world: World) -> Verdict:
     due: list[tuple[JobAction, Happening]] = []
     wake_at: float | None = None
     waiting: list[Eviction] = []
+    first_seen: dict[str, float] = {}
     for happening in sorted(_happenings(world), key=lambda h: (h.at, _RANK.get(h.event, 3), h.pod)):
         matched = _match(world.job, happening)
         if matched is None:
@@ -57,13 +60,15 @@ def judge(world: World) -> Verdict:
             wake_at = at if wake_at is None else min(wake_at, at)
             if happening.eviction is not None:
                 waiting.append(happening.eviction)
+            if happening.mark:
+                first_seen[happening.mark] = happening.at
     whole = next(((action, h) for action, h in due if action not in TARGETED), None)
     if whole is not None:
         action, happening = whole
         return Verdict(Answer(action, _because(happening)))
     if due:
-        return Verdict(_targeted(world, due), wake_at, tuple(waiting))
-    return Verdict(None, wake_at, tuple(waiting))
+        return Verdict(_targeted(world, due), wake_at, tuple(waiting), first_seen)
+    return Verdict(None, wake_at, tuple(waiting), first_seen)
 
 
 def _targeted(world: World, due: list[tuple[JobAction, Happening]]) -> Answer:
@@ -83,8 +88,10 @@ def _happenings(world: World) -> Iterator[Happening]:
         if pod.version < version or pod.out_of_sync or pod.terminating:
             continue
         if pod.phase is PodPhase.FAILED:
-            at = pod.ended_at or world.now
-            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None)
+            at, mark = pod.ended_at, ""
+            if not at:
+                at, mark = _first_seen(world, JobEvent.POD_FAILED, pod.uid)
+            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None, mark=mark)
         elif pod.phase is PodPhase.PENDING:
             yield Happening(JobEvent.POD_PENDING, pod.created_at, pod.task, pod.name)
     for eviction in world.evictions:
@@ -97,7 +104,14 @@ def _happenings(world: World) -> Iterator[Happening]:
     yield from _of_tasks(world)
     group = world.group
     if group is not None and group.phase is PodGroupPhase.UNKNOWN and group.version >= version:
-        yield Happening(JobEvent.UNKNOWN, group.unknown_since or world.now)
+        at, mark = _first_seen(world, JobEvent.UNKNOWN, group.uid)
+        yield Happening(JobEvent.UNKNOWN, at, mark=mark)
+
+
+def _first_seen(world: World, event: JobEvent, who: str) -> tuple[float, str]:
+    """When such a happening was seen first, now if not before, and the mark under which to remember it."""
+    mark = f"{event.value} of {who}"
+    return world.first_seen.get(mark, world.now), mark
 
 
 def _of_tasks(world: World) -> Iterator[Happening]:
@@ -114,7 +128,8 @@ def _of_tasks(world: World) -> Iterator[Happening]:
         restarts = sum(pod.restarts for pod in pods if pod.alive)
         # 0 means "not said" here, as in Volcano
         if task.replicas and restarts >= (task.max_retry or 3):
-            yield Happening(JobEvent.TASK_FAILED, world.now, task.name)
+            at, mark = _first_seen(world, JobEvent.TASK_FAILED, task.name)
+            yield Happening(JobEvent.TASK_FAILED, at, task.name, mark=mark)
 
 
 def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:

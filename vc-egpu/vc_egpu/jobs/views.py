@@ -1,7 +1,7 @@
 """What the decisions on a Job see: values read from API objects, nothing else."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -46,7 +46,7 @@ class PodView:
     """Of the first container, if it has ended."""
     created_at: float = 0.0
     ended_at: float = 0.0
-    """Seconds since the epoch; 0 while it has not ended."""
+    """Of its last container (seconds since the epoch); 0 while none has ended, or none ever began."""
 
     @property
     def finished(self) -> bool:
@@ -65,15 +65,13 @@ class PodView:
         annotations = metadata.get("annotations") or {}
         version = annotations.get(names.JOB_VERSION)
         task = annotations.get(names.TASK_SPEC)
-        if not isinstance(version, str) or not version.isdigit() or not task:
+        if not isinstance(version, str) or not version.isdecimal() or not task:
             return None
         status = document.get("status") or {}
         containers = status.get("containerStatuses") or []
-        restarts = sum(
-            int(c.get("restartCount") or 0)
-            for c in [*containers, *(status.get("initContainerStatuses") or [])]
-        )
-        ended = (containers[0].get("state") or {}).get("terminated") if containers else None
+        every = [*containers, *(status.get("initContainerStatuses") or [])]
+        ends = [(container.get("state") or {}).get("terminated") or {} for container in every]
+        ended = ends[0] if containers else {}
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -83,10 +81,10 @@ class PodView:
             terminating=bool(metadata.get("deletionTimestamp")),
             out_of_sync=annotations.get(names.OUT_OF_SYNC) == "true",
             ready=bool(containers) and all(c.get("ready") for c in containers),
-            restarts=restarts,
-            exit_code=int(ended["exitCode"]) if ended and "exitCode" in ended else None,
+            restarts=sum(int(container.get("restartCount") or 0) for container in every),
+            exit_code=int(ended["exitCode"]) if "exitCode" in ended else None,
             created_at=seconds(metadata.get("creationTimestamp")),
-            ended_at=seconds(ended.get("finishedAt")) if ended else 0.0,
+            ended_at=max((seconds(end.get("finishedAt")) for end in ends), default=0.0),
         )
 
 
@@ -100,8 +98,6 @@ class GroupView:
     version: int = 0
     """Of the Job's status when it was made: a restarted Job gets a new one."""
     terminating: bool = False
-    unknown_since: float = 0.0
-    """When the phase became Unknown, as far as we know it (seconds since the epoch)."""
 
     @classmethod
     def of(cls, document: Document) -> "GroupView":
@@ -113,7 +109,7 @@ class GroupView:
             name=metadata["name"],
             uid=metadata["uid"],
             phase=PodGroupPhase(phase) if phase in set(PodGroupPhase) else None,
-            version=int(version[:9]) if version.isdigit() else 0,
+            version=int(version[:9]) if version.isdecimal() else 0,
             terminating=bool(metadata.get("deletionTimestamp")),
         )
 
@@ -148,6 +144,8 @@ class Happening:
     pod: str = ""
     exit_code: int | None = None
     eviction: Eviction | None = None
+    mark: str = ""
+    """Set where no object says since when: then ``at`` is when it was seen first, under this mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +157,8 @@ class World:
     pods: tuple[PodView, ...] = ()
     group: GroupView | None = None
     evictions: tuple[Eviction, ...] = ()
+    first_seen: Mapping[str, float] = field(default_factory=dict)
+    """When happenings that last and do not say since when were seen first, by their marks."""
     order: Order | None = None
     queue_known: bool = True
     now: float = 0.0
