@@ -99,6 +99,7 @@ class Agent:
             stock=lambda: self._stock,
             on_change=self._wake.set,
             suspended=lambda: self._suspension.suspender.suspended() if self._suspension else frozenset(),
+            closed=lambda: self._guard.closed,
         )
         self._collector = Collector(
             allocations=self._allocations,
@@ -223,6 +224,8 @@ class Agent:
                 return f"the {name} loop has not moved for {now_s - beat_s:.0f} s"
         if self._monitor.observation.reading.outdated:
             return "the driver was replaced since this process began: it has to begin anew"
+        if self._guard.passing:
+            return f"{self._guard.closed}; a new process tries again"
         return ""
 
     def unready(self) -> str:
@@ -260,7 +263,8 @@ class Agent:
         leaving = self._collector.collect()
         stock = self._take_stock()
         self._post_slots(stock)
-        self._write(stock, "" if self._kubelet.follows else UNFOLLOWED)
+        closed = self._guard.closed if stock.node_cards.mode == "shared" else ""
+        self._write(stock, closed or ("" if self._kubelet.follows else UNFOLLOWED))
         self._tell(stock)
         return leaving
 

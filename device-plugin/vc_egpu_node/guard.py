@@ -64,7 +64,11 @@ class Guard:
         self.isolation: Isolation | None = None
         """None: containers go without the library."""
         self.problem = ""
-        """Why a library that is configured is not used."""
+        """What is wrong with the library that is configured."""
+        self.closed = ""
+        """Why nobody gets a share: what would limit it cannot be used. Empty: it can, or there is none."""
+        self.passing = False
+        """A new process may find it usable."""
         if settings.library is None:
             log.warning("%s", NOT_CONFIGURED)
             return
@@ -77,7 +81,10 @@ class Guard:
                 timings=lambda: timings_of(policy()),
             )
         except (LibraryError, OSError) as error:
-            self.problem = f"the isolation library is not used, nothing limits containers: {error}"
+            self.problem = self.closed = (
+                f"the isolation library cannot be used, so nobody gets a share: {error}"
+            )
+            self.passing = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
             return
         if self.isolation.library.test_build:
             self.problem = f"{settings.library} is a test build: programs can choose their own limits"

@@ -116,8 +116,10 @@ class Identity:
         stock: Callable[[], Stock],
         on_change: Callable[[], None] = lambda: None,
         suspended: Callable[[], Collection[str]] = frozenset,
+        closed: Callable[[], str] = str,
     ) -> None:
-        """``suspended`` names pods, by UID, whose processes have left their cards."""
+        """``suspended`` names pods, by UID, whose processes have left their cards; ``closed`` says why no
+        container with shares may start, empty if they may."""
         self._node = node
         self._allocations = allocations
         self._grants = grants
@@ -128,6 +130,7 @@ class Identity:
         self._stock = stock
         self._on_change = on_change
         self._suspended = suspended
+        self._closed = closed
         self._room = threading.Lock()
 
     def promise(self, resource: str, ids: frozenset[str]) -> str:
@@ -190,9 +193,11 @@ class Identity:
         )
 
     def restore(self, grant: Grant) -> None:
-        """Count a container that runs already as let in, and write its files again (no room is asked)."""
+        """Count a container that runs already as let in, and write its files again (no room is asked); not
+        where they would give its next start no limits."""
         self._grants.reserve(grant)
-        self._write(grant, running=True)
+        if grant.native or not self._closed():
+            self._write(grant, running=True)
 
     def change(self, grants: Sequence[Grant]) -> None:
         """Other limits for containers of one pod that run, all or none: the cards' sums are checked again,
@@ -330,6 +335,8 @@ class Identity:
         stock = self._stock()
         if not stock.ready and not running:
             raise NotAdmittedError(Why.NOT_NOW, "the node's cards have not been counted yet")
+        if not grant.native and not running and (closed := self._closed()):
+            raise NotAdmittedError(Why.NOT_NOW, closed)
         for share in () if running else grant.shares:
             card = stock.card(share.uuid)
             if card is None or not card.healthy:

@@ -112,6 +112,8 @@ class World:
     calls: list[tuple[str, float, str]] = field(default_factory=list)
     changed: threading.Event = field(default_factory=threading.Event)
     """Set when the kubelet begins or ends to follow."""
+    closed: str = ""
+    """Why nobody gets a share."""
     isolation: Isolation | None = None
     """Taken at the next :meth:`assemble`."""
 
@@ -133,6 +135,7 @@ class World:
             checkpoint=Checkpoint(self.kubelet.folder),
             toolkit=self.toolkit,
             stock=lambda: self.stock,
+            closed=lambda: self.closed,
         )
         self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)
 

@@ -282,6 +282,22 @@ def test_the_rate_limit_is_waited_out(world: Any, planned: Planned) -> None:
     world.kubelet.pre_start(RES, ("s1",))
 
 
+def test_without_what_limits_them_no_shares_start(world: Any, planned: Planned) -> None:
+    """Nor does a container start again; native cards need no limits."""
+    world.serve(RES, NATIVE_RES)
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.closed = "the isolation library cannot be used"
+    refused(world, "UNAVAILABLE", "NotNow: the isolation library cannot be used")
+    world.closed = ""
+    world.kubelet.pre_start(RES, ("s1",))
+    world.closed = "the isolation library cannot be used"
+    refused(world, "UNAVAILABLE", "NotNow: the isolation library cannot be used")
+    world.pods.put(planned("w", "u2", {"main": [("GPU-3", 98304)]}, native=True))
+    world.kubelet.allocate(owner("w"), NATIVE_RES, ("s1",), "u2")
+    world.kubelet.pre_start(NATIVE_RES, ("s1",))
+
+
 def test_native_cards(world: Any, planned: Planned) -> None:
     world.serve(NATIVE_RES)
     world.pods.put(planned("p", "u1", {"main": [("GPU-1", 98304)]}, native=True))

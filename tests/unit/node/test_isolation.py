@@ -387,10 +387,24 @@ def test_a_node_without_a_library_says_so(
     assert guard.look_interval_s == 0
     assert not (tmp_path / "r").exists()
     if name is None:
-        assert guard.problem == ""
+        assert (guard.problem, guard.closed) == ("", "")
         assert "nothing limits them" in caplog.text
     else:
-        assert "nothing limits containers: there is no" in guard.problem
+        assert guard.problem == guard.closed
+        assert "nobody gets a share: there is no" in guard.closed
+        assert not guard.passing
+
+
+@pytest.mark.parametrize("which", ["s", "r"])
+def test_a_disk_that_takes_nothing_lets_nobody_go_unlimited(tmp_path: Path, source: Path, which: str) -> None:
+    """Neither what is installed nor the pages: a new process tries again."""
+    (tmp_path / which).write_text("in the way")
+    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    source.write_bytes(ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little"))
+    guard = Guard(settings, policy=Policy, observation=Observation)
+    assert guard.isolation is None
+    assert "nobody gets a share" in guard.closed
+    assert guard.passing
 
 
 def test_a_test_build_is_used_and_named(tmp_path: Path, source: Path) -> None:
