@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import orjson
 from rich.console import Group, RenderableType
+from yaml import YAMLError
 
 from vc_egpu import __version__
 from vc_egpu.cli import cards_view, doctor, doctor_facts, pause, queues_view, render, stop, why_view, world
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
-        api = ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
+        api = connect(options)
         namespace = options.namespace or context_namespace(options.kubeconfig, options.context)
         run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
         answer = run(api, namespace, options)
@@ -88,17 +89,28 @@ def as_json(document: Any) -> str:
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
 
 
+def connect(options: argparse.Namespace) -> ApiConnection:
+    """The cluster that the flags name. Raises :class:`ConfigError`, also for a file that is no kubeconfig."""
+    try:
+        return ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
+    except (TypeError, KeyError, AttributeError, YAMLError) as error:
+        # The official package stumbles over what it does not expect.
+        raise ConfigError(f"{options.kubeconfig or '$KUBECONFIG'} is no kubeconfig: {error}") from error
+
+
 def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     """The namespace of the kubeconfig's context; ``default`` where it names none."""
-    from kubernetes.config import list_kube_config_contexts  # type: ignore[attr-defined, unused-ignore]
     from kubernetes.config.config_exception import ConfigException
+    from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 
     try:
-        contexts, active = list_kube_config_contexts(config_file=kubeconfig)
-    except (ConfigException, OSError):
+        merged = KubeConfigMerger(
+            kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION
+        ).config
+        chosen = merged["contexts"].get_with_name(context or merged["current-context"])
+        return str(chosen["context"].safe_get("namespace") or "default")
+    except (ConfigException, OSError, TypeError):
         return "default"  # in a cluster, or no file: the connection has already said so
-    chosen = next((entry for entry in contexts if entry["name"] == context), active)
-    return str(chosen["context"].get("namespace") or "default")
 
 
 def _fail(text: str, status: int) -> int:
