@@ -96,6 +96,21 @@ def test_the_answer_to_a_delete_does_not_bring_the_object_back() -> None:
     assert cache.get(("n", "a")) is None
 
 
+def test_what_we_deleted_is_gone_before_the_watch_tells() -> None:
+    """A Command that was obeyed and taken down must not be obeyed again because the watch is slow."""
+    cache = _latest()
+    cache.watch(_change(ChangeKind.ADDED, _document(1, x=1)))
+    cache.gone(("n", "a"), "u")
+    assert (cache.get(("n", "a")), cache.by("x", 1)) == (None, [])
+    cache.watch(_change(ChangeKind.MODIFIED, _document(2, x=1)))
+    assert cache.get(("n", "a")) is None, "the watch tells what was before"
+    cache.watch(_change(ChangeKind.DELETED, _document(3)))
+    newer = _document(4, uid="another", x=1)
+    cache.watch(_change(ChangeKind.ADDED, newer))
+    cache.gone(("n", "a"), "u")
+    assert cache.get(("n", "a")) == newer, "of that name, and not that one"
+
+
 def test_the_end_of_an_older_object_of_that_name_leaves_the_newer_one() -> None:
     cache = _latest()
     cache.put(_document(5, uid="new"))

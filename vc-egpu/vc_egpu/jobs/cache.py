@@ -38,17 +38,16 @@ class Latest(Generic[T]):
         value = self._read(document)
         old = self._read(change.old) if change.old is not None else None
         with self._lock:
-            before = self._values.get(key)
             if change.kind is ChangeKind.DELETED:
-                uid = document["metadata"]["uid"]
-                self._gone[uid] = None
-                while len(self._gone) > _TOMBSTONES:
-                    self._gone.popitem(last=False)
-                if before is not None and before[1] == uid:
-                    self._remove(key)
-            else:
+                self._bury(key, document["metadata"]["uid"])
+            elif document["metadata"]["uid"] not in self._gone:
                 self._store(key, document, value)
         return old, value
+
+    def gone(self, key: Key, uid: str) -> None:
+        """We deleted the object, whatever the watch still tells of it."""
+        with self._lock:
+            self._bury(key, uid)
 
     def put(self, document: Json) -> None:
         """Take the answer to a write of ours."""
@@ -75,6 +74,14 @@ class Latest(Generic[T]):
         """All values."""
         with self._lock:
             return [entry[2] for entry in self._values.values()]
+
+    def _bury(self, key: Key, uid: str) -> None:
+        self._gone[uid] = None
+        while len(self._gone) > _TOMBSTONES:
+            self._gone.popitem(last=False)
+        known = self._values.get(key)
+        if known is not None and known[1] == uid:
+            self._remove(key)
 
     def _store(self, key: Key, document: Json, value: T) -> None:
         metadata = document["metadata"]

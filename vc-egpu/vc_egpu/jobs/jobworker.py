@@ -195,6 +195,8 @@ class JobWorker:
             self._recorder.event(job.document(), "Warning", "UnknownAction", text)
         meta = command.metadata
         self._gone_is_fine(lambda: self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid))
+        # The Job moves on at once, and the watch may be slow: an order is obeyed once.
+        self._commands.gone((meta.namespace, meta.name), meta.uid)
 
     def _kill(self, kill: Kill, job: Job) -> None:
         namespace, pod = job.metadata.namespace, kill.pod

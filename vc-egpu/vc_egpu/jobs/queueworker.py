@@ -1,5 +1,6 @@
 """Queues on a cluster without Volcano: state (by Commands), number of gangs by phase, what those use."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -94,7 +95,6 @@ class QueueWorker:
         else:
             text = f"Command {meta.name}: there is no action {command.action!r} for a Queue"
             self._recorder.event(queue, "Warning", "UnknownAction", text)
-        try:
+        with contextlib.suppress(NotFound, Conflict):
             self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid)
-        except (NotFound, Conflict):
-            return
+        self._commands.gone((meta.namespace, meta.name), meta.uid)
