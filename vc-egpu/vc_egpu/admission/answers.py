@@ -20,6 +20,8 @@ from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrd
 _NOTHING: Mapping[PodUid, PodSuspension] = {}
 _PAUSED = "true"
 _MALFORMED = "its node's agent reports what cannot be read"
+_UNREPORTED = answer_to(None, None)
+"""Asked for at every event of every pod."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +81,9 @@ class Answers:
     def enter(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what is known about its suspension; the same one where nothing is."""
         pod = decoded.pod
-        order = None if pod.uid in self.lifting else order_of(decoded)
-        answer = self.about(decoded)
+        stands = order_of(decoded)
+        order = None if pod.uid in self.lifting else stands
+        answer = self._about(decoded, stands)
         known = (
             order is not None,
             order.number if order is not None else (0, 0),
@@ -107,11 +110,14 @@ class Answers:
 
     def about(self, decoded: DecodedPod) -> PodSuspension:
         """What the pod's own node says about it; no other node is heard."""
+        return self._about(decoded, order_of(decoded))
+
+    def _about(self, decoded: DecodedPod, stands: SuspendOrder | None) -> PodSuspension:
         node = decoded.pod.node
         report = self._said.get(node, _NOTHING).get(decoded.pod.uid) if node is not None else None
         if report is None and node in self._broken:
             return PodSuspension(reason=_MALFORMED)
-        return answer_to(order_of(decoded), report)
+        return _UNREPORTED if report is None else answer_to(stands, report)
 
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""

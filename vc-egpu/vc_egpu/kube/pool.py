@@ -23,6 +23,10 @@ from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 CONNECT_TIMEOUT_S: Final = 5.0
 REST_S: Final = 60.0
 """Connections that rested longer are not used again: the server closes them at 90 s."""
+_READ: Final = frozenset(
+    {"connection", "content-encoding", "content-length", "keep-alive", "retry-after", "transfer-encoding"}
+)
+"""Headers that somebody looks at; the others of an answer (most of them) are read over."""
 _MAX_HEADERS: Final = 100
 _MAX_LINE_BYTES: Final = 65536
 
@@ -114,7 +118,7 @@ class _Answer(http.client.HTTPResponse):
 
 
 def _headers(lines: io.BufferedReader) -> http.client.HTTPMessage:
-    """The headers up to the empty line."""
+    """The headers up to the empty line, of those that are looked at."""
     message = http.client.HTTPMessage()
     for _ in range(_MAX_HEADERS):
         line = lines.readline(_MAX_LINE_BYTES + 1)
@@ -125,7 +129,8 @@ def _headers(lines: io.BufferedReader) -> http.client.HTTPMessage:
         name, colon, value = line.decode("iso-8859-1").partition(":")
         if not colon or name != name.strip():
             raise http.client.HTTPException(f"no header: {line[:80]!r}")
-        message.set_raw(name, value.strip())
+        if name.lower() in _READ:
+            message.set_raw(name, value.strip())
     raise http.client.HTTPException(f"more than {_MAX_HEADERS} headers")
 
 

@@ -180,6 +180,8 @@ def _slots(allocatable: Document) -> dict[str, int]:
 
 def names_in(text: str) -> frozenset[str]:
     """The parts of a comma list."""
+    if not text:
+        return frozenset()
     return frozenset(part for part in (piece.strip() for piece in text.split(",")) if part)
 
 

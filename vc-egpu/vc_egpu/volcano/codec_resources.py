@@ -54,16 +54,9 @@ def pod_requests(spec: Mapping[str, Any]) -> Resources:
     container beside the sidecars started before it, whichever is more, and the overhead. Pod-level
     requests, where given, replace the sum for cpu and memory."""
     total = _sum(_requests(container) for container in spec.get("containers") or ())
-    sidecars = Resources()
-    peak = Resources()
-    for container in spec.get("initContainers") or ():
-        request = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars = _plus(sidecars, request)
-            peak = _max(peak, sidecars)
-        else:
-            peak = _max(peak, _plus(sidecars, request))
-    total = _max(_plus(total, sidecars), peak)
+    init_containers = spec.get("initContainers")
+    if init_containers:
+        total = _beside_init(total, init_containers)
     pod_level = (spec.get("resources") or {}).get("requests")
     if pod_level:
         level = resources(pod_level)
@@ -78,6 +71,20 @@ def pod_requests(spec: Mapping[str, Any]) -> Resources:
     if overhead:
         total = _plus(total, resources(overhead))
     return Resources(total.cpu_milli, total.memory_bytes, total.ephemeral_bytes, 1, total.scalars)
+
+
+def _beside_init(total: Resources, init_containers: Iterable[Mapping[str, Any]]) -> Resources:
+    """The containers' ``total`` with their sidecars, or the greediest moment before they begin."""
+    sidecars = Resources()
+    peak = Resources()
+    for container in init_containers:
+        request = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _plus(sidecars, request)
+            peak = _max(peak, sidecars)
+        else:
+            peak = _max(peak, _plus(sidecars, request))
+    return _max(_plus(total, sidecars), peak)
 
 
 def _requests(container: Mapping[str, Any]) -> Resources:

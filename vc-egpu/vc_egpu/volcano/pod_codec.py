@@ -311,6 +311,8 @@ def _card_names(*texts: str | None) -> frozenset[CardId]:
 def models_like(text: str, table: ModelTable) -> frozenset[str]:
     """HAMi names products by parts of their names; the models whose products hold one of the parts."""
     parts = [part.lower() for part in names_in(text)]
+    if not parts:
+        return frozenset()
     return frozenset(
         model.name
         for model in table.models
