@@ -153,6 +153,18 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         job({**task("w", 1), "template": {"spec": {"hostPID": True, "containers": [container(vgpu_h20=1)]}}}),
         ('spec.tasks["w"].template.spec.hostPID',),
     ),
+    "low that takes a week to give way": (
+        job(
+            {
+                **task("w", 1),
+                "template": {
+                    "spec": {"terminationGracePeriodSeconds": 604800, "containers": [container(vgpu_h20=1)]}
+                },
+            },
+            annotations={PRIORITY: "low"},
+        ),
+        ('spec.tasks["w"].template.spec.terminationGracePeriodSeconds: 604800', "above 3600"),
+    ),
     "a volume of the Job where limits are kept": (
         job(task("w", 1, small()), volumes=[{"mountPath": "/data"}, {"mountPath": "/etc/egpu/control"}]),
         ("spec.volumes[1].mountPath", "/etc/egpu/control", "mount it elsewhere"),

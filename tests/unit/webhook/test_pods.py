@@ -183,6 +183,22 @@ def test_low_may_be_preempted_and_says_so_to_volcano() -> None:
     assert done["metadata"]["annotations"]["volcano.sh/preemptable"] == "true"
 
 
+def test_low_does_not_take_long_to_give_way() -> None:
+    """Its cards are its own until it is gone: who takes its place would wait for a week."""
+    for seconds, low, refused in ((3600, True, False), (3601, True, True), (604800, False, False)):
+        obj = pod(annotations={PRIORITY: "low"} if low else {}, terminationGracePeriodSeconds=seconds)
+        decision = review_pod(create(obj), context())
+        assert decision.allowed is not refused, decision
+        assert not refused or all(
+            word in decision.message
+            for word in ("spec.terminationGracePeriodSeconds: 3601", "above 3600", '"low"')
+        )
+    obj = pod(annotations={PRIORITY: "low"}, terminationGracePeriodSeconds=61)
+    assert "above 60" in refusal(obj, context(max_low_grace_s=60))
+    of_older = of_job(pod(annotations={PRIORITY: "low"}, terminationGracePeriodSeconds=9999))
+    assert complete(of_older, context(groups=[group()]), JOB_CONTROLLER), "its Job was checked, or is older"
+
+
 def test_high_needs_leave() -> None:
     obj = pod(annotations={PRIORITY: "high"})
     message = refusal(obj)

@@ -39,6 +39,8 @@ class Settings:
     max_gang_members: int = 2048
     max_gang_cards: int = 16384
     """2,048 members × 8 cards: what a plan annotation can hold."""
+    max_low_grace_s: int = 3600
+    """The longest that a pod of low priority may take to end: whoever takes its cards waits for that."""
     max_listed_queues: int = 32
     """How many queues a refusal tries when it lists those that the user may use."""
 
@@ -49,7 +51,7 @@ class Settings:
                     f"schedulerName {name!r}: it must be "
                     f"{names.SCHEDULER_VOLCANO!r} or {names.SCHEDULER_DEFAULT!r}"
                 )
-        for name in ("max_gang_members", "max_gang_cards", "max_listed_queues"):
+        for name in ("max_gang_members", "max_gang_cards", "max_low_grace_s", "max_listed_queues"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: it must be at least 1")
 

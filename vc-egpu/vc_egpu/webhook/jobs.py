@@ -157,7 +157,7 @@ def _classes(tasks: Sequence[Task], job: Json) -> list[ClassName]:
 def _check_classes(
     review: Review, checked: Sequence[_Checked], subjects: Sequence[Sequence[Subject]], context: Context
 ) -> None:
-    """One gang has one class; ``high`` needs leave; a named PriorityClass must not preempt."""
+    """One gang has one class; ``high`` needs leave, ``low`` goes soon; a named class must not preempt."""
     tasks = [item.task for item in checked]
     classes = _classes(tasks, review.object)
     for task, cls in zip(tasks, classes, strict=True):
@@ -166,6 +166,7 @@ def _check_classes(
                 f'spec.tasks: one gang with two priorities: task "{tasks[0].name[:63]}" is {classes[0]}, '
                 f'task "{task.name[:63]}" is {cls}; set {names.PRIORITY} on the Job instead'
             )
+        specs.check_grace(task.pod_spec, cls, context, f"{task.path}.spec")
         own = task.pod_spec.get("priorityClassName")
         named = str(own or spec_of(review.object).get("priorityClassName") or "")
         where = f"{task.path}.spec.priorityClassName" if own else "spec.priorityClassName"

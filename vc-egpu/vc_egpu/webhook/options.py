@@ -45,6 +45,7 @@ class SettingsFile(BaseModel):
     """Beside the default ones; see :class:`~.context.Settings`."""
     max_gang_members: Annotated[int, Field(ge=1, le=100_000)] = 2048
     max_gang_cards: Annotated[int, Field(ge=1, le=1_000_000)] = 16384
+    max_low_grace_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600
     models: Path = Path("/etc/vc-egpu/models.yaml")
     listen: str = "0.0.0.0"  # noqa: S104 - it serves the API server, wherever that is
     port: Annotated[int, Field(ge=0, le=65535)] = 9443
@@ -137,6 +138,7 @@ def _settings(file: SettingsFile) -> Settings:
         job_controllers=default.job_controllers | {own, *file.job_controllers},
         max_gang_members=file.max_gang_members,
         max_gang_cards=file.max_gang_cards,
+        max_low_grace_s=file.max_low_grace_s,
     )
 
 

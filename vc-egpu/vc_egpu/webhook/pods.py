@@ -60,6 +60,8 @@ def _review(review: Review, context: Context) -> Decision:
     group = _pod_group(pod, review.namespace, context)
     queue = _queue(review, context, group, ask)
     cls = _class(review, context, group)
+    if not _checked_with_its_job(review, context, group):
+        specs.check_grace(spec, cls, context, "spec")
     priority_class = specs.priority_class_for(
         str(spec.get("priorityClassName") or ""),
         cls,

@@ -109,6 +109,16 @@ def check_mounts(mounts: Sequence[object], path: str) -> None:
             )
 
 
+def check_grace(spec: Json, cls: ClassName, context: Context, path: str) -> None:
+    """Refuse low priority that takes long to give way: its cards are its own until it is gone."""
+    seconds, limit_s = spec.get("terminationGracePeriodSeconds"), context.settings.max_low_grace_s
+    if cls == "low" and isinstance(seconds, int) and seconds > limit_s:
+        raise Refusal(
+            f"{path}.terminationGracePeriodSeconds: {seconds} is above {limit_s}, the longest that pods of "
+            f'{names.PRIORITY} "low" may take to give way'
+        )
+
+
 def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: ModelTable) -> Knobs:
     """Check the annotations that tune placement and isolation."""
     knobs = Knobs()
