@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 GET_TIMEOUT_S: Final = 3.0
 OWNER_TRIES: Final = 3
 OWNER_PAUSE_S: Final = 0.05
+UNCOUNTED: Final = "the node's cards have not been counted yet"
 
+Shares = Sequence[admission.HeldShare]
 _decode_cards = lru_cache(maxsize=1024)(Cards.decode)
 
 
@@ -118,8 +120,7 @@ class Identity:
         suspended: Callable[[], Collection[str]] = frozenset,
         closed: Callable[[], str] = str,
     ) -> None:
-        """``suspended`` names pods, by UID, whose processes have left their cards; ``closed`` says why no
-        container with shares may start, empty if they may."""
+        """``suspended``: UIDs of pods that have left their cards; ``closed``: why shares may not start."""
         self._node = node
         self._allocations = allocations
         self._grants = grants
@@ -193,10 +194,9 @@ class Identity:
         )
 
     def restore(self, grant: Grant) -> None:
-        """Count a container that runs already as let in, and write its files again (no room is asked); not
-        where they would give its next start no limits."""
+        """Count a container that runs already as let in (no room is asked), and write its files again."""
         self._grants.reserve(grant)
-        if grant.native or not self._closed():
+        if grant.native or not self._closed():  # else they would let its next start go without limits
             self._write(grant, running=True)
 
     def change(self, grants: Sequence[Grant]) -> None:
@@ -208,14 +208,7 @@ class Identity:
             others = [one for one in self._grants.all() if one.name not in names_changed]
             held = self._held((*others, *grants))
             for grant in grants:
-                self._host_room(stock, held, grant)
-                for new in grant.held:
-                    card = stock.card(new.uuid)
-                    if card is None:
-                        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {new.uuid} is not on this node")
-                    refusal = admission.refusal(stock.limits(card), admission.rivals(held, (), new), new)
-                    if refusal:
-                        raise NotAdmittedError(Why.NO_ROOM, refusal)
+                _fits(stock, held, (), grant)
             for grant in grants:
                 self._grants.reserve(grant)
 
@@ -284,20 +277,13 @@ class Identity:
         """Check every card and its room, count the grant, write its files; all or nothing."""
         stock = self._stock()
         if not stock.ready:
-            raise NotAdmittedError(Why.NOT_NOW, "the node's cards have not been counted yet")
+            raise NotAdmittedError(Why.NOT_NOW, UNCOUNTED)
         for share in grant.shares:
             _usable(stock, share, grant)
         waiting = self._waiting(grant)
         with self._room:
             held = self._held(self._grants.all())
-            self._host_room(stock, held, grant)
-            for new in grant.held:
-                card = stock.card(new.uuid)
-                if card is None:
-                    raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {new.uuid} is not on this node")
-                refusal = admission.refusal(stock.limits(card), admission.rivals(held, waiting, new), new)
-                if refusal:
-                    raise NotAdmittedError(Why.NO_ROOM, refusal)
+            _fits(stock, held, waiting, grant)
             self._grants.reserve(grant)
         try:
             self._write(grant)
@@ -308,12 +294,6 @@ class Identity:
 
     def _held(self, grants: Iterable[Grant]) -> list[admission.HeldShare]:
         return admission.asleep((share for grant in grants for share in grant.held), self._suspended())
-
-    @staticmethod
-    def _host_room(stock: Stock, held: Sequence[admission.HeldShare], grant: Grant) -> None:
-        refusal = admission.host_refusal(stock.node_cards.host_memory_mib, held, grant.held)
-        if refusal:
-            raise NotAdmittedError(Why.NO_ROOM, refusal)
 
     def _waiting(self, grant: Grant) -> list[admission.HeldShare]:
         """Shares of later leaders' pods on these cards that are bound here and not let in yet."""
@@ -333,9 +313,9 @@ class Identity:
 
     def _write(self, grant: Grant, *, running: bool = False) -> None:
         stock = self._stock()
-        if not stock.ready and not running:
-            raise NotAdmittedError(Why.NOT_NOW, "the node's cards have not been counted yet")
-        if not grant.native and not running and (closed := self._closed()):
+        closed = "" if stock.ready else UNCOUNTED
+        closed = closed if grant.native else closed or self._closed()
+        if closed and not running:
             raise NotAdmittedError(Why.NOT_NOW, closed)
         for share in () if running else grant.shares:
             card = stock.card(share.uuid)
@@ -370,6 +350,19 @@ def _mismatch(cards: Cards, allocation: Allocation, ref: ContainerRef, pod: PodV
         (cards.native != native, f"native is {cards.native}, the container asks for {allocation.resource}"),
     )
     return next((text for wrong, text in checks if wrong), "")
+
+
+def _fits(stock: Stock, held: Shares, waiting: Shares, grant: Grant) -> None:
+    """Whether the host and each of its cards have room for it."""
+    refusal = admission.host_refusal(stock.node_cards.host_memory_mib, held, grant.held)
+    for new in grant.held:
+        card = stock.card(new.uuid)
+        if card is None:
+            raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {new.uuid} is not on this node")
+        rivals = admission.rivals(held, waiting, new)
+        refusal = refusal or admission.refusal(stock.limits(card), rivals, new)
+    if refusal:
+        raise NotAdmittedError(Why.NO_ROOM, refusal)
 
 
 def _usable(stock: Stock, share: CardShare, grant: Grant) -> None:

@@ -32,9 +32,11 @@ class Proc:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def put(self, pid: int, uid: str, container: str, *, own: int | None = None, start: int = 5) -> None:
+    def put(
+        self, pid: int, uid: str, container: str, *, own: int | None = None, start: int = 5, flags: int = 0
+    ) -> None:
         target = self.folder / str(pid)
         target.mkdir(exist_ok=True)
         (target / "cgroup").write_text(f"0::/kubepods/pod{uid}/{container}\n" if uid else "0::/\n")
-        (target / "stat").write_text(f"{pid} (x) S {'0 ' * 18}{start} 0")
+        (target / "stat").write_text(f"{pid} (x) S {'0 ' * 5}{flags} {'0 ' * 12}{start} 0")
         (target / "status").write_text(f"NSpid:\t{pid}\t{own or pid}\n")
