@@ -128,8 +128,21 @@ def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts
         text += _what_else(trial, view, worst, free, numbers)
         text += _kept_back(trial, worst, free, numbers)
     if preempts:
-        text += "; evicting low-priority work would not make room"
+        text += _why_nobody_goes(trial, worst, free)
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
+
+
+def _why_nobody_goes(trial: Trial, group: Group, free: int) -> str:
+    coming = trial.coming_back()
+    lifted = trial.lift(pod.uid for pod in coming)
+    more = _places(trial, group)
+    trial.put_back(lifted)
+    if more <= free:
+        return "; evicting low-priority work would not make room"
+    gangs = sorted({str(pod.gang) for pod in coming})
+    return (
+        f"; nobody is evicted while {names(gangs)} can be suspended again as soon as it is back on its cards"
+    )
 
 
 def _places(trial: Trial, group: Group) -> int:

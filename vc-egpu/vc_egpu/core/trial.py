@@ -226,6 +226,11 @@ class Trial:
         self.ledger.add(booking)
         self._booked[uid] = booking
 
+    def coming_back(self) -> list[Pod]:
+        """Pods on their way back to their cards, where they can be suspended again in a moment."""
+        pods = (self.index.pods[uid] for uid in sorted(self.index.notable.suspended))
+        return [pod for pod in pods if pod.comes_back]
+
     def told_to_leave(self, uids: Iterable[PodUid]) -> None:
         """These are to be suspended: nobody else's victims, and room on the host is theirs from now on."""
         for uid in uids:

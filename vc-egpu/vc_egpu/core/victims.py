@@ -74,9 +74,8 @@ def prey(trial: Trial) -> Prey:
     if isinstance(known, Prey):
         return known
     listed = []
-    nodes, pods_by_uid = trial.index.nodes, trial.index.pods
-    on_their_way = (pods_by_uid[uid] for uid in trial.index.notable.suspended)
-    coming = {pod.gang for pod in on_their_way if pod.comes_back}
+    nodes = trial.index.nodes
+    coming = {pod.gang for pod in trial.coming_back()}
     for key in sorted(trial.index.low_gangs):
         view = trial.index.view(key)
         if view.planned or any(pod.protected or pod.uid in trial.suspending for pod in view.placed):
