@@ -78,10 +78,12 @@ class Collector:
         replaced."""
         if not self._pods.synced:
             return
-        old = [one for one in self._allocations.all() if self._clock() - one.made_at_s > UNCLAIMED_S]
-        replaced = _replaced(self._grants.all(), {one.name: one.number for one in old})
+        promises = self._allocations.all()
+        old = [one for one in promises if self._clock() - one.made_at_s > UNCLAIMED_S]
+        replaced = _replaced(self._grants.all(), {one.name: one.number for one in promises})
         for grant in replaced:
-            self._release(grant)
+            if any(one.name == grant.name for one in old):
+                self._release(grant)
         unclaimed = [one for one in old if self._grants.get(one.name) is None]
         if not unclaimed:
             return
@@ -154,13 +156,13 @@ def _has_ended(grant: Grant, views: dict[str, PodView]) -> bool:
 
 
 def _replaced(grants: Iterable[Grant], numbers: dict[str, int]) -> list[Grant]:
-    """Old grants of containers that have a later one (the kubelet asked again for the same container)."""
+    """Grants of containers that have a later one (the kubelet asked again for the same container): later by
+    the promise's number, since clocks are set back."""
     latest: dict[tuple[str, str], Grant] = {}
-    old: list[Grant] = []
-    for grant in sorted(grants, key=lambda one: one.granted_at_s):
+    replaced: list[Grant] = []
+    for grant in sorted((one for one in grants if one.name in numbers), key=lambda one: numbers[one.name]):
         key = (grant.pod_uid, grant.container)
-        before = latest.get(key)
-        if before is not None and before.name in numbers:
-            old.append(before)
+        if key in latest:
+            replaced.append(latest[key])
         latest[key] = grant
-    return old
+    return replaced

@@ -128,6 +128,23 @@ def test_promises_that_nobody_claims_are_dropped_late(world: Any, cgroups: Cgrou
     assert world.allocations.all() == []
 
 
+def test_of_two_grants_of_a_container_the_one_promised_later_stays(
+    world: Any, planned: Planned, cgroups: Cgroups
+) -> None:
+    """Also where the clock was set back between them."""
+    world.serve()
+    started(world, planned)
+    (first,) = world.grants.all()
+    world.grants.reserve(dataclasses.replace(first, granted_at_s=first.granted_at_s + 7200))
+    world.kubelet.free(("ns", "p", "main"))
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s2",), first.pod_uid)
+    world.kubelet.pre_start(RES, ("s2",))
+    collector(world, cgroups).sweep()
+    assert len(world.grants.all()) == 2  # the other's container may still be ending
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    assert [grant.ids for grant in world.grants.all()] == [("s2",)]
+
+
 def test_promises_are_taken_from_the_specs_when_their_records_are_lost(
     world: Any, planned: Planned, cgroups: Cgroups
 ) -> None:
