@@ -10,7 +10,7 @@ from vc_egpu.webhook.expressions import (
     WRITTEN_BY_US,
     quoted,
 )
-from vc_egpu.webhook.policy_form import Json, binding, differs, policy
+from vc_egpu.webhook.policy_form import Json, binding, differs, policy, rule
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 SUPERUSERS: Final = "system:masters"
@@ -60,7 +60,7 @@ def _pods_create() -> Json:
     per_card = quoted((names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES))
     return policy(
         "vc-egpu-pods-create",
-        [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        rule(["pods"], ["CREATE"]),
         POD_IS_OURS,
         is_common=True,
         variables={"annotations": "object.metadata.?annotations.orValue({})"},
@@ -105,14 +105,7 @@ def _pods_update(identities: Identities) -> Json:
     label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
     return policy(
         "vc-egpu-pods-update",
-        [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["UPDATE"],
-                "resources": ["pods", "pods/status"],
-            }
-        ],
+        rule(["pods", "pods/status"], ["UPDATE"]),
         POD_WAS_OR_IS_OURS,
         variables={
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
@@ -194,14 +187,7 @@ def _bindings(identities: Identities) -> Json:
     refused = f"a Binding sets none of {names.DOMAIN} on its pod, nor"
     return policy(
         "vc-egpu-bindings",
-        [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE"],
-                "resources": ["bindings", "pods/binding"],
-            }
-        ],
+        rule(["bindings", "pods/binding"], ["CREATE"]),
         "",
         is_common=True,
         variables={"scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}"},
@@ -237,14 +223,7 @@ def _pod_groups(identities: Identities) -> Json:
 
     return policy(
         "vc-egpu-podgroups",
-        [
-            {
-                "apiGroups": ["scheduling.volcano.sh"],
-                "apiVersions": ["v1beta1"],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": ["podgroups"],
-            }
-        ],
+        rule(["podgroups"], ["CREATE", "UPDATE"], group="scheduling.volcano.sh", version="v1beta1"),
         "",
         variables={
             "ours": f"request.userInfo.username in {quoted(identities.admission)}",
@@ -292,14 +271,7 @@ def _nodes(identities: Identities) -> Json:
     claim = f"'{NODE_NAME_CLAIM}'"
     return policy(
         "vc-egpu-nodes",
-        [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE", "UPDATE", "DELETE"],
-                "resources": ["nodes", "nodes/status"],
-            }
-        ],
+        rule(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
         f"request.userInfo.username in {quoted(identities.node_agents)}",
         variables={},
         validations=[
@@ -323,14 +295,7 @@ def _node_cards(identities: Identities) -> Json:
     text += "oldObject.metadata.?annotations[?a]))"
     return policy(
         "vc-egpu-node-cards",
-        [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": ["nodes", "nodes/status"],
-            }
-        ],
+        rule(["nodes", "nodes/status"], ["CREATE", "UPDATE"]),
         text,
         variables={},
         validations=[

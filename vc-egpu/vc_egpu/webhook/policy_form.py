@@ -14,9 +14,19 @@ def differs(key: str) -> str:
     return f"variables.old[?{key}] != variables.new[?{key}]"
 
 
+def rule(resources: list[str], operations: list[str], group: str = "", version: str = "v1") -> Json:
+    """What a policy is asked about."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": operations,
+        "resources": resources,
+    }
+
+
 def policy(
     name: str,
-    rules: list[Json],
+    matched: Json,
     condition: str,
     *,
     variables: dict[str, str],
@@ -39,7 +49,7 @@ def policy(
         conditions["out-of-order"] = _any_fails([validation[0] for validation in validations], variables)
     spec: Json = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": rules},
+        "matchConstraints": {"resourceRules": [matched]},
         "variables": [{"name": key, "expression": value} for key, value in variables.items()],
         "validations": checks,
     }
