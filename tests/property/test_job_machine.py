@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from unit.jobs.worlds import NOW, job, task
 from vc_egpu.jobs.draft import Decision, Group
 from vc_egpu.jobs.machine import decide
-from vc_egpu.jobs.views import Eviction, GroupView, PodPhase, PodView, World
-from vc_egpu.volcano.job import Job, JobPhase
+from vc_egpu.jobs.views import Eviction, GroupView, Order, PodPhase, PodView, World
+from vc_egpu.volcano.job import Job, JobAction, JobPhase
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
 ENDS = {JobPhase.COMPLETED, JobPhase.FAILED}
@@ -31,6 +31,7 @@ class Cluster:
     pods: dict[str, PodView] = field(default_factory=dict)
     group: GroupView | None = None
     evictions: tuple[Eviction, ...] = ()
+    orders: list[Order] = field(default_factory=list)
     made: int = 0
     now: float = NOW
 
@@ -49,8 +50,8 @@ class Cluster:
     def look(self, cut: int | None = None) -> Decision:
         """One look of the controller; with ``cut`` it dies after so many writes."""
         self.now += 1
-        world = World(self.job, tuple(self.pods.values()), self.group, self.evictions, now=self.now)
-        decision = decide(world)
+        pods, order = tuple(self.pods.values()), self.orders[0] if self.orders else None
+        decision = decide(World(self.job, pods, self.group, self.evictions, order=order, now=self.now))
         writes = self._writes(decision)
         for write in writes if cut is None else writes[:cut]:
             write()
@@ -72,9 +73,13 @@ class Cluster:
             group.append(lambda: setattr(self, "group", GroupView("g", "u", PodGroupPhase.INQUEUE, version)))
         version = (decision.status or self.status).get("version", 0)
         create = [lambda t=t.name, i=i: self._create(t, i, version) for t, i in decision.create]
+        obeyed: list[Callable[[], None]] = [self._take_down] if decision.order_done else []
         if decision.status_first:
-            return [*status, *kills, *group, *create]
-        return [*kills, *group, *create, *status]
+            return [*status, *obeyed, *kills, *group, *create]
+        return [*obeyed, *kills, *group, *create, *status]
+
+    def _take_down(self) -> None:
+        del self.orders[0]
 
     def _write_status(self, status: dict[str, Any]) -> None:
         before = self.retries, self.job.status.version
@@ -116,11 +121,35 @@ class Cluster:
             code = 1 if phase is PodPhase.FAILED else 0
             self.pods[name] = replace(pod, phase=phase, ended_at=self.now, exit_code=code)
 
+    def mark(self, name: str) -> None:
+        """The admission layer wants the pod made anew."""
+        pod = self.pods.get(name)
+        if pod is not None and not pod.finished:
+            self.pods[name] = replace(pod, out_of_sync=True)
+
     def evict(self, name: str) -> None:
         pod = self.pods.get(name)
         if pod is not None and not pod.terminating:
             del self.pods[name]
             self.evictions += (Eviction(name, pod.uid, pod.task, pod.version, self.now),)
+
+    def happens(self, what: str, argument: Any) -> None:
+        """One step of a story."""
+        match what:
+            case "look" | "die":
+                self.look(cut=argument)
+            case "advance":
+                self.advance(argument)
+            case "fail":
+                self.end(argument, PodPhase.FAILED)
+            case "succeed":
+                self.end(argument, PodPhase.SUCCEEDED)
+            case "evict":
+                self.evict(argument)
+            case "mark":
+                self.mark(argument)
+            case _:
+                raise ValueError(what)
 
 
 def settle(cluster: Cluster) -> None:
@@ -168,21 +197,8 @@ def test_every_job_comes_to_its_end(
     cluster = Cluster({"policies": policies, "maxRetry": max_retry}, [task("a", 3), task("b", 3)])
     happened = 0
     for what, argument in story:
-        match what:
-            case "look":
-                cluster.look()
-            case "die":
-                cluster.look(cut=argument)
-            case "advance":
-                cluster.advance(argument)
-            case "fail":
-                cluster.end(argument, PodPhase.FAILED)
-                happened += 1
-            case "succeed":
-                cluster.end(argument, PodPhase.SUCCEEDED)
-            case _:
-                cluster.evict(argument)
-                happened += 1
+        cluster.happens(what, argument)
+        happened += what in {"fail", "evict"}
     settle(cluster)
     assert cluster.retries <= happened, "no try without a reason"
     assert cluster.retries <= max_retry or (cluster.retries, max_retry) == (1, 0)
@@ -191,6 +207,68 @@ def test_every_job_comes_to_its_end(
         assert len(cluster.pods) == 6
     else:
         assert cluster.retries >= max_retry
+
+
+orders = st.sampled_from(
+    [
+        JobAction.ABORT_JOB,
+        JobAction.RESUME_JOB,
+        JobAction.RESTART_JOB,
+        JobAction.TERMINATE_JOB,
+        JobAction.COMPLETE_JOB,
+    ]
+)
+RESTS = {JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED, JobPhase.ABORTED}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    story=st.lists(
+        st.one_of(
+            trouble,
+            trouble,
+            st.tuples(st.just("order"), orders),
+            st.tuples(st.just("mark"), names),
+            st.tuples(st.just("scale"), st.integers(0, 3)),
+        ),
+        max_size=40,
+    ),
+    least=st.integers(1, 4),
+)
+def test_orders_come_at_any_time(story: list[tuple[str, Any]], least: int) -> None:
+    """Abort, Resume, Restart, Terminate, Complete: while pods fail, are made anew, and tasks are scaled."""
+    policies = [{"event": "PodFailed", "action": "RestartJob"}]
+    cluster = Cluster(
+        {"policies": policies, "maxRetry": 9, "minAvailable": least}, [task("a", 3), task("b", 3)]
+    )
+    reasons = 0
+    for what, argument in story:
+        if what == "order":
+            cluster.made += 1
+            cluster.orders.append(Order("c", f"c{cluster.made}", argument))
+        elif what == "scale":
+            cluster.tasks[0]["replicas"] = max(argument, least - 3)
+        else:
+            cluster.happens(what, argument)
+        reasons += what == "fail" or argument in {JobAction.RESUME_JOB, JobAction.RESTART_JOB}
+    for _ in range(200):
+        cluster.look()
+        cluster.advance()
+        for name in list(cluster.pods):
+            cluster.end(name, PodPhase.SUCCEEDED)
+        is_live = any(pod.alive or pod.terminating for pod in cluster.pods.values())
+        if cluster.phase in RESTS and not cluster.orders and not is_live:
+            break
+    assert not cluster.orders
+    cluster.look()  # the last counts
+    assert cluster.phase in RESTS, f"still {cluster.phase}: {cluster.status}"
+    again = cluster.look()
+    assert again == replace(Decision(), wake_at=again.wake_at), "there is nothing left to do"
+    assert not any(pod.alive or pod.terminating for pod in cluster.pods.values())
+    assert cluster.group is None
+    assert cluster.retries <= reasons, "no try without a reason"
+    if cluster.phase is JobPhase.COMPLETED and cluster.job.status.state.reason == "PodsSucceeded":
+        assert len(cluster.pods) == cluster.job.total_replicas()
 
 
 @settings(max_examples=200, deadline=None)
