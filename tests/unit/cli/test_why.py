@@ -91,6 +91,9 @@ def test_a_refusal_by_the_webhook_is_told() -> None:
     }
     with pytest.raises(why_view.UnknownJobError, match="may not use queue 'a'"):
         tell("web", events=[event])
+    bare = {"involvedObject": {"name": "web-6bd9"}, "reason": "FailedCreate"}
+    with pytest.raises(why_view.UnknownJobError, match="web-6bd9 cannot make a pod"):
+        tell("web", events=[bare, {"reason": "FailedCreate"}])
 
 
 def test_a_job_without_a_podgroup() -> None:

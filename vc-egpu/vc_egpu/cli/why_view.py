@@ -237,14 +237,15 @@ def _refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
         event
         for event in events
         if event.get("reason") in {"FailedCreate", "FailedCreatePod"}
-        and (not uid or event["involvedObject"].get("uid", uid) == uid)
-        and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", event["involvedObject"].get("name", ""))
+        and (about := event.get("involvedObject") or {})
+        and (not uid or about.get("uid", uid) == uid)
+        and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", about.get("name", ""))
     ]
     if not told:
         return ""
     last = max(told, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
     about = last["involvedObject"]
-    return f"{about['kind']} {about['name']} cannot make a pod: {last['message']}"
+    return f"{about.get('kind', '')} {about['name']} cannot make a pod: {last.get('message', '')}".strip()
 
 
 def _nothing(
