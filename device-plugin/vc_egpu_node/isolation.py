@@ -102,7 +102,7 @@ class Isolation:
                 self._note_version(grant.name)
                 page = self._pages_of(everyone, [grant.name])[grant.name]
                 self._put(grant.name, page)
-                self._write(self.seed(grant.name), page)
+                self._write(page, self.seed(grant.name))
                 self._update(everyone, neighbours(everyone, [grant]) - {grant.name})
             except (OSError, ValueError):
                 if new:
@@ -203,10 +203,14 @@ class Isolation:
     # --- versions --------------------------------------------------------------------------------
 
     def drop_unused_versions(self) -> None:
-        """Remove versions of the library that no container was started with."""
+        """Remove versions of the library that no container was started with; none where that is not known."""
         used = {self.library.digest}
         for path in self._folder.glob(f"*/{VERSIONS_NAME}"):
-            used |= set(read_promptly(path).decode().split())
+            try:
+                used |= set(read_promptly(path).decode().split())
+            except (OSError, UnicodeDecodeError) as error:
+                log.warning("which versions of the library are used is not known: %s: %s", path, error)
+                return
         drop_unused(self.library.folder.parent, used)
 
     def _note_version(self, name: str) -> None:
@@ -261,15 +265,19 @@ class Isolation:
         if before == page:
             return
         self._said.pop(name, None)
-        self._write(self.file(name), page)
+        files = [self.file(name)]
         if (before is None or _binds(before) != _binds(page)) and self.seed(name).path.exists():
-            self._write(self.seed(name), page)
+            files.append(self.seed(name))
+        self._write(page, *files)
         self._said[name] = page
 
-    def _write(self, file: ControlFile, page: Control) -> None:
-        file.put(page)
-        self._kept.keep(file.path)
-        self._written[file.path] = page, encode(page, sequence=0, generation=0)
+    def _write(self, page: Control, *files: ControlFile) -> None:
+        encoded = encode(page, sequence=0, generation=0)
+        # First noted: what cannot be written now is put right at the next look.
+        self._written |= {file.path: (page, encoded) for file in files}
+        for file in files:
+            file.put(page)
+            self._kept.keep(file.path)
 
     def mend(self, name: str) -> tuple[str, ...]:
         """Put right what was done to a container's pages; what was wrong, for people."""
@@ -282,7 +290,7 @@ class Isolation:
                         self._kept.keep(file.path)
                     if page is None or file.says(wanted):
                         continue
-                    self._write(file, page)
+                    self._write(page, file)
                     faults += (f"its {file.path.name} page did not say what was written: it does again",)
                 except OSError as error:
                     faults += (f"its {file.path.name} page cannot be put right: {error.strerror}",)

@@ -197,6 +197,24 @@ def test_limits_that_were_damaged_are_written_again(node: Node, which: str, dama
     assert node.isolation.mend("a") == node.isolation.pages.mend("a")
 
 
+@pytest.mark.parametrize("which", ["control", "seed"])
+def test_a_change_that_could_not_be_written_is_written_later(node: Node, which: str) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    path = node.root / "containers" / "a" / which
+    path.unlink()
+    path.mkdir()
+    node.isolation.refresh([grant("a", ("GPU-0", 700, 20))])
+    assert "cannot be put right" in node.isolation.mend("a")[0]
+    path.rmdir()
+    (fault,) = node.isolation.mend("a")
+    assert f"its {which} page" in fault
+    for file in (node.isolation.file("a"), node.isolation.seed("a")):
+        page = file.read()
+        assert page is not None
+        assert page.limits[0].memory_bytes == 700 << 20
+    assert node.isolation.mend("a") == ()
+
+
 def test_native_cards_go_without(node: Node) -> None:
     node.let_in(grant("a", ("GPU-0", 98304, 100), native=True))
     assert [mount["containerPath"] for mount in node.edits("a")["mounts"]] == ["/etc/egpu"]
@@ -292,6 +310,20 @@ def test_a_version_stays_while_a_container_may_run_with_it(node: Node, source: P
     node.isolation.drop_unused_versions()
     assert not old.exists()
     assert node.isolation.library.folder.exists()
+
+
+def test_no_version_goes_while_a_container_hides_which_it_uses(node: Node, source: Path) -> None:
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    notes = node.root / "containers" / "a" / "library-versions"
+    old = node.isolation.library.folder
+    (old.parent / "unused").mkdir()
+    notes.unlink()
+    notes.mkdir()  # as good as one on which somebody holds a lease: it cannot be read
+    node.isolation.drop_unused_versions()
+    assert {path.name for path in old.parent.iterdir()} == {old.name, "unused"}
+    notes.rmdir()
+    node.isolation.drop_unused_versions()
+    assert {path.name for path in old.parent.iterdir()} == {old.name}
 
 
 def test_settings_reach_every_page(node: Node) -> None:
