@@ -574,6 +574,18 @@ def test_the_groups_queue_counts_and_another_on_the_pod_is_refused() -> None:
     assert "'a', but its PodGroup is in queue 'org-1'" in message
 
 
+def test_the_queue_that_was_checked_is_noted_on_the_pod() -> None:
+    """A group that is made anew under it may name another: then it can be told."""
+    obj = pod(annotations={GROUP: "g"})
+    del obj["metadata"]["annotations"][QUEUE]
+    done = complete(obj, context(groups=[group(owner=None, queue="org-1")]))
+    assert done["metadata"]["annotations"][QUEUE] == "org-1"
+    of_volcano = of_job(pod())
+    del of_volcano["metadata"]["annotations"][QUEUE]
+    done = complete(of_volcano, context(groups=[group()]), JOB_CONTROLLER)
+    assert QUEUE not in done["metadata"]["annotations"], "a Job's pods follow their Job"
+
+
 def test_class_comes_from_the_template_then_the_job_then_the_group() -> None:
     job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
     ctx = context(groups=[group(**{PRIORITY: "high"})])
