@@ -118,16 +118,20 @@ class Process:
         epoch = Epoch(leadership)
         fresh_s = self._times.renew_deadline_s - 2 * self._times.retry_s - 1.0
         self._loop = Loop(self._api, self._table, self._settings, epoch, self._stopping, fresh_s=fresh_s)
+        failed: Exception | None = None
         try:
             self._loop.run()
         except (NotSyncedError, KubeError) as error:
             logger.error("leadership %d ended: %s", epoch.epoch, error)
-            if isinstance(leadership, LeaderLease):
-                # No plan id may be given twice, and none may look older than one that stands.
-                leadership.start_anew(above=max(epoch.epoch, getattr(error, "newest", -1)))
-            self._stopping.wait(1.0)
+            failed = error
         finally:
             self._loop = None
+            if isinstance(leadership, LeaderLease):
+                # However it ended: no plan id may be given twice, and none may look older than one that
+                # stands. A lease that ran out and was renewed all the same would still have this number.
+                leadership.start_anew(above=max(epoch.epoch, getattr(failed, "newest", -1)))
+        if failed is not None:
+            self._stopping.wait(1.0)
 
 
 class Epoch:
