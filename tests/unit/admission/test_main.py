@@ -36,7 +36,8 @@ def api(tmp_path: Path) -> Iterator[ApiConnection]:
 def test_a_leadership_that_ran_out_is_not_taken_up_again_under_its_number(api: ApiConnection) -> None:
     """Plans are numbered anew: with the old epoch an id would be given twice, and pass for the other."""
     started = threading.Event()
-    lease = Dozing(api, "n", "l", "me", times=ONCE, on_started=lambda _: started.set()).start()
+    lease = Dozing(api, "n", "l", "me", times=ONCE, on_started=lambda _: started.set())
+    lease.start()
     try:
         assert started.wait(30)
         while not lease.is_leader():

@@ -7,7 +7,7 @@ import pytest
 from unit.core import make
 from vc_egpu.core.admit import admit
 from vc_egpu.core.capacity import need_of
-from vc_egpu.core.cluster import CardAsk, PodShape, Resources, ShareClass, Snapshot
+from vc_egpu.core.cluster import CardAsk, NodeName, PodShape, Resources, ShareClass, Snapshot
 from vc_egpu.core.decide import decide
 from vc_egpu.core.effort import DECISION, Effort
 from vc_egpu.core.pack import Board
@@ -89,7 +89,7 @@ def test_who_has_seen_enough_choices_leaves_the_cards_as_they_were() -> None:
     index = fresh_index(make.snapshot([make.node("n1", 4)]))
     asks = tuple(CardAsk(f"c{number}", "h20", 2, 1000 + number, 10) for number in range(2))
     need = need_of(index.ledger, PodShape(asks=asks), ShareClass.UNSET)
-    board = Board(index.ledger, index.ledger.rows[make.NodeName("n1")])
+    board = Board(index.ledger, index.ledger.rows[NodeName("n1")])
     before = [slot.state() for slot in board.slots]
     with closing(board.choices(need, distinct=True)) as choices:
         assert next(choices) != next(choices)

@@ -1,6 +1,7 @@
 """What is kept for replacements, and for how long: whatever the clocks of nodes and earlier leaders say."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from unit.core import make
@@ -28,7 +29,7 @@ def ask(snapshot: Snapshot) -> Plan:
     return decide(snapshot, Policy(), NOW)
 
 
-def replica(number: int, card: str, **more: object) -> Pod:
+def replica(number: int, card: str, **more: Any) -> Pod:
     """A pod that no Job named: its UID is its key in plans."""
     pod = replace(make.pods("ns/job", 1, WHOLE)[0], uid=PodUid(f"replica-{number}"), task="", index=-1)
     return make.placed(pod, card, **more)
@@ -69,7 +70,7 @@ def test_a_node_whose_clock_is_ahead_keeps_nothing_for_longer(ahead_s: float) ->
     assert newcomers(runs, failed(1, "n1/1", NOW + 1), cards=2) == 0, "a second is nothing"
 
 
-def waiting_gang(**more: object) -> Snapshot:
+def waiting_gang(**more: Any) -> Snapshot:
     gang = make.gang("ns/g", **more)
     return make.snapshot([make.node("n1", 1)], [gang], make.pods("ns/g", 1, WHOLE))
 
