@@ -285,7 +285,7 @@ class Conductor:
             self.failed(done)
             self.mirror.tries.add(done.key)
         self.mirror.dirty.add(done.key)
-        if done.kind != "plan":
+        if done.kind == "strip":
             self.mirror.tries.add(done.key)
 
     def _carry_done(self, done: Done) -> None:
