@@ -81,7 +81,8 @@ static const struct egpu_activity *map_peer(const char *name) {
     if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == 0)
         return NULL;
     snprintf(path, sizeof path, "%s/%s", egpu_path(EGPU_PEERS_FOLDER, folder, sizeof folder), name);
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    /* O_NONBLOCK: a neighbour's root may hold a lease on its page, and nobody waits for that. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0)
         return NULL;
     const struct egpu_activity *page = NULL;
