@@ -101,8 +101,10 @@ class World:
     def grow(self, key: str, members: int) -> None:
         """The controller makes more members like the first."""
         gang, pods = self.gang(key), self.pods_of(key)
-        task = self._slots[pods[0].uid][0]
-        for index in range(len(pods), len(pods) + members):
+        slots = [self._slots[pod.uid] for pod in pods]
+        task = slots[0][0]
+        first = max(index for _, index in slots) + 1  # no two members under one name
+        for index in range(first, first + members):
             self._bear(gang, task, index, pods[0].shape)
 
     def put_pod(self, pod: Pod) -> None:
