@@ -15,6 +15,7 @@ from vc_egpu.core.cluster import (
     PodUid,
     ShareClass,
     Snapshot,
+    SuspensionState,
 )
 from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan
@@ -113,3 +114,25 @@ def made_from_template(born: float) -> Plan:
 def test_a_plan_waits_for_pods_that_are_just_being_made() -> None:
     assert not made_from_template(born=NOW - 1).withdrawals
     assert made_from_template(born=NOW - 100).withdrawals, "nobody makes the others"
+
+
+@pytest.mark.parametrize(
+    ("since", "kept"), [(NOW - 10, False), (NOW - 100, True), (NOW + 10, False), (NOW + 3600, True)]
+)
+def test_room_is_kept_for_who_was_suspended_whatever_its_leaders_clock_said(since: float, kept: bool) -> None:
+    low = make.gang("ns/low", share_class=ShareClass.LOW)
+    high, new = make.gang("ns/high", share_class=ShareClass.HIGH), make.gang("ns/new")
+    most, half = make.shape(make.H20_MIB * 3 // 4), make.shape(make.H20_MIB // 2)
+    asleep = make.placed(
+        make.pods("ns/low", 1, most)[0],
+        "n1/0",
+        suspend_ordered=True,
+        suspend_order=(1, 1),
+        suspended_since=since,
+        suspension=SuspensionState.SUSPENDED,
+    )
+    there = make.placed(make.pods("ns/high", 1, half)[0], "n1/0")
+    waiting = make.pods("ns/new", 1, half)
+    node = make.node("n1", 1, host_memory_mib=make.H20_MIB)
+    plan = ask(make.snapshot([node], [low, high, new], [asleep, there, *waiting]))
+    assert bool(plan.admissions) is not kept

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import NodeName, Pod, PodUid, ShareClass
+from vc_egpu.core.policy import CLOCK_SKEW_S
 from vc_egpu.core.trial import Kept, Trial
 
 _Place = tuple[int, int]
@@ -23,7 +24,11 @@ def keep(trial: Trial, away: Sequence[tuple[str, Sequence[Pod]]]) -> None:
     claimed: set[_Place] = set()
     for gang, pods in away:
         asleep = [pod for pod in pods if pod.asleep and pod.node in trial.ledger.rows]
-        if not asleep or trial.now - min(p.suspended_since for p in asleep) < trial.policy.suspended_hold_s:
+        if not asleep:
+            continue
+        away_s = trial.now - min(pod.suspended_since for pod in asleep)
+        # Who left far in the future was told so by a clock that was wrong: nobody knows for how long.
+        if -CLOCK_SKEW_S <= away_s < trial.policy.suspended_hold_s:
             continue
         awake = _awake(trial, asleep)
         places = {(booking.row, seat.col) for booking in awake.values() for seat in booking.seats}
