@@ -13,6 +13,7 @@ from vc_egpu.core.cluster import (
     PodPhase,
     PodShape,
     PodUid,
+    QueueName,
     ShareClass,
     plan_key,
 )
@@ -103,8 +104,12 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
             created=plan.created,
             suspends=plan.suspends,
         )
+    gang = group.decoded.gang
+    # A PodGroup that was made anew under its pods may name any queue: nobody checked who may use that one.
+    checked = {m.queue for m in live if m.queue}
     return replace(
-        group.decoded.gang,
+        gang,
+        queue=gang.queue if not checked or gang.queue in checked else QueueName(min(checked)),
         share_class=ShareClass(share_class),
         priority_value=max((m.priority_value for m in live), default=0),
         plan=in_force,
