@@ -142,6 +142,9 @@ class Life:
         away = self.wants_back(snapshot)
         if away:
             _, key, ordered = min(away, key=lambda entry: entry[:2])
+            known = {card.uuid for node in snapshot.nodes.values() for card in node.cards}
+            if any(share.card not in known for pod in ordered for _, share in pod.shares):
+                return  # its node reports no such card any more
             back = {pod.uid: replace(pod, suspend_ordered=False) for pod in ordered}
             wrong = invariants.check(replace(snapshot, pods={**snapshot.pods, **back}), lowered=self.queues)
             cards = [violation for violation in wrong if violation.rule is invariants.Rule.CARD]
