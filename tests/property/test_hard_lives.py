@@ -37,7 +37,7 @@ class HardLife(Life):
         self.decided = False
 
     def check(self, before: Snapshot) -> None:
-        """Whether a gate fell too soon is judged after decisions only: members may go with their node, too."""
+        """Whether a gate fell too soon is judged after decisions only: members may go with their node."""
         after = self.world.snapshot()
         wrong = invariants.check(after, before=before, lowered=frozenset(self.world.lowered))
         if not self.decided:
