@@ -373,8 +373,12 @@ def test_the_room_of_victims_that_are_still_there_is_not_free() -> None:
         assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
 
 
-@pytest.mark.parametrize(("gone_by", "waits"), [(None, True), (90.0, True), (10.0, False)])
-def test_pods_that_should_be_gone_long_ago_are_not_waited_for(gone_by: float | None, waits: bool) -> None:
+@pytest.mark.parametrize(
+    ("gone_by", "waits"), [(None, True), (90.0, True), (10.0, False), (604_900.0, False)]
+)
+def test_pods_gone_long_ago_or_only_next_week_are_not_waited_for(
+    gone_by: float | None, waits: bool
+) -> None:
     ending, train = make.gang("ending"), make.gang("train", share_class=LOW)
     pods = [
         make.placed(make.pods("ending", 1, make.shape(make.H20_MIB, 100))[0], "n1/0",

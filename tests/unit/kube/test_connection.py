@@ -229,6 +229,14 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
         ApiConnection.connect(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("text", ["[]", "- a", "{", "clusters: 7", "current-context: [x"])
+def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="odd"):
+        ApiConnection.connect(file)
+
+
 def test_an_answer_that_is_no_json(api: ApiConnection, server: TinyApi) -> None:
     server.script.append((200, [], {}))  # type: ignore[arg-type]  # that is the point
     with pytest.raises(Unavailable, match="no JSON object"):

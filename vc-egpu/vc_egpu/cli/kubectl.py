@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 
 import orjson
 from rich.console import Group, RenderableType
-from yaml import YAMLError
 
 from vc_egpu import __version__
 from vc_egpu.cli import cards_view, doctor, doctor_facts, pause, queues_view, render, stop, why_view, world
@@ -91,11 +90,7 @@ def as_json(document: Any) -> str:
 
 def connect(options: argparse.Namespace) -> ApiConnection:
     """The cluster that the flags name. Raises :class:`ConfigError`, also for a file that is no kubeconfig."""
-    try:
-        return ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
-    except (TypeError, KeyError, AttributeError, YAMLError) as error:
-        # The official package stumbles over what it does not expect.
-        raise ConfigError(f"{options.kubeconfig or '$KUBECONFIG'} is no kubeconfig: {error}") from error
+    return ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
 
 
 def context_namespace(kubeconfig: str | None, context: str | None) -> str:

@@ -6,6 +6,7 @@ its members must be able to, and the nodes' host memory must take what is on the
 nobody would make anew, may be suspended and are never evicted.
 """
 
+import math
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,6 +21,8 @@ from vc_egpu.core.trial import Trial
 
 _LATE_S: Final = 30.0
 """A pod that is not gone so long after its grace period may be held by a finalizer for ever."""
+_SOON_S: Final = 3600.0
+"""Nobody waits longer for a pod that its owner took down: any grace period can be named in a delete."""
 
 Price = tuple[int, int, float, tuple[str, ...]]
 """Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
@@ -266,9 +269,16 @@ def soon_gone(trial: Trial) -> list[PodUid]:
     result = []
     for uid in dict.fromkeys([*trial.index.notable.terminating, *trial.leaving]):
         pod = _on_a_live_node(trial, uid)
-        if pod is not None and (pod.gone_by is None or trial.now <= pod.gone_by + _LATE_S):
+        if pod is not None and _is_soon(trial, pod):
             result.append(uid)
     return result
+
+
+def _is_soon(trial: Trial, pod: Pod) -> bool:
+    if pod.gone_by is None:
+        return True
+    within_s = math.inf if pod.uid in trial.leaving else _SOON_S
+    return -_LATE_S <= pod.gone_by - trial.now <= within_s
 
 
 def soon_asleep(trial: Trial) -> list[PodUid]:

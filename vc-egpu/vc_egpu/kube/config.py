@@ -14,6 +14,7 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
+from yaml import YAMLError
 
 from vc_egpu.kube.errors import Unauthorized
 
@@ -81,6 +82,9 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
     except (ConfigException, OSError, ValueError) as error:
         source = "the service account" if in_cluster else (kubeconfig or "$KUBECONFIG and ~/.kube/config")
         raise ConfigError(f"no usable API server configuration in {source}: {error}") from error
+    except (TypeError, KeyError, AttributeError, YAMLError) as error:
+        # The official package stumbles over what it does not expect.
+        raise ConfigError(f"{kubeconfig or '$KUBECONFIG'} is no kubeconfig: {error}") from error
     return Endpoint(configuration)
 
 

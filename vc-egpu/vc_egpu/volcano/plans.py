@@ -122,7 +122,7 @@ def plan_id(epoch: int, number: int) -> str:
 
 def epoch_of(text: str) -> int:
     """The epoch in a plan id; -1 for what is no plan id."""
-    match = _PLAN_ID.match(text)
+    match = _PLAN_ID.fullmatch(text)
     return int(match.group(1)) if match else -1
 
 
