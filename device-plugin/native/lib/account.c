@@ -95,9 +95,12 @@ void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns) {
     struct crowds *seen = &crowds[card];
     uint32_t ours = egpu_others_in_flight(card, now_ns, lease_ns).count;
     uint32_t others = egpu_crowd(card, now_ns, now_ns, lease_ns) + ours;
-    uint64_t processes = ours + (egpu_cards[card].flying != 0);
-    if (egpu_activity_own()->cards[card].processes != processes)
-        egpu_activity_own()->cards[card].processes = processes;
+    struct egpu_activity_card *page = &egpu_activity_own()->cards[card];
+    uint64_t processes = ours + (egpu_cards[card].flying != 0), none = 0;
+    if (page->processes != processes)
+        page->processes = processes;
+    if (egpu_cards[card].flying != 0) /* a sibling may have taken the word back when this process had just launched */
+        atomic_compare_exchange_strong(&page->started_ns, &none, (uint64_t)now_ns);
     seen->ring[seen->next++ % SAMPLES] = (struct egpu_sample){now_ns, others};
 }
 
@@ -141,6 +144,8 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
         const uint32_t steady = batch->kind->steady;
         if (strange ? steady != 0 : steady < EGPU_STEADY)
             batch->kind->steady = strange ? 0 : steady + 1;
+        if (batch->kind->seen < EGPU_RIDES)
+            batch->kind->seen++;
         if (off > expects / 16 || expects > EGPU_BATCH_NS / 2) /* of short ones many launches read it all the time */
             batch->kind->expects = expects;
     }

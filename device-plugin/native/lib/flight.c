@@ -170,7 +170,8 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     launch->rides = NULL;
     launch->ahead_ns = 0;
     if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
-        launch->booked_ns > EGPU_BATCH_NS / 2)
+        launch->booked_ns > EGPU_BATCH_NS / 2 ||
+        atomic_load_explicit(&launch->kind->seen, memory_order_relaxed) < EGPU_RIDES)
         return false;
     const struct egpu_near_all *near = egpu_near_now();
     if (near->above != 0 && egpu_holder(near, control, launch->now_ns) != NULL)

@@ -15,6 +15,8 @@
 enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
 /* Batches of short units that were so often as long as expected, where nobody else is on the card. */
 enum { EGPU_LONG_BATCH_NS = 5 * EGPU_BATCH_NS, EGPU_STEADY = 16 };
+/* A launch rides only where its kind was measured so often: a first look may be wrong by any factor. */
+enum { EGPU_RIDES = 8 };
 
 /* A lock for a few lines without system calls; a child of a fork resets it. */
 struct egpu_spin { _Atomic uint32_t held; };
@@ -33,6 +35,7 @@ struct egpu_kind_row {
     _Atomic uint32_t meets;   /* not 0: it lately waited for another launch of this program; counts down */
     _Atomic uint32_t hints;   /* how often it looked like that */
     _Atomic uint32_t steady;  /* how often it has lately been as long as expected */
+    _Atomic uint32_t seen;    /* how often it was measured, up to EGPU_RIDES */
     EGPU_LINE struct egpu_kind stats; /* under the card's lock */
 };
 
@@ -116,7 +119,7 @@ void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
 int64_t egpu_now_ns(void);
 struct egpu_kind_row *egpu_kind_of(uint64_t key);
 static inline void egpu_kind_forget(struct egpu_kind_row *kind) {
-    kind->steady = 0;
+    kind->steady = kind->seen = 0;
     kind->expects = 0;
 }
 

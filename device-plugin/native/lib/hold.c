@@ -158,10 +158,24 @@ static void wait_bound(struct visit *visit, const struct egpu_launched *launch, 
     int64_t now = egpu_now_ns();
     if (egpu_resolve(launch->real, visit->index, now))
         return;
-    int64_t expected = card->begin_ns + (int64_t)card->oldest_ns - now, nap_ns = expected * 3 / 4;
+    int64_t ran = now - card->begin_ns, nap_ns = ((int64_t)card->oldest_ns - ran) * 3 / 4;
+    if (launch->kind->steady < EGPU_STEADY && nap_ns > ran / 4) /* nobody knows how long it is: little is lost by it */
+        nap_ns = ran / 4;
     nap_ns = nap_ns < NAP_LEAST_NS ? NAP_LEAST_NS : nap_ns > NAP_MOST_NS ? NAP_MOST_NS : nap_ns;
     nap(nap_ns < wake_ns - now || wake_ns <= now ? nap_ns : wake_ns - now);
     egpu_resolve(launch->real, visit->index, egpu_now_ns());
+}
+
+/* What is in flight counts for the second in full until it is seen to have ended: so one looks, where nobody can tell
+ * when that will be. */
+static void wait_share(struct visit *visit, const struct egpu_launched *launch, int64_t wait_ns) {
+    const struct egpu_card *card = &egpu_cards[visit->index];
+    const _Atomic int64_t *books = &egpu_activity_own()->cards[visit->index].paid_ns;
+    const bool looks = visit->in.paid_ns <= visit->in.now_ns && card->due_ns != 0 &&
+                       launch->kind->steady < EGPU_STEADY && atomic_load(&egpu_captures) == 0;
+    nap_for(books, visit->in.paid_ns, looks && wait_ns > NAP_MOST_NS ? NAP_MOST_NS : wait_ns);
+    if (looks)
+        egpu_resolve(launch->real, visit->index, egpu_now_ns());
 }
 
 static void wait_at(struct visit *visit, const struct egpu_launched *launch, const struct egpu_gate_out *out) {
@@ -181,7 +195,7 @@ static void wait_at(struct visit *visit, const struct egpu_launched *launch, con
         break;
     case EGPU_WAIT_SHARE:
         atomic_fetch_add(&card->capped, 1);
-        nap_for(&page->paid_ns, visit->in.paid_ns, out->wake_ns - now);
+        wait_share(visit, launch, out->wake_ns - now);
         atomic_fetch_sub(&card->capped, 1);
         atomic_fetch_add(&page->capped_ns, egpu_sub((uint64_t)egpu_now_ns(), (uint64_t)now));
         break;

@@ -116,7 +116,18 @@ static void take_out(int index, struct egpu_batch *batch) {
         card->settling_last = batch;
 }
 
-static void set_oldest(int index) {
+/* From when on the container has had work here without a pause, over all of its processes. None of them takes the
+ * word back while another has some: neighbours would reckon their own time as if they were fewer. */
+static void say_started(int index, int64_t own_ns, int64_t now_ns) {
+    _Atomic uint64_t *started_ns = &egpu_activity_own()->cards[index].started_ns;
+    uint64_t said = *started_ns;
+    const struct egpu_others others = egpu_others_in_flight(index, now_ns, egpu_lease_ns(egpu_control_now()));
+    if (others.count != 0 && said != 0 && (own_ns == 0 || said < (uint64_t)own_ns))
+        return;
+    atomic_compare_exchange_strong(started_ns, &said, (uint64_t)own_ns); /* where it fails another knows better */
+}
+
+static void set_oldest(int index, int64_t now_ns) {
     struct egpu_card *card = &egpu_cards[index];
     const struct egpu_batch *oldest = card->pending;
     int64_t due = 0, begin = 0;
@@ -131,7 +142,7 @@ static void set_oldest(int index) {
     card->begin_ns = begin;
     card->oldest_ns = oldest ? oldest->booked_ns : 0;
     card->due_ns = due;
-    egpu_activity_own()->cards[index].started_ns = (uint64_t)(oldest ? begin : card->flying ? card->last_end_ns : 0);
+    say_started(index, oldest ? begin : card->flying ? card->last_end_ns : 0, now_ns);
     egpu_slot_own(0, 0)->due_ns[index] = (uint64_t)due;
 }
 
@@ -189,7 +200,7 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
             egpu_flight_undo(index, batch->queued_ns, batch->flew, batch->unknown);
             take_out(index, batch);
         }
-        set_oldest(index);
+        set_oldest(index, now_ns);
         egpu_spin_unlock(&card->lock);
     }
     atomic_store(&card->polling, 0);
@@ -213,7 +224,7 @@ void egpu_resolve_drop(int index, const struct egpu_context *context) {
         egpu_batch_free(batch);
     }
     card->pending_end = at;
-    set_oldest(index);
+    set_oldest(index, egpu_now_ns());
     egpu_spin_unlock(&card->lock);
     atomic_store(&card->polling, 0);
 }

@@ -14,8 +14,13 @@ static bool nested(const struct egpu_unit *unit, const struct egpu_run *run) {
            run->begin_ns <= run->end_ns;
 }
 
+/* As far as was seen of it alone: of a kind that differs the mean tells nothing of the next. */
+static bool one_length(const struct egpu_kind *kind) {
+    return kind != NULL && kind->clean > 1 && kind->clean_spread_ns <= kind->clean_ns / 5;
+}
+
 static bool steady(const struct egpu_kind *kind) {
-    return kind != NULL && kind->clean >= CLEAN_ENOUGH && kind->clean_spread_ns <= kind->clean_ns / 5;
+    return one_length(kind) && kind->clean >= CLEAN_ENOUGH;
 }
 
 /* Whether it is as long as its kind is alone. Where only the short ones of a kind ever run alone, one has to see that
@@ -93,7 +98,7 @@ bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const s
         if (seen->nested > OFTEN)
             seen->at_ns = unit->end_ns;
     }
-    if (unit->kind != NULL && unit->kind->clean != 0 && unit->even_ns != 0 && last > begin) {
+    if (one_length(unit->kind) && unit->even_ns != 0 && last > begin) {
         const uint64_t known = unit->kind->clean_ns * unit->count + 1;
         seen->whole_off += apart(at_least_0(unit->end_ns - last), known) * 1000 / known - seen->whole_off / 8;
         seen->even_off += apart(unit->even_ns, known) * 1000 / known - seen->even_off / 8;

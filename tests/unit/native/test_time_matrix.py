@@ -14,12 +14,12 @@ from unit.native.virtual_worlds import MS, SECOND, Seen, World
 WARM_MS = 300
 LONG_MS = 10_000
 CAP_POINTS = 2.0
-SECOND_POINTS = 0.4
+SECOND_POINTS = 0.5
 """By so much a sliding second may hold more than the share and one unit. The aim is 0."""
 MIXED_SECOND_POINTS = 2.5
 """The same where launches of one kernel differ 400-fold in length."""
-MIXED_UNDER_POINTS = 2.3
-"""By so much those may get less than their share: the aim is 2."""
+SLICED_SECOND_POINTS = 5.0
+"""The same on a card that gives slices: what a unit took there is reckoned, and may be wrong by so much."""
 SOFT_POINTS = 3.0
 SHORT, MIDDLE, LONG = 50_000, MS, 20 * MS
 MIXED = f"{SHORT},{MIDDLE},{LONG}"
@@ -65,11 +65,17 @@ def test_hard_shares_are_met_and_kept(
         assert _beyond(seen, box, cores) <= SECOND_POINTS
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=str)
-def test_a_mixture_of_lengths_stays_within_its_share(world: World, group: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("group", "seed"),
+    [*((group, 1) for group in GROUPS), ((10, 20, 30, 40), 3), ((10, 20, 30, 40), 4)],
+    ids=str,
+)
+def test_a_mixture_of_lengths_stays_within_its_share(world: World, group: tuple[int, ...], seed: int) -> None:
+    """With the last two seeds a few even parts are as long as units are in the mean: that makes no slices."""
+    world.seed = seed
     seen = _hard(world, group, "run", 1000, MIXED, to_ms=20_000)
     for index, cores in enumerate(group):
-        assert -MIXED_UNDER_POINTS <= seen.off(f"c{index}", cores, WARM_MS, 20_000) <= CAP_POINTS
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, 20_000)) <= CAP_POINTS
         assert _beyond(seen, f"c{index}", cores) <= MIXED_SECOND_POINTS
 
 
@@ -221,6 +227,27 @@ def test_hard_shares_on_a_card_that_gives_slices(tmp_path: Path, group: tuple[in
     seen = _hard(World(tmp_path, mode="slices"), group, "run", 1000, length)
     for index, cores in enumerate(group):
         assert seen.share(f"c{index}", WARM_MS, LONG_MS) == pytest.approx(cores, abs=CAP_POINTS)
+
+
+@pytest.mark.parametrize(
+    ("group", "seed"), [((10, 20, 70), 3), ((10, 20, 70), 4), ((10, 20, 30, 40), 4)], ids=str
+)
+def test_a_mixture_on_a_card_that_gives_slices(tmp_path: Path, group: tuple[int, ...], seed: int) -> None:
+    """A first unit that seems to have taken no time at all, as with these seeds, opens no gate."""
+    seen = _hard(World(tmp_path, mode="slices", seed=seed), group, "run", 1000, MIXED, to_ms=20_000)
+    for index, cores in enumerate(group):
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, 20_000)) <= CAP_POINTS
+        assert _beyond(seen, f"c{index}", cores) <= SLICED_SECOND_POINTS
+
+
+@pytest.mark.parametrize("length", [LONG, MIXED], ids=str)
+def test_two_processes_of_a_container_on_a_card_that_gives_slices(tmp_path: Path, length: object) -> None:
+    """Neighbours hear of the work of one while the other has none: they reckon their own time by it."""
+    group = (10, 20, 30, 40)
+    seen = _hard(World(tmp_path, mode="slices"), group, "run", 1000, length, processes=2, to_ms=20_000)
+    for index, cores in enumerate(group):
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, 20_000)) <= CAP_POINTS
+        assert _beyond(seen, f"c{index}", cores) <= 1.5 * SLICED_SECOND_POINTS
 
 
 def test_without_a_hold_the_same_training_is_in_the_way(world: World) -> None:
