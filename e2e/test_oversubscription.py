@@ -16,7 +16,7 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards, NodeCards
 
 NAMESPACE = "oversub"
-SYSTEM = "vc-egpu-system"
+SYSTEM = names.SYSTEM_NAMESPACE
 H20_MIB = 98_304
 OUT_OF_MEMORY = 2
 ON_CARD_MIB, SPILLED_MIB = 45_000, 48_000
@@ -77,10 +77,10 @@ def test_two_programs_that_each_want_the_whole_card_share_it(stack: Stack) -> No
 @pytest.fixture
 def promises_less(stack: Stack) -> Iterator[None]:
     """The operator changes the node policy; the agent reads it again, without a restart."""
-    before = stack.kit.api.get(CONFIG_MAPS, "vc-egpu-node-policy", SYSTEM)["data"]
+    before = stack.kit.api.get(CONFIG_MAPS, names.POLICY_CONFIG_MAP, SYSTEM)["data"]
     less = {"policy.yaml": "defaults: {memoryRatio: 1.0, hostMemoryMiB: 0}\n"}
     for data, ratio in ((less, 1.0), (before, 2.0)):
-        stack.kit.api.patch(CONFIG_MAPS, "vc-egpu-node-policy", {"data": data}, SYSTEM)
+        stack.kit.api.patch(CONFIG_MAPS, names.POLICY_CONFIG_MAP, {"data": data}, SYSTEM)
 
         def said(nodes: dict[str, Any], ratio: float = ratio) -> bool | None:
             (node,) = nodes.values()

@@ -36,6 +36,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
 
 FOREIGN_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
@@ -169,7 +170,7 @@ class Settings:
     here."""
     checkpoint: str = ""
     """How pods are suspended: :data:`CHECKPOINT_BY_POD`, a path, or empty: they are not."""
-    checkpoint_namespace: str = "vc-egpu-system"
+    checkpoint_namespace: str = names.SYSTEM_NAMESPACE
     """Where the helper's pods are made, and their template is."""
     toolkit: ToolkitMode = "auto"
     """Whether containers need NVIDIA's own CDI edits; auto: where the driver's devices exist."""

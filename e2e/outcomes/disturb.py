@@ -14,7 +14,7 @@ from stack.kit import Json, is_true
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS
 from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu.volcano.names import NODE_CARDS
+from vc_egpu.volcano.names import NODE_CARDS, POLICY_CONFIG_MAP
 
 STATE: Final = f"{FAKE_FOLDER}/state"
 AGENT: Final = "vc-egpu-node-agent"
@@ -175,7 +175,7 @@ def agent_processes(node: RealNode) -> HostPids:
 @contextlib.contextmanager
 def node_policy(stack: Stack, text: str) -> Iterator[None]:
     """Another node policy; agents that start anew see it at once, others after the kubelet's delay."""
-    before = stack.kit.api.get(CONFIG_MAPS, "vc-egpu-node-policy", NAMESPACE)["data"]
+    before = stack.kit.api.get(CONFIG_MAPS, POLICY_CONFIG_MAP, NAMESPACE)["data"]
     _set_policy(stack, {"policy.yaml": text})
     try:
         yield
@@ -184,7 +184,7 @@ def node_policy(stack: Stack, text: str) -> Iterator[None]:
 
 
 def _set_policy(stack: Stack, data: Json) -> None:
-    stack.kit.api.patch(CONFIG_MAPS, "vc-egpu-node-policy", {"data": data}, NAMESPACE)
+    stack.kit.api.patch(CONFIG_MAPS, POLICY_CONFIG_MAP, {"data": data}, NAMESPACE)
 
 
 # --- nodes and the API server -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli import doctor, render
-from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE, Facts
+from vc_egpu.cli.doctor_facts import Facts
 from vc_egpu.cli.doctor_stack import CLASSES, CRDS, removal_findings
 from vc_egpu.cli.findings import Finding
 from vc_egpu.cli.world import Listing
@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 
 
 def named(name: str, **fields: object) -> docs.Json:
-    return {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}, **fields}
+    return {"metadata": {"name": name, "namespace": names.SYSTEM_NAMESPACE}, **fields}
 
 
 def healthy() -> Facts:
@@ -25,7 +25,7 @@ def healthy() -> Facts:
     hook = {
         "name": "pods.egpu.volcano.sh",
         "failurePolicy": "Fail",
-        "clientConfig": {"caBundle": "x", "service": {"namespace": SYSTEM_NAMESPACE}},
+        "clientConfig": {"caBundle": "x", "service": {"namespace": names.SYSTEM_NAMESPACE}},
     }
     established = {"conditions": [{"type": "Established", "status": "True"}]}
     lease = {"holderIdentity": "a", "renewTime": "2026-01-01T00:09:58Z", "leaseDurationSeconds": 15}

@@ -14,7 +14,6 @@ from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
-DEFAULT_NAMESPACE: Final = "vc-egpu-system"
 LEASE_NAME: Final = "vc-egpu-admission"
 DEFAULT_PORT: Final = 9446
 
@@ -25,7 +24,7 @@ class Settings:
 
     models: Path
     kubeconfig: str | None = None
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = names.SYSTEM_NAMESPACE
     """Where the Lease and the switches live."""
     identity: str = ""
     scheduler: str = names.SCHEDULER_DEFAULT
@@ -61,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--namespace",
-        default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
+        default=os.environ.get("POD_NAMESPACE", names.SYSTEM_NAMESPACE),
         help="of the Lease and the switches",
     )
     parser.add_argument("--identity", default=os.environ.get("POD_NAME", ""), help="name in the Lease")

@@ -20,8 +20,8 @@ from vc_egpu.kube.resources import (
     PRIORITY_CLASSES,
     VALIDATING_WEBHOOKS,
 )
+from vc_egpu.volcano import names
 
-SYSTEM_NAMESPACE = "vc-egpu-system"
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 ADMISSION_POLICY_BINDINGS = Resource(
     "admissionregistration.k8s.io",
@@ -67,13 +67,13 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
     """Ask the API server. ``cards_only_on``: at most so many kubelets are asked for their configuration."""
     version = str(api.request("GET", "/version").get("gitVersion") or "")
     nodes = list_optional(api, NODES)
-    names = [str(node["metadata"]["name"]) for node in nodes.items if has_cards(node)][:cards_only_on]
+    carded = [str(node["metadata"]["name"]) for node in nodes.items if has_cards(node)][:cards_only_on]
     webhooks = [list_optional(api, resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
     return Facts(
         version=version,
         installed=_exists(api),
         nodes=nodes,
-        kubelet_configs={name: found for name in names if (found := _configz(api, name)) is not None},
+        kubelet_configs={name: found for name in carded if (found := _configz(api, name)) is not None},
         runtime_classes=list_optional(api, RUNTIME_CLASSES),
         daemon_sets=list_optional(api, DAEMON_SETS),
         deployments=list_optional(api, DEPLOYMENTS),
@@ -83,7 +83,7 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
             [*webhooks[0].items, *webhooks[1].items], webhooks[0].missing or webhooks[1].missing
         ),
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
-        leases=list_optional(api, LEASES, SYSTEM_NAMESPACE),
+        leases=list_optional(api, LEASES, names.SYSTEM_NAMESPACE),
         pods=list_optional(api, PODS),
         models=_models(api),
         scheduler_configs=_scheduler_configs(api),
@@ -110,7 +110,7 @@ def has_cards(node: Json) -> bool:
 
 def _exists(api: ApiConnection) -> bool:
     try:
-        api.get(NAMESPACES, SYSTEM_NAMESPACE)
+        api.get(NAMESPACES, names.SYSTEM_NAMESPACE)
     except NotFound:
         return False
     except Forbidden:
@@ -120,7 +120,7 @@ def _exists(api: ApiConnection) -> bool:
 
 def _models(api: ApiConnection) -> str | None:
     try:
-        found = api.get(CONFIG_MAPS, "vc-egpu-models", SYSTEM_NAMESPACE)
+        found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
     except (NotFound, Forbidden):
         return None
     return str((found.get("data") or {}).get("models.yaml", ""))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from vc_egpu.cli import world
-from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE, Facts, has_cards
+from vc_egpu.cli.doctor_facts import Facts, has_cards
 from vc_egpu.cli.findings import Finding, fail, ok, warn
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
@@ -55,17 +55,17 @@ def _crds(facts: Facts) -> Iterable[Finding]:
 
 
 def _deployments(facts: Facts) -> Iterable[Finding]:
-    ours = [d for d in facts.deployments.items if d["metadata"].get("namespace") == SYSTEM_NAMESPACE]
+    ours = [d for d in facts.deployments.items if d["metadata"].get("namespace") == names.SYSTEM_NAMESPACE]
     if facts.deployments.missing:
         yield warn("processes", facts.deployments.missing)
     known = {d["metadata"]["name"] for d in ours}
     for name in ("vc-egpu-admission", "vc-egpu-webhook"):
         if name not in known and not facts.deployments.missing:
-            yield fail("processes", f"Deployment {name} is missing in {SYSTEM_NAMESPACE}")
+            yield fail("processes", f"Deployment {name} is missing in {names.SYSTEM_NAMESPACE}")
     for deployment in ours:
         name, wanted = deployment["metadata"]["name"], deployment["spec"].get("replicas", 1)
         ready = (deployment.get("status") or {}).get("readyReplicas", 0)
-        hint = f"kubectl -n {SYSTEM_NAMESPACE} describe deployment {name}"
+        hint = f"kubectl -n {names.SYSTEM_NAMESPACE} describe deployment {name}"
         if ready == 0:
             yield fail("processes", f"{name}: 0 of {wanted} replicas are ready", hint)
         elif ready < wanted:
@@ -83,10 +83,12 @@ def _models(facts: Facts) -> Iterable[Finding]:
         table = ModelTable.from_yaml(facts.models)
     except ModelTableError as error:
         hint = "the last good one stays in force; an admission controller that starts now does not come up"
-        yield fail("models", f"ConfigMap vc-egpu-models: {error}", hint)
+        yield fail("models", f"ConfigMap {names.MODELS_CONFIG_MAP}: {error}", hint)
         return
     if not table.models:
-        yield warn("models", "ConfigMap vc-egpu-models names no model: every ask for cards is refused")
+        yield warn(
+            "models", f"ConfigMap {names.MODELS_CONFIG_MAP} names no model: every ask for cards is refused"
+        )
 
 
 def _webhooks(facts: Facts) -> Iterable[Finding]:
@@ -97,7 +99,7 @@ def _webhooks(facts: Facts) -> Iterable[Finding]:
         (configuration, hook)
         for configuration in facts.webhooks.items
         for hook in configuration.get("webhooks") or ()
-        if (hook.get("clientConfig", {}).get("service") or {}).get("namespace") == SYSTEM_NAMESPACE
+        if (hook.get("clientConfig", {}).get("service") or {}).get("namespace") == names.SYSTEM_NAMESPACE
     ]
     if not ours:
         yield fail("webhook", "no webhook configuration names the service vc-egpu-webhook")
@@ -126,7 +128,7 @@ def _agents(facts: Facts) -> Iterable[Finding]:
         yield (
             warn("agents", facts.daemon_sets.missing)
             if facts.daemon_sets.missing
-            else fail("agents", f"DaemonSet vc-egpu-node-agent is missing in {SYSTEM_NAMESPACE}")
+            else fail("agents", f"DaemonSet vc-egpu-node-agent is missing in {names.SYSTEM_NAMESPACE}")
         )
     else:
         status = daemon_set.get("status") or {}

@@ -20,6 +20,7 @@ from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
 from vc_egpu.kube.resources import CONFIG_MAPS, CORE_EVENTS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 EXIT_OK: Final = 0
@@ -134,7 +135,7 @@ def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> A
 def _nominal(api: ApiConnection) -> dict[str, int]:
     """The model table's memory by model, where the user may read it."""
     try:
-        found = api.get(CONFIG_MAPS, "vc-egpu-models", doctor_facts.SYSTEM_NAMESPACE)
+        found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
         table = ModelTable.from_yaml((found.get("data") or {}).get("models.yaml", ""))
     except (Forbidden, NotFound, ModelTableError):
         return {}

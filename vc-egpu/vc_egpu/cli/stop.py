@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vc_egpu.cli.doctor_facts import SYSTEM_NAMESPACE
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import COMMANDS, CONFIG_MAPS, QUEUES
@@ -45,15 +44,15 @@ def set_switch(api: ApiConnection, *, stopped: bool) -> Outcome:
     """Write the operator's switch; returns what it was and what it is."""
     data = {SWITCH_KEY: "true" if stopped else "false"}
     try:
-        old = api.get(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, SYSTEM_NAMESPACE)
+        old = api.get(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, names.SYSTEM_NAMESPACE)
     except NotFound:
         before = "false"
-        metadata = {"name": names.SWITCHES_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE}
+        metadata = {"name": names.SWITCHES_CONFIG_MAP, "namespace": names.SYSTEM_NAMESPACE}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        api.create(CONFIG_MAPS, body, SYSTEM_NAMESPACE)
+        api.create(CONFIG_MAPS, body, names.SYSTEM_NAMESPACE)
     else:
         before = (old.get("data") or {}).get(SWITCH_KEY, "false")
-        api.patch(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, {"data": data}, SYSTEM_NAMESPACE)
+        api.patch(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, {"data": data}, names.SYSTEM_NAMESPACE)
     words = {"true": "Stopped"}
     return Outcome(
         "(all)", words.get(before, "Admitting"), words.get(data[SWITCH_KEY], "Admitting"), done=True

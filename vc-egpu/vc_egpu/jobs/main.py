@@ -19,6 +19,7 @@ from vc_egpu import __version__
 from vc_egpu.jobs.controller import Controller, Settings
 from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease, LeaseTimes
 from vc_egpu.kube.server import GetServer, pages
+from vc_egpu.volcano import names
 
 LEASE_NAME: Final = "vc-egpu-jobs"
 COMPONENT: Final = "vc-egpu-jobs"
@@ -38,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--leader-elect", action=argparse.BooleanOptionalAction, default=True, help="one of several leads"
     )
-    flags.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "vc-egpu-system"))
+    flags.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE", names.SYSTEM_NAMESPACE))
     flags.add_argument("--lease-duration", type=float, default=15.0, metavar="SECONDS")
     flags.add_argument("--renew-deadline", type=float, default=10.0, metavar="SECONDS")
     flags.add_argument("--retry-period", type=float, default=2.0, metavar="SECONDS")

@@ -111,8 +111,15 @@ HAMI_NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
 SCHEDULER_VOLCANO: Final = "volcano"
 SCHEDULER_DEFAULT: Final = "default-scheduler"
 
+# --- where the stack lives -------------------------------------------------------------------
+SYSTEM_NAMESPACE: Final = "vc-egpu-system"
+"""The product's namespace, as the manifests make it; every process takes another one by a flag."""
+MODELS_CONFIG_MAP: Final = "vc-egpu-models"
+"""ConfigMap in it: the table of GPU models, key ``models.yaml``."""
+POLICY_CONFIG_MAP: Final = "vc-egpu-node-policy"
+"""ConfigMap in it: how nodes offer their cards, key ``policy.yaml``."""
 SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
-"""ConfigMap in the product's namespace; ``stopAdmitting: "true"`` in it lets nothing new begin."""
+"""ConfigMap in it; ``stopAdmitting: "true"`` in it lets nothing new begin."""
 
 # --- node agent ------------------------------------------------------------------------------
 MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"

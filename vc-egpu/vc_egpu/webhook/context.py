@@ -30,7 +30,7 @@ class Settings:
     job_controllers: frozenset[str] = frozenset(
         {
             "system:serviceaccount:volcano-system:volcano-controllers",
-            "system:serviceaccount:vc-egpu-system:vc-egpu-jobs",
+            f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-jobs",
         }
     )
     """Who makes the pods of Volcano Jobs: those were checked when the Job came in."""

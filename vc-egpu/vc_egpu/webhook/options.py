@@ -12,11 +12,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from vc_egpu.volcano import names
 from vc_egpu.webhook.certificates import Lifetimes
 from vc_egpu.webhook.context import Settings
 from vc_egpu.webhook.tls import TlsSettings
 
-DEFAULT_NAMESPACE: Final = "vc-egpu-system"
 SERVICE: Final = "vc-egpu-webhook"
 _ENVIRONMENT_PREFIX: Final = "VC_EGPU_WEBHOOK_"
 
@@ -50,7 +50,7 @@ class SettingsFile(BaseModel):
     listen: str = "0.0.0.0"  # noqa: S104 - it serves the API server, wherever that is
     port: Annotated[int, Field(ge=0, le=65535)] = 9443
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9447
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = names.SYSTEM_NAMESPACE
     hosts: tuple[str, ...] = ()
     """Further names and addresses under which the API server calls."""
     kubeconfig: Path | None = None

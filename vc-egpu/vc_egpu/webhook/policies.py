@@ -26,9 +26,9 @@ PLACE_IN_GANG: Final = (names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX)
 class Identities:
     """Usernames as the API server authenticates them."""
 
-    admission: tuple[str, ...] = ("system:serviceaccount:vc-egpu-system:vc-egpu-admission",)
-    jobs: tuple[str, ...] = ("system:serviceaccount:vc-egpu-system:vc-egpu-jobs",)
-    node_agents: tuple[str, ...] = ("system:serviceaccount:vc-egpu-system:vc-egpu-node-agent",)
+    admission: tuple[str, ...] = (f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-admission",)
+    jobs: tuple[str, ...] = (f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-jobs",)
+    node_agents: tuple[str, ...] = (f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-node-agent",)
     volcano: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-controllers",)
     """Volcano's controllers: they name a pod's PodGroup and follow a Job's edits."""
     schedulers: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-scheduler",)
