@@ -19,9 +19,21 @@ class Candidate:
     def __init__(self, api: ApiConnection, name: str, times: LeaseTimes) -> None:
         self.epochs: list[int] = []
         self.started, self.stopped = threading.Event(), threading.Event()
+        self.slept_s = 0.0
         self.lease = LeaderLease(
-            api, "n", "l", name, times=times, on_started=self._start, on_stopped=self.stopped.set
+            api,
+            "n",
+            "l",
+            name,
+            times=times,
+            on_started=self._start,
+            on_stopped=self.stopped.set,
+            monotonic=lambda: time.monotonic() + self.slept_s,
         )
+
+    def doze(self, seconds: float) -> None:
+        """Its process was stopped for so long: all its threads find out only now."""
+        self.slept_s += seconds
 
     def _start(self, epoch: int) -> None:
         self.epochs.append(epoch)
@@ -41,8 +53,17 @@ def until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def requests(server: TinyApi, wanted: str) -> int:
+    return sum((m, path.partition("?")[0]) == (wanted, PATH) for m, path, _ in list(server.requests))
+
+
 def renewals(server: TinyApi) -> int:
-    return sum((method, path.partition("?")[0]) == ("PUT", PATH) for method, path, _ in list(server.requests))
+    return requests(server, "PUT")
+
+
+def wait_for_another(server: TinyApi, method: str) -> None:
+    sent = requests(server, method)
+    until(lambda: requests(server, method) > sent)
 
 
 Make = Callable[..., Candidate]
@@ -127,6 +148,29 @@ def test_the_number_rises_even_if_somebody_deletes_the_lease(make: Make, server:
     assert first.started.wait(30)
     server.remove(PATH)
     first.wait_for_epoch(above=first.epochs[0])
+    assert first.stopped.is_set()
+
+
+def test_a_leadership_that_ran_out_unnoticed_is_not_renewed(make: Make) -> None:
+    """A process that was stopped for a while: whoever saw its time run out must not see it lead again."""
+    first = make("a")
+    assert first.started.wait(30)
+    first.doze(CALM.renew_deadline_s + 1)
+    assert first.wait_for_epoch(above=first.epochs[0]) == first.epochs[0] + 1
+    assert first.stopped.is_set()
+
+
+def test_nor_by_an_answer_that_was_on_its_way_meanwhile(make: Make, server: TinyApi) -> None:
+    """Sent in time, and in time for one more period: but in between nobody was allowed to write."""
+    first = make("a")
+    assert first.started.wait(30)
+    server.delay_s = 0.3
+    while not first.stopped.is_set():  # once, unless this machine is too slow to doze between the two
+        for method in ("GET", "PUT"):
+            wait_for_another(server, method)
+            first.doze(0.6 * CALM.renew_deadline_s)
+    server.delay_s = 0.0
+    assert first.wait_for_epoch(above=first.epochs[0]) == first.epochs[0] + 1
     assert first.stopped.is_set()
 
 

@@ -24,6 +24,8 @@ from vc_egpu.volcano import names
 LEASE_NAME: Final = "vc-egpu-jobs"
 COMPONENT: Final = "vc-egpu-jobs"
 METRICS_PORT: Final = 9448
+SOLE_EPOCH: Final = 0
+"""Of a process that leads without an election."""
 _GLANCE_S: Final = 0.2
 """How often the lease and the first lists are looked at, beside being told of changes."""
 
@@ -108,12 +110,9 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
     controller.start()
     if elect:
         lease.start()
+    led: int | None = None
     while not ending.is_set():
-        may_lead = lease.is_leader() if elect else True
-        if may_lead and not controller.leading and controller.wait_synced(0):
-            controller.lead()
-        elif controller.leading and not may_lead:
-            controller.rest()
+        led = follow(controller, lease.led_epoch() if elect else SOLE_EPOCH, led)
         changed.wait(_GLANCE_S)
         changed.clear()
     controller.stop()
@@ -123,6 +122,20 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
     if server is not None:
         server.stop()
     return 0
+
+
+def follow(controller: Controller, epoch: int | None, led: int | None) -> int | None:
+    """Have the controller lead under ``epoch`` (None: rest), after ``led``; under which it leads now.
+
+    Between two epochs somebody else may have led, however short a while ago the first one ended.
+    """
+    if led is not None and led != epoch:
+        controller.rest()
+        led = None
+    if epoch is not None and led is None and controller.wait_synced(0):
+        controller.lead()
+        return epoch
+    return led
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ kind="merge", subresource, field_manager)``  (apply needs ``field_manager``)
 ``Reflector(api, resource, on_change,        live copy: ``.start() .stop() .synced .wait_synced(s)
 namespace, label_selector, field_selector)`` .get(name, ns) .objects() .silent_s()``; ``on_change(Change)``
 ``LeaderLease(api, namespace, name,          ``.start() .stop() .epoch .is_leader() .may_write_until()
-identity, times, on_started, on_stopped)``   .remaining_s()``: is itself a fence for ``ApiConnection``
+identity, times, on_started, on_stopped)``   .led_epoch() .remaining_s()``: is itself a fence for
+                                             ``ApiConnection``
 ``EventRecorder(api, component, instance)``  ``.event(about, "Normal"|"Warning", reason, note)``
 ``WorkQueue()``                              ``add add_after retry forget get done close``
 ``errors``                                   ``Temporary`` (again later), ``Stale`` (read again),

@@ -1,10 +1,12 @@
 """Leader election on a Lease, and the fence that keeps a former leader from writing.
 
-Three times, all on this process's monotonic clock (a wall clock may jump, and stops for nobody):
+Times, all on this process's monotonic clock (a wall clock may jump, and stops for nobody):
 
 - a candidate takes over when it has watched the Lease *unchanged* for ``duration_s``;
 - the leader renews every ``retry_s``; it may write until the *sending* of its last successful renewal plus
   ``renew_deadline_s`` (:meth:`LeaderLease.may_write_until`); after that it has stopped leading;
+- a leadership whose time ran out, seen or unseen (the process was stopped for a while), is never renewed:
+  whoever takes the Lease next, itself included, leads under another epoch;
 - ``renew_deadline_s`` is below ``duration_s``: what lies between is left for requests that are already sent.
 
 Each taking-over raises ``spec.leaseTransitions``: that number is the leader's ``epoch``. It must never fall,
@@ -62,6 +64,7 @@ class LeaderLease:
         times: LeaseTimes | None = None,
         on_started: Callable[[int], None] | None = None,
         on_stopped: Callable[[], None] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if not identity:
             raise ValueError("a lease needs an identity that no other process has")
@@ -72,6 +75,7 @@ class LeaderLease:
         self._times = times or LeaseTimes()
         self._on_started = on_started
         self._on_stopped = on_stopped
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._may_write_until = float("-inf")
         self._epoch = 0
@@ -106,7 +110,14 @@ class LeaderLease:
 
     def remaining_s(self) -> float:
         """Seconds for which writes are still allowed; zero or less: none."""
-        return self.may_write_until() - time.monotonic()
+        with self._lock:
+            # One look at both: who saw that it is over must not have missed a renewal in between.
+            return self._may_write_until - self._monotonic()
+
+    def led_epoch(self) -> int | None:
+        """The epoch under which writes are allowed right now; None: they are not."""
+        with self._lock:
+            return self._epoch if self._may_write_until > self._monotonic() else None
 
     def start_anew(self, above: int) -> None:
         """End this leadership at once; the next one, perhaps ours, has an epoch larger than ``above``."""
@@ -135,8 +146,7 @@ class LeaderLease:
                 logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             except Exception:
                 logger.exception("lease %s/%s: a fault of ours", self._namespace, self._name)
-            if self._leading and self.remaining_s() <= 0:
-                self._stop_leading("not renewed in time")
+            self._end_if_over()
             self._stopping.wait(self._times.retry_s)
         if self._leading:
             self._stop_leading("asked to stop")
@@ -146,7 +156,8 @@ class LeaderLease:
         """Renew, or take the Lease if it is free; sets the fence only after the server said yes."""
         if self._leading and self._epoch < self._floor:
             self._stop_leading(f"the next epoch has to be {self._floor} at least")
-        sent_at = time.monotonic()
+        self._end_if_over()
+        sent_at = self._monotonic()
         limit_s = self._request_limit_s()
         try:
             lease = self._api.get(LEASES, self._name, self._namespace, timeout_s=limit_s)
@@ -161,10 +172,14 @@ class LeaderLease:
             return
         next_epoch = max(self._floor, int(spec.get("leaseTransitions") or 0) + 1)
         epoch = self._epoch if self._leading else next_epoch
-        sent_at = time.monotonic()
+        sent_at = self._monotonic()
         lease["spec"] = self._spec(epoch, spec)
         answer = self._api.update(LEASES, lease, timeout_s=self._request_limit_s())
         self._renewed(answer, sent_at, epoch)
+
+    def _end_if_over(self) -> None:
+        if self._leading and self.remaining_s() <= 0:
+            self._stop_leading("not renewed in time")
 
     def _create(self) -> None:
         minutes = int((datetime.now(UTC) - _EPOCH_ZERO).total_seconds() // 60)
@@ -173,7 +188,7 @@ class LeaderLease:
         epoch = max(self._epoch + 1, minutes, seen + 1, self._floor)
         if self._leading:
             self._stop_leading("the lease was deleted")
-        sent_at = time.monotonic()
+        sent_at = self._monotonic()
         lease: Json = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -215,7 +230,7 @@ class LeaderLease:
             return True
         # The holder's own duration counts: it may have been started with longer times than ours.
         duration_s = max(self._times.duration_s, float(spec.get("leaseDurationSeconds") or 0))
-        return time.monotonic() - self._observed_at >= duration_s
+        return self._monotonic() - self._observed_at >= duration_s
 
     def _renewed(self, lease: Json, sent_at: float, epoch: int) -> None:
         self._observe(lease, sent_at)
@@ -223,6 +238,8 @@ class LeaderLease:
         with self._lock:
             if epoch < self._floor:
                 return  # told to start anew while the answer was on its way
+            if not began and self._may_write_until <= self._monotonic():
+                return  # too late, though nobody may have seen that yet: the next try takes the Lease anew
             # The epoch first: nobody may write under the new leadership with the number of an old one.
             self._epoch = epoch
             self._leading = True

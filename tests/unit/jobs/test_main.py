@@ -1,0 +1,64 @@
+"""When the controller writes and when it rests, as the lease goes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.kube.tiny_api import tiny_api
+from vc_egpu.jobs.controller import Controller, Settings
+from vc_egpu.jobs.main import follow
+from vc_egpu.kube import ApiConnection, EventRecorder
+
+
+class Noted(Controller):
+    """Remembers when it was told what."""
+
+    said: tuple[str, ...] = ()
+
+    def lead(self) -> None:
+        self.said += ("lead",)
+        super().lead()
+
+    def rest(self) -> None:
+        self.said += ("rest",)
+        super().rest()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Noted]:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=12, timeout_s=30)
+        recorder = EventRecorder(api, "jobs", "me")
+        found = Noted(api, api, recorder, Settings())
+        yield found
+        found.stop()
+        recorder.stop()
+        api.close()
+
+
+def listed(controller: Noted) -> Noted:
+    controller.start()
+    assert controller.wait_synced(60)
+    return controller
+
+
+def test_nobody_leads_before_all_is_listed(controller: Noted) -> None:
+    assert follow(controller, 5, None) is None
+    assert follow(listed(controller), 5, None) == 5
+    assert controller.said == ("lead",)
+
+
+def test_a_leadership_is_begun_once_and_ended_once(controller: Noted) -> None:
+    led = None
+    for epoch in (None, 5, 5, None, None):
+        led = follow(listed(controller) if epoch and led is None else controller, epoch, led)
+    assert controller.said == ("lead", "rest")
+    assert not controller.leading
+
+
+def test_a_leadership_that_follows_at_once_is_another_one(controller: Noted) -> None:
+    """The process was stopped for a minute: what it remembers was somebody else's business meanwhile."""
+    led = follow(listed(controller), 5, None)
+    assert follow(controller, 7, led) == 7
+    assert controller.said == ("lead", "rest", "lead")
+    assert controller.leading
