@@ -26,13 +26,14 @@ def decide_safely(
     """The decision, and whether something went wrong, so that there is more to decide.
 
     After a fault of ours gangs are decided one by one, up to the first that is admitted (the next would be
-    decided on a world in which that one is not yet booked); those that fail are logged and left out.
+    decided on a world in which that one is not yet booked); those that fail are logged and left out. What
+    concerns plans in force and suspended gangs is found with each of them, so the last one's plan has it.
     """
     try:
         return how(snapshot, policy, now, only), False
     except Exception:
         logger.exception("a decision failed; gangs are decided one by one")
-    verdicts: dict[str, Verdict] = {}
+    plan, verdicts = Plan(snapshot.revision), dict[str, Verdict]()
     for key in sorted(snapshot.gangs if only is None else only):
         try:
             plan = how(snapshot, policy, now, {key})
@@ -40,6 +41,6 @@ def decide_safely(
             logger.exception("gang %s cannot be decided", key)
             continue
         verdicts.update(plan.verdicts)
-        if plan.admissions or plan.withdrawals or plan.ready or plan.resumes or plan.suspensions:
-            return replace(plan, verdicts=verdicts), True
-    return Plan(snapshot.revision, verdicts=verdicts), True
+        if plan.admissions:
+            break
+    return replace(plan, verdicts=verdicts), True
