@@ -65,6 +65,7 @@ test: check toolchain test-unit test-e2e ## everything that CI runs
 check: venv ## linters and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy vc-egpu device-plugin e2e
+	$(VENV)/bin/mypy tests  # by itself: both have a conftest.py
 
 test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"

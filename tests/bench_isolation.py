@@ -156,7 +156,8 @@ def soft(weights: tuple[int, ...], kernel_ns: int) -> Cell:
             100 * used[say["pid"], 0].busy_ns / (span[1] - span[0]) - weight
             for weight, say in zip(weights, says, strict=True)
         ]
-        return {"points": round(max(points, key=abs), 2)}
+        worst = max(points, key=abs)
+        return {"points": round(worst, 2)}
 
 
 def changed(kernel_ns: int) -> Cell:
@@ -266,7 +267,8 @@ def classes(book: Book) -> Cell:
     """Latencies by load: alone, beside and natively in turn; the median of the rounds, the worst length."""
     answer: Cell = {"p99": {}, "native": {}, "of_alone": {}, "kept": [], "holds": {}, "releases": []}
     for load in LOADS:
-        alone, native, beside = [], [], {kernels: [] for kernels in KERNELS}
+        alone, native = [], []
+        beside: dict[int | str, list[Cell]] = {kernels: [] for kernels in KERNELS}
         for turn in range(ROUNDS):
             name = f"load {load} %, round {turn + 1}"
             alone.append(book.cell(f"{name}, alone", lambda: serving(load, turn, None))["p99_ns"])  # noqa: B023

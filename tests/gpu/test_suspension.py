@@ -40,8 +40,12 @@ def test_training_goes_on_at_the_step_where_it_was(node: Node) -> None:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     stdout = train.process.stdout
     assert stdout
-    reader = threading.Thread(target=lambda: [lines.put(line) for line in stdout], daemon=True)
-    reader.start()
+
+    def read() -> None:
+        for line in stdout:
+            lines.put(line)
+
+    threading.Thread(target=read, daemon=True).start()
     for _ in range(10):
         lines.get(timeout=60)
     during = node.used_mib()

@@ -10,7 +10,7 @@ import torch
 ON_FAKE = os.environ.get("VC_EGPU_GPU_ON_FAKE") == "1"
 
 
-class Scale(torch.nn.Module):
+class Scale(torch.nn.Module):  # type: ignore[misc]  # torch is in no lock file
     """For the fake driver, on which NVIDIA's libraries for matrices do not run."""
 
     def __init__(self, width: int) -> None:

@@ -1,183 +1,26 @@
-"""A node without a cluster: the kubelet is played on real sockets, pods stand in a book."""
+"""Nodes without a cluster, and cards without hardware."""
 
 import ctypes
-import dataclasses
-import importlib.util
 import os
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
+from contract.node.fake_kubelet import FakeKubelet
+from contract.node.node_world import PodBook, World
 from fakes.nvml_state import FakeNode
-from vc_egpu.kube.errors import Unavailable
-from vc_egpu.volcano.annotations import Cards, CardShare, NodeCard, NodeCards
-from vc_egpu_node.cdi import GrantFolder
-from vc_egpu_node.identity import Identity, Stock
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.kubelet import KubeletLink
-from vc_egpu_node.plugin import Plugin
-from vc_egpu_node.podresources import Checkpoint, PodResources
-from vc_egpu_node.pods import PodView
-from vc_egpu_node.state import AllocationStore
-from vc_egpu_node.toolkit import Toolkit
+from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu_node.identity import Stock
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
-RES = "volcano.sh/vgpu-h20"
-NODE = "node-1"
-
-
-def _fake_kubelet() -> Any:
-    """The module beside this file (tests are no packages)."""
-    spec = importlib.util.spec_from_file_location("fake_kubelet", Path(__file__).with_name("fake_kubelet.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules.get("fake_kubelet") or importlib.util.module_from_spec(spec)
-    if "fake_kubelet" not in sys.modules:
-        sys.modules["fake_kubelet"] = module
-        spec.loader.exec_module(module)
-    return module
-
-
-class PodBook:
-    """Pods as watch and API server have them; the two can differ."""
-
-    def __init__(self) -> None:
-        self.watched: dict[tuple[str, str], PodView] = {}
-        self.served: dict[tuple[str, str], PodView] = {}
-        self.away = False
-        self.synced = True
-        self.gets = 0
-        self.remade = False
-        """Another pod may have had the name lately."""
-
-    def put(self, pod: PodView, *, watched: bool = True) -> None:
-        """The API server has it; the watch too, unless it lags."""
-        self.served[(pod.namespace, pod.name)] = pod
-        if watched:
-            self.watched[(pod.namespace, pod.name)] = pod
-
-    def remove(self, pod: PodView) -> None:
-        """It is gone from both."""
-        self.served.pop((pod.namespace, pod.name), None)
-        self.watched.pop((pod.namespace, pod.name), None)
-
-    def known(self, namespace: str, name: str) -> PodView | None:
-        """As the watch has it."""
-        return self.watched.get((namespace, name))
-
-    def fetch(self, namespace: str, name: str, timeout_s: float) -> PodView | None:
-        """As the API server has it."""
-        self.gets += 1
-        if self.away:
-            raise Unavailable("the API server is away")
-        return self.served.get((namespace, name))
-
-    def may_be_remade(self, namespace: str, name: str) -> bool:
-        """As set."""
-        return self.remade
-
-    def views(self) -> list[PodView]:
-        """All that the watch has."""
-        return list(self.watched.values())
-
-
-def planned(name: str, uid: str, containers: dict[str, list[tuple[str, int]]], **changes: Any) -> PodView:
-    """A pod with a cards annotation: container to (card, MiB)."""
-    values = {
-        "pod_uid": uid,
-        "node": NODE,
-        "plan_id": "1-1",
-        "containers": {
-            container: tuple(CardShare(uuid=card, memory_mib=mib, cores=0) for card, mib in shares)
-            for container, shares in containers.items()
-        },
-        **changes,
-    }
-    return PodView(uid, "ns", name, NODE, "Pending", Cards(**values).encode())
-
-
-@dataclass
-class World:
-    """One node: fake kubelet, book of pods, and the agent's own parts between them."""
-
-    kubelet: Any
-    pods: PodBook
-    stock: Stock
-    root: Path
-    calls: list[tuple[str, float, str]] = field(default_factory=list)
-    changed: threading.Event = field(default_factory=threading.Event)
-    """Set when the kubelet begins or ends to follow."""
-    closed: str = ""
-    """Why nobody gets a share."""
-    isolation: Isolation | None = None
-    """Taken at the next :meth:`assemble`."""
-
-    def __post_init__(self) -> None:
-        self.assemble()
-
-    def assemble(self) -> None:
-        """(Re)start the agent's parts from what is on disk."""
-        self.allocations = AllocationStore(self.root / "allocations")
-        self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
-        self.pod_resources = PodResources(self.kubelet.pod_resources_socket)
-        self.toolkit = Toolkit([self.root / "toolkit"], "auto")
-        self.identity = Identity(
-            node=NODE,
-            allocations=self.allocations,
-            grants=self.grants,
-            pods=self.pods,  # type: ignore[arg-type]
-            pod_resources=self.pod_resources,
-            checkpoint=Checkpoint(self.kubelet.folder),
-            toolkit=self.toolkit,
-            stock=lambda: self.stock,
-            closed=lambda: self.closed,
-        )
-        self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)
-
-    def _plugin(self, resource: str) -> Plugin:
-        return Plugin(resource, self.kubelet.folder, self.identity, lambda *call: self.calls.append(call))
-
-    def serve(self, *resources: str) -> None:
-        """Register plugins and wait until the kubelet has heard of each."""
-        for resource in resources or (RES,):
-            self.link.plugin(resource)
-        self.link.look()
-        for _ in resources or (RES,):
-            assert self.kubelet.registered.acquire(timeout=30)
-
-    def close(self) -> None:
-        """End the agent's parts."""
-        self.link.stop()
-        self.pod_resources.close()
-
-    def change_card(self, uuid: str, **changes: Any) -> None:
-        """The card is something else from now on."""
-        cards = tuple(
-            card.model_copy(update=changes) if card.uuid == uuid else card
-            for card in self.stock.node_cards.cards
-        )
-        self.stock = dataclasses.replace(
-            self.stock, node_cards=self.stock.node_cards.model_copy(update={"cards": cards})
-        )
-
-    def cdi(self, qualified: str) -> dict[str, Any]:
-        """The one device of a CDI spec, by its qualified name."""
-        import json
-
-        path = self.grants.path(qualified.rpartition("=")[2])
-        return dict(json.loads(path.read_text())["devices"][0])
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     folder = tmp_path / "dp"
     folder.mkdir()
-    kubelet = _fake_kubelet().FakeKubelet(folder)
+    kubelet = FakeKubelet(folder)
     kubelet.start()
     cards = tuple(
         NodeCard(uuid=f"GPU-{n}", index=n, model="h20", product="NVIDIA H20", memory_mib=98304)

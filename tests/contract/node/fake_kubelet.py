@@ -18,7 +18,10 @@ Owner = tuple[str, str, str]
 """Namespace, pod, container."""
 
 
-class FakeKubelet(dp_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServicer):
+class FakeKubelet(
+    dp_grpc.RegistrationServicer,  # type: ignore[misc]  # generated code has no types
+    pr_grpc.PodResourcesListerServicer,  # type: ignore[misc]
+):
     """Registers plugins, allocates slots, and tells who holds them."""
 
     def __init__(self, folder: Path) -> None:

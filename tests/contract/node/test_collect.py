@@ -1,23 +1,15 @@
 """What is let go, and what never is."""
 
 import dataclasses
-import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import pytest
+from contract.node.node_world import RES, World, planned
 from vc_egpu_node.collect import UNCLAIMED_S, Collector, holdings
 
-RES = "volcano.sh/vgpu-h20"
 MAIN = {"main": [("GPU-1", 4000)]}
-Planned = Callable[..., Any]
-
-
-@pytest.fixture
-def planned() -> Planned:
-    """See ``conftest.planned``."""
-    return next(m.planned for n, m in sys.modules.items() if n.endswith("contract.node.conftest"))
 
 
 class Cgroups:
@@ -36,11 +28,11 @@ def cgroups() -> Cgroups:
     return Cgroups()
 
 
-def collector(world: Any, cgroups: Cgroups, later_s: float = 0.0) -> Collector:
+def collector(world: World, cgroups: Cgroups, later_s: float = 0.0) -> Collector:
     return Collector(
         allocations=world.allocations,
         grants=world.grants,
-        pods=world.pods,
+        pods=world.pods,  # type: ignore[arg-type]
         pod_resources=world.pod_resources,
         cgroups=cgroups,  # type: ignore[arg-type]
         identity=world.identity,
@@ -48,7 +40,7 @@ def collector(world: Any, cgroups: Cgroups, later_s: float = 0.0) -> Collector:
     )
 
 
-def started(world: Any, planned: Planned, name: str = "p", slot: str = "s1") -> Any:
+def started(world: World, name: str = "p", slot: str = "s1") -> Any:
     pod = planned(name, f"u-{name}", MAIN)
     world.pods.put(pod)
     world.kubelet.allocate(("ns", name, "main"), RES, (slot,), pod.uid)
@@ -56,11 +48,9 @@ def started(world: Any, planned: Planned, name: str = "p", slot: str = "s1") -> 
     return pod
 
 
-def test_a_share_ends_when_pod_and_containers_are_gone(
-    world: Any, planned: Planned, cgroups: Cgroups
-) -> None:
+def test_a_share_ends_when_pod_and_containers_are_gone(world: World, cgroups: Cgroups) -> None:
     world.serve()
-    pod = started(world, planned)
+    pod = started(world)
     assert cgroups.running is not None
     cgroups.running.add(pod.uid)
     collect = collector(world, cgroups)
@@ -76,19 +66,17 @@ def test_a_share_ends_when_pod_and_containers_are_gone(
     assert world.allocations.ids_in_use(RES) == frozenset()
 
 
-def test_a_finished_pod_lets_go(world: Any, planned: Planned, cgroups: Cgroups) -> None:
+def test_a_finished_pod_lets_go(world: World, cgroups: Cgroups) -> None:
     world.serve()
-    pod = started(world, planned)
+    pod = started(world)
     world.pods.put(dataclasses.replace(pod, phase="Succeeded"))
     collector(world, cgroups).collect()
     assert world.grants.all() == []
 
 
-def test_files_of_living_pods_stay_whatever_else_is_unknown(
-    world: Any, planned: Planned, cgroups: Cgroups
-) -> None:
+def test_files_of_living_pods_stay_whatever_else_is_unknown(world: World, cgroups: Cgroups) -> None:
     world.serve()
-    pod = started(world, planned)
+    pod = started(world)
     collect = collector(world, cgroups, later_s=10 * UNCLAIMED_S)
     world.kubelet.free(("ns", "p", "main"))
     collect.collect()
@@ -101,9 +89,9 @@ def test_files_of_living_pods_stay_whatever_else_is_unknown(
     assert world.grants.all()
 
 
-def test_without_cgroups_the_kubelets_list_decides(world: Any, planned: Planned, cgroups: Cgroups) -> None:
+def test_without_cgroups_the_kubelets_list_decides(world: World, cgroups: Cgroups) -> None:
     world.serve()
-    pod = started(world, planned)
+    pod = started(world)
     cgroups.running = None
     world.pods.remove(pod)
     collect = collector(world, cgroups)
@@ -116,7 +104,7 @@ def test_without_cgroups_the_kubelets_list_decides(world: Any, planned: Planned,
     assert world.grants.all() == []
 
 
-def test_promises_that_nobody_claims_are_dropped_late(world: Any, cgroups: Cgroups) -> None:
+def test_promises_that_nobody_claims_are_dropped_late(world: World, cgroups: Cgroups) -> None:
     world.serve()
     world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), "u")
     collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
@@ -128,12 +116,10 @@ def test_promises_that_nobody_claims_are_dropped_late(world: Any, cgroups: Cgrou
     assert world.allocations.all() == []
 
 
-def test_of_two_grants_of_a_container_the_one_promised_later_stays(
-    world: Any, planned: Planned, cgroups: Cgroups
-) -> None:
+def test_of_two_grants_of_a_container_the_one_promised_later_stays(world: World, cgroups: Cgroups) -> None:
     """Also where the clock was set back between them."""
     world.serve()
-    started(world, planned)
+    started(world)
     (first,) = world.grants.all()
     world.grants.reserve(dataclasses.replace(first, granted_at_s=first.granted_at_s + 7200))
     world.kubelet.free(("ns", "p", "main"))
@@ -146,10 +132,10 @@ def test_of_two_grants_of_a_container_the_one_promised_later_stays(
 
 
 def test_promises_are_taken_from_the_specs_when_their_records_are_lost(
-    world: Any, planned: Planned, cgroups: Cgroups
+    world: World, cgroups: Cgroups
 ) -> None:
     world.serve()
-    started(world, planned)
+    started(world)
     world.close()
     for path in (world.root / "allocations").iterdir():
         path.unlink()
@@ -160,11 +146,9 @@ def test_promises_are_taken_from_the_specs_when_their_records_are_lost(
     world.kubelet.pre_start(RES, ("s1",))
 
 
-def test_containers_that_run_without_a_record_are_counted_again(
-    world: Any, planned: Planned, cgroups: Cgroups
-) -> None:
+def test_containers_that_run_without_a_record_are_counted_again(world: World, cgroups: Cgroups) -> None:
     world.serve()
-    pod = started(world, planned)
+    pod = started(world)
     waiting = planned("w", "u-w", {"main": [("GPU-2", 1)]})
     world.pods.put(waiting)
     world.kubelet.allocate(("ns", "w", "main"), RES, ("s2",), waiting.uid)

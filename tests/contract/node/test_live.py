@@ -1,14 +1,13 @@
 """Containers with the library: let in with pages, changed while they run, found again by the next agent."""
 
 import dataclasses
-import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
+from contract.node.node_world import RES, World, planned
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu_node.control import Control, Timings
 from vc_egpu_node.isolation import Isolation
@@ -16,21 +15,13 @@ from vc_egpu_node.library import LIBRARY_NAME, install
 from vc_egpu_node.live import LiveChanges
 from vc_egpu_node.pages import SharedPages
 
-RES = "volcano.sh/vgpu-h20"
 ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
-Planned = Callable[..., Any]
-
-
-@pytest.fixture
-def planned() -> Planned:
-    """See ``conftest.planned``."""
-    return next(m.planned for n, m in sys.modules.items() if n.endswith("contract.node.conftest"))
 
 
 class Isolated:
     """A node with the library."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         (world.root / LIBRARY_NAME).write_bytes(ELF)
         self.told: list[tuple[str, str, str]] = []
@@ -51,23 +42,23 @@ class Isolated:
         self.live = LiveChanges(
             node="node-1",
             grants=self.world.grants,
-            pods=self.world.pods,
+            pods=self.world.pods,  # type: ignore[arg-type]
             identity=self.world.identity,
             isolation=self.isolation,
             refuse=lambda pod, reason, text: self.told.append((pod.name, reason, text)),
             count=self.counted.append,
         )
 
-    def allocate(self, planned: Planned, name: str, mib: int, slot: str, **changes: Any) -> Any:
+    def allocate(self, name: str, mib: int, slot: str, **changes: Any) -> Any:
         """A pod with one container on card 1 that is about to start."""
         pod = planned(name, f"u-{name}", {"main": [("GPU-1", mib)]}, **changes)
         self.world.pods.put(pod)
         self.world.kubelet.allocate(("ns", name, "main"), RES, (slot,), pod.uid)
         return pod
 
-    def start(self, planned: Planned, name: str, mib: int, slot: str, **changes: Any) -> Any:
+    def start(self, name: str, mib: int, slot: str, **changes: Any) -> Any:
         """And starts."""
-        pod = self.allocate(planned, name, mib, slot, **changes)
+        pod = self.allocate(name, mib, slot, **changes)
         self.world.kubelet.pre_start(RES, (slot,))
         return pod
 
@@ -89,13 +80,13 @@ class Isolated:
 
 
 @pytest.fixture
-def node(world: Any) -> Isolated:
+def node(world: World) -> Isolated:
     return Isolated(world)
 
 
-def test_limits_change_while_a_container_runs(node: Isolated, planned: Planned) -> None:
-    pod = node.start(planned, "p", 4000, "s1")
-    node.start(planned, "q", 4000, "s2")
+def test_limits_change_while_a_container_runs(node: Isolated) -> None:
+    pod = node.start("p", 4000, "s1")
+    node.start("q", 4000, "s2")
     assert node.live.apply() == 0
     before = node.isolation.file(node.page("p").name).path.stat().st_ino
     node.change(pod, ("GPU-1", 2000, 30), share_class="high", plan_id="1-2")
@@ -116,9 +107,9 @@ def test_limits_change_while_a_container_runs(node: Isolated, planned: Planned) 
     assert node.page("p") == page
 
 
-def test_what_does_not_fit_is_told_and_not_applied(node: Isolated, planned: Planned) -> None:
-    pod = node.start(planned, "p", 4000, "s1")
-    other = node.start(planned, "q", 90_000, "s2")
+def test_what_does_not_fit_is_told_and_not_applied(node: Isolated) -> None:
+    pod = node.start("p", 4000, "s1")
+    other = node.start("q", 90_000, "s2")
     node.change(pod, ("GPU-1", 9000, 0))
     for _ in range(2):
         assert node.live.apply() == 0
@@ -133,8 +124,8 @@ def test_what_does_not_fit_is_told_and_not_applied(node: Isolated, planned: Plan
     assert node.counted == ["refused", "applied"]
 
 
-def test_two_pods_that_trade_memory(node: Isolated, planned: Planned) -> None:
-    one, two = node.start(planned, "p", 60_000, "s1"), node.start(planned, "q", 38_000, "s2")
+def test_two_pods_that_trade_memory(node: Isolated) -> None:
+    one, two = node.start("p", 60_000, "s1"), node.start("q", 38_000, "s2")
     node.change(two, ("GPU-1", 58_000, 0))
     node.change(one, ("GPU-1", 40_000, 0))
     assert node.live.apply() + node.live.apply() == 2
@@ -142,10 +133,8 @@ def test_two_pods_that_trade_memory(node: Isolated, planned: Planned) -> None:
 
 
 @pytest.mark.parametrize("share", [("GPU-2", 4000, 0), ("GPU-9", 1, 0)])
-def test_cards_of_a_running_container_do_not_change(
-    node: Isolated, planned: Planned, share: tuple[str, int, int]
-) -> None:
-    pod = node.start(planned, "p", 4000, "s1")
+def test_cards_of_a_running_container_do_not_change(node: Isolated, share: tuple[str, int, int]) -> None:
+    pod = node.start("p", 4000, "s1")
     before = node.page("p")
     node.change(pod, share)
     assert node.live.apply() == 0
@@ -153,8 +142,8 @@ def test_cards_of_a_running_container_do_not_change(
     assert node.page("p") == before
 
 
-def test_malformed_annotations_leave_the_limits(node: Isolated, planned: Planned) -> None:
-    pod = node.start(planned, "p", 4000, "s1")
+def test_malformed_annotations_leave_the_limits(node: Isolated) -> None:
+    pod = node.start("p", 4000, "s1")
     before = node.page("p")
     for text in ("", "{", '{"version": 2}'):
         node.world.pods.put(dataclasses.replace(pod, cards=text))
@@ -163,10 +152,10 @@ def test_malformed_annotations_leave_the_limits(node: Isolated, planned: Planned
     assert node.page("p") == before
 
 
-def test_many_at_once_all_know_each_other(node: Isolated, planned: Planned) -> None:
+def test_many_at_once_all_know_each_other(node: Isolated) -> None:
     names = [f"p{n}" for n in range(16)]
     for number, name in enumerate(names):
-        node.allocate(planned, name, 1000, f"s{number}")
+        node.allocate(name, 1000, f"s{number}")
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda n: node.world.kubelet.pre_start(RES, (f"s{n}",)), range(16)))
     own = {grant.pod: grant.name for grant in node.world.grants.all()}
@@ -175,14 +164,14 @@ def test_many_at_once_all_know_each_other(node: Isolated, planned: Planned) -> N
 
 
 def test_a_folder_for_pages_that_fails_lets_nobody_in(
-    node: Isolated, planned: Planned, monkeypatch: pytest.MonkeyPatch
+    node: Isolated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(node.isolation.pages, "clear", refuse)
     with pytest.raises(grpc.RpcError, match="No space left"):
-        node.start(planned, "p", 4000, "s1")
+        node.start("p", 4000, "s1")
     assert node.world.grants.all() == []
     assert not list((node.world.root / "cdi").iterdir())
     monkeypatch.undo()
@@ -190,9 +179,9 @@ def test_a_folder_for_pages_that_fails_lets_nobody_in(
     assert node.page("p").limits[0].memory_bytes == 4000 << 20
 
 
-def test_pages_follow_while_containers_come_and_go(node: Isolated, planned: Planned) -> None:
+def test_pages_follow_while_containers_come_and_go(node: Isolated) -> None:
     """Readers of one container's page see whole pages only, whatever its neighbours do."""
-    node.start(planned, "p", 1000, "s0")
+    node.start("p", 1000, "s0")
     file = node.isolation.file(node.page("p").name)
     done = threading.Event()
     odd: list[int] = []
@@ -206,7 +195,7 @@ def test_pages_follow_while_containers_come_and_go(node: Isolated, planned: Plan
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(30):
-        node.start(planned, f"q{number}", 1000, f"s{number + 1}")
+        node.start(f"q{number}", 1000, f"s{number + 1}")
         if number % 2:
             node.world.grants.release(next(g.name for g in node.world.grants.all() if g.pod == f"q{number}"))
     done.set()

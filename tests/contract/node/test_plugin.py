@@ -1,4 +1,4 @@
-"""The plugin as the kubelet sees it: registration, slots, promises, identity, refusals."""
+"""The plugin as the kubelet sees it: registration, slots, promises, identity."""
 
 import dataclasses
 import json
@@ -9,31 +9,18 @@ from typing import Any
 
 import grpc
 import pytest
+from contract.node.node_world import RES, World, owner, planned
 from vc_egpu_node.inventory import Offer
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as dp
 from vc_egpu_node.slots import slots
 
-RES = "volcano.sh/vgpu-h20"
 NATIVE_RES = "volcano.sh/gpu-h20"
-Planned = Callable[..., Any]
-
-
-@pytest.fixture
-def planned(request: pytest.FixtureRequest) -> Planned:
-    """See ``conftest.planned``."""
-    import sys
-
-    return next(m.planned for n, m in sys.modules.items() if n.endswith("contract.node.conftest"))
-
-
-def owner(pod: str, container: str = "main") -> tuple[str, str, str]:
-    return ("ns", pod, container)
 
 
 # --- registration --------------------------------------------------------------------------------
 
 
-def test_registers_again_when_the_kubelet_restarts(world: Any) -> None:
+def test_registers_again_when_the_kubelet_restarts(world: World) -> None:
     world.serve(RES, NATIVE_RES)
     assert set(world.kubelet.endpoints) == {RES, NATIVE_RES}
     world.link.look()
@@ -48,14 +35,14 @@ def test_registers_again_when_the_kubelet_restarts(world: Any) -> None:
         assert stub.GetDevicePluginOptions(dp.Empty(), timeout=30).pre_start_required
 
 
-def test_a_socket_that_somebody_removed_comes_back(world: Any) -> None:
+def test_a_socket_that_somebody_removed_comes_back(world: World) -> None:
     world.serve()
     world.link.plugin(RES).socket.unlink()
     world.link.look()
     assert world.kubelet.registered.acquire(timeout=30)
 
 
-def test_without_a_kubelet_it_waits(world: Any) -> None:
+def test_without_a_kubelet_it_waits(world: World) -> None:
     world.kubelet.stop()
     world.link.plugin(RES)
     world.link.look()
@@ -66,7 +53,7 @@ def test_without_a_kubelet_it_waits(world: Any) -> None:
     assert world.link.settled
 
 
-def test_it_is_told_when_the_kubelet_begins_and_ends_to_follow(world: Any) -> None:
+def test_it_is_told_when_the_kubelet_begins_and_ends_to_follow(world: World) -> None:
     world.link.plugin(RES).board.post(slots(Offer(1), 1, frozenset()))
     assert not world.link.follows
     world.link.start()
@@ -84,7 +71,7 @@ def test_it_is_told_when_the_kubelet_begins_and_ends_to_follow(world: Any) -> No
         assert not world.link.follows
 
 
-def test_sockets_of_a_dead_agent_are_removed(world: Any) -> None:
+def test_sockets_of_a_dead_agent_are_removed(world: World) -> None:
     stale = world.kubelet.folder / "vc-egpu-vgpu-old.sock"
     stale.write_text("")
     foreign = world.kubelet.folder / "other.sock"
@@ -94,7 +81,7 @@ def test_sockets_of_a_dead_agent_are_removed(world: Any) -> None:
     assert foreign.exists()
 
 
-def test_slots_are_streamed_and_follow_health(world: Any) -> None:
+def test_slots_are_streamed_and_follow_health(world: World) -> None:
     world.serve()
     board = world.link.plugin(RES).board
     board.post(slots(Offer(2, 0), 2, frozenset()))
@@ -112,7 +99,7 @@ def test_slots_are_streamed_and_follow_health(world: Any) -> None:
 # --- identity ------------------------------------------------------------------------------------
 
 
-def test_a_container_gets_the_cards_of_its_plan(world: Any, planned: Planned) -> None:
+def test_a_container_gets_the_cards_of_its_plan(world: World) -> None:
     world.serve()
     world.pods.put(planned("p", "u1", {"main": [("GPU-1", 4000), ("GPU-3", 4000)], "side": [("GPU-0", 1)]}))
     name = world.kubelet.allocate(owner("p"), RES, ("s1", "s2"), "u1")
@@ -127,13 +114,13 @@ def test_a_container_gets_the_cards_of_its_plan(world: Any, planned: Planned) ->
     assert world.pods.gets == 0
 
 
-def test_names_are_never_given_twice(world: Any) -> None:
+def test_names_are_never_given_twice(world: World) -> None:
     world.serve()
     given = [world.kubelet.allocate(owner("p"), RES, ("s1",)) for _ in range(5)]
     assert len(set(given)) == 5
 
 
-def test_a_restarted_container_keeps_its_cards_with_nobody_to_ask(world: Any, planned: Planned) -> None:
+def test_a_restarted_container_keeps_its_cards_with_nobody_to_ask(world: World) -> None:
     world.serve()
     world.pods.put(planned("p", "u1", {"main": [("GPU-1", 4000)]}))
     name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
@@ -151,7 +138,7 @@ def test_a_restarted_container_keeps_its_cards_with_nobody_to_ask(world: Any, pl
     assert world.kubelet.lists == lists
 
 
-def test_promises_survive_the_agent(world: Any, planned: Planned) -> None:
+def test_promises_survive_the_agent(world: World) -> None:
     world.serve()
     world.pods.put(planned("p", "u1", {"main": [("GPU-1", 4000)]}))
     name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
@@ -162,7 +149,7 @@ def test_promises_survive_the_agent(world: Any, planned: Planned) -> None:
     assert world.cdi(name)["name"] == name.rpartition("=")[2]
 
 
-def test_a_pod_made_anew_under_the_same_name_gets_its_own_cards(world: Any, planned: Planned) -> None:
+def test_a_pod_made_anew_under_the_same_name_gets_its_own_cards(world: World) -> None:
     """The watch still has the old one; the kubelet's checkpoint knows better."""
     world.serve()
     world.pods.put(planned("p", "old", {"main": [("GPU-0", 1000)]}))
@@ -173,11 +160,11 @@ def test_a_pod_made_anew_under_the_same_name_gets_its_own_cards(world: Any, plan
     assert world.pods.gets == 1
 
 
-def unreadable_checkpoint(world: Any) -> None:
+def unreadable_checkpoint(world: World) -> None:
     (world.kubelet.folder / "kubelet_internal_checkpoint").write_text("{ not what it was")
 
 
-def test_without_a_readable_checkpoint_the_api_server_is_asked(world: Any, planned: Planned) -> None:
+def test_without_a_readable_checkpoint_the_api_server_is_asked(world: World) -> None:
     world.serve()
     world.pods.put(planned("p", "u1", {"main": [("GPU-2", 2000)]}))
     name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
@@ -187,25 +174,25 @@ def test_without_a_readable_checkpoint_the_api_server_is_asked(world: Any, plann
     assert world.pods.gets == 1
 
 
-def _watch_lags(world: Any, new: Any, old: Any) -> None:
+def _watch_lags(world: World, new: Any, old: Any) -> None:
     world.pods.put(old)
     world.pods.put(new, watched=False)
 
 
-def _watch_is_empty(world: Any, new: Any, old: Any) -> None:
+def _watch_is_empty(world: World, new: Any, old: Any) -> None:
     world.pods.put(new, watched=False)
 
 
-def _goes_itself(world: Any, new: Any, old: Any) -> None:
+def _goes_itself(world: World, new: Any, old: Any) -> None:
     world.pods.put(dataclasses.replace(new, terminating=True))
 
 
-def _was_remade(world: Any, new: Any, old: Any) -> None:
+def _was_remade(world: World, new: Any, old: Any) -> None:
     world.pods.put(new)
     world.pods.remade = True
 
 
-def _old_one_holds_cards(world: Any, new: Any, old: Any) -> None:
+def _old_one_holds_cards(world: World, new: Any, old: Any) -> None:
     world.pods.put(old)
     world.kubelet.allocate(owner("p"), RES, ("s9",), "old")
     world.kubelet.pre_start(RES, ("s9",))
@@ -224,7 +211,7 @@ def _old_one_holds_cards(world: Any, new: Any, old: Any) -> None:
     ],
 )
 def test_without_a_readable_checkpoint_no_pod_starts_that_may_be_another(
-    world: Any, planned: Planned, doubt: Callable[[Any, Any, Any], None], text: str
+    world: World, doubt: Callable[[Any, Any, Any], None], text: str
 ) -> None:
     """A container of the deleted pod would get its successor's cards. With the checkpoint back it starts."""
     world.serve()
@@ -241,7 +228,7 @@ def test_without_a_readable_checkpoint_no_pod_starts_that_may_be_another(
     assert "GPU-2" in world.cdi(name)["containerEdits"]["env"][0]
 
 
-def test_32_at_once_are_served_by_few_lists(world: Any, planned: Planned) -> None:
+def test_32_at_once_are_served_by_few_lists(world: World) -> None:
     world.serve()
     names = {}
     for n in range(32):
@@ -256,7 +243,7 @@ def test_32_at_once_are_served_by_few_lists(world: Any, planned: Planned) -> Non
     assert world.kubelet.lists <= 6
 
 
-def test_nobody_is_served_by_a_list_that_began_before_he_asked(world: Any, planned: Planned) -> None:
+def test_nobody_is_served_by_a_list_that_began_before_he_asked(world: World) -> None:
     """Slots go to another container while a List is on its way."""
     world.serve()
     world.pods.put(planned("first", "u1", {"main": [("GPU-0", 100)]}))
@@ -274,7 +261,7 @@ def test_nobody_is_served_by_a_list_that_began_before_he_asked(world: Any, plann
     assert "GPU-1" in world.cdi(name)["containerEdits"]["env"][0]
 
 
-def test_the_rate_limit_is_waited_out(world: Any, planned: Planned) -> None:
+def test_the_rate_limit_is_waited_out(world: World) -> None:
     world.serve()
     world.pods.put(planned("p", "u1", {"main": [("GPU-1", 4000)]}))
     world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
@@ -282,140 +269,9 @@ def test_the_rate_limit_is_waited_out(world: Any, planned: Planned) -> None:
     world.kubelet.pre_start(RES, ("s1",))
 
 
-def test_without_what_limits_them_no_shares_start(world: Any, planned: Planned) -> None:
-    """Nor does a container start again; native cards need no limits."""
-    world.serve(RES, NATIVE_RES)
-    world.pods.put(planned("p", "u1", MAIN))
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    world.closed = "the isolation library cannot be used"
-    refused(world, "UNAVAILABLE", "NotNow: the isolation library cannot be used")
-    world.closed = ""
-    world.kubelet.pre_start(RES, ("s1",))
-    world.closed = "the isolation library cannot be used"
-    refused(world, "UNAVAILABLE", "NotNow: the isolation library cannot be used")
-    world.pods.put(planned("w", "u2", {"main": [("GPU-3", 98304)]}, native=True))
-    world.kubelet.allocate(owner("w"), NATIVE_RES, ("s1",), "u2")
-    world.kubelet.pre_start(NATIVE_RES, ("s1",))
-
-
-def test_native_cards(world: Any, planned: Planned) -> None:
+def test_native_cards(world: World) -> None:
     world.serve(NATIVE_RES)
     world.pods.put(planned("p", "u1", {"main": [("GPU-1", 98304)]}, native=True))
     name = world.kubelet.allocate(owner("p"), NATIVE_RES, ("s1",), "u1")
     world.kubelet.pre_start(NATIVE_RES, ("s1",))
     assert "NVIDIA_VISIBLE_DEVICES=void" in world.cdi(name)["containerEdits"]["env"]
-
-
-# --- refusals ------------------------------------------------------------------------------------
-
-MAIN = {"main": [("GPU-1", 4000)]}
-
-
-@pytest.mark.parametrize(
-    ("containers", "changes", "answer"),
-    [
-        (MAIN, {"pod_uid": "other"}, ("INVALID_ARGUMENT", "podUid is other, the pod's UID is u1")),
-        (MAIN, {"node": "node-2"}, ("INVALID_ARGUMENT", "node is node-2, this is node-1")),
-        (MAIN, {"plan_id": "x"}, ("INVALID_ARGUMENT", "planId 'x' is not <epoch>-<number>")),
-        ({"side": [("GPU-1", 1)]}, {}, ("INVALID_ARGUMENT", "container main is not among side")),
-        ({"main": [("GPU-1", 1), ("GPU-2", 1)]}, {}, ("INVALID_ARGUMENT", "main has 2 cards, but 1 slots")),
-        (MAIN, {"native": True}, ("INVALID_ARGUMENT", "native is True, the container asks for volcano.sh/v")),
-        ({"main": [("GPU-9", 1)]}, {}, ("FAILED_PRECONDITION", "card GPU-9 is not on this node")),
-        ({"main": [("GPU-1", 99000)]}, {}, ("RESOURCE_EXHAUSTED", "99000 MiB do not fit, 0 of 98304 MiB")),
-    ],
-)  # fmt: skip
-def test_what_does_not_belong_together_does_not_start(
-    world: Any, planned: Planned, containers: Any, changes: Any, answer: tuple[str, str]
-) -> None:
-    world.serve()
-    world.pods.put(planned("p", "u1", containers, **changes))
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    refused(world, *answer)
-
-
-def refused(world: Any, code: str, text: str, resource: str = RES, ids: tuple[str, ...] = ("s1",)) -> None:
-    files = set((world.root / "cdi").iterdir())
-    with pytest.raises(grpc.RpcError) as caught:
-        world.kubelet.pre_start(resource, ids)
-    assert caught.value.code().name == code, caught.value.details()
-    assert text in caught.value.details()
-    assert set((world.root / "cdi").iterdir()) == files
-
-
-def test_no_plan_no_start(world: Any, planned: Planned) -> None:
-    import dataclasses
-
-    world.serve()
-    world.pods.put(dataclasses.replace(planned("p", "u1", MAIN), cards=None))
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    refused(world, "FAILED_PRECONDITION", "NoPlan: pod ns/p has no annotation egpu.volcano.sh/cards")
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", '{"version":2}', '{"version":1,"containers":{"main":[{}]}}', "x" * 9999]
-)
-def test_malformed_annotations(world: Any, planned: Planned, text: str) -> None:
-    import dataclasses
-
-    world.serve()
-    world.pods.put(dataclasses.replace(planned("p", "u1", MAIN), cards=text))
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    refused(world, "INVALID_ARGUMENT", "pod ns/p, annotation egpu.volcano.sh/cards: ")
-
-
-def test_slots_that_were_never_promised(world: Any) -> None:
-    world.serve()
-    refused(world, "FAILED_PRECONDITION", "delete the pod")
-
-
-def test_slots_that_nobody_holds(world: Any) -> None:
-    world.serve()
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    world.kubelet.free(owner("p"))
-    refused(world, "NOT_FOUND", "the kubelet lists no container with 1 slots of volcano.sh/vgpu-h20")
-
-
-def test_kubelet_or_api_server_away(world: Any, planned: Planned) -> None:
-    world.serve()
-    world.pods.put(planned("p", "u1", MAIN), watched=False)
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    world.pods.away = True
-    refused(world, "UNAVAILABLE", "NotNow: pod ns/p could not be read: the API server is away")
-    world.kubelet.refuse_lists = 1000
-    refused(world, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
-
-
-def test_ill_and_unoffered_cards(world: Any, planned: Planned) -> None:
-    world.serve()
-    world.pods.put(planned("p", "u1", MAIN))
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    world.change_card("GPU-1", healthy=False, reason="XID 79")
-    refused(world, "FAILED_PRECONDITION", "card GPU-1 is ill: XID 79")
-    world.change_card("GPU-1", healthy=True, offered=False, reason="another plugin")
-    refused(world, "FAILED_PRECONDITION", "card GPU-1 is not offered: another plugin")
-    world.change_card("GPU-1", reason="cordoned by the operator")
-    world.kubelet.pre_start(RES, ("s1",))
-    world.change_card("GPU-1", healthy=False, reason="XID 79")
-    refused(world, "FAILED_PRECONDITION", "card GPU-1 is ill: XID 79")
-
-
-def test_no_room_beside_what_is_in(world: Any, planned: Planned) -> None:
-    world.serve()
-    world.pods.put(planned("a", "ua", {"main": [("GPU-1", 60000)]}, plan_id="1-1"))
-    world.pods.put(planned("b", "ub", {"main": [("GPU-1", 60000)]}, plan_id="9-1"))
-    world.kubelet.allocate(owner("a"), RES, ("s1",), "ua")
-    world.kubelet.allocate(owner("b"), RES, ("s2",), "ub")
-    refused(world, "RESOURCE_EXHAUSTED", "60000 MiB do not fit, 60000 of 98304 MiB are held by pod ub")
-    world.pods.watched.pop(("ns", "b"))
-    world.kubelet.pre_start(RES, ("s1",))
-    refused(world, "RESOURCE_EXHAUSTED", "are held by pod ua", ids=("s2",))
-
-
-def test_without_the_toolkits_edits_where_they_are_needed(world: Any, planned: Planned) -> None:
-    (world.root / "toolkit").mkdir()
-    (world.root / "toolkit" / "nvidia.yaml").write_text("kind: nvidia.com/gpu\ndevices: [{name: GPU-7}]\n")
-    world.serve()
-    world.pods.put(planned("p", "u1", MAIN))
-    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    refused(world, "FAILED_PRECONDITION", "knows neither GPU-1 nor card 1: run nvidia-ctk cdi generate again")
-    assert world.grants.all() == []

@@ -190,7 +190,7 @@ def told(stage: Stage) -> tuple[Reason, str] | None:
 def test_a_gang_that_asks_for_less_now_is_told_that_it_waits_no_longer(stage: Stage) -> None:
     """As a Deployment that is scaled down: the replica that waited is gone, nobody decides about it again."""
     running(stage, 1, status="False", reason="WaitingForQuota", message="1 of 2 members have a place")
-    stage.mirror.around.switches["stopAdmitting"] = "true"
+    stage.mirror.around.switches = {"stopAdmitting": "true"}
     waits = told(stage)
     assert waits is not None and waits[0] is not Reason.ADMITTED
     stage.loop._inbox.put(("pods", deleted(pod("g-w-1", index=1, uid="pod-1"))))

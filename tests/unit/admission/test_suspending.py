@@ -52,7 +52,7 @@ def report(
     """The node's agent says so."""
     raw = node(name)
     raw["metadata"]["annotations"][names.NODE_SUSPENSION] = (
-        NodeSuspension(pods=dict(pods)).encode() if text is None else text
+        NodeSuspension(pods={str(uid): one for uid, one in pods.items()}).encode() if text is None else text
     )
     stage.mirror.apply("nodes", added(raw))
     stage.mirror.inventory.unreviewed.clear()

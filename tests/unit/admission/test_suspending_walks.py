@@ -56,7 +56,8 @@ class Agent:
 
     def publish(self, stage: Stage) -> None:
         raw = node()
-        raw["metadata"]["annotations"][names.NODE_SUSPENSION] = NodeSuspension(pods=dict(self.pods)).encode()
+        said = NodeSuspension(pods={str(uid): one for uid, one in self.pods.items()})
+        raw["metadata"]["annotations"][names.NODE_SUSPENSION] = said.encode()
         stage.mirror.apply("nodes", added(raw))
         stage.mirror.inventory.unreviewed.clear()
 

@@ -12,7 +12,7 @@ from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.cli import kubectl, pause, render, stop
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, NotFound, Unauthorized, Unavailable
+from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_file_that_is_no_kubeconfig(text: str, tmp_path: Path, capsys: pytest.
         (Unavailable("refused"), "does not answer", kubectl.EXIT_NO_CLUSTER),
     ],
 )
-def test_errors_say_whose_business_they_are(error: kubectl.KubeError, words: str, status: int) -> None:
+def test_errors_say_whose_business_they_are(error: KubeError, words: str, status: int) -> None:
     text, found = kubectl.explain(error)
     assert words in text
     assert found == status

@@ -1,5 +1,6 @@
 """The dispatcher of the product image's processes."""
 
+import importlib
 import types
 
 import pytest
@@ -34,6 +35,6 @@ def test_flags_and_exit_status_are_the_process_s(monkeypatch: pytest.MonkeyPatch
         return 7
 
     module = types.SimpleNamespace(main=fake_main)
-    monkeypatch.setattr(dispatcher.importlib, "import_module", lambda name: module)
+    monkeypatch.setattr(importlib, "import_module", lambda name: module)
     assert dispatcher.main(["jobs", "--help", "-v"]) == 7
     assert seen == [["--help", "-v"]]

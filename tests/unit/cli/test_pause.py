@@ -115,7 +115,7 @@ def test_what_can_never_be_suspended_is_said_at_once(
     cluster: Cluster, name: str, changes: dict[str, str] | None, words: str
 ) -> None:
     if changes is not None:
-        cluster.put(name, **changes)  # type: ignore[arg-type]
+        cluster.put(name, **changes)
     with pytest.raises(pause.CannotPauseError, match=words):
         cluster.suspend(name)
     assert cluster.paused() == []

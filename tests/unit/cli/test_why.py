@@ -9,8 +9,11 @@ SENTENCE = "asks for 4 shares of h20; the queue research has 2 of 6 left"
 
 def tell(name: str, **lists: list[docs.Json]) -> tuple[why_view.GangStory, ...]:
     queues = {q["metadata"]["name"]: q for q in lists.pop("queues", [docs.queue("research", h20=6)])}
-    empty: dict[str, list[docs.Json]] = {"groups": [], "pods": [], "jobs": []}
-    return why_view.stories(name, "ml", queues=queues, **{**empty, **lists})
+    groups, pods, jobs, events = (lists.pop(kind, []) for kind in ("groups", "pods", "jobs", "events"))
+    assert not lists, "misspelt"
+    return why_view.stories(
+        name, "ml", groups=groups, pods=pods, jobs=jobs, queues=queues, events=events
+    )
 
 
 def waiting_gang() -> dict[str, list[docs.Json]]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from kubernetes.client import Configuration
@@ -83,7 +83,7 @@ class Server:
         self.hang_up()
 
 
-def _request(lines: Any) -> bytes:
+def _request(lines: BinaryIO) -> bytes:
     """The next request with its body; empty at the end."""
     head, length = b"", 0
     while line := lines.readline():
@@ -318,7 +318,9 @@ def test_waiting_for_a_place_counts(server: Server, ask: Ask) -> None:
 
 def test_the_clock_starts_once() -> None:
     clock = pool.TimeLeft(0.05)
-    assert clock.clone().connect_timeout <= 0.05
+    connect_s = clock.clone().connect_timeout
+    assert isinstance(connect_s, float)
+    assert connect_s <= 0.05
     clock.start_connect()
     time.sleep(0.06)
     assert clock.clone().read_timeout == 0

@@ -274,8 +274,8 @@ def test_an_answer_that_the_driver_does_not_export_is_known_by_its_name(world: W
         pytest.skip("needs a C compiler on the machine")
     (tmp_path / "hidden.c").write_text(HIDDEN)
     driver = tmp_path / "libcuda.so.1"
-    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", driver, tmp_path / "hidden.c"]
-    subprocess.run(command, check=True)
+    flags = ("-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    subprocess.run([compiler, *flags, "-o", driver, tmp_path / "hidden.c"], check=True)
     run = subprocess.run(
         [sys.executable, "-c", ASKS],
         capture_output=True,

@@ -73,7 +73,7 @@ class Program:
         """Sends one random command; `settle` takes the answer."""
         if self.held and self.chance.random() < 0.45:
             thing = self.chance.choice(sorted(self.held))
-            self.command = (MAKES[self.held[thing]], thing)
+            self.command: tuple[object, ...] = (MAKES[self.held[thing]], thing)
             self.becomes: tuple[int, str] | None = None
             del self.held[thing]
         else:

@@ -22,7 +22,7 @@ def checkpoint(environment: dict[str, str], verb: str, *pids: int) -> str:
     """The helper, in whose environment the cards are."""
     names = ("FAKE_", "EGPU_", "LD_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
-    command = [HELPER, "--library", BUILD / "libcuda.so.1", verb, *map(str, pids)]
+    command: list[str | Path] = [HELPER, "--library", BUILD / "libcuda.so.1", verb, *map(str, pids)]
     done = subprocess.run(
         command, env=kept | environment, capture_output=True, text=True, timeout=60, check=False
     )

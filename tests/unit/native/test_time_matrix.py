@@ -3,7 +3,6 @@
 Each case is ten seconds and more of a card. What is judged are the card's own stretches.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ GROUPS = ((50,), (90,), (30, 60), (10, 20, 70), (10, 20, 30, 40))
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
@@ -265,4 +264,5 @@ def test_a_run_is_the_same_when_it_is_made_again(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         world = World(tmp_path / name, seed=3)
         runs.append(_hard(world, (30, 60), "run", 100, MIDDLE, to_ms=1000).stretches)
-    assert np.array_equal(*runs)
+    first, again = runs
+    assert np.array_equal(first, again)

@@ -4,7 +4,6 @@ In virtual time. Units of several containers stay on such a card at the same tim
 of them took.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ GROUPS = ((50,), (30, 60), (10, 20, 30, 40))
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 

@@ -228,14 +228,14 @@ class Machine:
 
     def used(self, from_ns: int, to_ns: int) -> Mapping[tuple[int, int], Used]:
         """By pid and card, from the timeline."""
-        words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns)]
+        words: list[str | Path] = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         rows = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
         return {(row[0], row[1]): Used(*row[2:]) for row in rows}
 
     def stretches(self, from_ns: int, to_ns: int, card: int = 0) -> list[tuple[int, int, int, int]]:
         """Of that card, as they ran: pid, enqueued, start and end in ns."""
-        words = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns), str(card)]
+        words: list[str | Path] = [BUILD / "time-judge", self.state, str(from_ns), str(to_ns), str(card)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         return [(int(a), int(b), int(c), int(d)) for a, b, c, d in map(str.split, done.stdout.splitlines())]
 

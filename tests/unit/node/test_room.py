@@ -1,6 +1,7 @@
 """The room check: the ledger's rules once more, at the door of the node."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -125,7 +126,7 @@ def test_what_gets_in_one_by_one_fits_in_any_order(asked: list[tuple[int, int, s
 TWICE = CardLimits("GPU-0", 98304, memory_ratio=2.0)
 
 
-def spilling(pod: str, gib: int, on_card_gib: int, **changes: object) -> HeldShare:
+def spilling(pod: str, gib: int, on_card_gib: int, **changes: Any) -> HeldShare:
     return share(pod, gib, physical_mib=on_card_gib * GIB, **changes)
 
 

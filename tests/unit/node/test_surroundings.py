@@ -31,7 +31,7 @@ def test_pods_are_found_under_both_drivers(tmp_path: Path, paths: list[str]) -> 
             target.write_text("")
         else:
             target.mkdir(parents=True)
-    assert PodCgroups(tmp_path).living({UID, OTHER}) == {UID}
+    assert PodCgroups(tmp_path).living({UID, OTHER}) == frozenset({UID})
 
 
 def test_a_tree_that_tells_nothing(tmp_path: Path) -> None:

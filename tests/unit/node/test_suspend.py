@@ -126,8 +126,8 @@ class Node:
         )
         take = self.suspender._work
 
-        def work(*arguments: Any) -> None:
-            take(*arguments)
+        def work(pod: LowPod, record: Record, policy: Policy) -> None:
+            take(pod, record, policy)
             self.worked.release()
 
         self.suspender._work = work  # type: ignore[method-assign]

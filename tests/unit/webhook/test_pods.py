@@ -148,8 +148,9 @@ def test_completing_twice_is_completing_once() -> None:
 
 def test_priority_is_what_the_server_would_fill_in_so_that_it_need_not_ask_again() -> None:
     obj = pod(container(vgpu_h20=1), priority=0, preemptionPolicy="PreemptLowerPriority")
-    known = context()
-    known.priority_classes["egpu-standard"]["value"] = 7
+    classes = context().priority_classes
+    standard: Json = {**classes["egpu-standard"], "value": 7}
+    known = replace(context(), priority_classes={**classes, "egpu-standard": standard})
     first = patched(obj, review_pod(create(obj), known))
     assert (first["spec"]["priority"], first["spec"]["preemptionPolicy"]) == (7, "Never")
     assert review_pod(create(first), known).patch == ()

@@ -1,0 +1,133 @@
+"""Containers that do not start, and why: a code and a sentence each, and nothing is left behind."""
+
+import dataclasses
+from typing import Any
+
+import grpc
+import pytest
+from contract.node.node_world import RES, World, owner, planned
+
+NATIVE_RES = "volcano.sh/gpu-h20"
+MAIN = {"main": [("GPU-1", 4000)]}
+
+
+def refused(world: World, code: str, text: str, resource: str = RES, ids: tuple[str, ...] = ("s1",)) -> None:
+    files = set((world.root / "cdi").iterdir())
+    with pytest.raises(grpc.RpcError) as caught:
+        world.kubelet.pre_start(resource, ids)
+    assert caught.value.code().name == code, caught.value.details()
+    assert text in caught.value.details()
+    assert set((world.root / "cdi").iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("containers", "changes", "answer"),
+    [
+        (MAIN, {"pod_uid": "other"}, ("INVALID_ARGUMENT", "podUid is other, the pod's UID is u1")),
+        (MAIN, {"node": "node-2"}, ("INVALID_ARGUMENT", "node is node-2, this is node-1")),
+        (MAIN, {"plan_id": "x"}, ("INVALID_ARGUMENT", "planId 'x' is not <epoch>-<number>")),
+        ({"side": [("GPU-1", 1)]}, {}, ("INVALID_ARGUMENT", "container main is not among side")),
+        ({"main": [("GPU-1", 1), ("GPU-2", 1)]}, {}, ("INVALID_ARGUMENT", "main has 2 cards, but 1 slots")),
+        (MAIN, {"native": True}, ("INVALID_ARGUMENT", "native is True, the container asks for volcano.sh/v")),
+        ({"main": [("GPU-9", 1)]}, {}, ("FAILED_PRECONDITION", "card GPU-9 is not on this node")),
+        ({"main": [("GPU-1", 99000)]}, {}, ("RESOURCE_EXHAUSTED", "99000 MiB do not fit, 0 of 98304 MiB")),
+    ],
+)  # fmt: skip
+def test_what_does_not_belong_together_does_not_start(
+    world: World, containers: Any, changes: Any, answer: tuple[str, str]
+) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", containers, **changes))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    refused(world, *answer)
+
+
+def test_no_plan_no_start(world: World) -> None:
+    world.serve()
+    world.pods.put(dataclasses.replace(planned("p", "u1", MAIN), cards=None))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    refused(world, "FAILED_PRECONDITION", "NoPlan: pod ns/p has no annotation egpu.volcano.sh/cards")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"version":2}', '{"version":1,"containers":{"main":[{}]}}', "x" * 9999]
+)
+def test_malformed_annotations(world: World, text: str) -> None:
+    world.serve()
+    world.pods.put(dataclasses.replace(planned("p", "u1", MAIN), cards=text))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    refused(world, "INVALID_ARGUMENT", "pod ns/p, annotation egpu.volcano.sh/cards: ")
+
+
+def test_slots_that_were_never_promised(world: World) -> None:
+    world.serve()
+    refused(world, "FAILED_PRECONDITION", "delete the pod")
+
+
+def test_slots_that_nobody_holds(world: World) -> None:
+    world.serve()
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.kubelet.free(owner("p"))
+    refused(world, "NOT_FOUND", "the kubelet lists no container with 1 slots of volcano.sh/vgpu-h20")
+
+
+def test_kubelet_or_api_server_away(world: World) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN), watched=False)
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.pods.away = True
+    refused(world, "UNAVAILABLE", "NotNow: pod ns/p could not be read: the API server is away")
+    world.kubelet.refuse_lists = 1000
+    refused(world, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+
+
+def test_ill_and_unoffered_cards(world: World) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.change_card("GPU-1", healthy=False, reason="XID 79")
+    refused(world, "FAILED_PRECONDITION", "card GPU-1 is ill: XID 79")
+    world.change_card("GPU-1", healthy=True, offered=False, reason="another plugin")
+    refused(world, "FAILED_PRECONDITION", "card GPU-1 is not offered: another plugin")
+    world.change_card("GPU-1", reason="cordoned by the operator")
+    world.kubelet.pre_start(RES, ("s1",))
+    world.change_card("GPU-1", healthy=False, reason="XID 79")
+    refused(world, "FAILED_PRECONDITION", "card GPU-1 is ill: XID 79")
+
+
+def test_no_room_beside_what_is_in(world: World) -> None:
+    world.serve()
+    world.pods.put(planned("a", "ua", {"main": [("GPU-1", 60000)]}, plan_id="1-1"))
+    world.pods.put(planned("b", "ub", {"main": [("GPU-1", 60000)]}, plan_id="9-1"))
+    world.kubelet.allocate(owner("a"), RES, ("s1",), "ua")
+    world.kubelet.allocate(owner("b"), RES, ("s2",), "ub")
+    refused(world, "RESOURCE_EXHAUSTED", "60000 MiB do not fit, 60000 of 98304 MiB are held by pod ub")
+    world.pods.watched.pop(("ns", "b"))
+    world.kubelet.pre_start(RES, ("s1",))
+    refused(world, "RESOURCE_EXHAUSTED", "are held by pod ua", ids=("s2",))
+
+
+def test_without_the_toolkits_edits_where_they_are_needed(world: World) -> None:
+    (world.root / "toolkit").mkdir()
+    (world.root / "toolkit" / "nvidia.yaml").write_text("kind: nvidia.com/gpu\ndevices: [{name: GPU-7}]\n")
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    refused(world, "FAILED_PRECONDITION", "knows neither GPU-1 nor card 1: run nvidia-ctk cdi generate again")
+    assert world.grants.all() == []
+
+
+def test_without_what_limits_them_no_shares_start(world: World) -> None:
+    """Nor does a container start again; native cards need no limits."""
+    world.serve(RES, NATIVE_RES)
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.closed = "the isolation library cannot be used"
+    refused(world, "UNAVAILABLE", "NotNow: the isolation library cannot be used")
+    world.closed = ""
+    world.kubelet.pre_start(RES, ("s1",))
+    world.closed = "the isolation library cannot be used"
+    refused(world, "UNAVAILABLE", "NotNow: the isolation library cannot be used")
+    world.pods.put(planned("w", "u2", {"main": [("GPU-3", 98304)]}, native=True))
+    world.kubelet.allocate(owner("w"), NATIVE_RES, ("s1",), "u2")
+    world.kubelet.pre_start(NATIVE_RES, ("s1",))
