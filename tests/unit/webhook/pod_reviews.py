@@ -1,0 +1,54 @@
+"""Pods that are reviewed: completed, refused, of a Job."""
+
+from typing import Any
+
+from unit.webhook.world import (
+    ALICE,
+    NAMESPACE,
+    Json,
+    container,
+    context,
+    create,
+    patched,
+    pod,
+)
+from vc_egpu.webhook.context import Context
+from vc_egpu.webhook.pods import review_pod
+from vc_egpu.webhook.questions import Subject
+
+QUEUE = "scheduling.volcano.sh/queue-name"
+GROUP = "scheduling.k8s.io/group-name"
+PRIORITY = "egpu.volcano.sh/priority"
+
+
+def complete(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> Json:
+    return patched(obj, review_pod(create(obj, subject), ctx or context()))
+
+
+def refusal(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> str:
+    decision = review_pod(create(obj, subject), ctx or context())
+    assert not decision.allowed, decision
+    return decision.message
+
+
+def asking(**amounts: Any) -> Json:
+    return pod(container(**amounts))
+
+
+def group(owner: str | None = "job-uid", queue: str = "a", name: str = "g", **annotations: str) -> Json:
+    owners = [{"kind": "Job", "name": "j", "uid": owner, "controller": True}] if owner else []
+    metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": owners, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"queue": queue}}
+
+
+def of_job(obj: Json, uid: str = "job-uid") -> Json:
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": "j",
+        "uid": uid,
+        "controller": True,
+    }
+    obj["metadata"]["ownerReferences"] = [owner]
+    obj["metadata"]["annotations"][GROUP] = "g"
+    return obj

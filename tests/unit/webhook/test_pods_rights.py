@@ -1,0 +1,217 @@
+"""Pods at the door: who may use which class, queue and group."""
+
+from dataclasses import replace
+
+import pytest
+from unit.webhook.pod_reviews import GROUP, PRIORITY, QUEUE, complete, group, of_job, refusal
+from unit.webhook.world import (
+    ALICE,
+    JOB_CONTROLLER,
+    NAMESPACE,
+    REPLICA_SETS,
+    Json,
+    container,
+    context,
+    create,
+    pod,
+)
+from vc_egpu.webhook.pods import review_pod
+
+# --- priority ----------------------------------------------------------------------------------------
+
+
+def test_low_may_be_preempted_and_says_so_to_volcano() -> None:
+    done = complete(pod(annotations={PRIORITY: "low"}))
+    assert done["spec"]["priorityClassName"] == "egpu-low"
+    assert done["metadata"]["annotations"]["volcano.sh/preemptable"] == "true"
+
+
+def test_low_does_not_take_long_to_give_way() -> None:
+    """Its cards are its own until it is gone: who takes its place would wait for a week."""
+    for seconds, low, refused in ((3600, True, False), (3601, True, True), (604800, False, False)):
+        obj = pod(annotations={PRIORITY: "low"} if low else {}, terminationGracePeriodSeconds=seconds)
+        decision = review_pod(create(obj), context())
+        assert decision.allowed is not refused, decision
+        assert not refused or all(
+            word in decision.message
+            for word in ("spec.terminationGracePeriodSeconds: 3601", "above 3600", '"low"')
+        )
+    obj = pod(annotations={PRIORITY: "low"}, terminationGracePeriodSeconds=61)
+    assert "above 60" in refusal(obj, context(max_low_grace_s=60))
+    of_older = of_job(pod(annotations={PRIORITY: "low"}, terminationGracePeriodSeconds=9999))
+    assert complete(of_older, context(groups=[group()]), JOB_CONTROLLER), "its Job was checked, or is older"
+
+
+def test_high_needs_leave() -> None:
+    obj = pod(annotations={PRIORITY: "high"})
+    message = refusal(obj)
+    assert PRIORITY in message
+    assert "user 'alice'" in message
+    assert "service account team-a/default" in message
+    assert "egpu-high" in message
+    assert (
+        complete(obj, context("alice use priorityclasses egpu-high"))["spec"]["priorityClassName"]
+        == "egpu-high"
+    )
+    account = "system:serviceaccount:team-a:default use priorityclasses egpu-high"
+    assert complete(obj, context(account))["spec"]["priorityClassName"] == "egpu-high"
+
+
+def test_a_global_default_class_counts_as_unnamed() -> None:
+    spec: Json = {
+        "priorityClassName": "cluster-default",
+        "priority": 5,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    done = complete(pod(container(vgpu_h20=1), **spec))
+    assert done["spec"]["priorityClassName"] == "egpu-standard"
+    assert done["spec"]["priority"] == 0
+
+
+def test_a_named_class_that_never_preempts_stays() -> None:
+    done = complete(pod(priorityClassName="team", preemptionPolicy="Never", priority=7))
+    assert (done["spec"]["priorityClassName"], done["spec"]["priority"]) == ("team", 7)
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "words"),
+    [
+        ({"priorityClassName": "pushy"}, {}, ("pushy", "PreemptLowerPriority", "Never")),
+        ({"priorityClassName": "egpu-high"}, {}, ("egpu-high", "unset")),
+        ({"priorityClassName": "egpu-low"}, {}, ("egpu-low",)),
+        ({"priorityClassName": "nowhere"}, {}, ("nowhere", "does not exist")),
+        ({}, {PRIORITY: "urgent"}, ("urgent", "high", "low")),
+    ],
+)
+def test_refused_classes(spec: Json, annotations: Json, words: tuple[str, ...]) -> None:
+    message = refusal(pod(container(vgpu_h20=1), annotations=annotations, **spec))
+    assert all(word in message for word in words), message
+
+
+# --- queues and groups -------------------------------------------------------------------------------
+
+QUEUE_STORIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "unknown": ("nowhere", ("'nowhere' does not exist", "you may use: a, org-1")),
+    "closed": ("closed", ("'closed' is Closed",)),
+    "without leave": ("org-2", ("may not use queue 'org-2'", '"use"', "you may use: a, org-1")),
+    "not a leaf": ("org", ("may not use",)),
+    "the root": ("root", ("'root' takes no work",)),
+    "without the model": ("default", ("may not use queue 'default'",)),
+}
+
+
+@pytest.mark.parametrize("story", QUEUE_STORIES)
+def test_queues_that_do_not_take_it(story: str) -> None:
+    name, words = QUEUE_STORIES[story]
+    message = refusal(pod(annotations={QUEUE: name}))
+    assert all(word in message for word in words), message
+
+
+def test_no_queue_named_lists_those_that_would_do() -> None:
+    obj = pod()
+    del obj["metadata"]["annotations"][QUEUE]
+    assert "no queue is named; you may use: a, org-1" in refusal(obj)
+
+
+def test_the_namespace_names_the_queue_of_pods_that_name_none() -> None:
+    obj = pod()
+    del obj["metadata"]["annotations"][QUEUE]
+    ctx = context()
+    namespace = {"metadata": {"name": NAMESPACE, "annotations": {QUEUE: "a"}}}
+    ctx = replace(ctx, namespaces={NAMESPACE: namespace})
+    assert complete(obj, ctx)["metadata"]["annotations"][QUEUE] == "a"
+
+
+def test_a_pod_of_a_replica_set_goes_by_its_service_account() -> None:
+    obj = pod()
+    message = refusal(obj, subject=REPLICA_SETS)
+    assert "service account team-a/default" in message
+    account = "system:serviceaccount:team-a:default use queues a"
+    assert complete(obj, context(account), REPLICA_SETS)["spec"]["schedulingGates"]
+
+
+def test_a_cap_that_can_never_hold_the_pod_is_named() -> None:
+    message = refusal(pod(container(vgpu_h20=5, vgpu_memory=90000)))
+    assert "450000 volcano.sh/vgpu-h20-memory" in message
+    assert "cap of queue 'a' is 400000" in message
+
+
+def test_a_model_that_the_queue_does_not_name_is_not_allowed_unless_switched() -> None:
+    obj = pod(container(vgpu_v100_32g=1))
+    assert "does not name volcano.sh/vgpu-v100-32g" in refusal(obj)
+    assert complete(obj, context(unnamed_model_unlimited=True))
+
+
+@pytest.mark.parametrize(
+    ("owned", "keep", "kept"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_who_wrote_which_field_is_noted_where_pods_are_applied(owned: bool, keep: bool, kept: bool) -> None:
+    obj = of_job(pod()) if owned else pod()
+    obj["metadata"]["managedFields"] = [{"manager": "vc-controllers", "operation": "Update"}]
+    ctx = context(groups=[group()], keep_managed_fields=keep)
+    done = complete(obj, ctx, JOB_CONTROLLER if owned else ALICE)
+    assert ("managedFields" in done["metadata"]) is kept
+
+
+def test_pods_of_a_job_were_checked_with_it_and_come_even_when_the_queue_has_closed() -> None:
+    obj = of_job(pod(annotations={QUEUE: "closed"}))
+    done = complete(obj, context(groups=[group(queue="closed")]), JOB_CONTROLLER)
+    assert done["spec"]["schedulingGates"]
+
+
+def test_a_group_left_in_another_queue_than_its_jobs_is_checked() -> None:
+    """Volcano makes the PodGroup once: a Job that asked for no cards then may have named anybody's queue."""
+    job = {"metadata": {"uid": "job-uid", "annotations": {}}, "spec": {"queue": "a"}}
+    obj = of_job(pod(annotations={QUEUE: "org-2"}))
+    ctx = replace(context(groups=[group(queue="org-2")]), jobs={(NAMESPACE, "j"): job})
+    decision = review_pod(create(obj, JOB_CONTROLLER), ctx)
+    assert not decision.allowed
+    assert "may not use queue 'org-2'" in decision.message
+    assert complete(of_job(pod()), replace(ctx, answers=context(groups=[group()]).answers), JOB_CONTROLLER)
+
+
+def test_whoever_pretends_to_be_a_job_is_checked_like_everybody() -> None:
+    obj = of_job(pod(annotations={QUEUE: "org-2"}))
+    assert "may not use queue 'org-2'" in refusal(obj, context(groups=[group(queue="org-2")]))
+
+
+def test_a_pod_group_of_another_owner_is_refused() -> None:
+    message = refusal(pod(annotations={GROUP: "g"}), context(groups=[group()]))
+    assert "PodGroup 'g' belongs to Job 'j', this pod to nobody" in message
+    message = refusal(of_job(pod(), uid="other"), context(groups=[group()]), JOB_CONTROLLER)
+    assert "belongs to Job 'j', this pod to Job 'j'" in message
+
+
+def test_a_pod_group_that_does_not_exist_is_refused() -> None:
+    assert "PodGroup 'g' does not exist" in refusal(pod(annotations={GROUP: "g"}))
+
+
+def test_the_groups_queue_counts_and_another_on_the_pod_is_refused() -> None:
+    message = refusal(pod(annotations={GROUP: "g"}), context(groups=[group(owner=None, queue="org-1")]))
+    assert "'a', but its PodGroup is in queue 'org-1'" in message
+
+
+def test_the_queue_that_was_checked_is_noted_on_the_pod() -> None:
+    """A group that is made anew under it may name another: then it can be told."""
+    obj = pod(annotations={GROUP: "g"})
+    del obj["metadata"]["annotations"][QUEUE]
+    done = complete(obj, context(groups=[group(owner=None, queue="org-1")]))
+    assert done["metadata"]["annotations"][QUEUE] == "org-1"
+    of_volcano = of_job(pod())
+    del of_volcano["metadata"]["annotations"][QUEUE]
+    done = complete(of_volcano, context(groups=[group()]), JOB_CONTROLLER)
+    assert QUEUE not in done["metadata"]["annotations"], "a Job's pods follow their Job"
+
+
+def test_class_comes_from_the_template_then_the_job_then_the_group() -> None:
+    job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
+    ctx = context(groups=[group(**{PRIORITY: "high"})])
+    ctx = replace(ctx, jobs={(NAMESPACE, "j"): job})
+    assert complete(of_job(pod()), ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-low"
+    own = of_job(pod(annotations={PRIORITY: "high"}))
+    assert complete(own, ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-high"
+
+
+def test_high_written_on_a_group_alone_needs_leave() -> None:
+    ctx = context(groups=[group(**{PRIORITY: "high"})])
+    assert 'priority "high"' in refusal(of_job(pod()), ctx, JOB_CONTROLLER)
