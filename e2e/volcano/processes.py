@@ -38,6 +38,18 @@ WEBHOOK_PATHS: Final = tuple(_HOOK_RULES)
 _LOADED: Final = "Finished loading scheduler config"
 
 
+CRDS: Final = (
+    "jobs.batch.volcano.sh",
+    "commands.bus.volcano.sh",
+    "podgroups.scheduling.volcano.sh",
+    "queues.scheduling.volcano.sh",
+    "jobflows.flow.volcano.sh",
+    "jobtemplates.flow.volcano.sh",
+)
+"""Without one of these vc-controller-manager waits for ever, and makes no pod. Those of flows lie in a folder of
+their own in Volcano's sources."""
+
+
 class NoVolcanoError(RuntimeError):
     """The environment names no Volcano, or not all of it; the text says what is missing."""
 
@@ -60,8 +72,10 @@ class Volcano:
         for name in ("vc-scheduler", "vc-controller-manager"):
             if not found.program(name).is_file():
                 raise NoVolcanoError(f"VOLCANO_BIN_DIR {found.bin_dir} has no {name}")
-        if not any(found.crd_dir.glob("*.yaml")):
-            raise NoVolcanoError(f"VOLCANO_CRD_DIR {found.crd_dir} has no *.yaml")
+        there = "".join(file.read_text() for file in found.crd_dir.glob("*.yaml"))
+        lacking = [name for name in CRDS if f"name: {name}\n" not in there]
+        if lacking:
+            raise NoVolcanoError(f"VOLCANO_CRD_DIR {found.crd_dir} has no {', '.join(lacking)}")
         return found
 
     def program(self, name: str) -> Path:
