@@ -1,4 +1,7 @@
-"""Deciding when a decision itself fails: a gang that nobody can decide must not keep all others waiting."""
+"""Deciding when a decision itself fails: a gang that nobody can decide must not keep all others waiting.
+
+And what is left of a decision while the operator admits nobody.
+"""
 
 import logging
 from collections.abc import Callable, Collection
@@ -8,7 +11,7 @@ from vc_egpu.core.cluster import Instant, Snapshot
 from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Verdict
+from vc_egpu.core.reasons import Reason, Verdict
 
 Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
 
@@ -44,3 +47,10 @@ def decide_safely(
         if plan.admissions:
             break
     return replace(plan, verdicts=verdicts), True
+
+
+def without_admissions(plan: Plan) -> Plan:
+    """The operator stopped admitting: what is planned or suspended goes on, nothing new is planned."""
+    stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
+    verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
+    return replace(plan, admissions=(), verdicts=verdicts)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from vc_egpu.admission import enqueue, rollback, settled, steps
 from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.conduct import Conductor
-from vc_egpu.admission.deciding import decide_safely
+from vc_egpu.admission.deciding import decide_safely, without_admissions
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
@@ -29,7 +29,6 @@ from vc_egpu.admission.reports import Reports, pod_reference
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Sources
 from vc_egpu.core.cluster import PodUid, Snapshot
-from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
@@ -305,11 +304,11 @@ class Loop:
         if not failed or not (plan.admissions or plan.withdrawals or plan.ready):
             self._mirror.inventory.unreviewed.clear()
         if only is None:
-            plan = replace(plan, verdicts={**self._without_group(), **plan.verdicts})
+            plan = replace(plan, verdicts={**settled.without_group(self._mirror), **plan.verdicts})
         done = settled.verdicts(self._mirror, touched - plan.verdicts.keys(), self._conductor.reports)
         plan = replace(plan, verdicts={**plan.verdicts, **done}) if done else plan
         if not self._admitting():
-            plan = _without_admissions(plan)
+            plan = without_admissions(plan)
         if only is None:
             self._verdicts = dict(plan.verdicts)
         else:
@@ -317,14 +316,6 @@ class Loop:
                 self._verdicts.pop(key, None)
             self._verdicts.update(plan.verdicts)
         self._conductor.carry_out(plan, time.time())
-
-    def _without_group(self) -> dict[str, Verdict]:
-        """Gated pods of gangs that have no PodGroup: nobody decides on them, and they should know."""
-        text = "there is no PodGroup {} yet; its controller makes it"
-        return {
-            key: Verdict(Reason.WAITING_FOR_MEMBERS, text.format(key))
-            for key in self._mirror.members.keys() - self._mirror.groups.keys()
-        }
 
     def _admitting(self) -> bool:
         return self._mirror.around.switches.get(STOP_KEY) != "true"
@@ -339,7 +330,7 @@ class Loop:
             waiting = any(v.reason is not Reason.ADMITTED for v in self._verdicts.values())
             # Who is suspended waits as well, though no verdict says so.
             waiting = waiting or self._mirror.state.somebody_is_away
-            self._mirror.freed = self._mirror.freed or waiting or bool(self._without_group())
+            self._mirror.freed = self._mirror.freed or waiting or bool(settled.without_group(self._mirror))
         if clock < self._next_tick:
             return
         self._next_tick = clock + TICK_S
@@ -361,6 +352,7 @@ class Loop:
     def _roll_back(self, clock: float, now: float) -> None:
         if not self._watchlist:
             return
+        self._watchlist.wait_for_room(self._verdicts, clock, admitting=self._admitting())
         gangs = {
             pod.pod.gang
             for uid in self._watchlist.uids()
@@ -390,10 +382,3 @@ class Loop:
             admitting=self._admitting(),
             decide_s=self._decide_s,
         )
-
-
-def _without_admissions(plan: Plan) -> Plan:
-    """The operator stopped admitting: what is planned or suspended goes on, nothing new is planned."""
-    stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
-    verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
-    return replace(plan, admissions=(), verdicts=verdicts)

@@ -11,11 +11,18 @@ from typing import Final
 
 from vc_egpu.admission import owners
 from vc_egpu.core.cluster import Gang, NodeName, PodPhase, PodUid
+from vc_egpu.core.ready import BACK_OFF_NUMBER
+from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 PATIENCE_S: Final = 30.0
 STARVED_S: Final = 600.0
 """A running gang that lacks members whose replacements find no room is given up after this long."""
+
+
+_NO_ROOM: Final = frozenset(
+    {Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_MODEL, Reason.WAITING_FOR_EVICTION}
+)
 
 
 @dataclass(slots=True)
@@ -56,6 +63,12 @@ class Watchlist:
         else:
             self.starved.pop(gang.key, None)
 
+    def wait_for_room(self, verdicts: Mapping[str, Verdict], clock: float, *, admitting: bool) -> None:
+        """For gangs that lack something else than room the time begins anew: giving them up helps nobody."""
+        for key in self.starved:
+            if not admitting or not finds_no_room(verdicts.get(key)):
+                self.starved[key] = clock
+
     def forget(self, uid: PodUid) -> None:
         """The pod is gone."""
         self.done.discard(uid)
@@ -75,6 +88,11 @@ class Watchlist:
 
     def __bool__(self) -> bool:
         return bool(self.unbound or self.failing or self.refused or self.starved)
+
+
+def finds_no_room(verdict: Verdict | None) -> bool:
+    """Whether a gang waits because there is no place for it; not for quota, a gate, members or a back-off."""
+    return verdict is not None and verdict.reason in _NO_ROOM and BACK_OFF_NUMBER not in verdict.numbers
 
 
 def _keep(since: dict[PodUid, float], uid: PodUid, clock: float, *, present: bool) -> None:

@@ -1,7 +1,8 @@
-"""Gangs for which nothing is left to decide, and whose last word says that they wait.
+"""Gangs about which no decision says a word.
 
-The decision says nothing about a gang that has all it asks for. One that waited for more and asks for less
-now (scaled down, a member deleted), or whose PodGroup was made anew under running pods, is told so here.
+Those without a PodGroup are told that it is missing. And nothing is decided about a gang that has all it asks
+for: one that waited for more and asks for less now (scaled down, a member deleted), or whose PodGroup was
+made anew under running pods, is told so here.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, condition_of
 from vc_egpu.core import say
 from vc_egpu.core.cluster import PodPhase
-from vc_egpu.core.reasons import Verdict
+from vc_egpu.core.reasons import Reason, Verdict
 
 _SEATED = frozenset({PodPhase.PLACED, PodPhase.SUCCEEDED})
 
@@ -32,3 +33,12 @@ def verdicts(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str,
         if told is None or told[0] != "True" or reports.says_it_waits(key):
             found[key] = say.admitted(seated, 0)
     return found
+
+
+def without_group(mirror: Mirror) -> dict[str, Verdict]:
+    """Gated pods of gangs that have no PodGroup: nobody decides on them, and they should know."""
+    text = "there is no PodGroup {} yet; its controller makes it"
+    return {
+        key: Verdict(Reason.WAITING_FOR_MEMBERS, text.format(key))
+        for key in mirror.members.keys() - mirror.groups.keys()
+    }

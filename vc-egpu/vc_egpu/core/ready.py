@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Final
 
 from vc_egpu.core import say
 from vc_egpu.core.cluster import Gang
@@ -15,6 +16,9 @@ from vc_egpu.core.gangs import GangView, Member, task_counts
 from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.trial import Trial
+
+BACK_OFF_NUMBER: Final = "seconds"
+"""Among the numbers of a verdict: so long the gang is not tried, whatever room there is."""
 
 
 def waits(view: GangView) -> bool:
@@ -71,7 +75,7 @@ def _back_off(trial: Trial, view: GangView) -> Verdict | None:
         return None
     seconds = math.ceil(left)
     text = f"was rolled back and is tried again in {seconds} s"
-    return Verdict(Reason.WAITING_FOR_CARDS, text, {"seconds": seconds})
+    return Verdict(Reason.WAITING_FOR_CARDS, text, {BACK_OFF_NUMBER: seconds})
 
 
 def _suspended(view: GangView) -> Verdict | None:
