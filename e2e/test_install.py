@@ -8,7 +8,7 @@ import pytest
 from localcluster import ClusterSpec, LocalCluster
 from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import Json, phase
-from stack.removal import CLUSTER_WIDE, OURS, gated, listed, of_ours, remove
+from stack.removal import CLUSTER_WIDE, OURS, gated, left_on_hosts, listed, of_ours, remove
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
@@ -119,11 +119,7 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
         assert not [label for label in node["metadata"]["labels"] if "egpu.volcano.sh" in label]
         offered = node["status"]["allocatable"]
         assert {k: v for k, v in offered.items() if "volcano.sh" in k and str(v) != "0"} == {}
-    for real in installed.cluster.nodes:
-        # The agent's folder itself stays, empty: it was a mount.
-        folders = "/var/run/cdi /var/lib/vc-egpu /var/lib/kubelet/device-plugins"
-        left = real.run(["sh", "-c", f"find {folders} -mindepth 1"]).stdout
-        assert not [line for line in left.splitlines() if any(ours in line for ours in OURS)], left
+    assert left_on_hosts(installed) == []
 
     assert gated(installed) == []
     assert bare["metadata"]["uid"] == _running_pod(installed)["metadata"]["uid"], "what ran goes on"

@@ -13,6 +13,7 @@ from isolation.world import PAST_THE_PRELOAD, c_program, program
 from localcluster.api import wait_until
 from stack.install import REPOSITORY, Stack
 from stack.kit import running
+from stack.removal import left_on_hosts
 from vc_egpu.kube.resources import EVENTS
 from vc_egpu.volcano.names import PRIORITY
 
@@ -112,6 +113,7 @@ def test_removal_first_brings_back_who_is_suspended(stack: Stack) -> None:
     done = remove(stack)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     wait_until("it goes on where it was", lambda: steps(stack, "away")[-1] > before[-1], 60)
+    assert left_on_hosts(stack) == []
     assert steps(stack, "away")[: len(before) + 1] == [50 * (i + 1) for i in range(len(before) + 1)]
 
 

@@ -149,7 +149,7 @@ class Settings:
     """Where things are. Fixed for the life of the process."""
 
     node_name: str
-    models: Path
+    models: Path = Path("/etc/vc-egpu/models.yaml")
     """The table of GPU models."""
     policy: Path | None = None
     kubeconfig: Path | None = None
@@ -188,7 +188,7 @@ class Settings:
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
     """Settings from the command line; exits with usage on a wrong one."""
-    defaults = Settings(node_name="", models=Path("/etc/vc-egpu/models.yaml"))
+    defaults = Settings(node_name="")
     parser = argparse.ArgumentParser(prog="vc-egpu-node", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""), help="default: $NODE_NAME")
     parser.add_argument("--models", type=Path, default=defaults.models, help="table of GPU models (YAML)")

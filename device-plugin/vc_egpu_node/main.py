@@ -13,7 +13,7 @@ from vc_egpu.kube.errors import KubeError
 
 from vc_egpu_node.agent import Agent
 from vc_egpu_node.config import ConfigError, parse_flags
-from vc_egpu_node.remove import StillUsedError, remove
+from vc_egpu_node.removal import StillUsedError, remove
 from vc_egpu_node.state import StateError, lock_folder
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 

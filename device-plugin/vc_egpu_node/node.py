@@ -106,10 +106,7 @@ def metadata_patch(document: Json, node_cards: NodeCards, wanted_labels: Mapping
         foreign = name in SHARED_LABELS and name in have and name not in ours
         if have.get(name) != value and not foreign:
             labels[name] = value
-    for name in have:
-        mine = name.startswith(names.MODEL_LABEL_PREFIX) or (name in SHARED_LABELS and name in ours)
-        if mine and name not in wanted_labels:
-            labels[name] = None
+    labels.update({name: None for name in _own_labels(metadata) if name not in wanted_labels})
     text = node_cards.encode()
     patch: Json = {}
     if (metadata.get("annotations") or {}).get(names.NODE_CARDS) != text:
@@ -131,6 +128,29 @@ def status_patch(document: Json, wanted: Mapping[str, int]) -> Json:
         if changes:
             patch[key] = changes
     return {"status": patch} if patch else {}
+
+
+def removal_patches(document: Json) -> tuple[Json, Json]:
+    """Merge patches of metadata and status that take off all that the agent wrote on the (slim) Node; empty
+    where nothing of it is there."""
+    metadata = document["metadata"]
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    written = {
+        "annotations": dict.fromkeys(name for name in WRITTEN if name in annotations),
+        "labels": dict.fromkeys(_own_labels(metadata)),
+    }
+    patch = {key: value for key, value in written.items() if value}
+    return ({"metadata": patch} if patch else {}), status_patch(document, {})
+
+
+def _own_labels(metadata: Json) -> list[str]:
+    """Labels that the Node has and this agent gave it."""
+    ours = set(metadata["ownedByUs"])
+    return [
+        name
+        for name in metadata.get("labels") or {}
+        if name.startswith(names.MODEL_LABEL_PREFIX) or (name in SHARED_LABELS and name in ours)
+    ]
 
 
 def _equal(raw: object, amount: int) -> bool:

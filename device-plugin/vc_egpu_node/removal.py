@@ -1,7 +1,8 @@
-"""``vc-egpu node-clean``: take everything of ours off a node once its agent is gone for good.
+"""Removal: nothing of ours stays on a node, neither on the Node object nor on the host.
 
-The Node loses the inventory, our labels and counters; the host loses CDI specs, sockets and the state folder.
-Running containers notice nothing: a file that is mounted into one lives on as long as it does. Idempotent.
+Two ways in: ``vc-egpu node-clean`` on every node when the stack goes (`manifests/remove`), and the agent's
+``--action=remove`` on one. Running containers notice nothing: a file or page that is mounted into one lives
+on as long as it does. Idempotent.
 """
 
 import argparse
@@ -13,17 +14,21 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.errors import KubeError, NotFound
-from vc_egpu.kube.resources import NODES
-from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.kube.resources import NODES, PODS
 
 from vc_egpu_node.cdi import FILE_PREFIX
-from vc_egpu_node.node import FIELD_MANAGER, WRITTEN, metadata_patch, slim, status_patch
+from vc_egpu_node.config import Settings
+from vc_egpu_node.node import FIELD_MANAGER, removal_patches
+from vc_egpu_node.node import slim as slim_node
+from vc_egpu_node.pages import KINDS
 from vc_egpu_node.plugin import SOCKET_PREFIX
+from vc_egpu_node.pods import PodView, view
+from vc_egpu_node.pods import slim as slim_pod
 from vc_egpu_node.state import StateError, lock_folder
 
 log = logging.getLogger("vc_egpu_node.removal")
@@ -31,46 +36,41 @@ log = logging.getLogger("vc_egpu_node.removal")
 AGENT_GONE_S: Final = 60.0
 """How long the agent of this node may take to end."""
 DONE_FILE: Final = Path("/tmp/done")  # noqa: S108 - in the container; its readiness probe looks for it
+MOST_NAMED: Final = 5
+"""Pods that a refusal names."""
 
 
-def node_patches(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Merge patches of metadata and of status that take off what the agent wrote."""
-    lean = slim(document)
-    metadata = metadata_patch(lean, NodeCards(), {})
-    changed = metadata.get("metadata", {})
-    changed.pop("annotations", None)
-    written = [name for name in WRITTEN if name in lean["metadata"]["annotations"]]
-    if written:
-        changed["annotations"] = dict.fromkeys(written)
-    return ({"metadata": changed} if changed else {}), status_patch(lean, {})
+class StillUsedError(RuntimeError):
+    """Pods still hold cards; the text names them."""
 
 
-def host_files(cdi_dir: Path, kubelet_dir: Path, state_dir: Path) -> Iterator[Path]:
-    """What the agent left on the host, the state folder's content last."""
-    yield from sorted(cdi_dir.glob(f"{FILE_PREFIX}*.json"))
-    yield from sorted(cdi_dir.glob(f".{FILE_PREFIX}*"))
-    yield from sorted(kubelet_dir.glob(f"{SOCKET_PREFIX}*.sock"))
-    yield from sorted(state_dir.iterdir()) if state_dir.is_dir() else ()
+def remove(settings: Settings, api: ApiConnection, *, force: bool) -> None:
+    """Take back all that the agent wrote: on the Node, in the CDI folder, its state and pages, its sockets.
 
-
-def clean_host(cdi_dir: Path, kubelet_dir: Path, state_dir: Path) -> int:
-    """Remove them; how many there were. The state folder itself may be a mount and stays, empty."""
-    count = 0
-    for path in host_files(cdi_dir, kubelet_dir, state_dir):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-        count += 1
-    return count
+    Refused with :class:`StillUsedError` while pods hold cards: without their files they could not restart.
+    ``force`` does it all the same, and where the Node is gone. Raises ``KubeError`` and ``OSError``.
+    """
+    users = [] if force else _users(settings, api)
+    if users:
+        named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in users[:MOST_NAMED])
+        more = ", ..." if len(users) > MOST_NAMED else ""
+        raise StillUsedError(f"{len(users)} pods hold cards of {settings.node_name}: {named}{more}")
+    # The Node first: whatever fails after that, nothing new is planned onto cards that nobody hands out.
+    try:
+        patched = clean_node(api, settings.node_name)
+    except NotFound:
+        if not force:  # perhaps a misspelt name, for which no user was found either
+            raise
+        patched = False
+    count = clean_host(settings)
+    log.info(
+        "%s: %d files removed, Node %s", settings.node_name, count, "cleaned" if patched else "was clean"
+    )
 
 
 def clean_node(api: ApiConnection, name: str) -> bool:
     """Patch the Node; whether there was anything to take off. Raises :class:`KubeError`."""
-    try:
-        metadata, status = node_patches(api.get(NODES, name))
-    except NotFound:
-        return False
+    metadata, status = removal_patches(slim_node(api.get(NODES, name)))
     if metadata:
         api.patch(NODES, name, metadata, field_manager=FIELD_MANAGER)
     if status:
@@ -78,36 +78,75 @@ def clean_node(api: ApiConnection, name: str) -> bool:
     return bool(metadata or status)
 
 
+def clean_host(settings: Settings) -> int:
+    """Remove what the agent left on the host; how many files and folders that were. Raises ``OSError``.
+
+    The folders themselves may be mounts and stay, empty of ours."""
+    count = 0
+    for path in _host_files(settings):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        count += 1
+    return count
+
+
+def _host_files(settings: Settings) -> Iterator[Path]:
+    """What the agent left there. Of the folder of pages only our own: it may lie in one that others use."""
+    yield from sorted(settings.cdi_dir.glob(f"{FILE_PREFIX}*.json"))
+    yield from sorted(settings.cdi_dir.glob(f".{FILE_PREFIX}*"))  # half written
+    yield from sorted(settings.kubelet_dir.glob(f"{SOCKET_PREFIX}*.sock"))
+    yield from (page for kind in KINDS if (page := settings.run_dir / kind.name).is_dir())
+    yield from sorted(settings.state_dir.iterdir()) if settings.state_dir.is_dir() else ()
+
+
+def _users(settings: Settings, api: ApiConnection) -> list[PodView]:
+    listed = api.list(PODS, field_selector=f"spec.nodeName={settings.node_name}").items
+    pods = [view(slim_pod(item)) for item in listed]
+    return [pod for pod in pods if pod.cards is not None and not pod.ended]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Clean, then (as a DaemonSet) wait for SIGTERM; 1 where something could not be removed."""
-    parser = argparse.ArgumentParser(prog="vc-egpu node-clean", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--node-name", default=os.environ.get("NODE_NAME", ""), required="NODE_NAME" not in os.environ
-    )
-    parser.add_argument("--kubeconfig", type=Path)
-    parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"))
-    parser.add_argument("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet/device-plugins"))
-    parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/vc-egpu"))
-    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM when done, as a DaemonSet must")
-    flags = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    settings, stay = parse_flags(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT) if stay else ():
         signal.signal(number, lambda *_: stopping.set())
     try:
-        lock_folder(flags.state_dir, AGENT_GONE_S).close()
-        files = clean_host(flags.cdi_dir, flags.kubelet_dir, flags.state_dir)
-        patched = clean_node(
-            ApiConnection.connect(flags.kubeconfig, user_agent="vc-egpu-removal"), flags.node_name
-        )
+        with lock_folder(settings.state_dir, AGENT_GONE_S):
+            api = ApiConnection.connect(settings.kubeconfig, user_agent="vc-egpu-removal")
+            remove(settings, api, force=True)
     except (StateError, ConfigError, KubeError, OSError) as error:
-        log.error("%s: %s", flags.node_name, error)
+        log.error("%s: %s", settings.node_name, error)
         return 1
-    log.info("%s: %d files removed, Node %s", flags.node_name, files, "cleaned" if patched else "was clean")
-    if flags.stay:
+    if stay:
         DONE_FILE.touch()
         stopping.wait()
     return 0
+
+
+def parse_flags(arguments: Sequence[str]) -> tuple[Settings, bool]:
+    """Of ``vc-egpu node-clean``: where things are, as the agent's flags say it, and whether to stay."""
+    here = Settings(node_name=os.environ.get("NODE_NAME", ""))
+    parser = argparse.ArgumentParser(
+        prog="vc-egpu node-clean",
+        description="Take everything of ours off a node whose agent is gone for good.",
+    )
+    parser.add_argument("--node-name", default=here.node_name, required=not here.node_name)
+    parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")
+    for flag, value in (
+        ("cdi-dir", here.cdi_dir),
+        ("kubelet-dir", here.kubelet_dir),
+        ("state-dir", here.state_dir),
+        ("run-dir", here.run_dir),
+    ):
+        parser.add_argument(f"--{flag}", type=Path, default=value, help=f"default: {value}")
+    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM when done, as a DaemonSet must")
+    given = vars(parser.parse_args(arguments))
+    stay = bool(given.pop("stay"))
+    return Settings(**given), stay
 
 
 if __name__ == "__main__":

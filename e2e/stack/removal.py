@@ -39,6 +39,17 @@ def of_ours(found: set[str]) -> set[str]:
     return {name for name in found if any(word in name for word in OURS) and "vc-egpu:" not in name}
 
 
+def left_on_hosts(stack: Stack) -> list[str]:
+    """``node: path`` of every file of ours. The agent's folders themselves stay, empty: they were mounts."""
+    folders = "/var/run/cdi /var/lib/vc-egpu /run/vc-egpu /var/lib/kubelet/device-plugins"
+    return [
+        f"{node.name}: {path}"
+        for node in stack.cluster.nodes
+        for path in node.run(["sh", "-c", f"find {folders} -mindepth 1"]).stdout.splitlines()
+        if any(word in path for word in OURS)
+    ]
+
+
 def gated(stack: Stack) -> list[str]:
     """Pods that wait at our gate."""
     return [pod["metadata"]["name"] for pod in stack.kit.api.list(PODS).items if is_gated(pod)]

@@ -1,8 +1,15 @@
 """What is read from the Node, and what is written on it."""
 
 from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu_node.node import FIELD_MANAGER, facts, metadata_patch, previous_cards, slim, status_patch
-from vc_egpu_node.remove import removal_patches
+from vc_egpu_node.node import (
+    FIELD_MANAGER,
+    facts,
+    metadata_patch,
+    previous_cards,
+    removal_patches,
+    slim,
+    status_patch,
+)
 
 
 def node(**metadata: object) -> dict[str, object]:
