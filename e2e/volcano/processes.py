@@ -46,8 +46,8 @@ CRDS: Final = (
     "jobflows.flow.volcano.sh",
     "jobtemplates.flow.volcano.sh",
 )
-"""Without one of these vc-controller-manager waits for ever, and makes no pod. Those of flows lie in a folder of
-their own in Volcano's sources."""
+"""Without one of these vc-controller-manager waits for ever, and makes no pod. Those of flows lie in a folder
+of their own in Volcano's sources."""
 
 
 class NoVolcanoError(RuntimeError):
