@@ -1,4 +1,4 @@
-"""The dumb alternative: every rule spelt out, every placement and every set of victims tried.
+"""The dumb alternative: every rule about nodes and cards spelt out, every placement tried.
 
 Shares nothing with the core but the value types. Slow on purpose; for clusters of a handful of cards.
 """
@@ -7,17 +7,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations
 
 from vc_egpu.core.cluster import (
     CardAsk,
-    Gang,
     Mode,
     Node,
-    Pod,
     PodPhase,
     PodShape,
-    Queue,
     ShareClass,
     Snapshot,
     SuspensionState,
@@ -231,176 +228,3 @@ def fits(nodes: list[BruteNode], shapes: list[PodShape], share_class: ShareClass
         return False
 
     return descend(0)
-
-
-def core_choices(gang: Gang, pods: list[Pod]) -> Iterator[list[PodShape]]:
-    """Every set of waiting members that makes a gang that does not run yet whole; equal sets once."""
-    seen: list[list[tuple[str, PodShape]]] = []
-    minimums = gang.min_task_member if sum(gang.min_task_member.values()) <= gang.min_member else {}
-    for group in combinations(pods, gang.min_member):
-        counts = {task: sum(1 for pod in group if pod.task == task) for task in minimums}
-        if any(counts[task] < least for task, least in minimums.items()):
-            continue
-        mark = [(pod.task, pod.shape) for pod in group]
-        if mark not in seen:
-            seen.append(mark)
-            yield [pod.shape for pod in group]
-
-
-def use(snapshot: Snapshot, queue: str) -> dict[str, int]:
-    """What a queue and all below it use."""
-    total: dict[str, int] = {}
-    for pod in snapshot.pods.values():
-        gang = snapshot.gangs.get(pod.gang) if pod.gang else None
-        if gang is None or pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
-            continue
-        if queue in chain(snapshot, gang.queue):
-            for key, amount in pod_amounts(pod.shape).items():
-                total[key] = total.get(key, 0) + amount
-    return total
-
-
-def chain(snapshot: Snapshot, queue: str) -> list[str]:
-    names: list[str] = []
-    current: str | None = queue
-    while current is not None:
-        names.append(current)
-        entry: Queue | None = snapshot.queues.get(current)  # type: ignore[call-overload]
-        current = entry.parent if entry else None
-    return names
-
-
-def pod_amounts(shape: PodShape) -> dict[str, int]:
-    total = {"cpu": shape.requests.cpu_milli, "memory": shape.requests.memory_bytes}
-    for ask in shape.asks:
-        if ask.native:
-            total[f"volcano.sh/gpu-{ask.model}"] = total.get(f"volcano.sh/gpu-{ask.model}", 0) + ask.cards
-            continue
-        for key, each in (
-            (f"vgpu-{ask.model}", 1),
-            (f"vgpu-{ask.model}-memory", ask.memory_mib),
-            (f"vgpu-{ask.model}-cores", ask.cores_percent),
-        ):
-            total[f"volcano.sh/{key}"] = total.get(f"volcano.sh/{key}", 0) + each * ask.cards
-    return total
-
-
-def caps_allow(snapshot: Snapshot, queue: str, shapes: list[PodShape]) -> bool:
-    """Whether the queue and all above it allow these shapes on top of what they use."""
-    asked: dict[str, int] = {}
-    for shape in shapes:
-        for key, amount in pod_amounts(shape).items():
-            asked[key] = asked.get(key, 0) + amount
-    for name in chain(snapshot, queue):
-        entry = snapshot.queues[name]  # type: ignore[index]
-        used = use(snapshot, name)
-        for key, amount in asked.items():
-            cap = entry.capability.get(key)
-            if cap is None:
-                model_key = "gpu-" in key and not key.endswith(("-memory", "-cores"))
-                if model_key and name == queue and amount:
-                    return False
-            elif amount and used.get(key, 0) + amount > cap:
-                return False
-    return True
-
-
-def placeable(
-    snapshot: Snapshot,
-    gang: Gang,
-    pods: list[Pod],
-    without: Iterable[str] = (),
-    suspended: Iterable[str] = (),
-) -> bool:
-    """Whether some allowed core of the gang fits once the given pods are gone, and others suspended."""
-    gone, asleep = list(without), list(suspended)
-    return any(
-        caps_allow(snapshot, gang.queue, shapes)
-        and fits(world(snapshot, gone, asleep), shapes, gang.share_class)
-        for shapes in core_choices(gang, pods)
-    )
-
-
-def cards_of(pods: Iterable[Pod]) -> int:
-    return sum(len({share.card for _, share in pod.shares}) for pod in pods)
-
-
-def victim_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
-    """Nobody, any members above the minimum, or everybody."""
-    if any(pod.bare for pod in placed):
-        return [()]  # nobody would make them anew
-    return _parts(gang, placed)
-
-
-def _parts(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
-    options: list[tuple[Pod, ...]] = [()]
-    minimums = gang.min_task_member if sum(gang.min_task_member.values()) <= gang.min_member else {}
-    for count in range(1, len(placed) - gang.min_member + 1):
-        for group in combinations(placed, count):
-            stay = [pod for pod in placed if pod not in group]
-            if all(sum(1 for p in stay if p.task == t) >= least for t, least in minimums.items()):
-                options.append(group)
-    if tuple(placed) not in options:
-        options.append(tuple(placed))
-    return options
-
-
-def guarantees_hold(snapshot: Snapshot, preemptor: Gang, victims: list[Pod]) -> bool:
-    """No queue of a victim falls below what it is guaranteed of anything its victims use."""
-    for name, entry in snapshot.queues.items():
-        if name in chain(snapshot, preemptor.queue):
-            continue
-        taken: dict[str, int] = {}
-        for pod in victims:
-            if name in chain(snapshot, snapshot.gangs[str(pod.gang)].queue):
-                for key, amount in pod_amounts(pod.shape).items():
-                    taken[key] = taken.get(key, 0) + amount
-        used = use(snapshot, name)
-        for key, guaranteed in entry.guarantee.items():
-            if taken.get(key, 0) and used.get(key, 0) - taken[key] < guaranteed:
-                return False
-    return True
-
-
-def suspension_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
-    """As :func:`victim_options`, of a gang all of whose members could be suspended; else nobody."""
-    if not all(pod.suspendable or not pod.shares for pod in placed):
-        return [()]
-    return [tuple(pod for pod in group if pod.shares) for group in _parts(gang, placed)]
-
-
-def hosts_hold(snapshot: Snapshot, suspended: list[Pod]) -> bool:
-    """Whether every node's host memory takes those that are suspended, before anybody else is gone."""
-    there = world(snapshot, (), [pod.uid for pod in suspended])
-    nodes = {pod.node for pod in suspended}
-    return all(node.host >= 0 for node in there if node.node.name in nodes)
-
-
-Cost = tuple[int, int]
-"""Cards that evicted members hold, then those that suspended ones do."""
-
-
-def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | None:
-    """The least cost over all sets of victims; None if none helps."""
-    by_gang: list[list[tuple[tuple[Pod, ...], tuple[Pod, ...]]]] = []
-    for other in snapshot.gangs.values():
-        members = [pod for pod in snapshot.pods.values() if pod.gang == other.key]
-        placed = [pod for pod in members if pod.phase is PodPhase.PLACED]
-        if other.share_class is ShareClass.LOW and placed and not any(pod.protected for pod in placed):
-            evictions = [(group, ()) for group in victim_options(other, placed)]
-            suspensions = [((), group) for group in suspension_options(other, placed) if group]
-            by_gang.append([*evictions, *suspensions])
-    choices = []
-    for choice in product(*by_gang):
-        evicted = [pod for group, _ in choice for pod in group]
-        asleep = [pod for _, group in choice for pod in group]
-        choices.append(((cards_of(evicted), cards_of(asleep)), evicted, asleep))
-    choices.sort(key=lambda entry: entry[0])
-    for cost, evicted, asleep in choices:
-        if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):
-            continue
-        if asleep and not hosts_hold(snapshot, asleep):
-            continue
-        if placeable(snapshot, gang, pods, [pod.uid for pod in evicted], [pod.uid for pod in asleep]):
-            return cost
-    return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from property import brute, generate
+from property import brute_search as search
 from vc_egpu.core import invariants
 from vc_egpu.core.cluster import (
     Gang,
@@ -48,7 +49,7 @@ def judge(case: generate.Case, seed: int, tally: Tally) -> None:
         admission = next((entry for entry in plan.admissions if entry.gang == key), None)
         kind = "alike" if case.alike[key] else "mixed"
         tally.counts[f"{kind} asked"] += 1
-        free = brute.placeable(snapshot, gang, waiting)
+        free = search.placeable(snapshot, gang, waiting)
         where = f"seed {seed}, {key} ({kind})"
         if free:
             _when_free(admission, plan, kind, where, tally)
@@ -85,7 +86,7 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
         if admission is not None:
             tally.faults.append(f"{where}: admitted, but it does not fit")
         return
-    least = brute.cheapest_victims(snapshot, gang, waiting)
+    least = search.cheapest_victims(snapshot, gang, waiting)
     if least is None:
         if admission is not None:
             tally.faults.append(f"{where}: makes room where there is none to make")
@@ -104,10 +105,10 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
     _victims_are_fair(snapshot, gang, admission, where, tally)
 
 
-def cost_of(snapshot: Snapshot, admission: Admission) -> brute.Cost:
+def cost_of(snapshot: Snapshot, admission: Admission) -> search.Cost:
     evicted = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
     asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
-    return brute.cards_of(evicted), brute.cards_of(asleep)
+    return search.cards_of(evicted), search.cards_of(asleep)
 
 
 def _victims_are_fair(
@@ -123,13 +124,13 @@ def _victims_are_fair(
         if gang.share_class is not ShareClass.LOW or any(pod.protected for pod in placed):
             tally.faults.append(f"{where}: {gang.key} may not be a victim")
         suspends = isinstance(entry, Suspension)
-        options = brute.suspension_options if suspends else brute.victim_options
+        options = search.suspension_options if suspends else search.victim_options
         if going not in options(gang, placed):
             tally.faults.append(f"{where}: {gang.key} is left with part of its minimum")
-    if not brute.guarantees_hold(snapshot, preemptor, everyone):
+    if not search.guarantees_hold(snapshot, preemptor, everyone):
         tally.faults.append(f"{where}: a queue falls below its guarantee")
     asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
-    if not brute.hosts_hold(snapshot, asleep):
+    if not search.hosts_hold(snapshot, asleep):
         tally.faults.append(f"{where}: a host has no room for what is suspended")
     for index, left_out in enumerate(entries):
         rest = [e for i, e in enumerate(entries) if i != index]

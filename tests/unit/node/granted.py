@@ -1,9 +1,10 @@
-"""Grants for tests of what follows from them."""
+"""Grants, and the pages that follow from them, for tests."""
 
 from typing import Any
 
 from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node.cdi import Grant
+from vc_egpu_node.control import Control, Timings, controls
 
 
 def grant(name: str, *cards: tuple[str, int, int], **changes: Any) -> Grant:
@@ -25,3 +26,10 @@ def grant(name: str, *cards: tuple[str, int, int], **changes: Any) -> Grant:
         "granted_at_s": 0.0,
     }
     return Grant(**{**values, **changes})
+
+
+def page_of(grants: list[Grant], name: str, **changes: Any) -> Control:
+    """The page of one of them, as its neighbours make it."""
+    paged = changes.pop("paged", frozenset(one.name for one in grants))
+    facts = changes.pop("facts", {})
+    return controls(grants, [name], paged=paged, facts=facts, timings=Timings(), **changes)[name]

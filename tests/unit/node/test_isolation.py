@@ -2,40 +2,22 @@
 
 import json
 import os
-import platform
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.node.built import ELF
 from unit.node.granted import grant
-from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu_node import abi
 from vc_egpu_node.cdi import Grant, GrantFolder
-from vc_egpu_node.config import ConfigError, Policy, Settings, parse_flags, parse_policy
 from vc_egpu_node.control import Control, Timings
-from vc_egpu_node.guard import Guard, timings_of
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.library import HOOK_NAME, LIBRARY_NAME, STUB_NAME, LibraryError, drop_unused, install
-from vc_egpu_node.live import NotChangeableError, wanted
-from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, SharedPages
 from vc_egpu_node.toolkit import Edits
 
-ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """A built library."""
-    (tmp_path / "built").mkdir()
-    path = tmp_path / "built" / LIBRARY_NAME
-    path.write_bytes(ELF + b"one")
-    return path
-
-
-# --- the library -----------------------------------------------------------------------------------
+# --- the library -------------------------------------------------------------------------------------
 
 
 def test_a_version_is_installed_once_and_never_replaced(tmp_path: Path, source: Path) -> None:
@@ -87,7 +69,7 @@ def test_what_is_no_library_for_this_machine(
     assert not list(tmp_path.glob("versions/*"))
 
 
-# --- the container's edits ----------------------------------------------------------------------------
+# --- the container's edits ---------------------------------------------------------------------------
 
 
 class Node:
@@ -343,108 +325,3 @@ def test_lowered_memory_is_remembered(node: Node) -> None:
     assert node.isolation.ceilings("a") == {"GPU-0": 1000}
     (node.root / "containers" / "a" / "lowered.json").write_text("[1]")
     assert node.isolation.ceilings("a") == {}
-
-
-# --- what changes while it runs -----------------------------------------------------------------------
-
-
-def cards(**changes: Any) -> Cards:
-    values = {
-        "pod_uid": "uid-a",
-        "node": "n",
-        "plan_id": "2-7",
-        "containers": {"main": (CardShare(uuid="GPU-1", memory_mib=5, cores=6),
-                                CardShare(uuid="GPU-0", memory_mib=7, cores=8))},
-        **changes,
-    }  # fmt: skip
-    return Cards(**values)
-
-
-RUNNING = grant("a", ("GPU-0", 1000, 20), ("GPU-1", 1000, 20))
-
-
-def test_other_limits_on_the_same_cards() -> None:
-    ((before, after),) = wanted([RUNNING], cards(share_class="low", core_policy="soft"), "uid-a", "n")
-    assert before == RUNNING
-    assert [(s.uuid, s.memory_mib, s.cores) for s in after.shares] == [("GPU-0", 7, 8), ("GPU-1", 5, 6)]
-    assert (after.share_class, after.core_policy, after.epoch) == ("low", "soft", 2)
-    assert wanted([after], cards(share_class="low", core_policy="soft"), "uid-a", "n") == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"pod_uid": "other"}, "names pod UID other"),
-        ({"node": "m"}, "on m"),
-        ({"native": True}, "native became True"),
-        ({"plan_id": "x"}, "planId 'x'"),
-        ({"containers": {}}, "cards cannot change"),
-        ({"containers": {"main": (CardShare(uuid="GPU-2", memory_mib=1, cores=1),)}}, "cards cannot change"),
-        ({"containers": {"main": (CardShare(uuid="GPU-0", memory_mib=1, cores=1),
-                                  CardShare(uuid="GPU-1", memory_mib=1, cores=1),
-                                  CardShare(uuid="GPU-1", memory_mib=2, cores=1))}}, "cards cannot change"),
-    ],
-)  # fmt: skip
-def test_what_a_running_container_cannot_become(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(NotChangeableError, match=text):
-        wanted([RUNNING], cards(**changes), "uid-a", "n")
-
-
-# --- settings -----------------------------------------------------------------------------------------
-
-
-def test_settings_of_the_node() -> None:
-    policy = parse_policy(
-        "defaults: {secondWall: kill, hangS: 20, lowFloorAfterS: 0.5, inFlightUs: 250}", "n"
-    )
-    assert policy.second_wall == "kill"
-    timings = timings_of(policy)
-    assert (timings.hang_ms, timings.low_floor_after_ms, timings.in_flight_us) == (20_000, 500, 250)
-    assert timings_of(Policy()) == Timings()
-    with pytest.raises(ConfigError, match="secondWall"):
-        parse_policy("defaults: {secondWall: maybe}", "n")
-    assert parse_flags(["--node-name=n"]).library is None
-    assert parse_flags(["--node-name=n", "--library=/x/y.so", "--run-dir=/r"]).run_dir == Path("/r")
-
-
-@pytest.mark.parametrize("name", [None, "nothing.so"])
-def test_a_node_without_a_library_says_so(
-    tmp_path: Path, name: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    library = None if name is None else tmp_path / name
-    settings = Settings("n", tmp_path, library=library, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
-    observe: Callable[[], Observation] = Observation
-    guard = Guard(settings, policy=Policy, observation=observe)
-    assert guard.isolation is None
-    assert guard.look_interval_s == 0
-    assert not (tmp_path / "r").exists()
-    if name is None:
-        assert (guard.problem, guard.closed) == ("", "")
-        assert "nothing limits them" in caplog.text
-    else:
-        assert guard.problem == guard.closed
-        assert "nobody gets a share: there is no" in guard.closed
-        assert not guard.passing
-
-
-@pytest.mark.parametrize("which", ["s", "r"])
-def test_a_disk_that_takes_nothing_lets_nobody_go_unlimited(tmp_path: Path, source: Path, which: str) -> None:
-    """Neither what is installed nor the pages: a new process tries again."""
-    (tmp_path / which).write_text("in the way")
-    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
-    source.write_bytes(ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little"))
-    guard = Guard(settings, policy=Policy, observation=Observation)
-    assert guard.isolation is None
-    assert "nobody gets a share" in guard.closed
-    assert guard.passing
-
-
-def test_a_test_build_is_used_and_named(tmp_path: Path, source: Path) -> None:
-    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
-    here = ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little")
-    source.write_bytes(here + b"getenv EGPU_TEST_ROOT")
-    guard = Guard(settings, policy=Policy, observation=Observation)
-    assert guard.isolation is not None
-    assert guard.problem == f"{source} is a test build: programs can choose their own limits"
-    source.write_bytes(here)
-    assert Guard(settings, policy=Policy, observation=Observation).problem == ""

@@ -2,33 +2,25 @@
 
 import ctypes
 import dataclasses
-import os
 import re
 import shutil
 import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from unit.node.granted import grant
+from unit.node.granted import grant, page_of
 from vc_egpu_node import abi
-from vc_egpu_node.cdi import Grant
 from vc_egpu_node.control import (
     CardFacts,
     Control,
     ControlError,
     Limit,
-    Timings,
-    controls,
     decode,
     encode,
     neighbours,
 )
-from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, ControlFile, SharedPages
+from vc_egpu_node.pages import ControlFile
 
 ABI = Path(__file__).resolve().parents[3] / "device-plugin" / "native" / "abi"
 NATIVE = ABI.parent
@@ -101,7 +93,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return build
 
 
-# --- layout --------------------------------------------------------------------------------------
+# --- layout ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", sorted(MIRRORS))
@@ -154,13 +146,7 @@ def test_constants(compiled: Callable[[str], str]) -> None:
     assert abi.SEQUENCE_OFFSET % 8 == 0
 
 
-# --- what a page says ----------------------------------------------------------------------------
-
-
-def page_of(grants: list[Grant], name: str, **changes: Any) -> Control:
-    paged = changes.pop("paged", frozenset(one.name for one in grants))
-    facts = changes.pop("facts", {})
-    return controls(grants, [name], paged=paged, facts=facts, timings=Timings(), **changes)[name]
+# --- what a page says --------------------------------------------------------------------------------
 
 
 def test_limits_of_each_card() -> None:
@@ -256,7 +242,7 @@ def test_pages_are_read_back() -> None:
     assert decode(data[:4] + b"\x02" + data[5:]) is None
 
 
-# --- its file ------------------------------------------------------------------------------------
+# --- its file ----------------------------------------------------------------------------------------
 
 
 def small(mib: int, peers: int = 0) -> Control:
@@ -337,143 +323,3 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path, compiled: Callable[[s
         for mib in range(2, 1001):
             file.put(small(mib))
         assert reader.wait(60) == 0
-
-
-# --- pages that containers write -----------------------------------------------------------------
-
-
-def test_shared_pages_are_made_emptied_and_let_go(tmp_path: Path) -> None:
-    pages = SharedPages(tmp_path / "run")
-    pages.clear("a")
-    for kind in KINDS:
-        status = pages.path(kind, "a").stat()
-        assert (status.st_size, status.st_mode & 0o777) == (kind.size, 0o666)
-        pages.path(kind, "a").write_bytes(b"x" * (kind.size + 5))
-    inode = pages.path(ACTIVITY, "a").stat().st_ino
-    pages.clear("a")
-    assert pages.path(ACTIVITY, "a").stat().st_ino == inode
-    assert pages.read(USAGE, "a") == bytes(USAGE.size)
-    pages.release("a")
-    assert not any(pages.path(kind, "a").exists() for kind in KINDS)
-
-
-def test_what_a_container_did_to_its_pages_is_put_right(tmp_path: Path) -> None:
-    pages = SharedPages(tmp_path / "run")
-    for name in ("a", "b"):
-        pages.clear(name)
-    pages.path(USAGE, "b").write_bytes(b"q" * USAGE.size)
-    assert pages.mend("a") == ()
-    pages.path(USAGE, "a").write_bytes(b"")
-    with pages.path(ACTIVITY, "a").open("r+b") as file:
-        file.truncate(1 << 30)
-    assert pages.read(USAGE, "a") is None
-    assert pages.read(ACTIVITY, "a") == bytes(ACTIVITY.size)
-    faults = pages.mend("a")
-    assert [fault.split(" and ")[0] for fault in faults] == [
-        "its usage page had 0 bytes",
-        f"its activity page had {1 << 30} bytes",
-    ]
-    assert pages.mend("a") == ()
-    pages.path(USAGE, "a").unlink()
-    assert "usage page is gone" in pages.mend("a")[0]
-    pages.path(USAGE, "a").mkdir()
-    assert "cannot be opened" in pages.mend("a")[0]
-    assert pages.read(USAGE, "a") is None
-    pages.path(ACTIVITY, "a").unlink()
-    os.mkfifo(pages.path(ACTIVITY, "a"))
-    assert "no file" in pages.mend("a")[1]
-    (tmp_path / "secret").write_text("s")
-    pages.path(ACTIVITY, "a").unlink()
-    pages.path(ACTIVITY, "a").symlink_to(tmp_path / "secret")
-    assert pages.read(ACTIVITY, "a") is None
-    assert "cannot be opened" in pages.mend("a")[1]
-    assert pages.read(USAGE, "b") == b"q" * USAGE.size
-
-
-def test_pages_may_be_emptied_while_they_are_read(tmp_path: Path) -> None:
-    pages = SharedPages(tmp_path / "run")
-    pages.clear("a")
-    done = threading.Event()
-
-    def cut() -> None:
-        while not done.is_set():
-            os.truncate(pages.path(USAGE, "a"), 0)
-            pages.mend("a")
-
-    thread = threading.Thread(target=cut)
-    thread.start()
-    read = [pages.read(USAGE, "a") for _ in range(500)]
-    done.set()
-    thread.join()
-    assert all(one is None or len(one) == USAGE.size for one in read)
-
-
-# --- leases: whoever opens a file on which somebody holds one waits until it is broken ---------------
-
-LEASE_BREAK_S = float(Path("/proc/sys/fs/lease-break-time").read_text())
-LEASES = """
-import fcntl, os, signal, sys
-signal.signal(signal.SIGIO, signal.SIG_IGN)
-kinds = {"read": fcntl.F_RDLCK, "write": fcntl.F_WRLCK}
-file = os.open(sys.argv[1], os.O_RDONLY)
-try:
-    fcntl.fcntl(file, fcntl.F_SETLEASE, kinds[sys.argv[2]])
-    print("held", flush=True)
-except BlockingIOError:
-    print("refused", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def lease(path: Path, kind: str) -> Iterator[str]:
-    """Somebody who wants one: whether he has it."""
-    command = [sys.executable, "-c", LEASES, str(path), kind]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        yield process.stdout.readline().strip()
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-def test_nobody_gets_a_lease_on_pages(tmp_path: Path, kind: str) -> None:
-    pages = SharedPages(tmp_path / "run")
-    pages.clear("a")
-    for path in (pages.path(USAGE, "a"), pages.path(ACTIVITY, "a")):
-        with lease(path, kind) as got:
-            assert got == "refused"
-    pages.release("a")
-    left = tmp_path / "left"
-    left.write_bytes(b"")
-    with lease(left, kind) as got:  # else this test tells nothing
-        assert got == "held"
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-def test_a_lease_that_was_there_first_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
-    """As after a restart of the agent. It ends, and is not got again."""
-    SharedPages(tmp_path / "run").clear("a")
-    file = ControlFile(tmp_path / "control")
-    one = page_of([grant("a", ("GPU-0", 1000, 20))], "a")
-    other = dataclasses.replace(one, suspended=True)
-    file.put(one)
-    pages = SharedPages(tmp_path / "run")
-    done: list[object] = []
-
-    def work() -> None:
-        done.append(pages.mend("a"))
-        done.append(pages.read(ACTIVITY, "a"))
-        with suppress(BlockingIOError):
-            file.put(other)
-        done.append(file.read())
-        done.append(file.says(b""))
-
-    with lease(pages.path(ACTIVITY, "a"), kind) as first, lease(file.path, kind) as second:
-        assert (first, second) == ("held", "held")
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(LEASE_BREAK_S / 2)
-        assert len(done) == 4
-        assert "cannot be opened" in str(done[0])
-    assert pages.mend("a") == ()
-    with lease(pages.path(ACTIVITY, "a"), kind) as got:
-        assert got == "refused"

@@ -1,0 +1,160 @@
+"""A suspender with a scripted helper: its pods really hold memory, the clock is injected, no node is."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from unit.node.granted import grant
+from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu_node.config import Policy
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.secondwall import Seen
+from vc_egpu_node.suspend import Store, Suspender
+from vc_egpu_node.suspend_facts import LowPod, NodeState
+from vc_egpu_node.suspend_helper import (
+    Answer,
+    Verb,
+)
+from vc_egpu_node.suspend_machine import Process, Record, State
+from vc_egpu_node.suspend_verdict import Verdict
+from vc_egpu_node.suspend_work import Worker
+from vc_egpu_node.wall import Look
+
+CARD = "GPU-1"
+UID = "uid-train"
+PROCESS: Process = (71, 5)
+
+
+def order(number: int = 1, uid: str = UID) -> str:
+    return SuspendOrder(pod_uid=uid, plan_id=f"1-{number}", why="room").encode()
+
+
+def low_pod(**changes: Any) -> LowPod:
+    one = grant("train", (CARD, 8_000, 50), share_class="low", pod_uid=UID)
+    view = PodView(UID, "ns", "train", "node-1", "Running", "{}", running=frozenset({"main"}))
+    return LowPod(replace(view, **changes), (one,))
+
+
+@dataclass
+class Card:
+    """A helper whose pods really hold memory, and what others see of it."""
+
+    states: dict[Process, str] = field(default_factory=lambda: {PROCESS: "running"})
+    mib: int = 6_000
+    calls: list[tuple[Verb, tuple[Process, ...]]] = field(default_factory=list)
+    answers: list[Answer | RuntimeError] = field(default_factory=list)
+    looks: int = 0
+    free_mib: int = 90_000
+    leaves_mib: int = 0
+    """What stays on the card though everything was checkpointed."""
+
+    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        self.calls.append((verb, tuple(processes)))
+        if self.answers:
+            answer = self.answers.pop(0)
+            if isinstance(answer, RuntimeError):
+                raise answer
+            for process, state in zip(processes, answer.states.values(), strict=True):
+                self.states[process] = state
+            return answer
+        for process in processes:
+            self.states[process] = "checkpointed" if verb == "suspend" else "running"
+        return Answer(done=True, states={pid: self.states[(pid, start)] for pid, start in processes})
+
+    def sweep(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def look(self) -> Look:
+        self.looks += 1
+        held = [
+            (one, self.mib if state != "checkpointed" else self.leaves_mib)
+            for one, state in self.states.items()
+        ]
+        seen = tuple(Seen(CARD, pid, start, mib, 0, "train") for (pid, start), mib in held)
+        return Look(seen, {"train": None}, self.looks)
+
+    def shortage(self, pod: LowPod, card_mib: Mapping[str, int]) -> str:
+        needed = sum(card_mib.values())
+        return "" if needed <= self.free_mib else f"{self.free_mib} MiB free, {needed} are needed"
+
+    def processes(self, pod: LowPod, look: Look) -> tuple[Process, ...]:
+        return tuple(self.states)
+
+
+class Stage:
+    """World, helper and suspender; every look of a test waits for what it began."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.card = Card()
+        self.pods_here: dict[str, LowPod] | None = {UID: low_pod()}
+        self.verdict_now = Verdict()
+        self.gates: dict[str, bool] = {}
+        self.told: list[tuple[str, str]] = []
+        self.said: list[NodeSuspension] = []
+        self.api_down = False
+        self.now_s = 1_000.0
+        self.policy = Policy(resume_room_s=0.0)
+        self.restart()
+
+    def restart(self) -> None:
+        worker = Worker(
+            self.card,
+            self.card,  # type: ignore[arg-type]
+            look=self.card.look,
+            shortage=self.card.shortage,
+        )
+        self.worked = threading.Semaphore(0)
+        self.suspender = Suspender(
+            self, worker, Store(self.folder), lambda: self.policy, clock=lambda: self.now_s
+        )
+        take = self.suspender._work
+
+        def work(pod: LowPod, record: Record, policy: Policy) -> None:
+            take(pod, record, policy)
+            self.worked.release()
+
+        self.suspender._work = work  # type: ignore[method-assign]
+
+    # the world
+    def pods(self) -> Mapping[str, LowPod] | None:
+        return self.pods_here
+
+    def state(self) -> NodeState:
+        return NodeState("580.1", False, 10_000, {})
+
+    def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
+        self.booked = dict(node.booked_mib)
+        return self.verdict_now
+
+    def gate(self, pod_uid: str, *, closed: bool) -> None:
+        self.gates[pod_uid] = closed
+
+    def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
+        self.told.append((reason, text))
+
+    def publish(self, text: str) -> None:
+        if self.api_down:
+            raise KubeError("away")
+        self.said.append(NodeSuspension.decode(text))
+
+    # the test
+    def order(self, number: int | None) -> None:
+        self.pods_here = {UID: low_pod(suspend=order(number) if number else None)}
+
+    def look(self) -> PodSuspension:
+        """Until nothing is under way."""
+        self.suspender.look()
+        while self.suspender._busy:
+            assert self.worked.acquire(timeout=60)
+            self.suspender.look()
+        return self.said[-1].pods[UID]
+
+    def state_now(self) -> State:
+        return Store(self.folder).all().get(UID, Record(UID, "ns", "train")).state

@@ -1,0 +1,69 @@
+"""The guard of a node's shares: its settings, and why it lets nobody in."""
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from unit.node.built import ELF
+from vc_egpu_node.config import ConfigError, Policy, Settings, parse_flags, parse_policy
+from vc_egpu_node.control import Timings
+from vc_egpu_node.guard import Guard, timings_of
+from vc_egpu_node.monitor import Observation
+
+
+def test_settings_of_the_node() -> None:
+    policy = parse_policy(
+        "defaults: {secondWall: kill, hangS: 20, lowFloorAfterS: 0.5, inFlightUs: 250}", "n"
+    )
+    assert policy.second_wall == "kill"
+    timings = timings_of(policy)
+    assert (timings.hang_ms, timings.low_floor_after_ms, timings.in_flight_us) == (20_000, 500, 250)
+    assert timings_of(Policy()) == Timings()
+    with pytest.raises(ConfigError, match="secondWall"):
+        parse_policy("defaults: {secondWall: maybe}", "n")
+    assert parse_flags(["--node-name=n"]).library is None
+    assert parse_flags(["--node-name=n", "--library=/x/y.so", "--run-dir=/r"]).run_dir == Path("/r")
+
+
+@pytest.mark.parametrize("name", [None, "nothing.so"])
+def test_a_node_without_a_library_says_so(
+    tmp_path: Path, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = None if name is None else tmp_path / name
+    settings = Settings("n", tmp_path, library=library, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    observe: Callable[[], Observation] = Observation
+    guard = Guard(settings, policy=Policy, observation=observe)
+    assert guard.isolation is None
+    assert guard.look_interval_s == 0
+    assert not (tmp_path / "r").exists()
+    if name is None:
+        assert (guard.problem, guard.closed) == ("", "")
+        assert "nothing limits them" in caplog.text
+    else:
+        assert guard.problem == guard.closed
+        assert "nobody gets a share: there is no" in guard.closed
+        assert not guard.passing
+
+
+@pytest.mark.parametrize("which", ["s", "r"])
+def test_a_disk_that_takes_nothing_lets_nobody_go_unlimited(tmp_path: Path, source: Path, which: str) -> None:
+    """Neither what is installed nor the pages: a new process tries again."""
+    (tmp_path / which).write_text("in the way")
+    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    source.write_bytes(ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little"))
+    guard = Guard(settings, policy=Policy, observation=Observation)
+    assert guard.isolation is None
+    assert "nobody gets a share" in guard.closed
+    assert guard.passing
+
+
+def test_a_test_build_is_used_and_named(tmp_path: Path, source: Path) -> None:
+    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    here = ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little")
+    source.write_bytes(here + b"getenv EGPU_TEST_ROOT")
+    guard = Guard(settings, policy=Policy, observation=Observation)
+    assert guard.isolation is not None
+    assert guard.problem == f"{source} is a test build: programs can choose their own limits"
+    source.write_bytes(here)
+    assert Guard(settings, policy=Policy, observation=Observation).problem == ""

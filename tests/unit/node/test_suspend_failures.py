@@ -1,0 +1,207 @@
+"""Suspending and resuming when something goes wrong: undone, finished by the next agent, or failed."""
+
+import json
+
+import pytest
+from unit.node.suspend_stage import PROCESS, UID, Stage
+from vc_egpu.volcano.suspension import SuspendOrder, is_refused
+from vc_egpu_node.suspend import Store
+from vc_egpu_node.suspend_helper import (
+    Answer,
+    HelperError,
+    NotBegunError,
+    NotNowError,
+)
+from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record, State
+from vc_egpu_node.suspend_verdict import Verdict
+
+
+def test_what_cannot_be_suspended_is_refused_once_and_the_order_named(stage: Stage) -> None:
+    stage.verdict_now = Verdict("it holds 5 MiB of managed memory", "managed")
+    stage.order(1)
+    said = stage.look()
+    assert is_refused(SuspendOrder(pod_uid=UID, plan_id="1-1"), said)
+    assert said.reason == "it holds 5 MiB of managed memory"
+    stage.verdict_now = Verdict()
+    assert stage.look().state == "running"  # the same order is not tried again
+    assert stage.card.calls == []
+    stage.order(2)
+    assert stage.look().state == "suspended"
+
+
+def test_a_helper_that_undid_all_leaves_it_running(stage: Stage) -> None:
+    stage.card.answers = [Answer(done=False, error="Lock of 71: 600", states={71: "running"})]
+    stage.order(1)
+    said = stage.look()
+    assert is_refused(SuspendOrder(pod_uid=UID, plan_id="1-1"), said)
+    assert said.reason == "Lock of 71: 600"
+    assert not stage.gates[UID]
+    assert len(stage.card.calls) == 1
+    stage.order(None)
+    assert stage.look().reason == ""
+
+
+def test_what_a_helper_left_half_way_is_brought_back(stage: Stage) -> None:
+    stage.card.answers = [Answer(done=False, error="no", states={71: "checkpointed"})]
+    stage.order(1)
+    assert stage.look().state == "running"
+    assert [verb for verb, _ in stage.card.calls] == ["suspend", "resume"]
+
+
+def test_what_cannot_be_brought_back_has_failed_and_stays_so(stage: Stage) -> None:
+    no = Answer(done=False, error="no", states={71: "checkpointed"})
+    stage.card.answers = [no, no]
+    stage.order(1)
+    said = stage.look()
+    assert (said.state, said.reason) == ("failed", "no; not brought back: no")
+    assert stage.gates[UID]
+    stage.order(None)
+    assert stage.look().state == "failed"
+    stage.restart()
+    assert stage.look().state == "failed"
+    assert stage.told == [("ResumeFailed", "no; not brought back: no")]
+
+
+def test_memory_that_stays_on_the_card_was_not_suspended(stage: Stage) -> None:
+    stage.card.leaves_mib = 500
+    stage.order(1)
+    said = stage.look()
+    assert (said.state, said.plan_id) == ("running", "1-1")
+    assert "500 MiB of it stay on its cards" in said.reason
+    assert [verb for verb, _ in stage.card.calls] == ["suspend", "resume"]
+
+
+def test_processes_that_began_to_use_the_card_meanwhile_go_too(stage: Stage) -> None:
+    late: Process = (72, 9)
+    known = iter([(PROCESS,)])
+    all_of_them = stage.card.processes
+    stage.card.processes = lambda pod, look: next(known, None) or all_of_them(pod, look)  # type: ignore[method-assign]
+    stage.card.states[late] = "running"
+    stage.order(1)
+    assert stage.look().state == "suspending"
+    assert stage.gates[UID]
+    stage.now_s += RETRY_S
+    assert stage.look().state == "suspended"
+    assert stage.card.calls == [("suspend", (PROCESS,)), ("suspend", (PROCESS, late))]
+
+
+def test_one_failed_restore_is_a_failure(stage: Stage) -> None:
+    stage.order(1)
+    stage.look()
+    stage.card.answers = [Answer(done=False, error="Restore of 71: 2", states={71: "checkpointed"})]
+    stage.order(None)
+    assert stage.look().state == "failed"
+    assert stage.suspender.suspended() == frozenset()  # its memory may come back at any moment: it is booked
+
+
+def test_no_room_in_time_is_a_failure_and_nothing_is_tried(stage: Stage) -> None:
+    stage.order(1)
+    stage.look()
+    stage.card.free_mib = 5_999
+    stage.order(None)
+    said = stage.look()
+    assert (said.state, "5999 MiB free, 6000 are needed" in said.reason) == ("failed", True)
+    assert [verb for verb, _ in stage.card.calls] == ["suspend"]
+
+
+def test_an_unanswered_helper_is_asked_again_and_given_up(stage: Stage) -> None:
+    stage.card.answers = [HelperError("pod gone")] * ATTEMPTS
+    stage.order(1)
+    assert stage.look().state == "suspending"
+    assert stage.look().state == "suspending"
+    assert len(stage.card.calls) == 1
+    for _ in range(ATTEMPTS - 1):
+        stage.now_s += RETRY_S
+        said = stage.look()
+    assert (said.state, said.reason) == ("failed", "pod gone")
+    assert len(stage.card.calls) == ATTEMPTS
+
+
+def test_an_unanswered_helper_whose_order_was_taken_back_is_undone(stage: Stage) -> None:
+    stage.card.answers = [HelperError("pod gone")]
+    stage.order(1)
+    stage.look()
+    stage.order(None)
+    stage.now_s += RETRY_S
+    assert stage.look().state == "running"
+    assert [verb for verb, _ in stage.card.calls] == ["suspend", "resume"]
+
+
+def test_a_helper_that_could_not_begin_is_no_reason_to_touch_a_pod(stage: Stage) -> None:
+    stage.card.answers = [NotBegunError("no such template")]
+    stage.order(1)
+    said = stage.look()
+    assert is_refused(SuspendOrder(pod_uid=UID, plan_id="1-1"), said)
+    assert (said.reason, stage.gates[UID]) == ("no such template", False)
+    assert stage.told == [("NotSuspended", "no such template")]
+
+
+def test_a_pod_that_is_away_waits_for_a_helper_for_as_long_as_it_takes(stage: Stage) -> None:
+    stage.order(1)
+    stage.look()
+    stage.card.answers = [NotBegunError("refused"), NotNowError("API server away")] * ATTEMPTS
+    stage.order(None)
+    for _ in range(2 * ATTEMPTS):
+        said = stage.look()
+        assert said.state == "resuming"
+        stage.now_s += RETRY_S
+    assert stage.look().state == "running"
+
+
+def test_what_may_have_begun_is_undone_by_a_helper(stage: Stage) -> None:
+    stage.card.answers = [NotNowError("answer lost"), NotBegunError("refused")]
+    stage.order(1)
+    stage.look()
+    stage.order(None)
+    for _ in range(2):
+        stage.now_s += RETRY_S
+        said = stage.look()
+    assert said.state == "running"
+    assert [verb for verb, _ in stage.card.calls] == ["suspend", "resume", "resume"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("state", [State.SUSPENDING, State.RESUMING])
+def test_the_next_agent_finishes_or_undoes(stage: Stage, state: State, ordered: bool) -> None:
+    stage.card.states[PROCESS] = "locked"
+    Store(stage.folder).put(
+        Record(UID, "ns", "train", state=state, plan_id="1-1", processes=(PROCESS, (72, 6)))
+    )
+    stage.restart()
+    stage.order(1 if ordered else None)
+    said = stage.look()
+    assert said.state == ("suspended" if ordered else "running")
+    assert stage.gates[UID] is ordered
+    assert stage.card.calls == [("suspend" if ordered else "resume", (PROCESS, (72, 6)))]
+
+
+def test_the_next_agent_knows_who_is_suspended(stage: Stage) -> None:
+    stage.order(1)
+    stage.look()
+    stage.gates.clear()
+    stage.restart()
+    assert stage.suspender.suspended() == {UID}
+    assert stage.look().state == "suspended"
+    assert (stage.gates[UID], len(stage.card.calls)) == (True, 1)
+
+
+def test_a_record_that_cannot_be_read_is_set_aside(stage: Stage) -> None:
+    stage.order(1)
+    stage.look()
+    (path,) = stage.folder.iterdir()
+    path.write_text(path.read_text()[:-9])
+    stage.restart()
+    assert [one.suffix for one in stage.folder.iterdir()] == [".broken"]
+    assert stage.look().state == "suspended"  # by the order: said and done once more
+    path.write_text(json.dumps({**Record("uid-other", "ns", "x").document()}))
+    assert Store(stage.folder).all() == {}
+
+
+def test_a_disk_that_is_full_begins_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Store, record: Record) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(Store, "put", full)
+    stage.order(1)
+    assert stage.look().state == "running"
+    assert (stage.card.calls, stage.suspender.closed()) == ([], frozenset())

@@ -1,0 +1,159 @@
+"""What is said to the checkpoint helper and by it, and the pod in which it runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vc_egpu.kube.errors import KubeError, NotFound, Refused, Temporary
+from vc_egpu.volcano import names
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.suspend_helper import (
+    Answer,
+    HelperError,
+    NotBegunError,
+    NotNowError,
+    PodHelper,
+    parse,
+    words,
+)
+
+# --- what is said to the helper, and by it -----------------------------------------------------------
+
+
+def test_words_and_answers() -> None:
+    assert words("suspend", [(7, 9), (8, 10)], 2_500) == "suspend --lock-ms 2500 7:9 8:10"
+    with pytest.raises(NotBegunError, match="129 processes"):
+        words("suspend", [(n, 1) for n in range(129)], 1)
+    text = '{"version":1,"verb":"suspend","ok":true,"error":"","ms":1,"states":{"7":"checkpointed"}}'
+    assert parse(text) == Answer(True, "", {7: "checkpointed"})
+    for wrong in ("", "{}", text.replace("1,", "2,", 1), text.replace("checkpointed", "odd"), "[1]", "null"):
+        with pytest.raises(HelperError, match="cannot be read"):
+            parse(wrong)
+
+
+# --- the helper's pod --------------------------------------------------------------------------------
+
+SAID = '{"version":1,"verb":"suspend","ok":true,"error":"","ms":1,"states":{"7":"checkpointed"}}'
+
+
+class Api:
+    """The API server and the kubelet, as far as one helper's pod goes; also the watch of this node's pods."""
+
+    def __init__(self, status: dict[str, Any] | None) -> None:
+        self.status = status
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.made: list[dict[str, Any]] = []
+        self.refuse: KubeError | None = None
+        self.template = {
+            "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"activeDeadlineSeconds": 0}}
+        }
+        self.reflector = self
+        self.results = Path("/nowhere")
+        self.answer = ""
+
+    def get(self, *arguments: Any) -> Any:
+        if isinstance(arguments[0], str):
+            return self.pods.get(arguments[0])
+        return self.template
+
+    def create(self, resource: Any, body: dict[str, Any]) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.made.append(body)
+        self.pods[body["metadata"]["name"]] = {"status": self.status or {"phase": "Running"}}
+        if self.answer:
+            (self.results / body["metadata"]["name"]).write_text(self.answer)
+
+    def delete(self, resource: Any, name: str, namespace: str) -> None:
+        if self.pods.pop(name, None) is None:
+            raise NotFound("gone")
+
+    def views(self) -> list[PodView]:
+        return [PodView("u", "system", name, "n", "Running", None) for name in self.pods]
+
+
+def pod_helper(api: Api) -> PodHelper:
+    clock = iter(range(0, 10**6, 20))
+    return PodHelper(
+        api,  # type: ignore[arg-type]
+        node="n",
+        namespace="system",
+        pods=api,  # type: ignore[arg-type]
+        results=api.results,
+        clock=lambda: float(next(clock)),
+    )
+
+
+def ended(**terminated: Any) -> dict[str, Any]:
+    return {"phase": "Succeeded", "containerStatuses": [{"name": "c", "state": {"terminated": terminated}}]}
+
+
+def test_the_pod_is_of_the_template_on_this_node_and_goes_when_it_has_answered() -> None:
+    api = Api(ended(message=SAID, exitCode=0))
+    assert pod_helper(api).run("suspend", [(7, 9)], 10).done
+    (made,) = api.made
+    assert made["metadata"]["annotations"] == {names.CHECKPOINT: "suspend --lock-ms 10 7:9"}
+    assert (made["spec"]["nodeName"], made["metadata"]["labels"]) == ("n", {"app": "x"})
+    assert api.pods == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "text"),
+    [
+        (ended(reason="Error", exitCode=139), HelperError, "Error, exit code 139"),
+        (ended(message="{"), HelperError, "cannot be read"),
+        ({"phase": "Failed"}, NotBegunError, "before it could begin"),
+        ({"phase": "Running"}, HelperError, "has not ended"),
+    ],
+)
+def test_a_pod_without_an_answer(status: dict[str, Any], error: type[Exception], text: str) -> None:
+    api = Api(status)
+    with pytest.raises(error, match=text):
+        pod_helper(api).run("suspend", [(7, 9)], 10)
+    assert api.pods == {}
+
+
+def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
+    api = Api(ended(message=SAID))
+    helper = pod_helper(api)
+    api.refuse = Refused("policy")
+    with pytest.raises(NotBegunError, match="policy"):
+        helper.run("suspend", [(7, 9)], 10)
+    api.refuse = Temporary("time-out")
+    with pytest.raises(NotNowError, match="time-out"):
+        helper.run("suspend", [(7, 9)], 10)
+    (lost,) = helper._lost
+    api.refuse = None
+    api.pods[lost] = {"status": {"phase": "Running"}}  # it was made all the same
+    assert helper.run("suspend", [(7, 9)], 10).done
+    assert (api.pods, helper._lost) == ({}, set())
+
+
+def test_an_answer_is_taken_before_the_kubelet_tells_of_the_end(tmp_path: Path) -> None:
+    api = Api({"phase": "Running"})
+    api.results, api.answer = tmp_path, SAID
+    with pytest.raises(HelperError, match="has not ended"):  # half a line is no answer
+        pod_helper(api).run("suspend", [(7, 9)], 10)
+    api.answer = f"{SAID}\n"
+    assert pod_helper(api).run("suspend", [(7, 9)], 10).done
+    assert (api.pods, list(tmp_path.iterdir())) == ({}, [])
+    (tmp_path / "vc-egpu-checkpoint-old").write_text(SAID)
+    pod_helper(api).sweep()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_what_an_earlier_agent_left_is_ended_first(phase: str) -> None:
+    api = Api(None)
+    api.pods = {"vc-egpu-checkpoint-1": {"status": {"phase": phase}}, "vc-egpu-node-agent-1": {}}
+    pod_helper(api).sweep()
+    assert set(api.pods) == {"vc-egpu-node-agent-1"}
+
+
+def test_an_agent_that_ends_leaves_the_pod_to_the_next() -> None:
+    api = Api({"phase": "Running"})
+    helper = pod_helper(api)
+    helper.stop()
+    with pytest.raises(NotNowError, match="the agent ends"):
+        helper.run("suspend", [(7, 9)], 10)
+    assert len(api.pods) == 1
