@@ -159,15 +159,10 @@ def controls(
             peers=_peers(grant, near.values(), pod_cards),
             suspended=name in suspended,
             timings=timings,
-            host_memory_mib=sum(share.memory_mib - physical_mib(share) for share in grant.shares),
+            host_memory_mib=sum(share.memory_mib - share.on_card_mib for share in grant.shares),
             beyond=(beyond or {}).get(name, NOTHING),
         )
     return result
-
-
-def physical_mib(share: CardShare) -> int:
-    """Of the share's memory, what may lie on the card: all of it, unless some was granted to spill."""
-    return share.on_card_mib
 
 
 def neighbours(grants: Iterable[Grant], changed: Iterable[Grant]) -> set[str]:
@@ -187,12 +182,12 @@ def _limit(
     known = facts.get((grant.name, share.uuid), CardFacts())
     soft = abi.CORES_SOFT if grant.core_policy == "soft" else abi.CORES_HARD
     high_here = any(one.share_class == "high" for one in here)
-    spills = physical_mib(share) < share.memory_mib
+    spills = share.on_card_mib < share.memory_mib
     return Limit(
         uuid=share.uuid,
         pci_bus_id=known.pci_bus_id,
         memory_bytes=share.memory_mib * MIB,
-        physical_bytes=physical_mib(share) * MIB,
+        physical_bytes=share.on_card_mib * MIB,
         context_bytes=known.context_bytes,
         cores_percent=share.cores or 100,
         core_policy=soft if share.cores else abi.CORES_FREE,
