@@ -44,6 +44,8 @@ _DCGM: Final = (
     ("DCGM_FI_DEV_FB_USED", "memory_used_mib", False, "Framebuffer memory used (in MiB)."),
     ("DCGM_FI_DEV_FB_RESERVED", "memory_reserved_mib", False, "Framebuffer memory reserved (in MiB)."),
     ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "remapped_rows", True, "Rows remapped, uncorrectable."),
+    ("DCGM_FI_DEV_ROW_REMAP_PENDING", "row_remap_pending", False, "Whether rows wait for a reset."),
+    ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "row_remap_failure", False, "Whether remapping of rows has failed."),
     ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ecc_uncorrected", True, "Double-bit volatile ECC errors."),
 )  # fmt: skip
 

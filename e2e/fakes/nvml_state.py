@@ -38,6 +38,7 @@ class FakeCard:
     cc: str = "9.0"
     ecc: int = 0
     remap_pending: int = 0
+    remap_failure: int = 0
     recovery_action: int = 0
     mig: int = 0
     error: int = 0
@@ -64,7 +65,7 @@ class FakeCard:
 
     def recover(self) -> None:
         """Nothing is wrong any more (past XIDs stay told)."""
-        self.error = self.remap_pending = self.recovery_action = 0
+        self.error = self.remap_pending = self.remap_failure = self.recovery_action = 0
 
     def lines(self) -> list[str]:
         """The card's part of the file."""
@@ -79,6 +80,7 @@ class FakeCard:
                 "cores",
                 "ecc",
                 "remap_pending",
+                "remap_failure",
                 "recovery_action",
                 "mig",
                 "error",

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import pynvml
 
 from vc_egpu_node.vendors.base import CardEvent, CardReading, CardSample, NodeReading, ProcessSample
+from vc_egpu_node.vendors.nvidia_flags import APPLICATION_XIDS, RESET_XIDS, recovery_fault, rows_fault
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -25,14 +26,6 @@ DOUBLE_BIT_XID: Final = 48
 """What a double-bit ECC event counts as."""
 NOT_AVAILABLE: Final = 2**64 - 1
 """NVML's number for a size that is not told."""
-
-APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
-preemptive clean-up, video decoder exception, context switch time-out."""
-
-RESET_XIDS: Final = frozenset({62, 64, 95, 119, 120, 140})
-"""Errors after which NVIDIA wants the card to be reset, though it may still answer: halted microcontroller,
-rows that cannot be remapped, uncontained and unrecovered memory errors, firmware that does not answer."""
 
 CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 11: 128, 12: 128}
 """CUDA cores per multiprocessor by compute capability's major number (NVML only counts cores)."""
@@ -116,7 +109,7 @@ class NvidiaVendor:
     def _read_card(self, index: int) -> CardReading:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        capability = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        capability = _capability(handle)
         mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
         pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
         minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle)
@@ -177,12 +170,11 @@ class NvidiaVendor:
         except pynvml.NVMLError as error:
             return f"the driver does not reach it: {error}"
         rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
-        if rows is not None and rows[3]:
-            return "a memory row could not be remapped"
-        if rows is not None and rows[2]:
-            return "memory rows wait for a reset to be remapped"
-        if _recovery_action(handle) not in (None, pynvml.NVML_GPU_RECOVERY_ACTION_NONE):
-            return "the driver asks for a reset"
+        flagged = rows_fault(
+            pending=bool(rows and rows[2]), failed=bool(rows and rows[3]), capability=_capability(handle)
+        ) or recovery_fault(_recovery_action(handle))
+        if flagged:
+            return flagged
         ecc = _uncorrected(handle)
         before = self._ecc_seen.get(uuid)
         if ecc is not None:
@@ -249,6 +241,8 @@ class NvidiaVendor:
             mem_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
             pcie_replays=_optional(pynvml.nvmlDeviceGetPcieReplayCounter, handle),
             remapped_rows=None if rows is None else int(rows[1]),
+            row_remap_pending=None if rows is None else int(rows[2]),
+            row_remap_failure=None if rows is None else int(rows[3]),
             ecc_uncorrected=_uncorrected(handle),
         )
 
@@ -359,6 +353,11 @@ def _field(handle: Any, field_id: int) -> int | None:
     return int(values[0].value.uiVal)
 
 
+def _capability(handle: Any) -> tuple[int, int] | None:
+    told = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    return None if told is None else (int(told[0]), int(told[1]))
+
+
 def _recovery_action(handle: Any) -> int | None:
     return _field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
 
@@ -375,7 +374,7 @@ def _uncorrected(handle: Any) -> int | None:
 def _sm_count(cores: int, capability: tuple[int, int] | None) -> int:
     if capability is None or cores <= 0:
         return 0
-    per_sm = CORES_PER_SM_EXCEPTIONS.get((capability[0], capability[1])) or CORES_PER_SM.get(capability[0])
+    per_sm = CORES_PER_SM_EXCEPTIONS.get(capability) or CORES_PER_SM.get(capability[0])
     return cores // per_sm if per_sm else 0
 
 

@@ -96,12 +96,19 @@ def test_utilisation_of_a_process_that_ends_may_be_anything(
     ("change", "fault"),
     [
         ({"error": 15}, "the driver does not reach it: GPU is lost"),
-        ({"remap_pending": 1}, "memory rows wait for a reset to be remapped"),
-        ({"recovery_action": 1}, "the driver asks for a reset"),
+        ({"remap_failure": 1}, "a memory row could not be remapped"),
+        ({"remap_pending": 1, "remap_failure": 1}, "a memory row could not be remapped"),
+        ({"remap_pending": 1, "cc": "8.9"}, "memory rows wait for a reset to be remapped"),
+        ({"recovery_action": 1}, "the driver asks for a reset of the card"),
+        ({"recovery_action": 2}, "the driver asks for a reboot of the node"),
+        ({"recovery_action": 3}, "the driver asks that programs which use it with other cards end"),
+        ({"recovery_action": 4}, "the driver asks that its programs end and it is reset: it does less"),
+        ({"recovery_action": 42}, "the driver asks for recovery action 42"),
+        ({"remap_pending": 1, "recovery_action": 1}, "the driver asks for a reset of the card"),
         ({"ecc": 4}, "uncorrected ECC errors rose from 0 to 4"),
     ],
 )
-def test_faults(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, int], fault: str) -> None:
+def test_faults(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, Any], fault: str) -> None:
     node = nvml_node(2)
     vendor.scan()
     assert vendor.faults() == {}
@@ -109,6 +116,19 @@ def test_faults(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, int
         setattr(node.cards[1], name, value)
     node.write()
     assert vendor.faults() == {node.cards[1].uuid: fault}
+
+
+def test_rows_that_wait_for_a_reset_are_out_of_use_meanwhile(
+    nvml_node: MakeNode, vendor: NvidiaVendor
+) -> None:
+    """So the card stays: it would be out until somebody resets it, which needs all of its programs gone."""
+    node = nvml_node(1)
+    vendor.scan()
+    node.cards[0].remap_pending = 1
+    node.write()
+    assert vendor.faults() == {}
+    sample = vendor.sample(node.cards[0].uuid)
+    assert (sample.row_remap_pending, sample.row_remap_failure) == (1, 0)
 
 
 def test_errors_are_told_once_and_those_of_programs_not_at_all(

@@ -1,0 +1,44 @@
+"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides. Pure."""
+
+from typing import Final
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
+preemptive clean-up, video decoder exception, context switch time-out."""
+
+RESET_XIDS: Final = frozenset({62, 64, 95, 119, 120, 140})
+"""Errors after which NVIDIA wants the card to be reset, though it may still answer: halted microcontroller,
+rows that cannot be remapped, uncontained and unrecovered memory errors, firmware that does not answer."""
+
+SETS_PAGES_ASIDE: Final = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
+"""Compute capabilities of the chips (GA100, GH100, GB100 and their like) that contain a memory error in the
+programs which met it, and whose driver takes the page out of use at once."""
+
+RECOVERY: Final = {
+    1: "for a reset of the card",
+    2: "for a reboot of the node",
+    3: "that programs which use it with other cards end",
+    4: "that its programs end and it is reset: it does less",
+    5: "that its IMEX domain is recovered",
+    6: "for a reset of its bus",
+    7: "for a reboot of the system",
+}
+"""By NVML's recovery action; 0: none."""
+
+
+def rows_fault(*, pending: bool, failed: bool, capability: tuple[int, int] | None) -> str:
+    """What remapped rows say against the card; empty: nothing.
+
+    Rows that wait for the next reset are out of use until then where pages are set aside: work goes on there,
+    and new work may begin. Elsewhere they are still given to programs.
+    """
+    if failed:
+        return "a memory row could not be remapped"
+    if pending and capability not in SETS_PAGES_ASIDE:
+        return "memory rows wait for a reset to be remapped"
+    return ""
+
+
+def recovery_fault(action: int | None) -> str:
+    """What the driver asks for, as a fault; empty: nothing, or it is one that does not say."""
+    return f"the driver asks {RECOVERY.get(action, f'for recovery action {action}')}" if action else ""
