@@ -38,6 +38,8 @@ class Answers:
         """Pods that are not to be suspended for now, and why."""
         self.late: set[PodUid] = set()
         """Pods that should have come back to their cards long ago."""
+        self.stranded: set[PodUid] = set()
+        """Pods that left their cards, and those have been gone for too long."""
         self._said: dict[NodeName, Mapping[PodUid, PodSuspension]] = {}
         self._texts: dict[NodeName, str] = {}
         self._broken: set[NodeName] = set()
@@ -93,6 +95,7 @@ class Answers:
             # A wish that failed lately is none: what is left of the gang's suspension ends.
             is_paused(decoded) and pod.uid not in self.unfit,
             pod.uid in self.late,
+            pod.uid in self.stranded,
         )
         if known == seen(pod):
             return decoded  # nearly always, and at every event of every pod
@@ -105,6 +108,7 @@ class Answers:
             suspendable=known[4],
             pause_wished=known[5],
             overdue=known[6],
+            stranded=known[7],
         )
         return replace(decoded, pod=fresh)
 
@@ -124,6 +128,7 @@ class Answers:
         self.lifting.discard(uid)
         self.unfit.pop(uid, None)
         self.late.discard(uid)
+        self.stranded.discard(uid)
 
 
 def order_of(decoded: DecodedPod) -> SuspendOrder | None:
@@ -153,7 +158,7 @@ def is_booked_on_host(pod: Pod) -> bool:
     return pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
 
 
-def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool]:
+def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool, bool]:
     """All that a decision sees of a pod's suspension."""
     return (
         pod.suspend_ordered,
@@ -163,6 +168,7 @@ def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, boo
         pod.suspendable,
         pod.pause_wished,
         pod.overdue,
+        pod.stranded,
     )
 
 

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vc_egpu.admission import steps, writes
+from vc_egpu.admission import steps, stranded, writes
 from vc_egpu.admission.carrying import Carrying
 from vc_egpu.admission.evictions import EvictionOrder, Evictions, plainly
 from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
@@ -56,13 +56,19 @@ class Conductor:
     _unknown: dict[str, Done] = field(default_factory=dict)
     rolling: RollBacks = field(init=False)
     suspend_timeout_s: float = DEFAULT_TIMEOUT_S
+    stranded_after_s: float = stranded.DEFAULT_AFTER_S
     suspending: Suspending = field(init=False)
     room: MakingRoom = field(init=False)
 
     def __post_init__(self) -> None:
         self.rolling = RollBacks(self.mirror, self.reports)
         self.suspending = Suspending(
-            self.mirror, self.executor, self.reports, self.suspend_timeout_s, self.counters
+            self.mirror,
+            self.executor,
+            self.reports,
+            self.suspend_timeout_s,
+            self.counters,
+            self.stranded_after_s,
         )
         self.room = MakingRoom(self, self.suspending)
 

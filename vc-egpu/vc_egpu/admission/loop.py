@@ -110,6 +110,7 @@ class Loop:
             authority=steps.Authority(leadership.epoch),
             nominates=settings.nominates,
             suspend_timeout_s=settings.suspend_timeout_s,
+            stranded_after_s=settings.stranded_after_s,
         )
         self._watchlist = rollback.Watchlist()
         self._orphans = Orphans()

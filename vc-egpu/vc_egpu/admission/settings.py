@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vc_egpu.admission.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspending import DEFAULT_TIMEOUT_S
 from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names
@@ -37,6 +38,8 @@ class Settings:
     bind_address: str = "0.0.0.0"  # noqa: S104 - metrics and probes are for other machines
     suspend_timeout_s: float = DEFAULT_TIMEOUT_S
     """An order to suspend that a node has not carried out by then is taken back."""
+    stranded_after_s: float = DEFAULT_AFTER_S
+    """A suspended gang whose cards are gone for so long is evicted and queued again; 0: never."""
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     drain: bool = False
     verbose: bool = False
@@ -107,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
         help="an order to suspend that a node has not carried out by then is taken back",
     )
     parser.add_argument(
+        "--stranded-after-s",
+        type=float,
+        default=DEFAULT_AFTER_S,
+        help="a suspended gang whose cards are gone for this long is evicted and queued again; 0: never",
+    )
+    parser.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
     )
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -135,6 +144,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         port=flags.port,
         bind_address=flags.bind_address,
         suspend_timeout_s=max(1.0, flags.suspend_timeout_s),
+        stranded_after_s=max(0.0, flags.stranded_after_s),
         policy=policy,
         drain=flags.drain,
         verbose=flags.verbose,

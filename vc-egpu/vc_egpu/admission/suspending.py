@@ -16,6 +16,7 @@ from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, group_reference
+from vc_egpu.admission.stranded import DEFAULT_AFTER_S, Stranded
 from vc_egpu.admission.suspension_reports import SuspensionReports
 from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.plan import Resume
@@ -53,6 +54,7 @@ class Suspending:
     reports: Reports
     timeout_s: float = DEFAULT_TIMEOUT_S
     counters: dict[str, int] = field(default_factory=dict)
+    stranded_after_s: float = DEFAULT_AFTER_S
     _begun: dict[str, _Begun] = field(default_factory=dict)
     _writing: set[PodUid] = field(default_factory=set)
     _since: dict[PodUid, float] = field(default_factory=dict)
@@ -64,9 +66,11 @@ class Suspending:
     _half: dict[str, float] = field(default_factory=dict)
     _unfit_until: dict[PodUid, float] = field(default_factory=dict)
     telling: SuspensionReports = field(init=False)
+    stranded: Stranded = field(init=False)
 
     def __post_init__(self) -> None:
         self.telling = SuspensionReports(self.mirror, self.executor, self.reports)
+        self.stranded = Stranded(self.mirror, self.stranded_after_s)
 
     def take_over(self, clock: float) -> None:
         """What an earlier leader tried in vain is not tried again at once: conditions say when that was."""
@@ -292,6 +296,7 @@ class Suspending:
                 where = f"pod {pod.pod.name} on node {pod.pod.node}"
                 self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
         self._name_late(clock)
+        self.stranded.look(self._reached, clock)
         self.mirror.dirty.update((*self._begun, *self._half, *self.telling.again))
         self.telling.again.clear()
         late = [uid for uid in self._since if self._is_late(uid, clock)]
@@ -324,7 +329,8 @@ class Suspending:
         if self._is_late(pod.pod.uid, clock):
             more = answer.reason or f"its node takes longer than {self.timeout_s:.0f} s"
             answer = answer.model_copy(update={"reason": more})
-        return words.of_pod(pod, answer, order.why if order else "", why_not)
+        why = "; ".join(filter(None, (order.why if order else "", self.stranded.told_of(pod))))
+        return words.of_pod(pod, answer, why, why_not)
 
     def _why_not_met(self, pod: DecodedPod) -> str:
         """A wish that no decision meets, although the pod itself could leave its cards."""

@@ -246,9 +246,10 @@ class Pod:
     """The agent says that it could be suspended now."""
     pause_wished: bool = False
     """A user who may do so asked for it to be suspended until the wish is withdrawn."""
-
     overdue: bool = False
     """It was told to come back to its cards long ago, and its node has not brought it back."""
+    stranded: bool = False
+    """It left its cards as it was told, and for too long those have not been there to come back to."""
 
     @property
     def comes_back(self) -> bool:

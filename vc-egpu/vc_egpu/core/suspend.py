@@ -20,7 +20,8 @@ def begin(trial: Trial, record: Recorder) -> None:
     """Before anybody is placed: gangs that could not be brought back go, wishes of users are orders."""
     for key in _gangs(trial):
         placed = [pod for pod in _placed(trial, key) if pod.uid not in trial.leaving]
-        lost = [pod for pod in placed if pod.suspension is SuspensionState.FAILED]
+        paused = any(pod.pause_wished for pod in placed)
+        lost = [pod for pod in placed if _is_lost(pod, paused=paused)]
         if lost:
             whole = not trial.index.gangs[key].single
             going = placed if whole else lost
@@ -28,8 +29,13 @@ def begin(trial: Trial, record: Recorder) -> None:
                 continue  # nobody would make it anew: it is told of, and left to whoever made it
             trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
             record.evicts(Eviction(key, frozenset(pod.uid for pod in going), whole=len(going) == len(placed)))
-        elif any(pod.pause_wished for pod in placed):
+        elif paused:
             _wish(trial, record, key, placed)
+
+
+def _is_lost(pod: Pod, *, paused: bool) -> bool:
+    """Whether it cannot come back. Who is to stay away keeps waiting for its cards: a new one would not."""
+    return pod.suspension is SuspensionState.FAILED or (pod.stranded and not paused)
 
 
 def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
