@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from unit.kube.tiny_api import TinyApi, tiny_api
+from unit.node.built import ELF
 from unit.node.granted import grant
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.errors import NotFound
@@ -24,7 +25,6 @@ from vc_egpu_node.plugin import SOCKET_PREFIX
 from vc_egpu_node.state import AllocationStore
 from vc_egpu_node.toolkit import Edits
 
-ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 NODE_PATH = "/api/v1/nodes/n1"
 Run = Callable[[Settings, TinyApi, Path], None]
