@@ -1,10 +1,10 @@
 """Decisions about one thing each; whole stories are in tests/scenario."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from unit.core import make
+from unit.core.asked import HALF, HIGH, LOW, ask, one_gang, only_reason
 from vc_egpu.core.cluster import (
     CardAsk,
     CardId,
@@ -22,28 +22,8 @@ from vc_egpu.core.cluster import (
     Snapshot,
 )
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.reasons import Reason
-
-HALF = make.H20_MIB // 2
-LOW, HIGH = ShareClass.LOW, ShareClass.HIGH
-
-
-def ask(snapshot: Snapshot, now: float = 100.0, **policy: Any) -> Plan:
-    return decide(snapshot, replace(Policy(), **policy), now)
-
-
-def only_reason(plan: Plan) -> Reason:
-    (verdict,) = plan.verdicts.values()
-    return verdict.reason
-
-
-def one_gang(count: int = 2, what: PodShape | None = None, cards: int = 2, **more: Any) -> Snapshot:
-    gang = make.gang("g", **{"least": count, **more})
-    return make.snapshot(
-        [make.node("n1", cards)], [gang], make.pods("g", count, what or make.shape(HALF, 10))
-    )
 
 
 def test_only_the_gangs_named_are_tried() -> None:
@@ -135,117 +115,7 @@ def test_a_share_that_an_agent_still_holds_is_taken() -> None:
     )
 
 
-# --- plans in force ------------------------------------------------------------------------------
-
-
-def planned(snapshot: Snapshot, *victims: str, created: float = 90.0) -> Snapshot:
-    """The snapshot after the plan for ``g`` was written, and nothing else was done."""
-    plan = decide(snapshot, Policy(), 0.0, only={"g"})
-    (admission,) = [entry for entry in plan.admissions if entry.gang == "g"]
-    named = frozenset(PodUid(uid) for uid in victims)
-    named |= {uid for eviction in admission.evictions for uid in eviction.pods}
-    written = PlanInForce("1-1", dict(admission.members), named, created)
-    gang = replace(snapshot.gangs["g"], plan=written)
-    return replace(snapshot, gangs={**snapshot.gangs, "g": gang})
-
-
-def plan_of(snapshot: Snapshot) -> PlanInForce:
-    plan = snapshot.gangs["g"].plan
-    assert plan is not None
-    return plan
-
-
-def test_a_plan_in_force_is_booked_once() -> None:
-    snapshot = planned(one_gang(2, make.shape(HALF, 50), cards=1))
-    rival = make.gang("rival", created=1.0)
-    both = replace(
-        snapshot,
-        gangs={**snapshot.gangs, "rival": rival},
-        pods={**snapshot.pods, **{p.uid: p for p in make.pods("rival", 1, make.shape(1024, 0))}},
-    )
-    plan = ask(both)
-    assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
-    assert plan.verdicts["g"].reason is Reason.ADMITTED
-    assert not plan.admissions
-    carried = dict(both.pods)
-    for uid in ("g-w-0", "g-w-1"):
-        pod = carried[PodUid(uid)]
-        member = plan_of(both).members[f"w/{pod.index}"]
-        carried[pod.uid] = replace(
-            pod, phase=PodPhase.PLACED, node=member.node, shares=member.shares, plan_id="1-1"
-        )
-    after = ask(replace(both, pods=carried))
-    assert after.verdicts["rival"].numbers["free"] == 0
-    assert "g" not in after.verdicts, "all its members carry the plan"
-
-
-def test_a_ready_plan_is_withdrawn_when_its_card_falls_ill_before_any_gate_fell() -> None:
-    snapshot = planned(one_gang(1, cards=1))
-    node = make.node("n1", 1)
-    ill = replace(node, cards=(replace(node.cards[0], usable=False),))
-    plan = ask(replace(snapshot, nodes={ill.name: ill}))
-    assert [(entry.gang, entry.plan_id) for entry in plan.withdrawals] == [("g", "1-1")]
-    assert "n1/0" in plan.withdrawals[0].why
-
-
-def test_a_plan_whose_members_are_gone_is_withdrawn_unless_they_may_come_back() -> None:
-    snapshot = planned(one_gang(2, cards=2), created=90.0)
-    members = plan_of(snapshot).members
-    first, second = snapshot.pods.values()
-    carried = replace(
-        first, phase=PodPhase.PLACED, node=NodeName("n1"), shares=members["w/0"].shares, plan_id="1-1"
-    )
-    nobody_yet = replace(snapshot, pods={first.uid: first})
-    assert ask(nobody_yet, 100.0).withdrawals
-    one_carries = replace(snapshot, pods={carried.uid: carried})
-    assert not ask(one_carries, 100.0).withdrawals, "its replacement is on the way"
-    assert ask(one_carries, 200.0).withdrawals, "not for ever"
-    assert second.uid not in ask(one_carries, 200.0).verdicts
-
-
-def waiting_plan() -> Snapshot:
-    train = make.gang("train", share_class=LOW, least=1)
-    infer = make.gang("g", share_class=HIGH, least=1)
-    low = make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
-    pods = [low, *make.pods("g", 1, make.shape(HALF, 50))]
-    return planned(make.snapshot([make.node("n1", 1)], [train, infer], pods))
-
-
-def test_a_waiting_plan_turns_ready_when_its_victims_are_gone_and_not_before() -> None:
-    snapshot = waiting_plan()
-    victim = snapshot.pods[PodUid("train-w-0")]
-    assert plan_of(snapshot).victims == {victim.uid}
-    for phase, ready in ((PodPhase.PLACED, False), (PodPhase.TERMINATING, False), (PodPhase.FAILED, True)):
-        pods = {**snapshot.pods, victim.uid: replace(victim, phase=phase)}
-        plan = ask(replace(snapshot, pods=pods))
-        assert [entry.gang for entry in plan.ready] == (["g"] if ready else []), phase
-    gone = {uid: pod for uid, pod in snapshot.pods.items() if uid != victim.uid}
-    assert ask(replace(snapshot, pods=gone)).ready
-    held = {CardId("n1/0"): ((victim.uid, Share(CardId("n1/0"), make.H20_MIB, 100)),)}
-    plan = ask(replace(snapshot, pods=gone, held=held))
-    assert not plan.ready, "the agent has not released it yet"
-    assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
-
-
-def test_a_plan_made_from_a_template_waits_for_its_pods() -> None:
-    what = make.shape(HALF, 50)
-    gang = make.gang("g", least=2, template=(("w", 2, what),))
-    snapshot = make.snapshot([make.node("n1", 1)], [gang])
-    written = planned(snapshot, created=90.0)
-    assert set(plan_of(written).members) == {"w/0", "w/1"}
-    assert not ask(written).withdrawals
-    first = make.pods("g", 1, what)
-    assert not ask(replace(written, pods={p.uid: p for p in first})).withdrawals, "the second is on its way"
-
-
-def test_members_in_a_plan_without_a_node_need_none() -> None:
-    gang = make.gang("g", least=1, plan=PlanInForce("1-1", {"w/0": MemberPlacement(None)}))
-    plan = ask(make.snapshot([make.node()], [gang], make.pods("g", 1, make.shape())))
-    assert not plan.withdrawals
-    assert plan.verdicts["g"].reason is Reason.ADMITTED
-
-
-# --- making room ---------------------------------------------------------------------------------
+# --- making room -------------------------------------------------------------------------------------
 
 
 def test_no_preemption_where_it_is_switched_off_or_not_for_high() -> None:
@@ -362,23 +232,10 @@ def test_a_mixed_gang_is_placed_where_no_order_of_its_tasks_would_do() -> None:
     assert sorted(on_first) == ["large", "large", "small", "small"]
 
 
-def test_the_room_of_victims_that_are_still_there_is_not_free() -> None:
-    snapshot = waiting_plan()
-    rival = make.gang("rival", created=1.0)
-    pods = {pod.uid: pod for pod in make.pods("rival", 1, make.shape(HALF, 50))}
-    both = replace(snapshot, gangs={**snapshot.gangs, "rival": rival}, pods={**snapshot.pods, **pods})
-    for only in (None, {"rival"}):
-        plan = decide(both, Policy(), 100.0, only)
-        assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
-        assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
-
-
 @pytest.mark.parametrize(
     ("gone_by", "waits"), [(None, True), (90.0, True), (10.0, False), (604_900.0, False)]
 )
-def test_pods_gone_long_ago_or_only_next_week_are_not_waited_for(
-    gone_by: float | None, waits: bool
-) -> None:
+def test_pods_gone_long_ago_or_only_next_week_are_not_waited_for(gone_by: float | None, waits: bool) -> None:
     ending, train = make.gang("ending"), make.gang("train", share_class=LOW)
     pods = [
         make.placed(make.pods("ending", 1, make.shape(make.H20_MIB, 100))[0], "n1/0",

@@ -1,6 +1,5 @@
 """Requests and their errors: what is sent, what an answer becomes, what is never repeated."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +158,9 @@ def test_retry_after_is_passed_on(api: ApiConnection, server: TinyApi) -> None:
 
 
 def test_no_answer_in_time(api: ApiConnection, server: TinyApi) -> None:
-    server.delay_s = 40
-    began = time.monotonic()
+    server.answers.clear()
     with pytest.raises(RequestTimeout, match=r"within 1\.0 s"):
         api.get(PODS, "p", "n", timeout_s=1.0)
-    assert time.monotonic() - began < 20
 
 
 def test_nobody_there(tmp_path: Path) -> None:
@@ -209,11 +206,9 @@ def test_a_fence_holds_writes_back_and_lets_reads_pass(api: ApiConnection, serve
 
 
 def test_a_fenced_write_ends_before_the_lease_does(api: ApiConnection, server: TinyApi) -> None:
-    server.delay_s = 40
-    began = time.monotonic()
-    with pytest.raises(RequestTimeout):
+    server.answers.clear()
+    with pytest.raises(RequestTimeout, match=r"within 1\.0 s"):
         api.fenced(_Fence(1.0)).create(CONFIG_MAPS, _config_map())
-    assert time.monotonic() - began < 20
     assert "timeout=" in server.requests[-1][1], "the server gives up as well"
 
 

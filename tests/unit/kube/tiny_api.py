@@ -37,6 +37,9 @@ class TinyApi:
         """The script is for requests that have this in their body; others are served as usual."""
         self.watches: list[queue.Queue[bytes | None]] = []
         self.delay_s = 0.0
+        self.answers = threading.Event()
+        """Cleared: whatever is asked waits."""
+        self.answers.set()
         self.url = ""
 
     def kubeconfig(self, folder: Path) -> Path:
@@ -114,6 +117,7 @@ def tiny_api() -> Iterator[TinyApi]:
     try:
         yield api
     finally:
+        api.answers.set()
         api.end_watches()
         server.shutdown()
         server.server_close()
@@ -132,6 +136,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
             with api.lock:
                 api.requests.append((self.command, self.path, body))
+            api.answers.wait(60)
             if api.delay_s:
                 time.sleep(api.delay_s)
             if query.get("watch") == "true":

@@ -1,0 +1,140 @@
+"""Plans that are written and not carried out yet: booked once, kept, turned ready or withdrawn."""
+
+from dataclasses import replace
+
+from unit.core import make
+from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
+from vc_egpu.core.cluster import (
+    CardId,
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    PodPhase,
+    PodUid,
+    Share,
+    Snapshot,
+)
+from vc_egpu.core.decide import decide
+from vc_egpu.core.policy import Policy
+from vc_egpu.core.reasons import Reason
+
+
+def planned(snapshot: Snapshot, *victims: str, created: float = 90.0) -> Snapshot:
+    """The snapshot after the plan for ``g`` was written, and nothing else was done."""
+    plan = decide(snapshot, Policy(), 0.0, only={"g"})
+    (admission,) = [entry for entry in plan.admissions if entry.gang == "g"]
+    named = frozenset(PodUid(uid) for uid in victims)
+    named |= {uid for eviction in admission.evictions for uid in eviction.pods}
+    written = PlanInForce("1-1", dict(admission.members), named, created)
+    gang = replace(snapshot.gangs["g"], plan=written)
+    return replace(snapshot, gangs={**snapshot.gangs, "g": gang})
+
+
+def plan_of(snapshot: Snapshot) -> PlanInForce:
+    plan = snapshot.gangs["g"].plan
+    assert plan is not None
+    return plan
+
+
+def test_a_plan_in_force_is_booked_once() -> None:
+    snapshot = planned(one_gang(2, make.shape(HALF, 50), cards=1))
+    rival = make.gang("rival", created=1.0)
+    both = replace(
+        snapshot,
+        gangs={**snapshot.gangs, "rival": rival},
+        pods={**snapshot.pods, **{p.uid: p for p in make.pods("rival", 1, make.shape(1024, 0))}},
+    )
+    plan = ask(both)
+    assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
+    assert plan.verdicts["g"].reason is Reason.ADMITTED
+    assert not plan.admissions
+    carried = dict(both.pods)
+    for uid in ("g-w-0", "g-w-1"):
+        pod = carried[PodUid(uid)]
+        member = plan_of(both).members[f"w/{pod.index}"]
+        carried[pod.uid] = replace(
+            pod, phase=PodPhase.PLACED, node=member.node, shares=member.shares, plan_id="1-1"
+        )
+    after = ask(replace(both, pods=carried))
+    assert after.verdicts["rival"].numbers["free"] == 0
+    assert "g" not in after.verdicts, "all its members carry the plan"
+
+
+def test_a_ready_plan_is_withdrawn_when_its_card_falls_ill_before_any_gate_fell() -> None:
+    snapshot = planned(one_gang(1, cards=1))
+    node = make.node("n1", 1)
+    ill = replace(node, cards=(replace(node.cards[0], usable=False),))
+    plan = ask(replace(snapshot, nodes={ill.name: ill}))
+    assert [(entry.gang, entry.plan_id) for entry in plan.withdrawals] == [("g", "1-1")]
+    assert "n1/0" in plan.withdrawals[0].why
+
+
+def test_a_plan_whose_members_are_gone_is_withdrawn_unless_they_may_come_back() -> None:
+    snapshot = planned(one_gang(2, cards=2), created=90.0)
+    members = plan_of(snapshot).members
+    first, second = snapshot.pods.values()
+    carried = replace(
+        first, phase=PodPhase.PLACED, node=NodeName("n1"), shares=members["w/0"].shares, plan_id="1-1"
+    )
+    nobody_yet = replace(snapshot, pods={first.uid: first})
+    assert ask(nobody_yet, 100.0).withdrawals
+    one_carries = replace(snapshot, pods={carried.uid: carried})
+    assert not ask(one_carries, 100.0).withdrawals, "its replacement is on the way"
+    assert ask(one_carries, 200.0).withdrawals, "not for ever"
+    assert second.uid not in ask(one_carries, 200.0).verdicts
+
+
+def waiting_plan() -> Snapshot:
+    train = make.gang("train", share_class=LOW, least=1)
+    infer = make.gang("g", share_class=HIGH, least=1)
+    low = make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
+    pods = [low, *make.pods("g", 1, make.shape(HALF, 50))]
+    return planned(make.snapshot([make.node("n1", 1)], [train, infer], pods))
+
+
+def test_a_waiting_plan_turns_ready_when_its_victims_are_gone_and_not_before() -> None:
+    snapshot = waiting_plan()
+    victim = snapshot.pods[PodUid("train-w-0")]
+    assert plan_of(snapshot).victims == {victim.uid}
+    for phase, ready in ((PodPhase.PLACED, False), (PodPhase.TERMINATING, False), (PodPhase.FAILED, True)):
+        pods = {**snapshot.pods, victim.uid: replace(victim, phase=phase)}
+        plan = ask(replace(snapshot, pods=pods))
+        assert [entry.gang for entry in plan.ready] == (["g"] if ready else []), phase
+    gone = {uid: pod for uid, pod in snapshot.pods.items() if uid != victim.uid}
+    assert ask(replace(snapshot, pods=gone)).ready
+    held = {CardId("n1/0"): ((victim.uid, Share(CardId("n1/0"), make.H20_MIB, 100)),)}
+    plan = ask(replace(snapshot, pods=gone, held=held))
+    assert not plan.ready, "the agent has not released it yet"
+    assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
+
+
+def test_a_plan_made_from_a_template_waits_for_its_pods() -> None:
+    what = make.shape(HALF, 50)
+    gang = make.gang("g", least=2, template=(("w", 2, what),))
+    snapshot = make.snapshot([make.node("n1", 1)], [gang])
+    written = planned(snapshot, created=90.0)
+    assert set(plan_of(written).members) == {"w/0", "w/1"}
+    assert not ask(written).withdrawals
+    first = make.pods("g", 1, what)
+    assert not ask(replace(written, pods={p.uid: p for p in first})).withdrawals, "the second is on its way"
+
+
+def test_members_in_a_plan_without_a_node_need_none() -> None:
+    gang = make.gang("g", least=1, plan=PlanInForce("1-1", {"w/0": MemberPlacement(None)}))
+    plan = ask(make.snapshot([make.node()], [gang], make.pods("g", 1, make.shape())))
+    assert not plan.withdrawals
+    assert plan.verdicts["g"].reason is Reason.ADMITTED
+
+
+# --- making room -------------------------------------------------------------------------------------
+
+
+def test_the_room_of_victims_that_are_still_there_is_not_free() -> None:
+    snapshot = waiting_plan()
+    rival = make.gang("rival", created=1.0)
+    pods = {pod.uid: pod for pod in make.pods("rival", 1, make.shape(HALF, 50))}
+    both = replace(snapshot, gangs={**snapshot.gangs, "rival": rival}, pods={**snapshot.pods, **pods})
+    for only in (None, {"rival"}):
+        plan = decide(both, Policy(), 100.0, only)
+        assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
+        assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
