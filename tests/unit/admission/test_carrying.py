@@ -100,7 +100,7 @@ def test_what_an_earlier_leader_sent_is_in_doubt_too(stage: Stage) -> None:
     stage.conductor.take_over(steps.Authority(epoch=6, adopted={PLAN_ID}))
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     assert not writes(stage, GROUPS)
-    stage.conductor.done(stage.inbox.get(timeout=30), 1000.0)
+    stage.conductor.done(stage.inbox.get(timeout=30))
     assert [path.partition("?")[0] for path, _ in writes(stage, PODS)] == [f"{PODS}/g-w-0/status"]
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
@@ -141,7 +141,7 @@ def test_victims_whose_gates_may_still_fall_are_asked_first(stage: Stage) -> Non
     stage.conductor.clock += 60
     stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
     assert not stage.conductor.evictions.begun
-    stage.conductor.done(stage.inbox.get(timeout=30), 1000.0)  # no gate of theirs falls any more
+    stage.conductor.done(stage.inbox.get(timeout=30))  # no gate of theirs falls any more
     assert KEY in stage.mirror.tries, "so that it is decided, and gone on with, at once"
     stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
     assert set(stage.conductor.evictions.begun) == {"pod-1"}
@@ -182,7 +182,7 @@ def test_a_fence_that_is_refused_for_being_late_reads_what_is_there(stage: Stage
     stage.server.script.append(CONFLICT)
     stage.conductor.clock += 60
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
-    stage.conductor.done(stage.inbox.get(timeout=30), 1000.0)
+    stage.conductor.done(stage.inbox.get(timeout=30))
     assert stage.server.requests[-1][0] == "GET"
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()

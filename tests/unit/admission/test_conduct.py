@@ -58,7 +58,7 @@ class Stage:
 
     def outcome(self) -> None:
         """Take in one outcome, then go on as the loop does."""
-        self.conductor.done(self.inbox.get(timeout=30), 1000.0)
+        self.conductor.done(self.inbox.get(timeout=30))
         self.drive()
 
     def later(self, seconds: float) -> None:

@@ -17,6 +17,7 @@ from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.executor import Done
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.making_room import SHIELD_S
 from vc_egpu.admission.settings import Settings
 from vc_egpu.core.cluster import NodeName, PodUid
 from vc_egpu.core.reasons import Reason
@@ -234,3 +235,11 @@ def test_of_podgroups_whose_pods_ask_for_no_cards_nothing_is_decided(stage: Stag
     stage.arrives("pods", pod("cpu-w-0", gang="cpu", uid="pod-9"))  # a member that asks, after all
     stage.turn()
     assert "default/cpu" in stage.mirror.snapshot().gangs
+
+
+def test_who_could_not_be_evicted_is_a_victim_again_whatever_the_wall_clock_does(stage: Stage) -> None:
+    stage.mirror.shield([PodUid("pod-0")], stage.loop._conductor.clock + SHIELD_S)
+    for passes_s, is_shielded in ((SHIELD_S - 1, True), (2, False)):
+        stage.loop._clock._value += passes_s
+        stage.turn()
+        assert bool(stage.mirror.shielded) is is_shielded

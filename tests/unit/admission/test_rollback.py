@@ -146,6 +146,16 @@ def test_nodes_that_refused_are_open_again_in_time() -> None:
     assert mirror.snapshot().gangs[key].blocked_nodes == {NodeName("n1"), NodeName("n2")}
 
 
+@pytest.mark.parametrize("set_back_s", [30.0, 59.0, 61.0, 3600.0])
+def test_a_clock_that_was_set_back_shuts_nodes_no_longer_than_they_would_have_been(set_back_s: float) -> None:
+    record = RolledBack().again(10_000.0, frozenset({NodeName("n1")}), "refused")
+    assert record.shuts(10_000.0 - set_back_s) is (set_back_s < 60)
+
+
+def test_a_note_that_shuts_nodes_for_ever_shuts_none() -> None:
+    assert not RolledBack(1, 0.0, 1e11, frozenset({NodeName("n1")})).shuts(1e9)
+
+
 def test_the_wait_has_a_limit() -> None:
     value = RolledBack()
     for i in range(100):

@@ -94,7 +94,7 @@ def in_time(stage: Stage, reached: Callable[[], bool]) -> None:
     while not reached():
         assert time.monotonic() < deadline
         try:
-            stage.conductor.done(stage.inbox.get(timeout=0.05), 1000.0)
+            stage.conductor.done(stage.inbox.get(timeout=0.05))
         except Empty:
             stage.later(40)
         else:

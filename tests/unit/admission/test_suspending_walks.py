@@ -139,7 +139,7 @@ class Walk:
             done = self.stage.inbox.get(timeout=timeout_s)
         except Empty:
             return False
-        self.stage.conductor.done(done, 1000.0)
+        self.stage.conductor.done(done)
         return True
 
     def next_leader(self) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vc_egpu.core.cluster import Instant, NodeName
-from vc_egpu.core.policy import MAX_BACK_OFF_S
+from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 
 FIRST_S: Final = 10.0
 MOST_S: Final = MAX_BACK_OFF_S
@@ -41,6 +41,12 @@ class RolledBack:
         """Until when those nodes are left out: twice the wait, so that others come first, and no longer: the
         gang may fit nowhere else."""
         return max(self.until, 2 * self.until - self.at)
+
+    def shuts(self, now: Instant) -> bool:
+        """Whether its nodes are left out now; no longer than they were meant to be, also where a clock was
+        set back since, this one or that of whoever wrote it."""
+        longest_s = min(self.nodes_until - self.at, 2 * MOST_S) + CLOCK_SKEW_S
+        return 0 < self.nodes_until - now <= longest_s
 
     def again(self, now: Instant, nodes: frozenset[NodeName], why: str) -> "RolledBack":
         """One more time: the wait doubles, the nodes that refused are added."""

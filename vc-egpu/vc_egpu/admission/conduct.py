@@ -108,7 +108,7 @@ class Conductor:
             self.room.replace_broken(eviction)
         settled = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
         for key in self.mirror.waiting - settled:
-            self.room.make_for(key, now)
+            self.room.make_for(key)
         self.reports.note(verdicts, self.clock)
 
     def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
@@ -251,7 +251,7 @@ class Conductor:
 
     # --- what came of it -------------------------------------------------------------------------
 
-    def done(self, done: Done, now: Instant) -> None:
+    def done(self, done: Done) -> None:
         """Take in one outcome."""
         match done.kind:
             case "plan" | "strip" | "enqueue":
@@ -263,7 +263,7 @@ class Conductor:
             case "carry" | "fence":
                 self._carry_done(done)
             case "evict":
-                self.room.evicted(done, now)
+                self.room.evicted(done)
             case "suspend" | "resume":
                 self._order_done(done)
             case "condition":

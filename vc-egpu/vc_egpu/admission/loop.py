@@ -252,7 +252,7 @@ class Loop:
             self._pod_changed(PodUid(change.object["metadata"]["uid"]))
 
     def _finished(self, done: Done) -> None:
-        self._conductor.done(done, time.time())
+        self._conductor.done(done)
         if done.kind == "orphan" and done.uid is not None and done.error is not None and not done.gone:
             self._orphans.failed(done.uid, self._conductor.clock)
         if done.uid is not None and done.document is not None:
@@ -335,7 +335,7 @@ class Loop:
         if clock < self._next_tick:
             return
         self._next_tick = clock + TICK_S
-        self._mirror.unshield(now)
+        self._mirror.unshield(clock)
         self._mirror.open_nodes(now)
         self._conductor.suspending.tick(clock)
         self._mirror.dirty.update(self._pending.since)

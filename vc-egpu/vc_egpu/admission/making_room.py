@@ -12,7 +12,6 @@ from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.suspending import Suspending
-from vc_egpu.core.cluster import Instant
 from vc_egpu.core.plan import Eviction
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import BudgetExhausted, Stale, Temporary
@@ -61,7 +60,7 @@ class MakingRoom:
     host: Host
     suspending: Suspending
 
-    def make_for(self, key: str, now: Instant) -> None:
+    def make_for(self, key: str) -> None:
         """The next step for a gang whose plan waits for victims."""
         group = self.host.mirror.groups[key]
         if group.plan is None or not self.host.is_free(key):
@@ -72,7 +71,7 @@ class MakingRoom:
         if not pods:
             return
         if self.host.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
-            self.host.mirror.shield(group.plan.victims, now + SHIELD_S)
+            self.host.mirror.shield(group.plan.victims, self.host.clock + SHIELD_S)
             self.host.strip(key, group, "a PodDisruptionBudget does not let all its victims go together")
             return
         whole = whole_gangs(self.host.mirror, pods, group.plan.victims)
@@ -108,7 +107,7 @@ class MakingRoom:
             self.host.executor, self.host.api, EvictionOrder(eviction.gang, "", pods, whole), self.host.clock
         )
 
-    def evicted(self, done: Done, now: Instant) -> None:
+    def evicted(self, done: Done) -> None:
         """An order to evict ended."""
         self.host.mirror.dirty.update(self.host.evictions.finished(done))
         if done.error is None:
@@ -119,7 +118,7 @@ class MakingRoom:
         group = self.host.mirror.groups.get(done.key)
         plan = group.plan if group is not None else None
         if group and plan and plan.plan_id == done.plan_id and plan.state == "waiting" and not again:
-            self.host.mirror.shield(plan.victims, now + SHIELD_S)
+            self.host.mirror.shield(plan.victims, self.host.clock + SHIELD_S)
             self.host.strip(done.key, group, f"its victims cannot be evicted: {done.error}")
         else:
             self.host.mirror.tries.add(done.key)

@@ -12,11 +12,12 @@ from typing import Final
 
 from vc_egpu.admission import backoffs, gangs, owners
 from vc_egpu.admission.answers import Answers
+from vc_egpu.admission.backoffs import RolledBack
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
 from vc_egpu.admission.versions import Versions
-from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, QueueName, ShareClass, Snapshot
+from vc_egpu.core.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, ShareClass, Snapshot
 from vc_egpu.core.state import ClusterState
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import codec, plans, pod_codec
@@ -65,9 +66,9 @@ class Mirror:
         self.waiting: set[str] = set()
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
-        """Pods that could not be evicted lately: no victims until the (wall clock) instant."""
-        self._shut: dict[str, float] = {}
-        """Gangs for which nodes are left out, until the (wall clock) instant."""
+        """Pods that could not be evicted lately: no victims until then, on the conductor's clock."""
+        self._shut: dict[str, RolledBack] = {}
+        """Gangs for which nodes are left out, and the note that says so."""
         self.freed = False
         self.revision = 0
         self._versions = Versions()
@@ -93,7 +94,7 @@ class Mirror:
             version = int(metadata.get("resourceVersion") or 0)
             if not self._versions.is_news(identity, version, deleted=deleted):
                 return
-            self._appliers[plural](change.object, deleted)
+            self._appliers[plural](change.object, deleted=deleted)
             self.revision += 1
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             where = f"{metadata.get('namespace') or ''}/{metadata.get('name')}"
@@ -149,7 +150,7 @@ class Mirror:
 
     # --- one applier per kind --------------------------------------------------------------------
 
-    def _node(self, document: Document, deleted: bool) -> None:  # noqa: FBT001 - the appliers' common form
+    def _node(self, document: Document, *, deleted: bool) -> None:
         name = NodeName(document["metadata"]["name"])
         if deleted:
             self.inventory.remove(name)
@@ -168,7 +169,7 @@ class Mirror:
     def _set_held(self, name: NodeName) -> None:
         self.freed = self.inventory.set_held(name, self.pods) or self.freed
 
-    def _pod(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _pod(self, document: Document, *, deleted: bool) -> None:
         uid = PodUid(document["metadata"]["uid"])
         before = self.pods.get(uid)
         if deleted:
@@ -215,20 +216,20 @@ class Mirror:
         self.state.put_pod(decoded.pod)
 
     def shield(self, uids: Collection[PodUid], until: float) -> None:
-        """These pods are no victims until then (wall clock); :meth:`unshield` has to be called later."""
+        """These pods are no victims until then (conductor's clock); :meth:`unshield` ends that."""
         self.shielded.update(dict.fromkeys(uids, until))
         self.enter_again(uids)
 
-    def unshield(self, now: float) -> None:
+    def unshield(self, clock: float) -> None:
         """Pods whose time is over may be victims again."""
-        over = [uid for uid, until in self.shielded.items() if until <= now]
+        over = [uid for uid, until in self.shielded.items() if until <= clock]
         for uid in over:
             del self.shielded[uid]
         self.enter_again(over)
 
-    def open_nodes(self, now: float) -> None:
+    def open_nodes(self, now: Instant) -> None:
         """Nodes that refused a gang long enough ago are left out for it no longer."""
-        for key in [key for key, until in self._shut.items() if until <= now]:
+        for key in [key for key, note in self._shut.items() if not note.shuts(now)]:
             del self._shut[key]
             group = self.groups.get(key)
             if group is not None:
@@ -298,7 +299,7 @@ class Mirror:
         if refresh:
             self._refresh(key, group)
 
-    def _group(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _group(self, document: Document, *, deleted: bool) -> None:
         metadata = document["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
         known = self.groups.get(key)
@@ -321,7 +322,7 @@ class Mirror:
             self.tries.add(key)
         self.groups[key] = known
         if decoded.rolled_back != known.opened:
-            self._shut[key] = backoffs.decode(decoded.rolled_back).nodes_until
+            self._shut[key] = backoffs.decode(decoded.rolled_back)
         if known.plan is None or before.plan_text != decoded.plan_text:
             known.read_plan(self.nodes)
             if before.plan_text and before.plan_text != decoded.plan_text:
@@ -329,7 +330,7 @@ class Mirror:
                 self.tries.add(key)
         self._refresh(key, known)
 
-    def _queue(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _queue(self, document: Document, *, deleted: bool) -> None:
         if not deleted:
             # Schedulers count into a queue's status all the time: that alone helps nobody.
             self.freed = self.state.put_queue(codec.queue(document)) or self.freed
@@ -337,26 +338,26 @@ class Mirror:
         self.freed = True
         self.state.remove_queue(QueueName(document["metadata"]["name"]))
 
-    def _budget(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _budget(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_budget(document, deleted=deleted):
             namespace = document["metadata"]["namespace"]
             for uid, decoded in list(self.pods.items()):
                 if decoded.managed and decoded.pod.namespace == namespace:
                     self._enter_again(uid)
 
-    def _claim(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _claim(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_claim(document, deleted=deleted):
             self._reread_claimants()
 
-    def _volume(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _volume(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_volume(document, deleted=deleted):
             self._reread_claimants()
 
-    def _switch(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _switch(self, document: Document, *, deleted: bool) -> None:
         self.around.put_switches(document, deleted=deleted)
         self.freed = True
 
-    def _job(self, document: Document, deleted: bool) -> None:  # noqa: FBT001
+    def _job(self, document: Document, *, deleted: bool) -> None:
         self.dirty.add(self.around.put_job(document, deleted=deleted))
 
     # --- reading again ---------------------------------------------------------------------------
