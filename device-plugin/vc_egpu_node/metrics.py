@@ -10,6 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.annotations import NodeCards
 
 from vc_egpu_node.cdi import Grant
@@ -17,7 +18,6 @@ from vc_egpu_node.monitor import Observation
 from vc_egpu_node.processes import Use
 from vc_egpu_node.slots import Slot
 from vc_egpu_node.suspend import SuspendedPod
-from vc_egpu_node.suspend_machine import State
 from vc_egpu_node.vendors.base import CardReading
 from vc_egpu_node.wall import Account
 
@@ -284,7 +284,7 @@ def _suspended_containers(view: View, pods: Mapping[tuple[str, str], SuspendedPo
     for one in view.accounts:
         pod = pods.get((one.namespace, one.pod))
         if pod is not None:
-            away = one.charged_mib if pod.state == State.SUSPENDED.value else 0
+            away = one.charged_mib if pod.state is SuspensionState.SUSPENDED else 0
             host.add_metric((one.namespace, one.pod, one.container, one.uuid), away)
     yield from (seconds, host) if pods else ()
 

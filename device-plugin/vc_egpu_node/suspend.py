@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError
@@ -24,7 +25,7 @@ from vc_egpu_node import suspend_machine as machine
 from vc_egpu_node.config import Policy
 from vc_egpu_node.state import write_atomically
 from vc_egpu_node.suspend_facts import LowPod, NodeState
-from vc_egpu_node.suspend_machine import Action, Record, State
+from vc_egpu_node.suspend_machine import Action, Record
 from vc_egpu_node.suspend_verdict import Verdict
 from vc_egpu_node.suspend_work import Outcome, Result, Worker
 
@@ -71,7 +72,7 @@ class SuspendedPod:
 
     namespace: str
     pod: str
-    state: str
+    state: SuspensionState
     suspended_s: float
     host_mib: int
 
@@ -158,20 +159,20 @@ class Suspender:
     def suspended(self) -> frozenset[str]:
         """UIDs of pods whose memory has left their cards."""
         with self._lock:
-            return frozenset(uid for uid, one in self._records.items() if one.state is State.SUSPENDED)
+            records = self._records.items()
+            return frozenset(uid for uid, one in records if one.state is SuspensionState.SUSPENDED)
 
     def closed(self) -> frozenset[str]:
         """UIDs of pods whose launches wait."""
         with self._lock:
-            return frozenset(uid for uid, one in self._records.items() if one.state is not State.RUNNING)
+            records = self._records.items()
+            return frozenset(uid for uid, one in records if one.state is not SuspensionState.RUNNING)
 
     def pods(self) -> list[SuspendedPod]:
         """All that is or was suspended."""
         with self._lock:
             return [
-                SuspendedPod(
-                    one.namespace, one.pod, one.state.value, one.seconds(self._clock()), one.host_mib
-                )
+                SuspendedPod(one.namespace, one.pod, one.state, one.seconds(self._clock()), one.host_mib)
                 for one in self._records.values()
             ]
 
@@ -208,7 +209,7 @@ class Suspender:
     def _with_suspended(self, node: NodeState, pods: Mapping[str, LowPod]) -> NodeState:
         booked = dict(node.booked_mib)
         for uid, record in self._records.items():
-            if uid in pods and record.state is not State.RUNNING:
+            if uid in pods and record.state is not SuspensionState.RUNNING:
                 booked[uid] = booked.get(uid, 0) + pods[uid].book_mib
         return replace(node, booked_mib=booked)
 
@@ -232,9 +233,9 @@ class Suspender:
         try:
             self._keep(after)
         except OSError as error:
-            log.error("%s/%s stays %s: %s", record.namespace, record.pod, record.state.value, error)
+            log.error("%s/%s stays %s: %s", record.namespace, record.pod, record.state, error)
             return
-        log.info("%s/%s: %s", record.namespace, record.pod, after.state.value)
+        log.info("%s/%s: %s", record.namespace, record.pod, after.state)
         if action is Action.SUSPEND:
             self._world.gate(pod.uid, closed=True)
         self._busy.add(pod.uid)
@@ -291,13 +292,13 @@ class Suspender:
                 self._keep(after)
             except OSError as error:  # in force all the same: what was done is done
                 log.error("how far %s/%s is was not written: %s", record.namespace, record.pod, error)
-            if after.state is State.RUNNING:
+            if after.state is SuspensionState.RUNNING:
                 self._world.gate(record.pod_uid, closed=False)
             pod = pods.get(record.pod_uid)
             told = outcome.result
-            if after.state is State.FAILED:
+            if after.state is SuspensionState.FAILED:
                 told = Result.FAILED
-            elif outcome.result is Result.LATER and after.state is State.RUNNING:
+            elif outcome.result is Result.LATER and after.state is SuspensionState.RUNNING:
                 told = Result.UNDONE
             if pod is not None and told in EVENTS:
                 self._tell(pod, told, after.reason or outcome.text)
@@ -338,7 +339,7 @@ class Suspender:
 
     def _keep(self, record: Record) -> None:
         """Raises ``OSError``; deeds that are done count all the same."""
-        done = record.state not in (State.SUSPENDING, State.RESUMING)
+        done = record.state not in (SuspensionState.SUSPENDING, SuspensionState.RESUMING)
         try:
             self._store.put(record)
             done = True

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final, Self
 
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.suspension import MAX_REASON, PodSuspension, SuspendOrder
 
 from vc_egpu_node.suspend_verdict import Verdict
@@ -20,16 +21,6 @@ RETRY_S: Final = 5.0
 RECORD_VERSION: Final = 1
 Process = tuple[int, int]
 """(PID on the host, start time in clock ticks)."""
-
-
-class State(Enum):
-    """As in :class:`vc_egpu.volcano.suspension.PodSuspension`."""
-
-    RUNNING = "running"
-    SUSPENDING = "suspending"
-    SUSPENDED = "suspended"
-    RESUMING = "resuming"
-    FAILED = "failed"
 
 
 class Action(Enum):
@@ -51,7 +42,7 @@ class Record:
     pod_uid: str
     namespace: str
     pod: str
-    state: State = State.RUNNING
+    state: SuspensionState = SuspensionState.RUNNING
     plan_id: str = ""
     """The last order that was acted on."""
     reason: str = ""
@@ -76,7 +67,7 @@ class Record:
 
     def seconds(self, now_s: float) -> float:
         """How long it was suspended in all, until now."""
-        running = self.state is not State.SUSPENDED
+        running = self.state is not SuspensionState.SUSPENDED
         return self.suspended_s + (0.0 if running else max(0.0, now_s - self.since_s))
 
     def document(self) -> dict[str, Any]:
@@ -89,7 +80,7 @@ class Record:
         fields = dict(document)
         if fields.pop("version") != RECORD_VERSION:
             raise ValueError("written by another version")
-        fields["state"] = State(fields["state"])
+        fields["state"] = SuspensionState(fields["state"])
         fields["processes"] = tuple((int(pid), int(start)) for pid, start in fields["processes"])
         fields["card_mib"] = tuple((str(uuid), int(mib)) for uuid, mib in fields["card_mib"])
         return cls(**fields)
@@ -98,22 +89,22 @@ class Record:
 def due(record: Record, order: SuspendOrder | None, verdict: Verdict, now_s: float) -> Action:
     """What is to be done for a pod with which nothing is under way."""
     state = record.state
-    if state is State.FAILED or now_s < record.retry_at_s:
+    if state is SuspensionState.FAILED or now_s < record.retry_at_s:
         return Action.NOTHING
-    if state is State.RUNNING:
+    if state is SuspensionState.RUNNING:
         if order is None or order.plan_id == record.plan_id:
             return Action.NOTHING
         return Action.SUSPEND if verdict.suspendable else Action.REFUSE
     if order is None:
         return Action.RESUME
-    if state is State.SUSPENDED:
+    if state is SuspensionState.SUSPENDED:
         return Action.NOTHING if order.plan_id == record.plan_id else Action.RENAME
     return Action.SUSPEND
 
 
 def begun(record: Record, action: Action, order: SuspendOrder | None, now_s: float) -> Record:
     """While the helper is at it."""
-    state = State.SUSPENDING if action is Action.SUSPEND else State.RESUMING
+    state = SuspensionState.SUSPENDING if action is Action.SUSPEND else SuspensionState.RESUMING
     plan_id = order.plan_id if order is not None else record.plan_id
     return _moved(record, state, now_s, plan_id=plan_id, reason="", retry_at_s=0.0)
 
@@ -134,12 +125,13 @@ def renamed(record: Record, order: SuspendOrder) -> Record:
 def suspended(record: Record, card_mib: Mapping[str, int], now_s: float) -> Record:
     """Its memory is on the host."""
     kept = tuple(sorted(card_mib.items()))
-    return _moved(record, State.SUSPENDED, now_s, card_mib=kept, touched=True, attempts=0)
+    return _moved(record, SuspensionState.SUSPENDED, now_s, card_mib=kept, touched=True, attempts=0)
 
 
 def undone(record: Record, reason: str, now_s: float) -> Record:
     """Suspending failed, all of it runs on."""
-    return _moved(record, State.RUNNING, now_s, reason=_short(reason), card_mib=(), processes=(), attempts=0)
+    runs = SuspensionState.RUNNING
+    return _moved(record, runs, now_s, reason=_short(reason), card_mib=(), processes=(), attempts=0)
 
 
 def resumed(record: Record, now_s: float) -> Record:
@@ -149,7 +141,7 @@ def resumed(record: Record, now_s: float) -> Record:
 
 def failed(record: Record, reason: str, now_s: float) -> Record:
     """It could not be brought back: the pod is to be ended."""
-    return _moved(record, State.FAILED, now_s, reason=_short(reason))
+    return _moved(record, SuspensionState.FAILED, now_s, reason=_short(reason))
 
 
 def unanswered(record: Record, reason: str, now_s: float) -> Record:
@@ -162,7 +154,7 @@ def unanswered(record: Record, reason: str, now_s: float) -> Record:
 def later(record: Record, reason: str, now_s: float, *, touched: bool) -> Record:
     """It could not be gone on with now, for no fault of the pod's: for as long as that lasts. One that was
     only about to be suspended runs on instead."""
-    if record.state is State.SUSPENDING and not (record.touched or touched):
+    if record.state is SuspensionState.SUSPENDING and not (record.touched or touched):
         return undone(record, reason, now_s)
     touched = record.touched or touched
     return replace(record, touched=touched, retry_at_s=now_s + RETRY_S, reason=_short(reason))
@@ -170,15 +162,15 @@ def later(record: Record, reason: str, now_s: float, *, touched: bool) -> Record
 
 def found(record: Record) -> Record:
     """After a restart of the agent: a helper may have begun with what was under way."""
-    return replace(record, touched=record.touched or record.state is State.SUSPENDING)
+    return replace(record, touched=record.touched or record.state is SuspensionState.SUSPENDING)
 
 
 def report(record: Record, order: SuspendOrder | None, verdict: Verdict, book_mib: int) -> PodSuspension:
     """What the Node says of it; ``book_mib``: what its memory takes of the host at most."""
-    running = record.state is State.RUNNING
+    running = record.state is SuspensionState.RUNNING
     answered = not running or (order is not None and order.plan_id == record.plan_id)
     return PodSuspension(
-        state=record.state.value,
+        state=record.state,
         plan_id=record.plan_id,
         suspendable=running and verdict.suspendable,
         reason=_short(record.reason if answered else verdict.reason),
@@ -186,7 +178,7 @@ def report(record: Record, order: SuspendOrder | None, verdict: Verdict, book_mi
     )
 
 
-def _moved(record: Record, state: State, now_s: float, **changes: Any) -> Record:
+def _moved(record: Record, state: SuspensionState, now_s: float, **changes: Any) -> Record:
     if state is record.state:
         return replace(record, **changes)
     return replace(record, state=state, since_s=now_s, suspended_s=record.seconds(now_s), **changes)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from vc_egpu.core.cluster import SuspensionState
+
 from vc_egpu_node.config import Policy
 from vc_egpu_node.suspend_facts import FactsOf, LowPod
 from vc_egpu_node.suspend_helper import (
@@ -19,7 +21,7 @@ from vc_egpu_node.suspend_helper import (
     NotNowError,
     Verb,
 )
-from vc_egpu_node.suspend_machine import Process, Record, State
+from vc_egpu_node.suspend_machine import Process, Record
 from vc_egpu_node.wall import Look
 
 log = logging.getLogger(__name__)
@@ -107,7 +109,7 @@ class Worker:
         try:
             return (
                 self._suspend(pod, record, policy)
-                if record.state is State.SUSPENDING
+                if record.state is SuspensionState.SUSPENDING
                 else self._resume(pod, record, policy)
             )
         except HelperError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube import ApiConnection, EventRecorder
 
 from vc_egpu_node import admission
@@ -20,7 +21,6 @@ from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.suspend import Store, SuspendedPod, Suspender
 from vc_egpu_node.suspend_facts import FactsOf, LowPod, NodeState, low_pods, spilled_mib
 from vc_egpu_node.suspend_helper import Helper, PodHelper, ProgramHelper
-from vc_egpu_node.suspend_machine import State
 from vc_egpu_node.suspend_room import MemoryLimits
 from vc_egpu_node.suspend_verdict import Verdict, judge
 from vc_egpu_node.suspend_work import Worker
@@ -130,7 +130,7 @@ def away(state_dir: Path) -> list[str]:
     """Pods that do not run for having been suspended, as the records say."""
     folder = state_dir / RECORDS
     records = Store(folder).all().values() if folder.is_dir() else ()
-    return sorted(f"{one.namespace}/{one.pod}" for one in records if one.state is not State.RUNNING)
+    return sorted(f"{one.namespace}/{one.pod}" for one in records if one.state is not SuspensionState.RUNNING)
 
 
 class Suspension:

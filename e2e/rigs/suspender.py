@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localcluster.api import wait_until
-from rigs.admission import Rig
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards, NodeCards
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+
+from rigs.admission import Rig
 
 HOST_MEMORY_MIB = 1_000_000
 Json = dict[str, Any]
@@ -110,13 +112,15 @@ class Suspender:
             plan_id = SuspendOrder.decode(text).plan_id
             if plan_id == now.plan_id:
                 return now
-            done = {"plan_id": plan_id, "reason": self.refuses} if self.refuses else {
-                "plan_id": plan_id, "state": "suspended", "host_mib": 1234
+            done: dict[str, object] = {"plan_id": plan_id, "reason": self.refuses} if self.refuses else {
+                "plan_id": plan_id, "state": SuspensionState.SUSPENDED, "host_mib": 1234
             }  # fmt: skip
             return now.model_copy(update=done)
-        if now.state == "suspended":
-            state, why = ("failed", "restore: no memory") if self.restore_fails else ("running", "")
-            return now.model_copy(update={"state": state, "reason": why, "host_mib": 0})
+        if now.state is SuspensionState.SUSPENDED:
+            done = {"state": SuspensionState.RUNNING, "reason": "", "host_mib": 0}
+            if self.restore_fails:
+                done |= {"state": SuspensionState.FAILED, "reason": "restore: no memory"}
+            return now.model_copy(update=done)
         return now
 
     def _write(self, node: str, annotations: Mapping[str, str | None]) -> None:

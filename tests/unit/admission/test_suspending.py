@@ -151,7 +151,7 @@ def test_suspended_is_believed_only_for_the_present_order(stage: Stage) -> None:
     wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
     stage.conductor.carry_out(wish, 1000.0)
     until(stage, lambda: ordered(stage))
-    report(stage, dict.fromkeys(UIDS, PodSuspension(state="suspended", plan_id="4-9")))
+    report(stage, dict.fromkeys(UIDS, PodSuspension(state=SuspensionState.SUSPENDED, plan_id="4-9")))
     assert states(stage) == [(True, SuspensionState.RESUMING)] * 2
 
 
@@ -257,7 +257,7 @@ def test_who_has_left_already_comes_back_when_there_is_room_and_not_before(stage
     until(stage, lambda: ordered(stage))
     order = order_on(stage, UIDS[0])
     assert order is not None
-    away = PodSuspension(state="suspended", plan_id=order.plan_id, suspendable=True)
+    away = PodSuspension(state=SuspensionState.SUSPENDED, plan_id=order.plan_id, suspendable=True)
     report(stage, {UIDS[0]: away, UIDS[1]: ABLE})
     stage.later(ABOVE_TIMEOUT_S)
     stage.conductor.suspending.tick(stage.conductor.clock)
@@ -367,7 +367,7 @@ def test_an_order_that_nobody_can_read_is_taken_off(stage: Stage) -> None:
 
 
 def test_a_node_speaks_for_its_own_pods_only(stage: Stage) -> None:
-    other = dict.fromkeys(UIDS, PodSuspension(state="failed"))
+    other = dict.fromkeys(UIDS, PodSuspension(state=SuspensionState.FAILED))
     report(stage, other, name="n2")
     assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
 

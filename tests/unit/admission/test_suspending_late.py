@@ -21,6 +21,7 @@ from unit.admission.test_suspending import (
     waiting_for,
 )
 from vc_egpu.admission import suspension_words as words
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
 from vc_egpu.volcano.suspension import PodSuspension
 
@@ -85,7 +86,7 @@ def test_an_answer_that_is_heard_before_its_order_is_seen_costs_no_plan(stage: S
     stage.server.delay_s = 0.3
     waiting_for(stage, set(UIDS), set(UIDS))
     stage.drive()  # the orders are on their way
-    early = PodSuspension(state="suspended", plan_id="5-9", suspendable=False)
+    early = PodSuspension(state=SuspensionState.SUSPENDED, plan_id="5-9", suspendable=False)
     report(stage, dict.fromkeys(UIDS, early))
     stage.conductor.carry_out(Plan(2), 1000.0)
     stage.server.delay_s = 0

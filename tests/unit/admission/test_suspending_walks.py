@@ -17,7 +17,7 @@ from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.admission.test_suspending import UIDS, VICTIM, order_on, running_gang
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission import steps
-from vc_egpu.core.cluster import PodUid
+from vc_egpu.core.cluster import PodUid, SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.volcano import names
@@ -43,15 +43,20 @@ class Agent:
         order, now = order_on(stage, uid), self.pods[uid]
         change: dict[str, object] = {}
         if order is None:
-            away = {"suspending": "running", "suspended": "resuming", "resuming": "running"}
+            away = {
+                SuspensionState.SUSPENDING: SuspensionState.RUNNING,
+                SuspensionState.SUSPENDED: SuspensionState.RESUMING,
+                SuspensionState.RESUMING: SuspensionState.RUNNING,
+            }
             change = {"state": away.get(now.state, now.state), "reason": ""}
         elif now.state == "resuming":
-            change = {"state": "running"}
+            change = {"state": SuspensionState.RUNNING}
         elif now.plan_id != order.plan_id and now.state == "running":
-            done = {"state": "running", "reason": "in vain"} if in_vain else {"state": "suspending"}
-            change = {**done, "plan_id": order.plan_id}
+            change = {"state": SuspensionState.SUSPENDING, "plan_id": order.plan_id}
+            if in_vain:
+                change |= {"state": SuspensionState.RUNNING, "reason": "in vain"}
         elif now.state in {"suspending", "suspended"}:
-            change = {"state": "suspended", "plan_id": order.plan_id}
+            change = {"state": SuspensionState.SUSPENDED, "plan_id": order.plan_id}
         self.pods[uid] = now.model_copy(update=change)
 
     def publish(self, stage: Stage) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unit.node.granted import grant
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
 from vc_egpu_node.config import Policy
@@ -18,7 +19,7 @@ from vc_egpu_node.suspend_helper import (
     Answer,
     Verb,
 )
-from vc_egpu_node.suspend_machine import Process, Record, State
+from vc_egpu_node.suspend_machine import Process, Record
 from vc_egpu_node.suspend_verdict import Verdict
 from vc_egpu_node.suspend_work import Worker
 from vc_egpu_node.wall import Look
@@ -156,5 +157,5 @@ class Stage:
             self.suspender.look()
         return self.said[-1].pods[UID]
 
-    def state_now(self) -> State:
+    def state_now(self) -> SuspensionState:
         return Store(self.folder).all().get(UID, Record(UID, "ns", "train")).state

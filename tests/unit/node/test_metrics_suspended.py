@@ -1,6 +1,7 @@
 """What the agent shows of the containers of suspended pods."""
 
 import pytest
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.annotations import CardShare, NodeCards
 from vc_egpu_node.accounts import Activity
 from vc_egpu_node.cdi import Grant
@@ -24,8 +25,15 @@ def account(pod: str, container: str, charged_mib: int) -> Account:
     return Account("ns", pod, container, "GPU-0", charged_mib, 0, Activity(), beyond_mib=30)
 
 
-@pytest.mark.parametrize(("state", "away_mib"), [("suspended", 700.0), ("running", 0.0), ("resuming", 0.0)])
-def test_each_container_by_itself(state: str, away_mib: float) -> None:
+@pytest.mark.parametrize(
+    ("state", "away_mib"),
+    [
+        (SuspensionState.SUSPENDED, 700.0),
+        (SuspensionState.RUNNING, 0.0),
+        (SuspensionState.RESUMING, 0.0),
+    ],
+)
+def test_each_container_by_itself(state: SuspensionState, away_mib: float) -> None:
     view = View(
         "n1",
         Observation(),

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from unit.node.granted import grant
 from unit.node.suspend_stage import CARD, PROCESS, UID, Stage, low_pod, order
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.suspend import Store
 from vc_egpu_node.suspend_facts import low_pods, spilled_mib
-from vc_egpu_node.suspend_machine import Record, State
+from vc_egpu_node.suspend_machine import Record
 from vc_egpu_node.suspend_verdict import Verdict
 from vc_egpu_node.suspend_world import away
 
@@ -66,7 +67,7 @@ def test_ordered_anew_while_it_waits_for_room(stage: Stage) -> None:
     stage.card.free_mib = 0
     stage.order(None)
     stage.suspender.look()
-    assert stage.state_now() is State.RESUMING
+    assert stage.state_now() is SuspensionState.RESUMING
     assert stage.suspender.suspended() == frozenset()  # booked in full from now on
     stage.order(2)
     said = stage.look()
@@ -77,7 +78,7 @@ def test_who_waits_for_room_keeps_nobody_from_making_it(stage: Stage) -> None:
     """Many wait to come back onto a card that another pod, which is ordered away, still fills."""
     others = {f"uid-{n}": low_pod(uid=f"uid-{n}", name=f"p{n}") for n in range(40)}
     for uid, pod in others.items():
-        record = Record(uid, "ns", pod.view.name, state=State.SUSPENDED, plan_id="1-1")
+        record = Record(uid, "ns", pod.view.name, state=SuspensionState.SUSPENDED, plan_id="1-1")
         Store(stage.folder).put(replace(record, card_mib=((CARD, 1),)))
     stage.policy = Policy(resume_room_s=600.0)
     stage.restart()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from unit.node.suspend_stage import PROCESS, UID, Stage
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.suspension import SuspendOrder, is_refused
 from vc_egpu_node.suspend import Store
 from vc_egpu_node.suspend_helper import (
@@ -12,7 +13,7 @@ from vc_egpu_node.suspend_helper import (
     NotBegunError,
     NotNowError,
 )
-from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record, State
+from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record
 from vc_egpu_node.suspend_verdict import Verdict
 
 
@@ -161,8 +162,8 @@ def test_what_may_have_begun_is_undone_by_a_helper(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("state", [State.SUSPENDING, State.RESUMING])
-def test_the_next_agent_finishes_or_undoes(stage: Stage, state: State, ordered: bool) -> None:
+@pytest.mark.parametrize("state", [SuspensionState.SUSPENDING, SuspensionState.RESUMING])
+def test_the_next_agent_finishes_or_undoes(stage: Stage, state: SuspensionState, ordered: bool) -> None:
     stage.card.states[PROCESS] = "locked"
     Store(stage.folder).put(
         Record(UID, "ns", "train", state=state, plan_id="1-1", processes=(PROCESS, (72, 6)))

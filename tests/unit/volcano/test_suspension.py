@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.suspension import (
     MAX_ANSWER_BYTES,
@@ -25,7 +26,8 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
         "why": "makes room for team/infer",
         "since": 1763000000,
     }
-    node = NodeSuspension(pods={"u1": PodSuspension(state="suspended", plan_id="3-7", host_mib=4096)})
+    away = PodSuspension(state=SuspensionState.SUSPENDED, plan_id="3-7", host_mib=4096)
+    node = NodeSuspension(pods={"u1": away})
     assert json.loads(node.encode())["pods"]["u1"] == {
         "state": "suspended",
         "planId": "3-7",
@@ -83,14 +85,18 @@ def test_a_pod_that_nobody_reports_about_runs_and_cannot_be_suspended() -> None:
     assert answer.reason
 
 
+def said(state: str, plan_id: str, reason: str = "") -> PodSuspension:
+    return PodSuspension(state=SuspensionState(state), plan_id=plan_id, reason=reason)
+
+
 def test_suspended_counts_only_for_the_order_that_it_answers() -> None:
-    assert answer_to(ORDER, PodSuspension(state="suspended", plan_id="3-7")).state == "suspended"
-    assert answer_to(ORDER, PodSuspension(state="suspended", plan_id="3-6")).state == "resuming"
-    assert answer_to(None, PodSuspension(state="suspended", plan_id="3-6")).state == "suspended"
-    assert answer_to(ORDER, PodSuspension(state="failed", plan_id="3-6")).state == "failed"
+    assert answer_to(ORDER, said("suspended", "3-7")).state == "suspended"
+    assert answer_to(ORDER, said("suspended", "3-6")).state == "resuming"
+    assert answer_to(None, said("suspended", "3-6")).state == "suspended"
+    assert answer_to(ORDER, said("failed", "3-6")).state == "failed"
 
 
 def test_an_order_that_was_tried_in_vain_is_told_from_one_not_yet_seen() -> None:
-    assert is_refused(ORDER, PodSuspension(state="running", plan_id="3-7", reason="lock timed out"))
-    assert not is_refused(ORDER, PodSuspension(state="running", plan_id="3-6"))
-    assert not is_refused(ORDER, PodSuspension(state="suspending", plan_id="3-7"))
+    assert is_refused(ORDER, said("running", "3-7", "lock timed out"))
+    assert not is_refused(ORDER, said("running", "3-6"))
+    assert not is_refused(ORDER, said("suspending", "3-7"))

@@ -90,7 +90,7 @@ class Answers:
             order is not None,
             order.number if order is not None else (0, 0),
             float(order.since) if order is not None else 0.0,
-            SuspensionState(answer.state),
+            answer.state,
             answer.suspendable and pod.uid not in self.unfit,
             # A wish that failed lately is none: what is left of the gang's suspension ends.
             is_paused(decoded) and pod.uid not in self.unfit,

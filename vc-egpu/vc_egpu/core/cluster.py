@@ -6,7 +6,7 @@ milli-CPU; instants are seconds since the epoch as the API server's timestamps g
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType
 
 CardId = NewType("CardId", str)
@@ -193,8 +193,8 @@ class PodPhase(Enum):
     FAILED = "failed"
 
 
-class SuspensionState(Enum):
-    """How far a pod's processes are from its cards, as the agent of its node reports it."""
+class SuspensionState(StrEnum):
+    """How far a pod's processes are from its cards, as the agent of its node reports it: in these words."""
 
     RUNNING = "running"
     SUSPENDING = "suspending"

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field
 
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.annotations import MAX_MEMORY_MIB, AnnotationError, Wire
 
 MAX_WHY: Final = 512
@@ -19,7 +20,6 @@ MAX_PODS_PER_NODE: Final = 1024
 MAX_ANSWER_BYTES: Final = 160 * 1024
 """The API server allows 256 KiB for all annotations of a node; the inventory stands there too."""
 
-State = Literal["running", "suspending", "suspended", "resuming", "failed"]
 _OrderId = Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 _Uid = Annotated[str, Field(min_length=1, max_length=64)]
 
@@ -45,7 +45,7 @@ class SuspendOrder(Wire):
 class PodSuspension(Wire):
     """How far one pod is, as its node's agent says."""
 
-    state: State = "running"
+    state: SuspensionState = SuspensionState.RUNNING
     plan_id: Annotated[str, Field(max_length=128)] = ""
     """The last order that the agent has acted on. ``running`` with the present order's id: it was tried and
     could not be done, the pod runs on, ``reason`` says why."""
@@ -79,11 +79,11 @@ def answer_to(order: SuspendOrder | None, report: PodSuspension | None) -> PodSu
     """
     if report is None:
         return PodSuspension(reason="its node's agent does not report about it")
-    if order is not None and report.state == "suspended" and report.plan_id != order.plan_id:
-        return report.model_copy(update={"state": "resuming"})
+    if order is not None and report.state is SuspensionState.SUSPENDED and report.plan_id != order.plan_id:
+        return report.model_copy(update={"state": SuspensionState.RESUMING})
     return report
 
 
 def is_refused(order: SuspendOrder, report: PodSuspension) -> bool:
     """Whether the agent tried this very order and could not carry it out."""
-    return report.state == "running" and report.plan_id == order.plan_id
+    return report.state is SuspensionState.RUNNING and report.plan_id == order.plan_id
