@@ -22,6 +22,8 @@ CONTEXT_MIB: Final = 32
 """What a context takes on the fake card, the part that grows with the first launch included."""
 
 CARD_MIB: Final = 4096
+CAP: Final = 512 * MIB
+"""What a container may have of a card, where it does not matter to the test."""
 
 OK: Final = 0
 OUT_OF_MEMORY: Final = 2

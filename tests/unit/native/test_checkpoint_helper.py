@@ -4,15 +4,13 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .fake_worlds import BUILD, NATIVE, Machine, built
+from unit.native.fake_worlds import BUILD, NATIVE, Machine, built
 
 HELPER = BUILD / "egpu-checkpoint"
 CONTEXT_MIB = 432
@@ -24,13 +22,6 @@ pytestmark = pytest.mark.timeout(120)
 def _built() -> None:
     built()
     subprocess.run(["make", "-s", "-C", str(NATIVE), "build/egpu-checkpoint"], check=True, timeout=240)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
-    yield machine
-    machine.close()
 
 
 @dataclass(frozen=True)
@@ -45,21 +36,21 @@ class Answer:
         return list(self.said["states"].values())
 
 
-def run(machine: Machine, *words: object, faults: str = "") -> Answer:
+def run(fake: Machine, *words: object, faults: str = "") -> Answer:
     more = {"FAKE_CUDA_FAULTS": faults} if faults else {}
     command = [str(HELPER), "--library", str(BUILD / "libcuda.so.1"), *map(str, words)]
     ran = subprocess.run(
-        command, env=machine.environment(**more), capture_output=True, text=True, timeout=60, check=False
+        command, env=fake.environment(**more), capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.stdout.count("\n") == 1, ran.stdout + ran.stderr
     return Answer(ran.returncode, json.loads(ran.stdout))
 
 
 def train(
-    machine: Machine, label: str = "training", mib: int = 2000, **environment: str
+    fake: Machine, label: str = "training", mib: int = 2000, **environment: str
 ) -> subprocess.Popen[str]:
     how = ("--ns", "200000", "--kernels", "10", "--every", "1", "--memory-mib", str(mib))
-    return machine.start(label, "train", *how, **environment)
+    return fake.start(label, "train", *how, **environment)
 
 
 def step(process: subprocess.Popen[str]) -> int:
@@ -71,104 +62,104 @@ def start_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
-def test_all_processes_go_and_come_back(machine: Machine) -> None:
-    one, two = train(machine, "one"), train(machine, "two")
+def test_all_processes_go_and_come_back(fake: Machine) -> None:
+    one, two = train(fake, "one"), train(fake, "two")
     idle = os.getpid()  # no CUDA in this one
     named = [f"{p}:{start_of(p)}" for p in (one.pid, two.pid, idle)]
-    assert run(machine, "state", *named).states == ["running", "running", "none"]
-    answer = run(machine, "suspend", *named)
+    assert run(fake, "state", *named).states == ["running", "running", "none"]
+    answer = run(fake, "suspend", *named)
     assert (answer.status, answer.said["error"]) == (DONE, "")
     assert answer.states == ["checkpointed", "checkpointed", "none"]
-    assert machine.nvml()[0] == 0
-    assert run(machine, "suspend", *named).status == DONE  # said twice, done once
-    back = run(machine, "resume", *named)
+    assert fake.nvml()[0] == 0
+    assert run(fake, "suspend", *named).status == DONE  # said twice, done once
+    back = run(fake, "resume", *named)
     assert (back.status, back.states) == (DONE, ["running", "running", "none"])
-    assert machine.nvml()[0] == 2 * (2002 + CONTEXT_MIB)
+    assert fake.nvml()[0] == 2 * (2002 + CONTEXT_MIB)
     assert step(one) < step(one)
     assert step(two) < step(two)
-    assert run(machine, "resume", *named).status == DONE
+    assert run(fake, "resume", *named).status == DONE
 
 
 def test_one_that_cannot_be_locked_leaves_all_running(tmp_path: Path) -> None:
-    with closing(Machine(tmp_path, cards=2)) as machine:
-        slow = machine.start("slow", "train", "--ns", "60000000000", "--kernels", "1")
+    with closing(Machine(tmp_path, cards=2)) as fake:
+        slow = fake.start("slow", "train", "--ns", "60000000000", "--kernels", "1")
         deadline = time.monotonic() + 60
-        while machine.nvml()[1] == 0:  # it has launched
+        while fake.nvml()[1] == 0:  # it has launched
             assert time.monotonic() < deadline
-        quick = train(machine, CUDA_VISIBLE_DEVICES="1")
-        answer = run(machine, "suspend", "--lock-ms", 200, quick.pid, slow.pid)
+        quick = train(fake, CUDA_VISIBLE_DEVICES="1")
+        answer = run(fake, "suspend", "--lock-ms", 200, quick.pid, slow.pid)
         assert (answer.status, answer.states) == (NOT_DONE, ["running", "running"])
         assert str(slow.pid) in answer.said["error"]
         step(quick)
 
 
 @pytest.mark.parametrize("call", ["Lock", "Checkpoint"])
-def test_a_failure_half_way_takes_all_back(machine: Machine, call: str) -> None:
-    both = [train(machine, "one", 1000), train(machine, "two", 1000)]
+def test_a_failure_half_way_takes_all_back(fake: Machine, call: str) -> None:
+    both = [train(fake, "one", 1000), train(fake, "two", 1000)]
     pids = [process.pid for process in both]
-    answer = run(machine, "suspend", *pids, faults=f"cuCheckpointProcess{call}:2:1:999")
+    answer = run(fake, "suspend", *pids, faults=f"cuCheckpointProcess{call}:2:1:999")
     assert (answer.status, answer.states) == (NOT_DONE, ["running", "running"])
     assert f"cuCheckpointProcess{call} of process {pids[1]}: 999" in answer.said["error"]
-    assert machine.nvml()[0] == 2 * (1002 + CONTEXT_MIB)
+    assert fake.nvml()[0] == 2 * (1002 + CONTEXT_MIB)
     for process in both:
         step(process)
 
 
-def test_what_cannot_be_brought_back_is_said(machine: Machine) -> None:
-    both = [train(machine, "one", 1000), train(machine, "two", 1000)]
+def test_what_cannot_be_brought_back_is_said(fake: Machine) -> None:
+    both = [train(fake, "one", 1000), train(fake, "two", 1000)]
     pids = [process.pid for process in both]
     faults = "cuCheckpointProcessCheckpoint:2:1:999,cuCheckpointProcessRestore:1:1:2"
-    answer = run(machine, "suspend", *pids, faults=faults)
+    answer = run(fake, "suspend", *pids, faults=faults)
     assert (answer.status, answer.states) == (STRANDED, ["checkpointed", "locked"])
     assert "cuCheckpointProcessCheckpoint" in answer.said["error"]  # the first thing that went wrong
-    again = run(machine, "resume", *pids)
+    again = run(fake, "resume", *pids)
     assert (again.status, again.states) == (DONE, ["running", "running"])
 
 
-def test_no_room_to_come_back(machine: Machine) -> None:
-    process = train(machine, "training", 4000)
-    assert run(machine, "suspend", process.pid).status == DONE
-    hog = machine.start("hog", "allocate", "--style", "jax", "--hold-ms", "60000")
-    answer = run(machine, "resume", process.pid)
+def test_no_room_to_come_back(fake: Machine) -> None:
+    process = train(fake, "training", 4000)
+    assert run(fake, "suspend", process.pid).status == DONE
+    hog = fake.start("hog", "allocate", "--style", "jax", "--hold-ms", "60000")
+    answer = run(fake, "resume", process.pid)
     assert (answer.status, answer.states) == (STRANDED, ["checkpointed"])
     assert "cuCheckpointProcessRestore" in answer.said["error"]
     hog.kill()
     hog.wait(30)
-    assert run(machine, "resume", process.pid).status == DONE
+    assert run(fake, "resume", process.pid).status == DONE
 
 
-def test_a_cut_off_run_is_finished_by_the_next(machine: Machine) -> None:
-    process = train(machine)
+def test_a_cut_off_run_is_finished_by_the_next(fake: Machine) -> None:
+    process = train(fake)
     code = f"driver.cuCheckpointProcessLock({process.pid}, None)"
-    machine.python(code)
-    assert run(machine, "state", process.pid).states == ["locked"]
-    assert run(machine, "suspend", process.pid).states == ["checkpointed"]
-    machine.python(f"driver.cuCheckpointProcessRestore({process.pid}, None)")
-    assert run(machine, "resume", process.pid).states == ["running"]
+    fake.python(code)
+    assert run(fake, "state", process.pid).states == ["locked"]
+    assert run(fake, "suspend", process.pid).states == ["checkpointed"]
+    fake.python(f"driver.cuCheckpointProcessRestore({process.pid}, None)")
+    assert run(fake, "resume", process.pid).states == ["running"]
 
 
-def test_a_later_process_of_the_same_number_is_not_touched(machine: Machine) -> None:
-    process = train(machine)
-    answer = run(machine, "suspend", f"{process.pid}:{start_of(process.pid) + 1}")
+def test_a_later_process_of_the_same_number_is_not_touched(fake: Machine) -> None:
+    process = train(fake)
+    answer = run(fake, "suspend", f"{process.pid}:{start_of(process.pid) + 1}")
     assert (answer.status, answer.states) == (DONE, ["gone"])
     step(process)
 
 
-def test_managed_memory_is_refused_and_runs_on(machine: Machine) -> None:
+def test_managed_memory_is_refused_and_runs_on(fake: Machine) -> None:
     code = "context(); driver.cuMemAllocManaged(byref(c_uint64()), 4096, 1); print('ready', flush=True)"
-    process = machine.start_python("managed", f"{code}; sys.stdin.read()")
-    answer = run(machine, "suspend", process.pid)
+    process = fake.start_python("managed", f"{code}; sys.stdin.read()")
+    answer = run(fake, "suspend", process.pid)
     assert (answer.status, answer.states) == (NOT_DONE, ["running"])
     assert "801" in answer.said["error"]
 
 
-def test_an_old_driver_and_no_driver(machine: Machine) -> None:
-    process = train(machine)
-    machine.state.write_text(machine.state.read_text().replace("580.65.06", "550.54.14"))
-    answer = run(machine, "suspend", process.pid)
+def test_an_old_driver_and_no_driver(fake: Machine) -> None:
+    process = train(fake)
+    fake.state.write_text(fake.state.read_text().replace("580.65.06", "550.54.14"))
+    answer = run(fake, "suspend", process.pid)
     assert (answer.status, "801" in answer.said["error"]) == (NOT_DONE, True)
-    assert run(machine, "--library", "/nowhere/libcuda.so.1", "state", process.pid).status == UNUSABLE
-    old = run(machine, "--library", BUILD / "libnvidia-ml.so.1", "state", process.pid)
+    assert run(fake, "--library", "/nowhere/libcuda.so.1", "state", process.pid).status == UNUSABLE
+    old = run(fake, "--library", BUILD / "libnvidia-ml.so.1", "state", process.pid)
     assert (old.status, "older than 570" in old.said["error"]) == (UNUSABLE, True)
 
 
@@ -187,14 +178,14 @@ def test_an_old_driver_and_no_driver(machine: Machine) -> None:
         (("state", '1";'), '1"; is no PID[:START]'),
     ],
 )
-def test_wrong_words(machine: Machine, words: tuple[object, ...], text: str) -> None:
-    answer = run(machine, *words)
+def test_wrong_words(fake: Machine, words: tuple[object, ...], text: str) -> None:
+    answer = run(fake, *words)
     assert (answer.status, answer.said["ok"]) == (UNUSABLE, False)
     assert text in answer.said["error"]
 
 
-def test_words_of_one_text_and_a_file_for_the_answer(machine: Machine, tmp_path: Path) -> None:
-    process = train(machine)
-    answer = run(machine, "--result", tmp_path / "said", "--words", f"suspend --lock-ms 5000 {process.pid}")
+def test_words_of_one_text_and_a_file_for_the_answer(fake: Machine, tmp_path: Path) -> None:
+    process = train(fake)
+    answer = run(fake, "--result", tmp_path / "said", "--words", f"suspend --lock-ms 5000 {process.pid}")
     assert answer.states == ["checkpointed"]
     assert json.loads((tmp_path / "said").read_text()) == answer.said

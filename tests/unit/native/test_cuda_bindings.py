@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from unit.native.fake_worlds import NATIVE, Machine, built
 
-from .fake_worlds import NATIVE, Machine, built
 from .memory_worlds import CONTEXT_MIB, MIB, UUIDS, Share, World
 
 PROGRAM = """
@@ -103,18 +102,11 @@ def bindings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
-    yield machine
-    machine.close()
-
-
 @pytest.mark.parametrize("version", ["12080", "13000", "13030"])
-def test_a_program_of_cuda_bindings(machine: Machine, bindings: Path, version: str) -> None:
-    machine.state.write_text(machine.state.read_text().replace("cuda=13000", f"cuda={version}"))
+def test_a_program_of_cuda_bindings(fake: Machine, bindings: Path, version: str) -> None:
+    fake.state.write_text(fake.state.read_text().replace("cuda=13000", f"cuda={version}"))
     code = PROGRAM.format(ptx=str(NATIVE / "programs" / "kernels.ptx"))
-    environment = machine.environment(PYTHONPATH=str(bindings))
+    environment = fake.environment(PYTHONPATH=str(bindings))
     ran = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
     )

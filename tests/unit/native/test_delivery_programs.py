@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import BUILD, LIBRARY, MIB, NATIVE, OK, OUT_OF_MEMORY, UUIDS, Share, World
+from unit.native.memory_worlds import BUILD, CAP, LIBRARY, NATIVE, OK, OUT_OF_MEMORY, World
 from unit.native.time_building import compiler
 
-CAP = 512 * MIB
 ZIG = NATIVE / "build" / "zig" / "bin" / "python"
 LONG = pytest.mark.skipif(os.environ.get("VC_EGPU_LONG") != "1", reason="fetches packages: make test-long")
 
@@ -51,13 +50,6 @@ int main(int count, char **values)
     return 0;
 }
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 def _built(

@@ -1,10 +1,10 @@
 """Programs that start where their limits cannot be read: the seed is in force, or nothing is given."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import (
+    CAP,
     CONTEXT_MIB,
     MIB,
     OK,
@@ -18,18 +18,10 @@ from unit.native.memory_worlds import (
 )
 from unit.native.time_worlds import HARD, HIGH, LOW, Box, Machine
 
-CAP = 512 * MIB
 CONTEXT = CONTEXT_MIB * MIB
 SECOND = 1_000_000_000
 UNKNOWN = "limits of this container are not known"
 SEEDED = "limits that this container was started with"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 def _spoil(path: Path, content: bytes | None) -> None:

@@ -8,14 +8,12 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from fakes.cuda_log import GPU_TIME, KERNEL, CudaLog, Stretch, busy_ns
-
-from .fake_worlds import NATIVE, Machine, built
+from unit.native.fake_worlds import NATIVE, Machine, built
 
 MS = 1_000_000
 CONTEXT_MIB = 416 + 16
@@ -24,13 +22,6 @@ CONTEXT_MIB = 416 + 16
 @pytest.fixture(scope="module", autouse=True)
 def _built() -> None:
     built()
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
-    yield machine
-    machine.close()
 
 
 def _by_label(log: CudaLog) -> list[list[Stretch]]:
@@ -48,24 +39,22 @@ def _lines_until(process: subprocess.Popen[str], wanted: str) -> str:
     raise AssertionError(f"ended without {wanted!r}")
 
 
-def test_lengths_are_off_by_a_noise_that_programs_cannot_know(machine: Machine) -> None:
-    machine.start("a", "train", "--steps", "5", "--kernels", "40", "--ns", "100000").wait(60)
-    lengths = [unit.ran_ns for unit in machine.log().units() if unit.kind == KERNEL]
+def test_lengths_are_off_by_a_noise_that_programs_cannot_know(fake: Machine) -> None:
+    fake.start("a", "train", "--steps", "5", "--kernels", "40", "--ns", "100000").wait(60)
+    lengths = [unit.ran_ns for unit in fake.log().units() if unit.kind == KERNEL]
     assert len(lengths) == 200
     assert all(80_000 <= length <= 120_000 for length in lengths)
     assert len(set(lengths)) > 100
     assert 95_000 < sum(lengths) / len(lengths) < 105_000
 
 
-def test_in_fifo_mode_units_run_whole_and_in_the_order_of_arrival(machine: Machine) -> None:
+def test_in_fifo_mode_units_run_whole_and_in_the_order_of_arrival(fake: Machine) -> None:
     programs = [
-        machine.start(
-            name, "train", "--steps", "3", "--kernels", "10", "--ns", "1000000", FAKE_CUDA_MODE="fifo"
-        )
+        fake.start(name, "train", "--steps", "3", "--kernels", "10", "--ns", "1000000", FAKE_CUDA_MODE="fifo")
         for name in "ab"
     ]
     assert [program.wait(60) for program in programs] == [0, 0]
-    units = [unit for unit in machine.log().units() if unit.kind in GPU_TIME]
+    units = [unit for unit in fake.log().units() if unit.kind in GPU_TIME]
     assert {unit.label for unit in units} == {"a", "b"}
     for before, after in pairwise(units):
         assert before.seq < after.seq
@@ -73,9 +62,9 @@ def test_in_fifo_mode_units_run_whole_and_in_the_order_of_arrival(machine: Machi
         assert before.ran_ns == before.end_ns - before.start_ns
 
 
-def test_two_contexts_take_turns_of_two_milliseconds(machine: Machine) -> None:
-    programs = [machine.start(name, "train", "--kernels", "400", "--ns", "20000000") for name in "ab"]
-    log, begin, last, deadline = machine.log(), 0, 0, time.monotonic() + 60
+def test_two_contexts_take_turns_of_two_milliseconds(fake: Machine) -> None:
+    programs = [fake.start(name, "train", "--kernels", "400", "--ns", "20000000") for name in "ab"]
+    log, begin, last, deadline = fake.log(), 0, 0, time.monotonic() + 60
     while not begin or last < begin + 900 * MS:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -86,7 +75,7 @@ def test_two_contexts_take_turns_of_two_milliseconds(machine: Machine) -> None:
     end = begin + 900 * MS
     for program in programs:
         program.kill()
-    stretches = list(machine.log().stretches(since_ns=begin))
+    stretches = list(fake.log().stretches(since_ns=begin))
     longest = max(s.end_ns - s.start_ns for s in stretches if begin <= s.start_ns and s.end_ns <= end)
     assert longest <= 2 * MS
     for name in "ab":
@@ -94,7 +83,7 @@ def test_two_contexts_take_turns_of_two_milliseconds(machine: Machine) -> None:
         assert 0.48 < share < 0.52
 
 
-def test_streams_overlap_where_the_mode_says_so(machine: Machine) -> None:
+def test_streams_overlap_where_the_mode_says_so(fake: Machine) -> None:
     code = """
 context()
 spin = driver.kernel("egpu_spin")
@@ -105,30 +94,30 @@ release()
 driver.cuCtxSynchronize()
 """
     for mode, least, most in (("slices", 48, 75), ("overlap", 16, 25)):
-        (machine.folder / "nvml.state.cuda").unlink(missing_ok=True)
-        machine.python(code, FAKE_CUDA_MODE=mode)
-        units = [unit for unit in machine.log().units() if unit.kind == KERNEL]
+        (fake.folder / "nvml.state.cuda").unlink(missing_ok=True)
+        fake.python(code, FAKE_CUDA_MODE=mode)
+        units = [unit for unit in fake.log().units() if unit.kind == KERNEL]
         took = max(u.end_ns for u in units) - min(u.start_ns for u in units)
         assert least * MS <= took <= most * MS, mode
 
 
-def test_rendezvous_of_two_processes(machine: Machine) -> None:
-    sides = [machine.start(name, "meet", "--rounds", "40", "--key", "7") for name in "ab"]
+def test_rendezvous_of_two_processes(fake: Machine) -> None:
+    sides = [fake.start(name, "meet", "--rounds", "40", "--key", "7") for name in "ab"]
     assert [side.wait(30) for side in sides] == [0, 0]
 
 
-def test_death_frees_memory_and_card(machine: Machine) -> None:
-    doomed = machine.start("doomed", "train", "--ns", "5000000", "--memory-mib", "2000")
-    other = machine.start("other", "train", "--ns", "1000000", "--memory-mib", "1000", "--every", "1")
-    used, percent, processes = machine.nvml()
+def test_death_frees_memory_and_card(fake: Machine) -> None:
+    doomed = fake.start("doomed", "train", "--ns", "5000000", "--memory-mib", "2000")
+    other = fake.start("other", "train", "--ns", "1000000", "--memory-mib", "1000", "--every", "1")
+    used, percent, processes = fake.nvml()
     assert processes == {doomed.pid: 2002 + CONTEXT_MIB, other.pid: 1002 + CONTEXT_MIB}
     assert used == 3004 + 2 * CONTEXT_MIB
     doomed.send_signal(signal.SIGKILL)
     doomed.wait(30)
     _lines_until(other, "step")
-    used, percent, processes = machine.nvml()
+    used, percent, processes = fake.nvml()
     assert processes == {other.pid: 1002 + CONTEXT_MIB}
-    log = machine.log()
+    log = fake.log()
     begin, ran = log.now_ns(), set[str]()
     while not ran:
         _lines_until(other, "step")
@@ -136,12 +125,12 @@ def test_death_frees_memory_and_card(machine: Machine) -> None:
     assert ran == {"other"}
     other.kill()
     other.wait(30)
-    assert machine.nvml()[0] == 0
+    assert fake.nvml()[0] == 0
     assert percent > 0
 
 
-def test_a_forked_child_has_no_driver_and_takes_nothing_with_it(machine: Machine) -> None:
-    out = machine.python("""
+def test_a_forked_child_has_no_driver_and_takes_nothing_with_it(fake: Machine) -> None:
+    out = fake.python("""
 context()
 block = driver.allocate(64 << 20)
 before = driver.free_bytes()
@@ -153,27 +142,27 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), driver.free_bytes() ==
     assert out == "3 True"
 
 
-def test_memory_of_a_program_that_ends_well_is_there_again_at_once(machine: Machine) -> None:
-    ended = machine.start("a", "allocate", "--style", "vllm")
+def test_memory_of_a_program_that_ends_well_is_there_again_at_once(fake: Machine) -> None:
+    ended = fake.start("a", "allocate", "--style", "vllm")
     assert ended.wait(60) == 0
-    assert machine.nvml()[0] == 0
+    assert fake.nvml()[0] == 0
 
 
 @pytest.mark.parametrize("style", ["pytorch", "vllm", "jax"])
-def test_allocators_get_what_the_driver_says_is_free(machine: Machine, style: str) -> None:
-    program = machine.start("a", "allocate", "--style", style)
-    assert '"code": 0' in machine.said[program.pid]
+def test_allocators_get_what_the_driver_says_is_free(fake: Machine, style: str) -> None:
+    program = fake.start("a", "allocate", "--style", style)
+    assert '"code": 0' in fake.said[program.pid]
 
 
 @pytest.mark.parametrize("how", ["dlsym", "proc", "direct"])
-def test_programs_find_the_driver_in_every_way(machine: Machine, how: str) -> None:
+def test_programs_find_the_driver_in_every_way(fake: Machine, how: str) -> None:
     name = "train-direct" if how == "direct" else "train"
-    program = machine.start("a", name, "--steps", "3", "--ns", "10000", "--graph", EGPU_LOOKUP=how)
+    program = fake.start("a", name, "--steps", "3", "--ns", "10000", "--graph", EGPU_LOOKUP=how)
     assert program.communicate(timeout=30)[0].split()[-1] == "3"
 
 
-def test_exported_memory_outlives_its_process(machine: Machine) -> None:
-    exporter = machine.start_python(
+def test_exported_memory_outlives_its_process(fake: Machine) -> None:
+    exporter = fake.start_python(
         "exporter",
         """
 context()
@@ -183,7 +172,7 @@ print(bytes(handle).hex(), flush=True)
 sys.stdin.read()
 """,
     )
-    importer = machine.start_python(
+    importer = fake.start_python(
         "importer",
         """
 context()
@@ -196,21 +185,21 @@ driver.cuIpcCloseMemHandle(pointer)
 print("closed", flush=True)
 sys.stdin.read()
 """,
-        HANDLE=machine.said[exporter.pid],
+        HANDLE=fake.said[exporter.pid],
     )
-    both = machine.nvml()[0]
+    both = fake.nvml()[0]
     exporter.kill()
     exporter.wait(30)
-    assert both - machine.nvml()[0] == 416
+    assert both - fake.nvml()[0] == 416
     assert importer.stdin is not None
     importer.stdin.write("\n")
     importer.stdin.flush()
     _lines_until(importer, "closed")
-    assert machine.nvml()[0] == 416
+    assert fake.nvml()[0] == 416
 
 
-def test_handles_of_physical_memory_go_from_process_to_process(machine: Machine) -> None:
-    out = machine.python("""
+def test_handles_of_physical_memory_go_from_process_to_process(fake: Machine) -> None:
+    out = fake.python("""
 import socket, subprocess
 if len(sys.argv) < 2:
     mine, theirs = socket.socketpair()
@@ -240,8 +229,8 @@ else:
     assert out == f"{64 + 416} 0"
 
 
-def test_events_are_shared_between_processes(machine: Machine) -> None:
-    recorder = machine.start_python(
+def test_events_are_shared_between_processes(fake: Machine) -> None:
+    recorder = fake.start_python(
         "recorder",
         """
 context()
@@ -257,7 +246,7 @@ driver.cuCtxSynchronize()
 sys.stdin.read()
 """,
     )
-    waiter = machine.start_python(
+    waiter = fake.start_python(
         "waiter",
         """
 context()
@@ -268,17 +257,17 @@ driver.cuEventSynchronize(event)
 print("then", driver.code("cuEventQuery", event), flush=True)
 sys.stdin.read()
 """,
-        HANDLE=machine.said[recorder.pid],
+        HANDLE=fake.said[recorder.pid],
     )
-    assert machine.said[waiter.pid] == "600"
+    assert fake.said[waiter.pid] == "600"
     assert recorder.stdin is not None
     recorder.stdin.write("\n")
     recorder.stdin.flush()
     assert _lines_until(waiter, "then").split() == ["then", "0"]
 
 
-def test_faults_come_when_they_are_asked_for(machine: Machine) -> None:
-    out = machine.python(
+def test_faults_come_when_they_are_asked_for(fake: Machine) -> None:
+    out = fake.python(
         """
 context()
 print([driver.code("cuMemAlloc_v2", byref(c_uint64()), 4096) for _ in range(4)])
@@ -289,7 +278,7 @@ print([driver.code("cuMemAlloc_v2", byref(c_uint64()), 4096) for _ in range(4)])
 
 
 def test_visible_cards(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, cards=3)
+    fake = Machine(tmp_path, cards=3)
     code = """
 count, name = c_int(), (ctypes.c_char * 64)()
 driver.cuDeviceGetCount(byref(count))
@@ -300,15 +289,15 @@ for device in range(count.value):
     uuids.append(uuid[15])
 print(uuids)
 """
-    assert machine.python(code) == "[1, 2, 3]"
-    assert machine.python(code, CUDA_VISIBLE_DEVICES="2,0") == "[3, 1]"
-    assert machine.python(code, CUDA_VISIBLE_DEVICES=f"{Machine.uuid(2)}") == "[2]"
-    assert machine.python(code, FAKE_CUDA_VISIBLE=f"{Machine.uuid(3)},{Machine.uuid(1)}") == "[3, 1]"
-    assert machine.python(code, FAKE_CUDA_VISIBLE=Machine.uuid(3), CUDA_VISIBLE_DEVICES="0") == "[3]"
+    assert fake.python(code) == "[1, 2, 3]"
+    assert fake.python(code, CUDA_VISIBLE_DEVICES="2,0") == "[3, 1]"
+    assert fake.python(code, CUDA_VISIBLE_DEVICES=f"{Machine.uuid(2)}") == "[2]"
+    assert fake.python(code, FAKE_CUDA_VISIBLE=f"{Machine.uuid(3)},{Machine.uuid(1)}") == "[3, 1]"
+    assert fake.python(code, FAKE_CUDA_VISIBLE=Machine.uuid(3), CUDA_VISIBLE_DEVICES="0") == "[3]"
 
 
-def test_managed_memory_is_not_the_cards_until_it_is_touched(machine: Machine) -> None:
-    out = machine.python("""
+def test_managed_memory_is_not_the_cards_until_it_is_touched(fake: Machine) -> None:
+    out = fake.python("""
 context()
 driver.allocate(4096)
 before, managed = driver.free_bytes(), c_uint64()
@@ -323,28 +312,28 @@ print(untouched >> 20, touched >> 20, (before - driver.free_bytes()) >> 20)
     assert out == "0 8192 10240"
 
 
-def test_the_state_survives_processes_killed_at_any_moment(machine: Machine) -> None:
-    survivor = machine.start("survivor", "train", "--ns", "20000", "--every", "1")
+def test_the_state_survives_processes_killed_at_any_moment(fake: Machine) -> None:
+    survivor = fake.start("survivor", "train", "--ns", "20000", "--every", "1")
     moments = random.Random(7)
     for _ in range(25):
-        doomed = machine.start("doomed", "train", "--ns", "3000", "--kernels", "50")
+        doomed = fake.start("doomed", "train", "--ns", "3000", "--kernels", "50")
         time.sleep(moments.random() * 0.02)  # at some moment of its work
         os.kill(doomed.pid, signal.SIGKILL)
         doomed.wait(30)
         _lines_until(survivor, "step")
-    last = machine.start("last", "train", "--ns", "20000", "--steps", "2")
+    last = fake.start("last", "train", "--ns", "20000", "--steps", "2")
     assert last.wait(30) == 0
     survivor.kill()
     survivor.wait(30)
-    assert machine.nvml()[0] == 0
+    assert fake.nvml()[0] == 0
 
 
 @pytest.mark.long  # between two looks of the test the lock may be thought of as left behind only after 2 s
-def test_who_only_looks_keeps_the_lock_though_it_stands_still(machine: Machine) -> None:
-    survivor = machine.start("survivor", "train", "--ns", "20000", "--every", "1")
+def test_who_only_looks_keeps_the_lock_though_it_stands_still(fake: Machine) -> None:
+    survivor = fake.start("survivor", "train", "--ns", "20000", "--every", "1")
     _lines_until(survivor, "step")
     looker, waited_for, lock_at = 257, 1 << 31, 72  # of struct fc_shared
-    path = machine.folder / "nvml.state.cuda"
+    path = fake.folder / "nvml.state.cuda"
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as head:
 
         def word() -> int:
@@ -362,7 +351,7 @@ def test_who_only_looks_keeps_the_lock_though_it_stands_still(machine: Machine) 
     survivor.wait(30)
 
 
-def test_the_training_loop_in_python(machine: Machine) -> None:
+def test_the_training_loop_in_python(fake: Machine) -> None:
     command = [
         sys.executable,
         str(NATIVE / "programs" / "train.py"),
@@ -374,14 +363,14 @@ def test_the_training_loop_in_python(machine: Machine) -> None:
         "1",
     ]
     ran = subprocess.run(
-        command, env=machine.environment(), capture_output=True, text=True, timeout=30, check=True
+        command, env=fake.environment(), capture_output=True, text=True, timeout=30, check=True
     )
     assert ran.stdout.split("\n")[:-1] == ["ready", "step 1", "step 2", "step 3", "done 3"]
 
 
-def test_a_state_file_of_another_build_is_left_alone(machine: Machine) -> None:
-    foreign = machine.folder / "nvml.state.cuda"
+def test_a_state_file_of_another_build_is_left_alone(fake: Machine) -> None:
+    foreign = fake.folder / "nvml.state.cuda"
     foreign.write_bytes(b"something else")
-    program = machine.start("a", "train", "--steps", "1")
-    assert machine.said[program.pid] == "error 304 from cu->cuInit(0)"
+    program = fake.start("a", "train", "--steps", "1")
+    assert fake.said[program.pid] == "error 304 from cu->cuInit(0)"
     assert foreign.read_bytes() == b"something else"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import (
+    CAP,
     CONTEXT_MIB,
     MIB,
     OK,
@@ -18,7 +19,6 @@ from unit.native.memory_worlds import (
     control_page,
 )
 
-CAP = 512 * MIB
 FREE = CAP - CONTEXT_MIB * MIB
 MOST = 128
 TAIL_BYTES = 16 * 8 + 8 + MOST * 16

@@ -6,21 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import BUILD, LIBRARY, MIB, NATIVE, OK, UUIDS, Share, World
+from unit.native.memory_worlds import BUILD, CAP, LIBRARY, MIB, NATIVE, OK, World
+from unit.native.time_building import compiler
 
-CAP = 512 * MIB
 LIB = NATIVE / "lib"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 def _wraps(kind: str = r"EGPU_WRAP(?:_NVML)?") -> set[str]:
@@ -109,12 +101,9 @@ void *versioned(void) { return dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"); }
 
 
 def test_rtld_next_and_default_are_those_of_the_caller(world: World, tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if not compiler:
-        pytest.skip("needs a C compiler on the machine")
     (tmp_path / "next.c").write_text(NEXT)
     shared = tmp_path / "next.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", shared, tmp_path / "next.c"], check=True)
+    subprocess.run([*compiler().split(), "-shared", "-fPIC", "-o", shared, tmp_path / "next.c"], check=True)
     program = (
         f"import ctypes, os; lib = ctypes.CDLL({str(shared)!r})\n"
         "for name in ('next_open', 'default_local', 'next_init', 'versioned'):\n"
@@ -148,12 +137,9 @@ int cuInit(unsigned flags)
 
 @pytest.mark.parametrize("first", [True, False])
 def test_other_preloads_still_work(world: World, tmp_path: Path, *, first: bool) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if not compiler:
-        pytest.skip("needs a C compiler on the machine")
     (tmp_path / "other.c").write_text(PRELOAD)
     other = tmp_path / "other.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", other, tmp_path / "other.c"], check=True)
+    subprocess.run([*compiler().split(), "-shared", "-fPIC", "-o", other, tmp_path / "other.c"], check=True)
     order = f"{other}:{LIBRARY}" if first else f"{LIBRARY}:{other}"
     actor = world.actor("direct", LD_PRELOAD=order).start()
     assert actor.info()[1] == CAP
@@ -269,13 +255,10 @@ for name, version in ((b"cuMemAlloc", 12000), (b"cuOther", 12000), (b"cuInit", 1
 def test_an_answer_that_the_driver_does_not_export_is_known_by_its_name(world: World, tmp_path: Path) -> None:
     """Unless it is for programs of a later CUDA than the library knows, and another one than before: that may
     take other arguments."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if not compiler:
-        pytest.skip("needs a C compiler on the machine")
     (tmp_path / "hidden.c").write_text(HIDDEN)
     driver = tmp_path / "libcuda.so.1"
     flags = ("-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
-    subprocess.run([compiler, *flags, "-o", driver, tmp_path / "hidden.c"], check=True)
+    subprocess.run([*compiler().split(), *flags, "-o", driver, tmp_path / "hidden.c"], check=True)
     run = subprocess.run(
         [sys.executable, "-c", ASKS],
         capture_output=True,

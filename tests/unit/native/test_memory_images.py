@@ -3,14 +3,12 @@
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import BUILD, CONTEXT_MIB, MIB, UUIDS, Share, World
 from unit.native.time_building import compiled
 
-CAP = 512 * MIB
 TESTS = Path(__file__).resolve().parents[2]
 ARRAY = 64 * MIB
 
@@ -26,13 +24,6 @@ before, made = cu.free_bytes(), c_void_p()
 def say(code=0):
     print(code, before - cu.free_bytes())
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 def _ran(world: World, program: str, begin: str = BEGIN) -> list[tuple[int, int]]:

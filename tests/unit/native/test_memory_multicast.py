@@ -2,24 +2,21 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import (
+    CAP,
     CONTEXT_MIB,
     MIB,
     OK,
     OUT_OF_MEMORY,
-    UUIDS,
     Actor,
-    Share,
     World,
     charged,
     used,
 )
 
-CAP = 512 * MIB
 PIECE = 64 * MIB
 TESTS = Path(__file__).resolve().parents[2]
 
@@ -62,13 +59,6 @@ ENDS = {
     "the mapping of the object is gone too": MAPPED.replace("memory", "object_")
     + 'say("mapped")\ncu.cuMemRelease(object_)\nsay("released")\ncu.cuMemUnmap(address, SIZE)',
 }
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 def _said(world: World, *steps: str) -> dict[str, int]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import CONTEXT_MIB, GRANULE, MIB, UUIDS, Share, World, used
+from unit.native.memory_worlds import CAP, CONTEXT_MIB, GRANULE, MIB, World, used
 
-CAP = 512 * MIB
 CONTEXT = CONTEXT_MIB * MIB
 PIECE = 64 * MIB
 TESTS = Path(__file__).resolve().parents[2]
@@ -89,13 +88,6 @@ class Program:
     def end(self) -> None:
         self.process.kill()
         self.process.communicate(timeout=30)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 @pytest.fixture

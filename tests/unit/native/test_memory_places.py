@@ -1,12 +1,10 @@
 """Memory on a card by every name that a place there has: the card, a part of it, managed memory of pools."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import MIB, UUIDS, Share, World
+from unit.native.memory_worlds import World
 
-CAP = 512 * MIB
 TESTS = Path(__file__).parents[2]
 BEGIN = """
 import ctypes
@@ -21,13 +19,6 @@ cuda.cuInit(0)
 cuda.cuCtxSetCurrent(cuda.primary())
 stream, pointer, pool, handle = cuda.stream(), c_uint64(), c_void_p(), c_uint64()
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 def _said(world: World, code: str) -> list[int]:

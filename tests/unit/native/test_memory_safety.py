@@ -4,11 +4,11 @@ import random
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import (
+    CAP,
     CONTEXT_MIB,
     MIB,
     OK,
@@ -22,15 +22,7 @@ from unit.native.memory_worlds import (
     damaged_pages,
 )
 
-CAP = 512 * MIB
 CONTEXT = CONTEXT_MIB * MIB
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 @pytest.mark.parametrize("what", damaged_pages(CAP))

@@ -1,23 +1,12 @@
 """Entry points that programs of today seldom call are limited all the same."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from unit.native.memory_worlds import CONTEXT_MIB, MIB, OK, OUT_OF_MEMORY, UUIDS, Share, World
+from unit.native.memory_worlds import CAP, CONTEXT_MIB, MIB, OK, OUT_OF_MEMORY, World
 
-CAP = 512 * MIB
 CONTEXT = CONTEXT_MIB * MIB
 WAYS = ("direct", "dlsym")
 NOT_SUPPORTED = 801
 """The fake driver leaves some out; what is limited is refused before it is asked."""
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 @pytest.mark.parametrize("way", WAYS)

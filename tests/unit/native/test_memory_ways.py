@@ -1,10 +1,10 @@
 """Every way to a card's memory, one at a time: charged as the card is, refused past the cap, free then."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import (
+    CAP,
     CONTEXT_MIB,
     GRANULE,
     MIB,
@@ -18,17 +18,9 @@ from unit.native.memory_worlds import (
     used,
 )
 
-CAP = 512 * MIB
 LAZY = 2 * MIB
 PIECE = 32 * MIB
 WAYS = ("direct", "dlsym", "procaddress", "procaddress-stream")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, [Share(UUIDS[0], CAP)])
-    yield world
-    world.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
