@@ -177,6 +177,26 @@ def test_a_server_that_says_when_to_come_back_is_not_waited_for(server: Server, 
     assert len(server.seen) == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "after_s"),
+    [
+        (b"0", 0.0),
+        (b"3600", 60.0),
+        ("²".encode("latin-1"), None),
+        ("٣".encode(), None),
+        (b"-1", None),
+        (b"1e3", None),
+        (b"9" * 5000, 60.0),
+        (b"Wed, 21 Oct 2015 07:28:00 GMT", None),
+    ],
+)
+def test_when_to_come_back(server: Server, ask: Ask, said: bytes, after_s: float | None) -> None:
+    server.script = [b"HTTP/1.1 503 No\r\nRetry-After: " + said + b"\r\nContent-Length: 0\r\n\r\n"]
+    with pytest.raises(Unavailable) as caught:
+        ask()
+    assert caught.value.retry_after_s == after_s
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_write_is_sent_once_whatever_happens(server: Server, ask: Ask, method: str) -> None:
     ask()

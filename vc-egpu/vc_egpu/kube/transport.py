@@ -31,6 +31,8 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _MIN_WRITE_S: Final = 0.05
 """A write that has less time than this left under the lease is not even begun."""
+MOST_RETRY_AFTER_S: Final = 60.0
+"""API servers say a second or so: whoever else answers in between is to stop no watch for hours."""
 _NEVER_AGAIN: Final = urllib3.Retry(total=False)
 _ONCE_MORE: Final = urllib3.Retry(1, connect=0, respect_retry_after_header=False)
 """For reads: the server may have closed the connection they went out on. Both tries have one deadline."""
@@ -267,7 +269,13 @@ def _refusal(what: str, status: int, data: bytes, headers: Mapping[str, str]) ->
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
         document = {"message": data[:500].decode("utf-8", "replace").strip() or f"HTTP status {status}"}
-    raw = headers.get("Retry-After")
-    retry_after_s = float(raw) if raw is not None and raw.isdigit() else None
     body = document if isinstance(document, dict) else None
+    retry_after_s = _retry_after_s(headers.get("Retry-After") or "")
     return error_of(status, body, context=what, retry_after_s=retry_after_s)
+
+
+def _retry_after_s(text: str) -> float | None:
+    """Seconds, as API servers say it; a date, or digits of other kinds (``²`` is one), says nothing."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return min(float(text), MOST_RETRY_AFTER_S)
