@@ -42,7 +42,7 @@ class Stage:
         self.server = server
         self.inbox: SimpleQueue[Any] = SimpleQueue()
         self.mirror = Mirror(TABLE)
-        self.executor = Executor(api, self.inbox)
+        self.executor = Executor(api, self.inbox.put)
         self.events = EventRecorder(elsewhere, "test", "test")
         reports = Reports(self.executor, self.events)
         authority = steps.Authority(epoch=5)

@@ -5,13 +5,13 @@ the two the gang (or pod) is marked, so that nothing is begun twice.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from vc_egpu.admission import steps, stranded, writes
 from vc_egpu.admission.carrying import Carrying
 from vc_egpu.admission.evictions import EvictionOrder, Evictions, plainly
-from vc_egpu.admission.executor import Done, Executor, Kind, strip_annotations
+from vc_egpu.admission.executor import Done, Executor, Kind
 from vc_egpu.admission.gangs import Group, plan_for
 from vc_egpu.admission.making_room import MakingRoom
 from vc_egpu.admission.mirror import Mirror
@@ -144,7 +144,7 @@ class Conductor:
     def strip(self, key: str, group: Group, why: str, rolled_back: str | None = None) -> None:
         """Take the plan off a PodGroup."""
         logger.info("gang %s: plan removed: %s", key, why)
-        body = writes.group_patch(group.decoded, annotations=strip_annotations(rolled_back))
+        body = writes.strip_patch(group.decoded, rolled_back)
         self._write("strip", key, group, body)
 
     def _write(self, kind: Kind, key: str, group: Group, body: writes.Json, plan_id: str = "") -> None:
@@ -216,7 +216,7 @@ class Conductor:
             if self._carrying.begin(pod.pod.uid):
                 self.executor.carry(key, pod, member, group.plan.plan_id, share_class)
 
-    def _bind(self, key: str, group: Group, plan: PlanRecord, uids: Any) -> None:
+    def _bind(self, key: str, group: Group, plan: PlanRecord, uids: Mapping[str, PodUid]) -> None:
         members = {
             k: replace(member, uid=uids[k]) if k in uids else member for k, member in plan.members.items()
         }

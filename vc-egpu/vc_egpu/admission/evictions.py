@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission import owners, writes
-from vc_egpu.admission.executor import Done, Executor, strip_annotations
+from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
@@ -61,7 +61,7 @@ def carry_out(api: ApiConnection, order: EvictionOrder) -> Done:
             _unless_gone(owners.dry_run, api, pod)
         for group in order.groups:
             namespace, name = group.gang.key.split("/", 1)
-            api.patch(POD_GROUPS, name, writes.group_patch(group, annotations=strip_annotations()), namespace)
+            api.patch(POD_GROUPS, name, writes.strip_patch(group), namespace)
         for pod in order.pods:
             _unless_gone(owners.lever_of(pod.owner), api, pod)
     except KubeError as error:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from vc_egpu.admission import writes
@@ -17,7 +16,6 @@ from vc_egpu.core.cluster import PodUid, ShareClass
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError, LeaseLost, NotFound, Stale
 from vc_egpu.kube.resources import POD_GROUPS, PODS
-from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import DecodedGroup
 from vc_egpu.volcano.plans import PlannedMember
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -27,7 +25,10 @@ Kind = Literal[
     "plan", "strip", "enqueue", "carry", "fence", "evict", "suspend", "resume", "orphan", "condition", "read"
 ]
 WRITERS: Final = 32
+"""Writes that gates wait for, at the same time. An API server takes 200 in all unless told otherwise, and
+controllers and kubelets need theirs."""
 HELPERS: Final = 4
+"""Evictions, conditions, look-ups: no gate waits for them, so they take little of the API server."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,11 @@ class Done:
 
 
 class Executor:
-    """Threads that write. ``inbox`` gets a :class:`Done` for each operation."""
+    """Threads that write. ``tell`` gets a :class:`Done` for each operation, on one of them."""
 
-    def __init__(self, api: ApiConnection, inbox: "SimpleQueue[Any]") -> None:
+    def __init__(self, api: ApiConnection, tell: Callable[[Done], None]) -> None:
         self._api = api
-        self._inbox = inbox
+        self._tell = tell
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="help")
 
@@ -209,14 +210,6 @@ class Executor:
             except Exception:
                 logger.exception("%s of %s: a fault of ours", failed.kind, failed.key)
                 done = replace(failed, error=KubeError("a fault of ours, see the log"))
-            self._inbox.put(done)
+            self._tell(done)
 
         pool.submit(run)
-
-
-def strip_annotations(rolled_back: str | None = None) -> dict[str, str | None]:
-    """The annotations part of removing a plan."""
-    annotations: dict[str, str | None] = {names.PLAN: None}
-    if rolled_back is not None:
-        annotations[names.ROLLED_BACK] = rolled_back
-    return annotations

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from vc_egpu.admission import enqueue, rollback, settled, steps
 from vc_egpu.admission.collector import QUIET_S, Collector
@@ -27,7 +27,7 @@ from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.orphans import Orphans
 from vc_egpu.admission.reports import Reports, pod_reference
 from vc_egpu.admission.settings import Settings
-from vc_egpu.admission.sources import Sources
+from vc_egpu.admission.sources import Arrival, Sources
 from vc_egpu.core.cluster import PodUid, Snapshot
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
@@ -43,9 +43,12 @@ REVIEW_S: Final = 5.0
 """How often who waits or is suspended is looked at although nothing happened: holds and back-offs run out."""
 ALIVE_S: Final = SYNC_TIMEOUT_S + 30.0
 MOST_PAUSE_S: Final = 0.2
+"""Between two decisions is twice what the last one took, for writes and watches, and at most this: who could
+be admitted waits for it."""
 MOST_REST_S: Final = 0.02
 """In a storm turns are at most this far apart, for each of them to take in more: a turn has its own price."""
 MAX_BATCH: Final = 4000
+"""What is taken in before the lease and the rules about time are looked at, however much there is."""
 STOP_KEY: Final = "stopAdmitting"
 
 logger = logging.getLogger(__name__)
@@ -79,6 +82,10 @@ class _Question:
     view: View | None = None
 
 
+_Item = Arrival | Done | _Question
+"""What wakes the loop."""
+
+
 class Loop:
     """Leads until ``stopping`` is set or the lease is lost; then everything of it is thrown away."""
 
@@ -95,12 +102,12 @@ class Loop:
         self._settings = settings
         self._leadership = leadership
         self._stopping = stopping
-        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._mirror = Mirror(table)
         fenced = api.fenced(leadership)
-        self._executor = Executor(fenced, self._inbox)
+        self._executor = Executor(fenced, self._inbox.put)
         self._events = EventRecorder(fenced, "vc-egpu-admission", settings.identity)
-        self._sources = Sources(api, self._inbox, settings.namespace)
+        self._sources = Sources(api, self._inbox.put, settings.namespace)
         self._clock = HealthyClock(leadership, fresh_s)
         self._conductor = Conductor(
             mirror=self._mirror,
@@ -168,7 +175,7 @@ class Loop:
             if time.monotonic() > deadline:
                 raise NotSyncedError(f"no list of {', '.join(self._sources.missing())} in {SYNC_TIMEOUT_S} s")
             self._sources.wait(0.05)
-        arrived: list[tuple[str, Change]] = []
+        arrived: list[Arrival] = []
         while not self._inbox.empty():
             item = self._inbox.get()
             if isinstance(item, tuple):
@@ -237,7 +244,7 @@ class Loop:
                 self._changed(*item)
             elif isinstance(item, Done):
                 self._finished(item)
-            elif isinstance(item, _Question):
+            else:
                 item.view = self._view()
                 item.answered.set()
             try:

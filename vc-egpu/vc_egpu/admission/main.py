@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from vc_egpu.admission import settings as settings_module
+from vc_egpu.admission.executor import HELPERS, WRITERS
 from vc_egpu.admission.http import Server
 from vc_egpu.admission.leader import Leadership, SoleLeader
 from vc_egpu.admission.loop import Loop, NotSyncedError
@@ -37,7 +38,8 @@ from vc_egpu.kube.lease import LeaderLease, LeaseTimes
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 EXIT_BAD_SETTINGS: Final = 2
-POOL_SIZE: Final = 56
+POOL_SIZE: Final = WRITERS + HELPERS + 20
+"""Beside them the lease, the events, and who asks for metrics has a token looked at."""
 _WAIT_S: Final = 0.2
 
 logger = logging.getLogger(__name__)

@@ -29,8 +29,13 @@ MEMBERS_SETTLE_S: Final = 10.0
 IN_LINE_S: Final = 30.0
 """So long nothing is said of a gang whose pods nobody makes yet: in a storm of Jobs it stands in line."""
 NUMBERS_EVERY_S: Final = 30.0
+"""Numbers behind a reason change with every pod that comes or goes: so often they are worth a write."""
 QPS: Final = 100.0
 BURST: Final = 200
+"""Writes a second, and at once: a few large gangs are told in a moment, thousands that wait take their time
+beside the writes that gates wait for."""
+REFILL_S: Final = 0.2
+"""Where the rate is used up it is tried again then, for some twenty writes in one go."""
 
 
 @dataclass(slots=True)
@@ -92,7 +97,7 @@ class Reports:
                 continue
             del self._queued[key]
             if not self._tell(mirror, key, clock, now):
-                self._plan(key, clock + 0.2)
+                self._plan(key, clock + REFILL_S)
                 return
 
     def _plan(self, key: str, at: float) -> None:

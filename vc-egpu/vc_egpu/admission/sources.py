@@ -3,8 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
@@ -34,11 +33,15 @@ WATCHED: Final = (
 )
 
 
-class Sources:
-    """One reflector per kind; every change goes into the inbox as ``(plural, change)``."""
+Arrival = tuple[str, Change]
+"""A kind (its plural) and what happened to one of it."""
 
-    def __init__(self, api: ApiConnection, inbox: "SimpleQueue[Any]", namespace: str) -> None:
-        self._inbox = inbox
+
+class Sources:
+    """One reflector per kind; ``tell`` gets every change, on that one's thread."""
+
+    def __init__(self, api: ApiConnection, tell: Callable[[Arrival], None], namespace: str) -> None:
+        self._tell = tell
         self._reflectors = {r.plural: Reflector(api, r, self._into(r)) for r in WATCHED}
         self._reflectors[CONFIG_MAPS.plural] = Reflector(
             api,
@@ -77,4 +80,4 @@ class Sources:
 
     def _into(self, resource: Resource) -> Callable[[Change], None]:
         plural = resource.plural
-        return lambda change: self._inbox.put((plural, change))
+        return lambda change: self._tell((plural, change))

@@ -51,6 +51,14 @@ def group_patch(
     return body
 
 
+def strip_patch(group: DecodedGroup, rolled_back: str | None = None) -> Json:
+    """A merge patch that takes the plan off a PodGroup, and notes a roll-back (its back-off, encoded)."""
+    annotations: dict[str, str | None] = {names.PLAN: None}
+    if rolled_back is not None:
+        annotations[names.ROLLED_BACK] = rolled_back
+    return group_patch(group, annotations=annotations)
+
+
 def condition(*, admitted: bool, reason: str, message: str, now: Instant) -> Json:
     """Our condition, on PodGroups and pods alike."""
     return {
