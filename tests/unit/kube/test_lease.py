@@ -191,6 +191,17 @@ def test_a_leadership_that_starts_anew_has_the_epoch_that_was_asked_for(make: Ma
     assert server.objects[PATH]["spec"]["leaseTransitions"] == 3_000_000_001
 
 
+def test_a_leadership_that_is_another_one_already_goes_on(make: Make) -> None:
+    """Who ends the work of one that ran out need not know that the lease was taken anew meanwhile."""
+    first = make("a")
+    assert first.started.wait(30)
+    epoch = first.lease.epoch
+    first.lease.start_anew(above=epoch - 1)
+    assert first.lease.led_epoch() == epoch
+    first.lease.start_anew(above=epoch)
+    assert first.lease.led_epoch() != epoch
+
+
 def test_a_lease_made_anew_in_the_same_minute_has_a_larger_epoch(make: Make, server: TinyApi) -> None:
     later = 3_000_000_000  # more minutes than have passed
     spec = {"holderIdentity": "a", "leaseTransitions": later, "leaseDurationSeconds": 60}

@@ -130,7 +130,7 @@ class Process:
             self._loop = None
             if isinstance(leadership, LeaderLease):
                 # However it ended: no plan id may be given twice, and none may look older than one that
-                # stands. A lease that ran out and was renewed all the same would still have this number.
+                # stands.
                 leadership.start_anew(above=max(epoch.epoch, getattr(failed, "newest", -1)))
         if failed is not None:
             self._stopping.wait(1.0)

@@ -120,10 +120,11 @@ class LeaderLease:
             return self._epoch if self._may_write_until > self._monotonic() else None
 
     def start_anew(self, above: int) -> None:
-        """End this leadership at once; the next one, perhaps ours, has an epoch larger than ``above``."""
+        """Lead under an epoch larger than ``above`` or not at all: else this leadership ends at once."""
         with self._lock:
             self._floor = max(self._floor, above + 1)
-            self._may_write_until = float("-inf")
+            if self._epoch < self._floor:
+                self._may_write_until = float("-inf")
 
     # --- life ----------------------------------------------------------------------------------------
 
