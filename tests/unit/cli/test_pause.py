@@ -50,8 +50,12 @@ class Cluster:
             n for n in GANG if names.PAUSE in self.server.objects[f"{PODS}/{n}"]["metadata"]["annotations"]
         ]
 
-    def suspend(self, name: str = "train-0", timeout_s: float = 30.0) -> pause.PauseOutcome:
-        return pause.suspend(self.api, "ml", name, timeout_s=timeout_s, progress=self.heard)
+    def suspend(
+        self, name: str = "train-0", timeout_s: float = 30.0, stands_s: float = 20.0
+    ) -> pause.PauseOutcome:
+        return pause.suspend(
+            self.api, "ml", name, timeout_s=timeout_s, progress=self.heard, stands_s=stands_s
+        )
 
     def resume(self, name: str = "train-1", timeout_s: float = 30.0) -> pause.PauseOutcome:
         return pause.resume(self.api, "ml", name, timeout_s=timeout_s, progress=self.heard)
@@ -97,10 +101,25 @@ def test_half_a_gang_is_not_there_yet(cluster: Cluster) -> None:
 def test_a_wish_that_cannot_be_met_is_taken_back_with_the_reason(cluster: Cluster) -> None:
     text = "it is asked to pause and runs on: driver 550.54 has no process checkpoint"
     cluster.reacts = lambda: cluster.says("train-0", Said("False", "NotSuspendable", text))
-    outcome = cluster.suspend()
-    assert not outcome.reached
-    assert "driver 550.54 has no process checkpoint" in outcome.why
-    assert cluster.paused() == []
+    for stands_s, timeout_s in ((0.0, 30.0), (20.0, 1.0)):
+        outcome = cluster.suspend(stands_s=stands_s, timeout_s=timeout_s)
+        assert not outcome.reached
+        assert outcome.why == f"pod train-0: {text}"
+        assert cluster.paused() == []
+
+
+def test_what_is_not_known_yet_of_a_pod_that_has_just_begun_is_no_refusal(cluster: Cluster) -> None:
+    text = "it is asked to pause and runs on: what its processes hold cannot be read"
+
+    def react() -> None:
+        if any(text in line for line in cluster.told):
+            all_leave(cluster)
+        else:
+            cluster.says("train-0", Said("False", "NotSuspendable", text))
+
+    cluster.reacts = react
+    assert cluster.suspend().reached
+    assert cluster.paused() == ["train-0"]
 
 
 @pytest.mark.parametrize(

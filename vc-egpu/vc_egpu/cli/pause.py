@@ -7,7 +7,7 @@ what becomes of it. So everything that is told here is read from the pods' own c
 import difflib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vc_egpu.cli import world
@@ -17,6 +17,9 @@ from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 
 POLL_S: Final = 0.5
+STANDS_S: Final = 10.0
+"""A reason against suspending is believed once it stands so long: an agent looks at processes every 2 s, and
+of a pod that has just begun it knows nothing yet."""
 SUSPENDED: Final[Literal["Suspended"]] = "Suspended"
 RUNNING: Final[Literal["Running"]] = "Running"
 NOT_SUSPENDABLE: Final = "NotSuspendable"
@@ -57,7 +60,13 @@ Progress = Callable[[str], None]
 
 
 def suspend(
-    api: ApiConnection, namespace: str, name: str, *, timeout_s: float, progress: Progress
+    api: ApiConnection,
+    namespace: str,
+    name: str,
+    *,
+    timeout_s: float,
+    progress: Progress,
+    stands_s: float = STANDS_S,
 ) -> PauseOutcome:
     """Ask for the pod's gang to be suspended and wait for it; takes the wish back where it cannot be met."""
     pod = _pod(api, namespace, name)
@@ -66,15 +75,26 @@ def suspend(
     _wish(api, pod, "true")
     progress(f"gang {gang}: asked for all of it to leave its cards; a gang goes as a whole")
 
+    refused_since: float | None = None
+
     def judge(members: Sequence[MemberState]) -> str:
-        told = [m for m in members if m.reason == NOT_SUSPENDABLE]
-        return f"pod {told[0].pod}: {told[0].message}" if told else ""
+        nonlocal refused_since
+        refusal = _refusal(members)
+        now = time.monotonic()
+        refused_since = (now if refused_since is None else refused_since) if refusal else None
+        return refusal if refused_since is not None and now - refused_since >= stands_s else ""
 
     outcome = _wait(api, pod, SUSPENDED, timeout_s, progress=progress, judge=judge)
-    if outcome.reached or not judge(outcome.members):
+    refusal = _refusal(outcome.members)
+    if outcome.reached or not refusal:
         return outcome
     _wish(api, pod, None)
-    return outcome
+    return replace(outcome, why=refusal)
+
+
+def _refusal(members: Iterable[MemberState]) -> str:
+    """Why the gang is not suspended, as the first of its pods says it."""
+    return next((f"pod {m.pod}: {m.message}" for m in members if m.reason == NOT_SUSPENDABLE), "")
 
 
 def resume(
