@@ -17,8 +17,8 @@ from localcluster import ClusterSpec, LocalCluster
 from rigs.player import STORIES, TIMEOUT_S, expectations
 from stack import verify
 from stack.install import Stack
-from stack.kit import Json, running
-from vc_egpu.kube.resources import NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS
+from stack.kit import Json, Kit, running
+from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.names import (
     CARDS,
@@ -109,12 +109,17 @@ def test_full_cluster(production: Production) -> None:
     kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FULL}}, queue(FULL, 8))
     queues_open(kit)
     try:
-        cpus = sum(_cpus(kit.api.get(NODES, node.name)) for node in stack.cluster.nodes)
-        member_cpus = 0.85 * cpus / 6
-        kit.apply(job("train", 6, member_cpus, 61440, "low"))
+        nodes = [kit.api.get(NODES, node.name) for node in stack.cluster.nodes]
+        cpus = sum(_cpus(node["status"]["allocatable"]) for node in nodes)
+        taken = [_taken_cpus(kit, node["metadata"]["name"]) for node in nodes]
+        # Three on each node, whatever else runs there.
+        train_cpus = 0.9 * (cpus / len(nodes) - max(taken)) / 3
+        kit.apply(job("train", 6, train_cpus, 61440, "low"))
         kit.pods_until("training runs", FULL, lambda pods: len(running(pods, "train-")) == 6, TIMEOUT_S)
         # With it the stock configuration would promise more than 1.2 times what there is.
-        kit.apply(job("infer", 2, 1.6 * member_cpus, 81920, "high"))
+        infer_cpus = (1.25 * cpus - sum(taken) - 6 * train_cpus) / 2
+        assert infer_cpus <= 3 * train_cpus, "it would not fit in training's place: a node is too small"
+        kit.apply(job("infer", 2, infer_cpus, 81920, "high"))
         held_back = kit.pods_until("training is evicted", FULL, _held_back, TIMEOUT_S) == "held back"
         # Where the kube-scheduler binds we let the pods be made ourselves.
         assert held_back == (production.conf == "stock" and not production.kube_binds)
@@ -201,9 +206,20 @@ def _held_back(pods: dict[str, Json]) -> str:
     return "has pods" if any(name.startswith("infer-") for name in pods) else "held back"
 
 
-def _cpus(node: Json) -> float:
-    text = str(node["status"]["allocatable"]["cpu"])
+def _cpus(amounts: Json) -> float:
+    text = str(amounts.get("cpu", "0"))
     return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+def _taken_cpus(kit: Kit, node: str) -> float:
+    """What the pods that run on a node have asked for."""
+    containers = [
+        one
+        for pod in kit.api.list(PODS).items
+        if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in {"Succeeded", "Failed"}
+        for one in pod["spec"]["containers"]
+    ]
+    return sum(_cpus((one.get("resources") or {}).get("requests") or {}) for one in containers)
 
 
 def queue(name: str, shares: int) -> Json:
