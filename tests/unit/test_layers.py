@@ -103,7 +103,7 @@ def test_the_core_keeps_no_module_state() -> None:
         assert not changes, f"{path.name}:{changes[0]} changes a global"
 
 
-ROOMS = [*(PRODUCT / package for package in sorted(MAY_IMPORT)), NODE, ROOT / "e2e"]
+ROOMS = [*(PRODUCT / package for package in sorted(MAY_IMPORT)), NODE, ROOT / "e2e", ROOT / "tests"]
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(ROOT)))

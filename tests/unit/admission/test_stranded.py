@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import added, deleted, node
-from unit.admission.test_conduct import PODS, Stage, stage_on
-from unit.admission.test_suspending import UIDS, VICTIM, answer, running_gang, said_of, suspend, until
+from unit.admission.suspended_gang import UIDS, VICTIM, answer, said_of, suspend, suspendable_on, until
+from unit.admission.test_conduct import PODS, Stage
 from vc_egpu.admission.stranded import DEFAULT_AFTER_S
 from vc_egpu.core.cluster import NodeName
 from vc_egpu.core.decide import decide
@@ -16,8 +16,7 @@ from vc_egpu.volcano import names
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with stage_on(tmp_path) as found:
-        running_gang(found)
+    with suspendable_on(tmp_path) as found:
         suspend(found)
         yield found
 

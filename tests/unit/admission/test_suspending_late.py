@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import added
-from unit.admission.test_conduct import PODS, Stage, stage_on
-from unit.admission.test_suspending import (
+from unit.admission.suspended_gang import (
     UIDS,
     VICTIM,
     answer,
@@ -17,9 +16,11 @@ from unit.admission.test_suspending import (
     running_gang,
     said_of,
     suspend,
+    suspendable_on,
     until,
     waiting_for,
 )
+from unit.admission.test_conduct import PODS, Stage, stage_on
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
@@ -28,8 +29,7 @@ from vc_egpu.volcano.suspension import PodSuspension
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with stage_on(tmp_path) as found:
-        running_gang(found)
+    with suspendable_on(tmp_path) as found:
         yield found
 
 

@@ -13,8 +13,8 @@ from queue import Empty
 
 import pytest
 from unit.admission.build import added, node
+from unit.admission.suspended_gang import UIDS, VICTIM, order_on, running_gang
 from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
-from unit.admission.test_suspending import UIDS, VICTIM, order_on, running_gang
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission import steps
 from vc_egpu.core.cluster import PodUid, SuspensionState
