@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -24,7 +25,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("tests", "device-plugin", "vc-egpu")]
 
 from gpu.judge import gaps_of, holds_of, kept_of, percentile, releases_of  # noqa: E402  the path comes first
-from gpu.standalone import (  # noqa: E402
+from gpu.standalone import (  # noqa: E402  the path comes first
     BUILD,
     MS,
     ON_FAKE,
@@ -215,7 +216,7 @@ def latencies(parts: Parts, alone_steps: float | None) -> None:
             found = parts.part(
                 f"load {load} %, round {turn + 1}",
                 takes_s,
-                lambda: latency(load, turn, alone_steps),  # noqa: B023
+                partial(latency, load, turn, alone_steps),
             )
             rounds[load] += [found] if found is not None else []
         every = [one for listed in rounds.values() for one in listed]
@@ -323,13 +324,13 @@ def measure(parts: Parts) -> None:
     if added is not None:
         parts.put(added_ns_p50=added[0], added_ns_p99=added[1])
     caps = [
-        parts.part(f"cap {cores}, {length_ns} ns", CAP_S + START_S, lambda: cap(length_ns, cores))  # noqa: B023
+        parts.part(f"cap {cores}, {length_ns} ns", CAP_S + START_S, partial(cap, length_ns, cores))
         for length_ns in (50_000, MS, 20 * MS)
         for cores in (20, 50, 80)
     ]
     parts.put(cap_error_points_max=_worst(caps))
     weights = ((25, 75), (50, 50))
-    missed = [parts.part(f"weights {w}", CAP_S + 2 * START_S, lambda: soft(w)) for w in weights]  # noqa: B023
+    missed = [parts.part(f"weights {w}", CAP_S + 2 * START_S, partial(soft, w)) for w in weights]
     parts.put(soft_weight_error_points_max=_worst(missed))
     takes_s = SERVE_S + 2 * START_S
     alone = parts.part("training alone", takes_s, lambda: training(ours=False, names=["low"]))
@@ -345,7 +346,7 @@ def measure(parts: Parts) -> None:
         str(length_ns // 1000): parts.part(
             f"preemption, {length_ns} ns",
             PULSE_S + 2 * START_S,
-            lambda: preemption(length_ns),  # noqa: B023
+            partial(preemption, length_ns),
         )
         for length_ns in LENGTHS_NS
     }

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,8 +24,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("tests", "device-plugin", "vc-egpu")]
 
 import numpy as np  # noqa: E402  the path comes first
-from gpu.judge import gaps_of, holds_of, kept_of, percentile, releases_of  # noqa: E402
-from unit.native.time_worlds import BUILD, FREE, HARD, HIGH, LOW, SOFT, Box, Machine  # noqa: E402
+from gpu.judge import gaps_of, holds_of, kept_of, percentile, releases_of  # noqa: E402  the path comes first
+from unit.native.time_worlds import BUILD, FREE, HARD, HIGH, LOW, SOFT, Box, Machine  # noqa: E402  the path comes first
 
 MS: Final = 1_000_000
 SECOND: Final = 1000 * MS
@@ -246,16 +247,16 @@ def shares(book: Book) -> tuple[float, float, float]:
     means = {SHORT: SHORT, MS: MS, LONG: LONG, MIXED: (SHORT + MS + LONG) / 3}
     loads = [Load(("run", 1000, kernels), means[kernels]) for kernels in KERNELS]
     loads += [Load(("graph", 10, 100_000 * each), 1.0 * MS * each) for each in GRAPHS_MS]
-    cells = [book.cell(f"hard {group}, {load.name}", lambda: hard(group, load))  # noqa: B023  called at once
+    cells = [book.cell(f"hard {group}, {load.name}", partial(hard, group, load))
              for load in loads for group in GROUPS]  # fmt: skip
     for kernels in (SHORT, MS):
         load = Load(("run", 1000, kernels), kernels, processes=2)
-        cells.append(book.cell(f"hard (30, 60), {load.name}", lambda: hard((30, 60), load)))  # noqa: B023
-    weighed = [book.cell(f"soft {weights}, {kernels}", lambda: soft(weights, kernels))  # noqa: B023
+        cells.append(book.cell(f"hard (30, 60), {load.name}", partial(hard, (30, 60), load)))
+    weighed = [book.cell(f"soft {weights}, {kernels}", partial(soft, weights, kernels))
                for weights in ((25, 75), (50, 50), (10, 20, 70))
                for kernels in ((MS,) if QUICK else (SHORT, MS, LONG))]  # fmt: skip
     for kernels in (SHORT, MS, LONG):
-        book.cell(f"80 becomes 20, {kernels}", lambda: changed(kernels))  # noqa: B023
+        book.cell(f"80 becomes 20, {kernels}", partial(changed, kernels))
     return (
         max(abs(cell["points"]) for cell in cells),
         max(cell["second_beyond"] for cell in cells),
@@ -271,12 +272,12 @@ def classes(book: Book) -> Cell:
         beside: dict[int | str, list[Cell]] = {kernels: [] for kernels in KERNELS}
         for turn in range(ROUNDS):
             name = f"load {load} %, round {turn + 1}"
-            alone.append(book.cell(f"{name}, alone", lambda: serving(load, turn, None))["p99_ns"])  # noqa: B023
+            alone.append(book.cell(f"{name}, alone", partial(serving, load, turn, None))["p99_ns"])
             for kernels in KERNELS:
                 beside[kernels].append(
-                    book.cell(f"{name}, training {kernels}", lambda: serving(load, turn, kernels))  # noqa: B023
+                    book.cell(f"{name}, training {kernels}", partial(serving, load, turn, kernels))
                 )
-            cell = book.cell(f"{name}, time-slicing", lambda: serving(load, turn, MS, ours=False))  # noqa: B023
+            cell = book.cell(f"{name}, time-slicing", partial(serving, load, turn, MS, ours=False))
             native.append(cell["p99_ns"])
         rounds = {
             kernels: [cell["p99_ns"] / base for cell, base in zip(cells, alone, strict=True)]

@@ -17,10 +17,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("tests", "device-plugin", "vc-egpu")]
 
 import numpy as np  # noqa: E402  the path comes first
-from gpu.judge import gaps_of, holds_of, kept_of, percentile, releases_of  # noqa: E402
-from gpu.standalone import Rows  # noqa: E402
-from unit.native.time_worlds import HARD, HIGH, LOW, SOFT, Box  # noqa: E402
-from unit.native.virtual_worlds import MS, SECOND, Seen, World  # noqa: E402
+from gpu.judge import gaps_of, holds_of, kept_of, percentile, releases_of  # noqa: E402  the path comes first
+from gpu.standalone import Rows  # noqa: E402  the path comes first
+from unit.native.time_worlds import HARD, HIGH, LOW, SOFT, Box  # noqa: E402  the path comes first
+from unit.native.virtual_worlds import MS, SECOND, Seen, World  # noqa: E402  the path comes first
 
 MODE: Final = "slices" if "--slices" in sys.argv else "fifo"
 LOADS: Final = (20, 50)

@@ -61,7 +61,7 @@ class FakeKubelet(
 
     # --- what it serves --------------------------------------------------------------------------
 
-    def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def Register(self, request: Any, context: Any) -> Any:  # noqa: N802  gRPC's name
         """Keep the endpoint."""
         assert request.version == "v1beta1"
         assert request.options.pre_start_required
@@ -69,7 +69,7 @@ class FakeKubelet(
         self.registered.release()
         return dp.Empty()
 
-    def List(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def List(self, request: Any, context: Any) -> Any:  # noqa: N802  gRPC's name
         """Each id as an entry of its own, like the real one."""
         self.lists += 1
         if self.refuse_lists > 0:
