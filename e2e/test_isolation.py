@@ -21,6 +21,8 @@ LOOK = (
     "(echo x > /etc/egpu/control) 2>&1; (echo x > /etc/ld.so.preload) 2>&1; (rm /run/egpu/activity) 2>&1; "
     "(echo x > /run/egpu/peers/y) 2>&1; echo looked"
 )
+TOLD_WITHIN_S = 10.0
+"""docs/operator.md promises what two looks in a row show, one every two seconds; the rest is for the events."""
 pytestmark = pytest.mark.cluster
 
 
@@ -157,7 +159,7 @@ def test_the_second_wall_reports_and_kills(world: World) -> None:
     world.refusal("rogue", "past the isolation library", 15)
     took_s = time.monotonic() - began
     print(f"told after {took_s:.1f} s")
-    assert took_s < 10
+    assert took_s < TOLD_WITHIN_S
     assert Path(f"/proc/{pid}").exists()
     set_policy(world.agent, "kill")
     wait_until("it is killed", gone(pid), 30)

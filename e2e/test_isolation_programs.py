@@ -265,7 +265,7 @@ def rogue(way: str) -> tuple[str, ...]:
 
 STATIC = c_program("train-static", **{"memory-mib": 9000, "every": 1})
 CAUGHT_WITHIN_S = 5.0
-"""Two looks of two seconds each, and the event."""
+"""docs/operator.md promises what two looks in a row show, one every two seconds; and the event."""
 
 
 @pytest.mark.parametrize(
