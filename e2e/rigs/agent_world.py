@@ -10,13 +10,14 @@ from typing import Any
 
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from rigs.agent_on_node import AgentOnNode
-from rigs.planned_pods import NAMESPACE, PlannedPod, Planner, said
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import EVENTS, NODES, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import NodeCards
+
+from rigs.agent_on_node import AgentOnNode
+from rigs.planned_pods import NAMESPACE, PlannedPod, Planner, said
 
 Json = dict[str, Any]
 

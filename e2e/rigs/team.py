@@ -10,10 +10,11 @@ from typing import Any
 
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from rigs.webhook import Rig
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import PODS, QUEUES
+
+from rigs.webhook import Rig
 
 Json = dict[str, Any]
 NAMESPACE = "team-a"
