@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from outcomes.world import World, world
+from rigs.team import team
+from rigs.webhook import Rig
 from stack.install import Stack
 from stack.shared import shared_stack
 
@@ -16,6 +18,13 @@ def stack(worker_id: str) -> Iterator[Stack]:
     """The installed stack; each worker of a parallel run has its own."""
     with shared_stack("e2e", worker_id) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def webhook_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A control plane without nodes and the webhook beside it."""
+    with team("webhook-e2e", tmp_path_factory.mktemp("webhook")) as started:
+        yield started
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from localcluster.api import wait_until
-from rigs.team import NAMESPACE, Json, pod, team
+from rigs.team import NAMESPACE, Json, pod
 from rigs.webhook import Rig
 from stack import webhook
 from stack.identity import bound_token_kubeconfig
@@ -30,10 +30,9 @@ VALIDATING_POLICIES = Resource(
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with team("policies", tmp_path_factory.mktemp("policies")) as started:
-        yield started
+@pytest.fixture
+def rig(webhook_rig: Rig) -> Rig:
+    return webhook_rig
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import copy
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import yaml
 from localcluster.api import wait_until
-from rigs.team import NAMESPACE, Json, pod, team
+from rigs.team import NAMESPACE, Json, pod
 from rigs.webhook import Rig
 from stack import webhook
 from vc_egpu.kube.connection import ApiConnection
@@ -53,10 +53,9 @@ spec:
 """
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with team("webhook-e2e", tmp_path_factory.mktemp("webhook")) as started:
-        yield started
+@pytest.fixture
+def rig(webhook_rig: Rig) -> Rig:
+    return webhook_rig
 
 
 @pytest.fixture
@@ -207,6 +206,7 @@ def test_what_is_not_ours_does_not_pass_through_the_webhook(rig: Rig, alice: Api
 # --- certificates -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_certificates_are_replaced_without_a_restart_and_without_a_failed_review(rig: Rig) -> None:
     """Lifetimes of seconds: the CA is replaced several times while reviews go on."""
     rig.process.stop()
