@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := PYTHONPATH=e2e $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
-# Unit tests are spread over the cores; e2e files run one after the other, each on clusters of its own.
-WORKERS ?= auto
+# Unit tests are spread over the cores, and one more since some wait; e2e files run one after the other.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 # The stories of the main job, and a sample of the controller's crashes. Restarts, outages, all crash points,
 # installation and the Job controller's own stories take longer than `make test` may: `make test-long` runs everything.
 E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
