@@ -186,6 +186,15 @@ class Settings:
     action: Action = "run"
 
 
+def add_paths(parser: argparse.ArgumentParser, defaults: Settings, *fields: str) -> None:
+    """A flag for each of these paths of the settings."""
+    for field in fields:
+        value: Path = getattr(defaults, field)
+        parser.add_argument(
+            f"--{field.replace('_', '-')}", type=Path, default=value, help=f"default: {value}"
+        )
+
+
 def parse_flags(arguments: Sequence[str]) -> Settings:
     """Settings from the command line; exits with usage on a wrong one."""
     defaults = Settings(node_name="")
@@ -194,16 +203,11 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--models", type=Path, default=defaults.models, help="table of GPU models (YAML)")
     parser.add_argument("--policy", type=Path, help="ratios and slots (YAML), reloaded when it changes")
     parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")
-    for flag, value in (
-        ("kubelet-dir", defaults.kubelet_dir),
-        ("pod-resources-socket", defaults.pod_resources_socket),
-        ("cdi-dir", defaults.cdi_dir),
-        ("state-dir", defaults.state_dir),
-        ("cgroup-dir", defaults.cgroup_dir),
-        ("proc-dir", defaults.proc_dir),
-        ("run-dir", defaults.run_dir),
-    ):
-        parser.add_argument(f"--{flag}", type=Path, default=value, help=f"default: {value}")
+    add_paths(
+        parser,
+        defaults,
+        *("kubelet_dir", "pod_resources_socket", "cdi_dir", "state_dir", "cgroup_dir", "proc_dir", "run_dir"),
+    )
     parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
     parser.add_argument("--checkpoint", default="", metavar="pod|PATH",
                         help="suspend pods: helped by a pod, or by egpu-checkpoint at that path")  # fmt: skip

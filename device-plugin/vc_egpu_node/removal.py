@@ -22,7 +22,7 @@ from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import NODES, PODS
 
 from vc_egpu_node.cdi import FILE_PREFIX
-from vc_egpu_node.config import Settings
+from vc_egpu_node.config import Settings, add_paths
 from vc_egpu_node.node import FIELD_MANAGER, removal_patches
 from vc_egpu_node.node import slim as slim_node
 from vc_egpu_node.pages import KINDS
@@ -136,13 +136,7 @@ def parse_flags(arguments: Sequence[str]) -> tuple[Settings, bool]:
     )
     parser.add_argument("--node-name", default=here.node_name, required=not here.node_name)
     parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")
-    for flag, value in (
-        ("cdi-dir", here.cdi_dir),
-        ("kubelet-dir", here.kubelet_dir),
-        ("state-dir", here.state_dir),
-        ("run-dir", here.run_dir),
-    ):
-        parser.add_argument(f"--{flag}", type=Path, default=value, help=f"default: {value}")
+    add_paths(parser, here, "cdi_dir", "kubelet_dir", "state_dir", "run_dir")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM when done, as a DaemonSet must")
     given = vars(parser.parse_args(arguments))
     stay = bool(given.pop("stay"))
