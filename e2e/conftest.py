@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from outcomes.world import World, world
-from rigs.team import team
+from rigs.team import NAMESPACE, team
 from rigs.webhook import Rig
 from stack.install import Stack
 from stack.shared import shared_stack
+from vc_egpu.kube.connection import ApiConnection
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +26,12 @@ def webhook_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A control plane without nodes and the webhook beside it."""
     with team("webhook-e2e", tmp_path_factory.mktemp("webhook")) as started:
         yield started
+
+
+@pytest.fixture
+def alice(webhook_rig: Rig) -> ApiConnection:
+    """Who may use what her team may, at that webhook's cluster."""
+    return webhook_rig.tenant("alice", NAMESPACE)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What the design promises when nodes, kubelets or the API server go away, on the whole stack."""
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from outcomes.world import World
 from stack.install import Stack
 from stack.kit import cards_of, is_running
 from vc_egpu.kube.resources import NODES
+from vc_egpu_node.processes import own_pid
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 QUICK_TO_LEAVE: Final = [
@@ -70,8 +70,7 @@ def containers(stack: Stack) -> set[int]:
 
 def _is_first(pid: int) -> bool:
     with suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-        return re.search(r"^NSpid:.*\t1$", status, re.MULTILINE) is not None
+        return own_pid(Path(f"/proc/{pid}/status").read_text(encoding="utf-8")) == 1
     return False
 
 

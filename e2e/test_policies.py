@@ -30,25 +30,15 @@ VALIDATING_POLICIES = Resource(
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def rig(webhook_rig: Rig) -> Rig:
-    return webhook_rig
-
-
-@pytest.fixture
-def alice(rig: Rig) -> ApiConnection:
-    return rig.tenant("alice", NAMESPACE)
-
-
-def test_policies_type_check(rig: Rig) -> None:
-    for policy in rig.kit.api.list(VALIDATING_POLICIES).items:
+def test_policies_type_check(webhook_rig: Rig) -> None:
+    for policy in webhook_rig.kit.api.list(VALIDATING_POLICIES).items:
         if policy["metadata"]["name"].startswith("vc-egpu"):
             assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]
 
 
-def test_without_the_webhook_no_managed_pod_slips_in(rig: Rig, alice: ApiConnection) -> None:
-    with rig.webhook_down(), webhook.uninstalled(rig.cluster.kubectl):
-        wait_until("the API server forgot the webhooks", lambda: not webhook.refusal(rig.kit.api), 20)
+def test_without_the_webhook_no_managed_pod_slips_in(webhook_rig: Rig, alice: ApiConnection) -> None:
+    with webhook_rig.webhook_down(), webhook.uninstalled(webhook_rig.cluster.kubectl):
+        wait_until("the API server forgot the webhooks", lambda: not webhook.refusal(webhook_rig.kit.api), 20)
         for name, obj, words in _slips():
             with pytest.raises(Forbidden, match=words):
                 alice.create(PODS, obj)
@@ -118,28 +108,28 @@ ROUTES = [
 
 @pytest.mark.parametrize(("story", "subresource"), ROUTES)
 def test_a_tenant_cannot_change_what_we_wrote(
-    rig: Rig, alice: ApiConnection, story: str, subresource: str | None
+    webhook_rig: Rig, alice: ApiConnection, story: str, subresource: str | None
 ) -> None:
     _ensure(alice, pod("kept", vgpu_h20=1))
     edit = FORBIDDEN_EDITS[story]
     with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
         alice.patch(PODS, "kept", [edit], NAMESPACE, kind="json", subresource=subresource)
-    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
     assert admission.patch(PODS, "kept", [edit], NAMESPACE, kind="json", dry_run=True)
 
 
-def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(rig: Rig, alice: ApiConnection) -> None:
+def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alice: ApiConnection) -> None:
     cards = Cards(pod_uid="x", node="n1", plan_id="1-1", share_class="low", containers={}).encode()
     pause: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "true"}}}
     resume: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": None}}}
-    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
-    rig.cluster.kubectl("create", "serviceaccount", "oncall", "-n", NAMESPACE)
-    rig.kit.apply(QUEUES_FOLDER / "base" / "roles.yaml")
-    rig.cluster.kubectl(
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    webhook_rig.cluster.kubectl("create", "serviceaccount", "oncall", "-n", NAMESPACE)
+    webhook_rig.kit.apply(QUEUES_FOLDER / "base" / "roles.yaml")
+    webhook_rig.cluster.kubectl(
         "create", "rolebinding", "oncall", "-n", NAMESPACE,
         "--clusterrole=vc-egpu-suspend", f"--serviceaccount={NAMESPACE}:oncall",
     )  # fmt: skip
-    oncall = rig.tenant("oncall", NAMESPACE)
+    oncall = webhook_rig.tenant("oncall", NAMESPACE)
     for name in ("idle", "trains"):
         _ensure(alice, pod(name, vgpu_h20=1))
     admission.patch(
@@ -205,14 +195,14 @@ def group(name: str, queue: str = "a", **annotations: str) -> Json:
     }
 
 
-def test_plans_on_pod_groups_are_ours(rig: Rig, alice: ApiConnection) -> None:
+def test_plans_on_pod_groups_are_ours(webhook_rig: Rig, alice: ApiConnection) -> None:
     with pytest.raises(Forbidden, match="written by the admission layer"):
         alice.create(POD_GROUPS, group("planned", plan="x"))
     alice.create(POD_GROUPS, group("g"))
     plan = {"metadata": {"annotations": {"egpu.volcano.sh/plan": "x"}}}
     with pytest.raises(Forbidden, match="written by the admission layer"):
         alice.patch(POD_GROUPS, "g", plan, NAMESPACE)
-    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
     assert admission.patch(POD_GROUPS, "g", plan, NAMESPACE)
     with pytest.raises(Forbidden, match="written by the admission layer"):
         alice.patch(POD_GROUPS, "g", {"metadata": {"annotations": {"egpu.volcano.sh/plan": None}}}, NAMESPACE)
@@ -220,9 +210,9 @@ def test_plans_on_pod_groups_are_ours(rig: Rig, alice: ApiConnection) -> None:
         alice.patch(POD_GROUPS, "g", {"spec": {"queue": "b"}}, NAMESPACE)
 
 
-def test_a_pod_group_cannot_be_slipped_into_another_queue(rig: Rig, alice: ApiConnection) -> None:
+def test_a_pod_group_cannot_be_slipped_into_another_queue(webhook_rig: Rig, alice: ApiConnection) -> None:
     """Neither by taking off what makes it ours in the same write, nor by coming before its controller."""
-    admission = rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
     judged = {"status": {"conditions": [{"type": "egpu.volcano.sh/Admitted", "status": "False"}]}}
     alice.create(POD_GROUPS, group("slips"))
     admission.patch(POD_GROUPS, "slips", judged, NAMESPACE)
@@ -239,8 +229,8 @@ def test_a_pod_group_cannot_be_slipped_into_another_queue(rig: Rig, alice: ApiCo
     assert alice.create(POD_GROUPS, group("podgroup-0f0f"))
 
 
-def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
-    api, cluster = rig.kit.api, rig.cluster
+def test_each_agent_writes_only_its_own_node(webhook_rig: Rig) -> None:
+    api, cluster = webhook_rig.kit.api, webhook_rig.cluster
     for name in ("n1", "n2"):
         api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     agent_pod = {
@@ -256,7 +246,7 @@ def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
     api.create(PODS, agent_pod)
     bound = bound_token_kubeconfig(cluster, "vc-egpu-system", "vc-egpu-node-agent", "agent")
     agent = ApiConnection.connect(bound)
-    unbound = rig.tenant("vc-egpu-node-agent", "vc-egpu-system")
+    unbound = webhook_rig.tenant("vc-egpu-node-agent", "vc-egpu-system")
     inventory = {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": "{}"}}}
     assert agent.patch(NODES, "n1", inventory)
     assert agent.patch(NODES, "n1", {"metadata": {"annotations": {"egpu.volcano.sh/node-suspension": "{}"}}})
@@ -271,16 +261,16 @@ def test_each_agent_writes_only_its_own_node(rig: Rig) -> None:
     assert agent.patch_status(NODES, "n1", {"status": {"capacity": {"volcano.sh/vgpu-h20-memory": "5"}}})
 
 
-def test_only_the_agent_writes_the_inventory(rig: Rig) -> None:
+def test_only_the_agent_writes_the_inventory(webhook_rig: Rig) -> None:
     """Operators who may patch Nodes keep labels and cordoned cards, also by way of the status."""
-    api, cluster = rig.kit.api, rig.cluster
+    api, cluster = webhook_rig.kit.api, webhook_rig.cluster
     cluster.kubectl("create", "serviceaccount", "operator", "-n", NAMESPACE)
     cluster.kubectl("create", "clusterrole", "nodes", "--verb=*", "--resource=nodes,nodes/status")
     cluster.kubectl(
         "create", "clusterrolebinding", "nodes", "--clusterrole=nodes",
         f"--serviceaccount={NAMESPACE}:operator",
     )  # fmt: skip
-    operator = rig.tenant("operator", NAMESPACE)
+    operator = webhook_rig.tenant("operator", NAMESPACE)
 
     def node(name: str, **annotations: str) -> Json:
         return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": annotations}}
@@ -304,8 +294,8 @@ def test_only_the_agent_writes_the_inventory(rig: Rig) -> None:
     operator.delete(NODES, "n3")
 
 
-def test_a_binding_brings_nothing_of_ours_onto_its_pod(rig: Rig) -> None:
-    api, cluster = rig.kit.api, rig.cluster
+def test_a_binding_brings_nothing_of_ours_onto_its_pod(webhook_rig: Rig) -> None:
+    api, cluster = webhook_rig.kit.api, webhook_rig.cluster
     path = f"/api/v1/namespaces/{NAMESPACE}"
 
     def bind(by: ApiConnection, name: str, where: str, **metadata: Json) -> None:
@@ -349,7 +339,7 @@ def test_a_binding_brings_nothing_of_ours_onto_its_pod(rig: Rig) -> None:
         "create", "clusterrolebinding", "binder", "--clusterrole=binder",
         "--serviceaccount=volcano-system:volcano-scheduler",
     )  # fmt: skip
-    scheduler = rig.tenant("volcano-scheduler", "volcano-system")
+    scheduler = webhook_rig.tenant("volcano-scheduler", "volcano-system")
     repeated = {"egpu.volcano.sh/request": "{}", "scheduling.k8s.io/group-name": "theirs"}
     bind(scheduler, "three", "pods/three/binding", annotations=repeated)
     for name in ("one", "two", "three"):

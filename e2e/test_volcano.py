@@ -20,6 +20,7 @@ from stack.install import Stack
 from stack.kit import Json, Kit, running
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.codec_resources import pod_requests, resources
 from vc_egpu.volcano.names import (
     CARDS,
     GROUP_NAME,
@@ -110,7 +111,7 @@ def test_full_cluster(production: Production) -> None:
     queues_open(kit)
     try:
         nodes = [kit.api.get(NODES, node.name) for node in stack.cluster.nodes]
-        cpus = sum(_cpus(node["status"]["allocatable"]) for node in nodes)
+        cpus = sum(resources(node["status"]["allocatable"]).cpu_milli / 1000 for node in nodes)
         taken = [_taken_cpus(kit, node["metadata"]["name"]) for node in nodes]
         # Three on each node, whatever else runs there.
         train_cpus = 0.9 * (cpus / len(nodes) - max(taken)) / 3
@@ -206,20 +207,13 @@ def _held_back(pods: dict[str, Json]) -> str:
     return "has pods" if any(name.startswith("infer-") for name in pods) else "held back"
 
 
-def _cpus(amounts: Json) -> float:
-    text = str(amounts.get("cpu", "0"))
-    return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
-
-
 def _taken_cpus(kit: Kit, node: str) -> float:
     """What the pods that run on a node have asked for."""
-    containers = [
-        one
+    return sum(
+        pod_requests(pod["spec"]).cpu_milli / 1000
         for pod in kit.api.list(PODS).items
         if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in {"Succeeded", "Failed"}
-        for one in pod["spec"]["containers"]
-    ]
-    return sum(_cpus((one.get("resources") or {}).get("requests") or {}) for one in containers)
+    )
 
 
 def queue(name: str, shares: int) -> Json:

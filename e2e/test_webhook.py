@@ -53,16 +53,6 @@ spec:
 """
 
 
-@pytest.fixture
-def rig(webhook_rig: Rig) -> Rig:
-    return webhook_rig
-
-
-@pytest.fixture
-def alice(rig: Rig) -> ApiConnection:
-    return rig.tenant("alice", NAMESPACE)
-
-
 def version(api: ApiConnection, name: str) -> str:
     return str(api.get(VOLCANO_JOBS, name, NAMESPACE)["metadata"]["resourceVersion"])
 
@@ -71,35 +61,35 @@ def version(api: ApiConnection, name: str) -> str:
 
 
 @pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["client-side", "server-side"])
-def test_applying_the_same_job_twice_leaves_the_same_version(rig: Rig, how: tuple[str, ...]) -> None:
+def test_applying_the_same_job_twice_leaves_the_same_version(webhook_rig: Rig, how: tuple[str, ...]) -> None:
     name = "twice" + "".join(how).strip("-").replace("-", "")
     manifest = JOB.format(name=name)
-    rig.cluster.kubectl("apply", *how, "-f", "-", text_in=manifest)
-    stored = rig.kit.api.get(VOLCANO_JOBS, name, NAMESPACE)
+    webhook_rig.cluster.kubectl("apply", *how, "-f", "-", text_in=manifest)
+    stored = webhook_rig.kit.api.get(VOLCANO_JOBS, name, NAMESPACE)
     resources = stored["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"]["volcano.sh/vgpu-h20-memory"] == "4000"
     for _ in range(2):
-        rig.cluster.kubectl("apply", *how, "-f", "-", text_in=manifest)
-        assert version(rig.kit.api, name) == stored["metadata"]["resourceVersion"]
+        webhook_rig.cluster.kubectl("apply", *how, "-f", "-", text_in=manifest)
+        assert version(webhook_rig.kit.api, name) == stored["metadata"]["resourceVersion"]
 
 
-def test_a_bare_pod_can_be_applied_twice(rig: Rig) -> None:
+def test_a_bare_pod_can_be_applied_twice(webhook_rig: Rig) -> None:
     manifest = yaml.safe_dump(pod("applied", vgpu_h20=1, vgpu_memory=1000))
-    rig.kit.apply(manifest)
-    first = rig.kit.api.get(PODS, "applied", NAMESPACE)
-    rig.kit.apply(manifest)
-    assert rig.kit.api.get(PODS, "applied", NAMESPACE)["spec"] == first["spec"]
+    webhook_rig.kit.apply(manifest)
+    first = webhook_rig.kit.api.get(PODS, "applied", NAMESPACE)
+    webhook_rig.kit.apply(manifest)
+    assert webhook_rig.kit.api.get(PODS, "applied", NAMESPACE)["spec"] == first["spec"]
     beside = pod("applied-beside")
     sidecar = {**pod("s", vgpu_h20=1, vgpu_memory=1000)["spec"]["containers"][0], "name": "sidecar"}
     beside["spec"]["initContainers"] = [{**sidecar, "restartPolicy": "Always"}]
     for _ in range(2):
-        rig.kit.apply(yaml.safe_dump(beside))
+        webhook_rig.kit.apply(yaml.safe_dump(beside))
 
 
-def test_a_job_older_than_the_webhook_still_scales(rig: Rig, alice: ApiConnection) -> None:
-    api = rig.kit.api
+def test_a_job_older_than_the_webhook_still_scales(webhook_rig: Rig, alice: ApiConnection) -> None:
+    api = webhook_rig.kit.api
     hooks = copy.deepcopy(api.get(MUTATING_WEBHOOKS, "vc-egpu"))
-    without_webhooks(rig, lambda: rig.kit.apply(JOB.format(name="older")))
+    without_webhooks(webhook_rig, lambda: webhook_rig.kit.apply(JOB.format(name="older")))
     old = api.get(VOLCANO_JOBS, "older", NAMESPACE)
     assert "requests" not in old["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
     operations = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 3}]
@@ -109,12 +99,12 @@ def test_a_job_older_than_the_webhook_still_scales(rig: Rig, alice: ApiConnectio
     assert len(api.get(MUTATING_WEBHOOKS, "vc-egpu")["webhooks"]) == len(hooks["webhooks"])
 
 
-def without_webhooks(rig: Rig, action: Callable[[], object]) -> None:
+def without_webhooks(webhook_rig: Rig, action: Callable[[], object]) -> None:
     """Do something on a cluster that has no webhook yet, then install it."""
-    with webhook.uninstalled(rig.cluster.kubectl):
-        wait_until("the API server forgot the webhooks", lambda: not webhook.answers(rig.kit.api), 20)
+    with webhook.uninstalled(webhook_rig.cluster.kubectl):
+        wait_until("the API server forgot the webhooks", lambda: not webhook.answers(webhook_rig.kit.api), 20)
         action()
-    rig.wait_ready()
+    webhook_rig.wait_ready()
 
 
 # --- who may -----------------------------------------------------------------------------------------
@@ -131,12 +121,12 @@ def test_alice_uses_her_queue_and_is_told_which_one_it_is(alice: ApiConnection) 
         alice.create(PODS, other)
 
 
-def test_leave_that_was_just_given_counts_within_seconds(rig: Rig, alice: ApiConnection) -> None:
+def test_leave_that_was_just_given_counts_within_seconds(webhook_rig: Rig, alice: ApiConnection) -> None:
     high = pod("high", vgpu_h20=1)
     high["metadata"]["annotations"]["egpu.volcano.sh/priority"] = "high"
     with pytest.raises(Forbidden, match="egpu-high"):
         alice.create(PODS, high)
-    rig.kit.apply(
+    webhook_rig.kit.apply(
         """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -162,12 +152,12 @@ subjects: [{{kind: ServiceAccount, name: alice, namespace: {NAMESPACE}}}]
     wait_until("high is allowed", created, 10)
 
 
-def test_a_tenant_lowers_its_cap_and_does_not_raise_it(rig: Rig, alice: ApiConnection) -> None:
+def test_a_tenant_lowers_its_cap_and_does_not_raise_it(webhook_rig: Rig, alice: ApiConnection) -> None:
     lower = {"spec": {"capability": {"volcano.sh/vgpu-h20": 3}}}
     assert alice.patch(QUEUES, "a", lower)["spec"]["capability"]["volcano.sh/vgpu-h20"] == 3
     with pytest.raises(Forbidden, match=r"3 to 4: service account team-a/alice may not raise.*set-cap"):
         alice.patch(QUEUES, "a", {"spec": {"capability": {"volcano.sh/vgpu-h20": 4}}})
-    rig.kit.api.patch(QUEUES, "a", {"spec": {"capability": {"volcano.sh/vgpu-h20": 4}}})
+    webhook_rig.kit.api.patch(QUEUES, "a", {"spec": {"capability": {"volcano.sh/vgpu-h20": 4}}})
 
 
 def test_commands_need_update_on_their_target(alice: ApiConnection) -> None:
@@ -187,8 +177,8 @@ def test_commands_need_update_on_their_target(alice: ApiConnection) -> None:
         alice.create(COMMANDS, command("b"))
 
 
-def test_what_is_not_ours_does_not_pass_through_the_webhook(rig: Rig, alice: ApiConnection) -> None:
-    with rig.webhook_down():
+def test_what_is_not_ours_does_not_pass_through_the_webhook(webhook_rig: Rig, alice: ApiConnection) -> None:
+    with webhook_rig.webhook_down():
         plain = pod("plain")
         plain["spec"]["containers"][0]["resources"] = {}
         alice.create(PODS, plain)
@@ -207,23 +197,29 @@ def test_what_is_not_ours_does_not_pass_through_the_webhook(rig: Rig, alice: Api
 
 
 @pytest.mark.long
-def test_certificates_are_replaced_without_a_restart_and_without_a_failed_review(rig: Rig) -> None:
+def test_certificates_are_replaced_without_a_restart_and_without_a_failed_review(webhook_rig: Rig) -> None:
     """Lifetimes of seconds: the CA is replaced several times while reviews go on."""
-    rig.process.stop()
-    rig.process.argv = [*rig.process.argv, "--authority-lifetime-s", "24", "--serving-lifetime-s", "12"]
-    rig.process.argv[rig.process.argv.index("--tls-interval-s") + 1] = "0.2"
-    rig.cluster.kubectl("delete", "secret", "vc-egpu-webhook-tls", "-n", "vc-egpu-system")
-    rig.process.start()
-    rig.wait_ready()
+    webhook_rig.process.stop()
+    webhook_rig.process.argv = [
+        *webhook_rig.process.argv,
+        "--authority-lifetime-s",
+        "24",
+        "--serving-lifetime-s",
+        "12",
+    ]
+    webhook_rig.process.argv[webhook_rig.process.argv.index("--tls-interval-s") + 1] = "0.2"
+    webhook_rig.cluster.kubectl("delete", "secret", "vc-egpu-webhook-tls", "-n", "vc-egpu-system")
+    webhook_rig.process.start()
+    webhook_rig.wait_ready()
     served: set[bytes] = set()
     bundles: set[bytes] = set()
     most = 0
     deadline = time.monotonic() + REPLACED_TIMEOUT_S
     while len(served) < 3 or len(bundles) < 4:  # no pause: a gap between two certificates would be short
         assert time.monotonic() < deadline, f"{len(served)} serving certificates, {len(bundles)} bundles"
-        rig.kit.api.create(PODS, pod("during", vgpu_h20=1), dry_run=True)
-        served.add(_served(rig.port))
-        hooks = rig.kit.api.get(MUTATING_WEBHOOKS, "vc-egpu")["webhooks"]
+        webhook_rig.kit.api.create(PODS, pod("during", vgpu_h20=1), dry_run=True)
+        served.add(_served(webhook_rig.port))
+        hooks = webhook_rig.kit.api.get(MUTATING_WEBHOOKS, "vc-egpu")["webhooks"]
         bundle = base64.b64decode(hooks[0]["clientConfig"]["caBundle"])
         bundles.add(bundle)
         most = max(most, bundle.count(b"BEGIN CERTIFICATE"))
