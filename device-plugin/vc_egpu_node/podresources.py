@@ -105,7 +105,12 @@ class PodResources:
                     raise PodResourcesError(f"no answer from the kubelet within {timeout_s:.1f} s")
             else:
                 return self._checked()
-        result = self._call(deadline)
+        result: list[Holder] | PodResourcesError
+        try:
+            result = self._call(deadline)
+        except Exception as error:  # whatever it was: who asks next must find nobody asking
+            log.exception("asking the kubelet failed")
+            result = PodResourcesError(f"{self._socket}: {error}")
         with self._condition:
             self._result = result
             self._finished = self._started

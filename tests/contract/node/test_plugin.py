@@ -12,6 +12,7 @@ import pytest
 from contract.node.node_world import RES, World, owner, planned
 from vc_egpu_node.inventory import Offer
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as dp
+from vc_egpu_node.podresources import PodResources, PodResourcesError
 from vc_egpu_node.slots import slots
 
 NATIVE_RES = "volcano.sh/gpu-h20"
@@ -267,6 +268,21 @@ def test_the_rate_limit_is_waited_out(world: World) -> None:
     world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
     world.kubelet.refuse_lists = 2
     world.kubelet.pre_start(RES, ("s1",))
+
+
+def test_a_fault_while_one_asks_keeps_nobody_from_asking_again(world: World) -> None:
+    """gRPC needs a thread for a new connection, and may get none."""
+    faults = [RuntimeError("can't start new thread")]
+
+    def observe(_call: str, _seconds: float, _outcome: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    asked = PodResources(world.kubelet.pod_resources_socket, observe=observe)
+    with pytest.raises(PodResourcesError, match="can't start new thread"):
+        asked.holders()
+    assert asked.holders() == []
+    asked.close()
 
 
 def test_native_cards(world: World) -> None:
