@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.plans import epoch_of
+
 ShareClass = Literal["high", "unset", "low"]
 _SLACK: Final = 1e-9
 """Ratios are floats: 100 × 1.1 is a little more than 110."""
@@ -63,6 +66,25 @@ class CardLimits:
     ratio_class: ShareClass | None = None
     """The only class that may have more cores than there are; None: all."""
     max_sharers: int = 100
+
+
+def planned(cards: Cards) -> list[HeldShare]:
+    """All shares of a pod, as its annotation says."""
+    return [
+        HeldShare(
+            pod_uid=cards.pod_uid,
+            container=container,
+            uuid=share.uuid,
+            memory_mib=share.memory_mib,
+            cores_percent=share.cores,
+            share_class=cards.share_class,
+            native=cards.native,
+            epoch=epoch_of(cards.plan_id),
+            physical_mib=share.physical_mib,
+        )
+        for container, shares in cards.containers.items()
+        for share in shares
+    ]
 
 
 def asleep(held: Iterable[HeldShare], pods: Collection[str]) -> list[HeldShare]:

@@ -246,10 +246,7 @@ class Agent:
         if not synced or self._monitor.observation.scans == 0 or self._node.document() is None:
             return False
         self._take_stock()
-        restored = self._collector.recover()
-        if restored:
-            log.warning("%d running containers had no record and are counted again", restored)
-        self._guard.recovered()
+        self._recover()
         if self._suspension is not None:
             self._suspension.suspender.start()
         else:
@@ -258,8 +255,16 @@ class Agent:
         self._synced_once = True
         return True
 
+    def _recover(self) -> None:
+        restored = self._collector.recover()
+        if restored:
+            log.warning("%d running containers had no record and are counted again", restored)
+        self._guard.recovered()
+
     def _step(self) -> int:
         self._reload()
+        if not self._collector.recovered:
+            self._recover()
         leaving = self._collector.collect()
         stock = self._take_stock()
         self._post_slots(stock)

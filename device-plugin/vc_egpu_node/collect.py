@@ -56,9 +56,14 @@ class Collector:
         self._cgroups = cgroups
         self._identity = identity
         self._clock = clock
+        self._stuck: dict[str, str] = {}
+        """Name to why its files could not be removed, as last told."""
+        self.recovered = False
+        """Whether all that ran here before this process is counted."""
 
     def collect(self) -> int:
-        """Release ended grants; how many are still leaving (their pod ended, their containers have not)."""
+        """Release ended grants; how many are still leaving (their pod ended, their containers have not).
+        One whose files cannot be removed stays held, and is tried again at the next call."""
         if not self._pods.synced:
             return 0
         views = {pod.uid: pod for pod in self._pods.views()}
@@ -95,17 +100,20 @@ class Collector:
         for allocation in unclaimed:
             if not self._claimed(allocation, holders):
                 log.info("promise %s of %s was never claimed", allocation.name, allocation.resource)
-                self._allocations.forget(allocation.name)
+                self._forget(allocation.name)
 
     def recover(self) -> int:
         """After a restart: promises whose record is lost are taken from the containers' CDI specs, and
         containers that run but have no spec (somebody cleared the CDI folder) are counted again, from kubelet
-        and API server. How many of the latter."""
+        and API server. How many of the latter. To be called again until :attr:`recovered`: the kubelet may be
+        starting again itself."""
+        kept = True
         for grant in sorted(self._grants.all(), key=lambda one: one.granted_at_s):
             try:
                 self._allocations.adopt(grant.name, grant.resource, grant.ids, grant.granted_at_s)
             except OSError as error:
                 log.warning("the promise %s could not be kept on disk: %s", grant.name, error)
+                kept = False
         try:
             holders = self._pod_resources.holders()
         except PodResourcesError as error:
@@ -124,6 +132,7 @@ class Collector:
                 found += 1
             except NotAdmittedError as error:
                 log.warning("a running container has no valid plan: %s", error)
+        self.recovered = kept
         return found
 
     def _living(self, ended: list[Grant]) -> frozenset[str]:
@@ -140,9 +149,23 @@ class Collector:
         return frozenset(grant.name for grant in ended if ids.get(grant.name, set()) & held)
 
     def _release(self, grant: Grant) -> None:
-        log.info("%s/%s/%s has let go of its cards", grant.namespace, grant.pod, grant.container)
-        self._grants.release(grant.name)
-        self._allocations.forget(grant.name)
+        who = f"{grant.namespace}/{grant.pod}/{grant.container}"
+        try:
+            self._grants.release(grant.name)
+        except OSError as error:
+            if self._stuck.get(grant.name) != str(error):
+                log.warning("%s is gone and holds its cards until its files can be removed: %s", who, error)
+            self._stuck[grant.name] = str(error)
+            return
+        self._stuck.pop(grant.name, None)
+        log.info("%s has let go of its cards", who)
+        self._forget(grant.name)
+
+    def _forget(self, name: str) -> None:
+        try:
+            self._allocations.forget(name)
+        except OSError as error:  # the next agent finds it, and that nobody claims it
+            log.warning("the record of promise %s was not removed: %s", name, error)
 
     def _claimed(self, allocation: Allocation, holders: Iterable[Holder]) -> bool:
         """Whether a container may still come for this promise."""

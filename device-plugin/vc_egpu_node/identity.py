@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -288,7 +289,8 @@ class Identity:
         try:
             self._write(grant)
         except NotAdmittedError:
-            self._grants.release(grant.name)
+            with suppress(OSError):  # held on then: the next try takes it over, or its pod's end frees it
+                self._grants.release(grant.name)
             raise
         self._on_change()
 
@@ -308,7 +310,7 @@ class Identity:
             except AnnotationError:
                 continue
             if cards.pod_uid == pod.uid and cards.node == self._node:
-                shares += _shares_of(cards)
+                shares += admission.planned(cards)
         return shares
 
     def _write(self, grant: Grant, *, running: bool = False) -> None:
@@ -379,21 +381,3 @@ def _usable(stock: Stock, share: CardShare, grant: Grant) -> None:
         raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is ill: {card.reason}")
     if not card.offered and card.reason != CORDONED:
         raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is not offered: {card.reason}")
-
-
-def _shares_of(cards: Cards) -> list[admission.HeldShare]:
-    return [
-        admission.HeldShare(
-            pod_uid=cards.pod_uid,
-            container=container,
-            uuid=share.uuid,
-            memory_mib=share.memory_mib,
-            cores_percent=share.cores,
-            share_class=cards.share_class,
-            native=cards.native,
-            epoch=epoch_of(cards.plan_id),
-            physical_mib=share.physical_mib,
-        )
-        for container, shares in cards.containers.items()
-        for share in shares
-    ]

@@ -104,6 +104,38 @@ def test_without_cgroups_the_kubelets_list_decides(world: World, cgroups: Cgroup
     assert world.grants.all() == []
 
 
+def test_a_file_that_cannot_be_removed_keeps_nobody_else(world: World, cgroups: Cgroups) -> None:
+    """A disk that turned read-only, say: its share stays held, and all else of the agent's goes on."""
+    world.serve()
+    stuck, well = started(world, "stuck", "s1"), started(world, "well", "s2")
+    names = {grant.pod_uid: grant.name for grant in world.grants.all()}
+    path = world.grants.path(names[stuck.uid])
+    path.unlink()
+    path.mkdir()
+    for pod in (stuck, well):
+        world.pods.remove(pod)
+    collect = collector(world, cgroups)
+    assert collect.collect() == 0
+    assert [grant.pod_uid for grant in world.grants.all()] == [stuck.uid]
+    assert world.allocations.ids_in_use(RES) == {"s1"}
+    path.rmdir()
+    assert collect.collect() == 0
+    assert world.grants.all() == []
+    assert world.allocations.all() == []
+
+
+def test_a_promise_whose_file_stays_keeps_no_other(world: World, cgroups: Cgroups) -> None:
+    world.serve()
+    for name, slot in (("a", "s1"), ("b", "s2")):
+        world.kubelet.allocate(("ns", name, "main"), RES, (slot,), "u")
+        world.kubelet.free(("ns", name, "main"))
+    for path in (world.root / "allocations").iterdir():
+        path.unlink()
+        path.mkdir()
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    assert world.allocations.all() == []
+
+
 def test_promises_that_nobody_claims_are_dropped_late(world: World, cgroups: Cgroups) -> None:
     world.serve()
     world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), "u")
@@ -162,3 +194,20 @@ def test_containers_that_run_without_a_record_are_counted_again(world: World, cg
     assert collector(world, cgroups).recover() == 1
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
     assert len(list((world.root / "cdi").iterdir())) == 1
+
+
+def test_a_kubelet_that_starts_with_the_agent_is_asked_again(world: World, cgroups: Cgroups) -> None:
+    world.serve()
+    pod = started(world)
+    for path in (world.root / "cdi").iterdir():
+        path.unlink()
+    world.close()
+    world.assemble()
+    world.serve()
+    world.pods.put(dataclasses.replace(pod, running=frozenset({"main"}), phase="Running"))
+    collect = collector(world, cgroups)
+    world.kubelet.refuse_lists = 1000
+    assert (collect.recover(), collect.recovered) == (0, False)
+    world.kubelet.refuse_lists = 0
+    assert (collect.recover(), collect.recovered) == (1, True)
+    assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]

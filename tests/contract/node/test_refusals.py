@@ -131,3 +131,15 @@ def test_without_what_limits_them_no_shares_start(world: World) -> None:
     world.pods.put(planned("w", "u2", {"main": [("GPU-3", 98304)]}, native=True))
     world.kubelet.allocate(owner("w"), NATIVE_RES, ("s1",), "u2")
     world.kubelet.pre_start(NATIVE_RES, ("s1",))
+
+
+def test_what_cannot_be_written_nor_removed_starts_later(world: World) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    path = world.grants.path(name.rpartition("=")[2])
+    path.mkdir()
+    refused(world, "UNAVAILABLE", "NotNow: the container's files were not written")
+    path.rmdir()
+    world.kubelet.pre_start(RES, ("s1",))
+    assert "GPU-1" in world.cdi(name)["containerEdits"]["env"][0]
