@@ -106,7 +106,17 @@ def _pods_update(identities: Identities) -> Json:
     return policy(
         "vc-egpu-pods-update",
         rule(["pods", "pods/status"], ["UPDATE"]),
+        # Most updates are our own, which may do all of this, and a kubelet's, of the status alone.
+        f"!(request.userInfo.username in {quoted(identities.admission)})",
         POD_WAS_OR_IS_OURS,
+        " || ".join(
+            f"object.{path} != oldObject.{path}"
+            for path in (
+                "metadata.?annotations.orValue({})",
+                "metadata.?labels.orValue({})",
+                "spec.?schedulingGates.orValue([])",
+            )
+        ),
         variables={
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
             "old": old,
@@ -151,18 +161,6 @@ def _pods_update(identities: Identities) -> Json:
                 f"metadata.annotations: {names.PAUSE} is for pods of low priority that have their cards",
             ),
         ],
-        # Most updates are a kubelet's, of the status alone, and our own, which may do all of this.
-        further={
-            "not-by-us": f"!(request.userInfo.username in {quoted(identities.admission)})",
-            "touched": " || ".join(
-                f"object.{path} != oldObject.{path}"
-                for path in (
-                    "metadata.?annotations.orValue({})",
-                    "metadata.?labels.orValue({})",
-                    "spec.?schedulingGates.orValue([])",
-                )
-            ),
-        },
     )
 
 
@@ -188,7 +186,6 @@ def _bindings(identities: Identities) -> Json:
     return policy(
         "vc-egpu-bindings",
         rule(["bindings", "pods/binding"], ["CREATE"]),
-        "",
         is_common=True,
         variables={"scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}"},
         validations=[
@@ -224,7 +221,6 @@ def _pod_groups(identities: Identities) -> Json:
     return policy(
         "vc-egpu-podgroups",
         rule(["podgroups"], ["CREATE", "UPDATE"], group="scheduling.volcano.sh", version="v1beta1"),
-        "",
         variables={
             "ours": f"request.userInfo.username in {quoted(identities.admission)}",
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",

@@ -27,26 +27,24 @@ def rule(resources: list[str], operations: list[str], group: str = "", version: 
 def policy(
     name: str,
     matched: Json,
-    condition: str,
-    *,
+    *conditions: str,
     variables: dict[str, str],
     validations: Sequence[tuple[str, ...]],
-    further: dict[str, str] | None = None,
     is_common: bool = False,
 ) -> Json:
-    """``condition`` and the ``further`` ones, by name, must all hold for the validations to be asked.
+    """All ``conditions`` must hold for the validations to be asked; the cheapest one that often fails first.
 
-    ``is_common``: the condition holds often, so that what is in order is found out by one more of them.
+    ``is_common``: they hold often, so that what is in order is found out by one more of them.
     """
     checks = []
     for expression, message, *detail in validations:
         check = {"expression": expression, "message": message, "reason": "Forbidden"}
         checks.append({**check, "messageExpression": detail[0]} if detail else check)
     # The API server converts the objects for CEL once for all conditions, and three times more where they
-    # hold: conditions that seldom hold keep the policies cheap, on every write to every pod.
-    conditions = {**({"is-ours": condition} if condition else {}), **(further or {})}
+    # hold: conditions that seldom hold keep the policies cheap, on every write to every pod. It evaluates all
+    # of a list, whatever the first ones said: so they are one.
     if is_common:
-        conditions["out-of-order"] = _any_fails([validation[0] for validation in validations], variables)
+        conditions = (*conditions, _any_fails([validation[0] for validation in validations], variables))
     spec: Json = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [matched]},
@@ -54,7 +52,8 @@ def policy(
         "validations": checks,
     }
     if conditions:
-        spec["matchConditions"] = [{"name": key, "expression": value} for key, value in conditions.items()]
+        joined = conditions[0] if len(conditions) == 1 else " && ".join(f"({text})" for text in conditions)
+        spec["matchConditions"] = [{"name": "concerned", "expression": joined}]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
