@@ -62,8 +62,8 @@ def webhook_configurations(*, namespace: str = names.SYSTEM_NAMESPACE, url: str 
     }
     both = ["CREATE", "UPDATE"]
     mutating = [
-        # One entry for pods with the label and for those without: the API server asks again, after another
-        # webhook, only the entry that it asked before, and one for pods without label would not match by then.
+        # One entry for pods with the label and for those without: after another webhook the API server asks
+        # again only whom it asked before, and an entry for pods without the label would not match by then.
         webhook("pods", "/mutate/pods", pods, ["CREATE"], POD_IS_OURS),
         # The API server looks at a selector first, and converts no object for it. People apply pods of their
         # own; those of Jobs, of which there are many, are written to by controllers alone.
