@@ -5,6 +5,10 @@ import re
 
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, overlay
+from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu_node.metrics import Metrics, View
+from vc_egpu_node.monitor import Observation
+from vc_egpu_node.vendors.base import CardReading, CardSample, NodeReading
 
 NAME = re.compile(r"\b(?:vc_egpu|egpu|DCGM)_[A-Za-z_]+")
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")
@@ -36,6 +40,23 @@ def test_rules_ask_for_metrics_that_exist() -> None:
         assert names, rule["alert"]
         for name in names:
             assert exists(name, source), f"{rule['alert']}: {name}"
+
+
+def test_rows_that_wait_for_a_reset_raise_an_alert_that_names_the_card() -> None:
+    """Where pages are set aside the card stays well, and no other alert would tell of it."""
+    card = CardReading("GPU-0", 0, "NVIDIA H100", 81559)
+    samples = {"GPU-0": CardSample(row_remap_pending=1)}
+    view = View("n1", Observation(NodeReading((card,)), samples=samples), NodeCards())
+    families = {one.name: one for one in Metrics(lambda: view).collect()}
+    (sample,) = families["DCGM_FI_DEV_ROW_REMAP_PENDING"].samples
+    assert sample.value > 0
+    groups = yaml.safe_load((MANIFESTS / "monitoring/rules.yaml").read_text())["groups"]
+    (rule,) = [rule for group in groups for rule in group["rules"] if sample.name in rule["expr"]]
+    assert rule["expr"].endswith("> 0")
+    by = re.search(r"by \(([^)]*)\)", rule["expr"])
+    shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+    assert by
+    assert shown == set(by[1].split(", ")) <= set(sample.labels)
 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
