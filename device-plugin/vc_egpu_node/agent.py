@@ -18,6 +18,7 @@ from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.collect import Collector, holdings
 from vc_egpu_node.config import ConfigError, PolicySource, Settings
+from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
 from vc_egpu_node.guard import Guard
 from vc_egpu_node.identity import Identity, Stock
 from vc_egpu_node.kubelet import KubeletLink
@@ -69,6 +70,8 @@ class Agent:
         self._offers: dict[str, inventory.Offer] = {}
         self._bypasses = runtime.bypasses(settings.runtime_configs)
         self._told: dict[str, str] = {}
+        self._problem = ""
+        """Why the node takes nothing, as last said on the Node."""
         self._build(settings, api, vendor)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
@@ -80,6 +83,9 @@ class Agent:
             policy=lambda: self._policy.policy,
             observation=lambda: self._monitor.observation,
         )
+        files = dict.fromkeys((settings.state_dir, settings.cdi_dir), FILES_BYTES)
+        pages_room = {settings.run_dir: PAGES_BYTES} if self._guard.isolation is not None else {}
+        self._disk = Disk(files | pages_room, on_failure=self._wake.set)
         self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers", self._guard.isolation)
         self._suspension: Suspension | None = None
         self._pods = NodePods(api, settings.node_name, self._pods_changed)
@@ -100,6 +106,7 @@ class Agent:
             on_change=self._wake.set,
             suspended=lambda: self._suspension.suspender.suspended() if self._suspension else frozenset(),
             closed=lambda: self._guard.closed,
+            on_disk_error=self._disk.failed,
         )
         self._collector = Collector(
             allocations=self._allocations,
@@ -269,7 +276,9 @@ class Agent:
         stock = self._take_stock()
         self._post_slots(stock)
         closed = self._guard.closed if stock.node_cards.mode == "shared" else ""
-        self._write(stock, closed or ("" if self._kubelet.follows else UNFOLLOWED))
+        disk = self._disk.problem()
+        self._event("disk", disk, "DiskNotWritable")
+        self._write(stock, closed or disk or ("" if self._kubelet.follows else UNFOLLOWED))
         self._tell(stock)
         return leaving
 
@@ -277,7 +286,8 @@ class Agent:
         """Bring the Node up to date; ``problem``: why it takes nothing for now, though its cards are well."""
         node_cards = stock.node_cards
         if problem and not node_cards.problem:
-            node_cards = node_cards.model_copy(update={"problem": problem})
+            node_cards = node_cards.model_copy(update={"problem": problem[: inventory.PROBLEM_CHARS]})
+        self._problem = node_cards.problem
         wanted = inventory.counters(stock, self._table, self._pods.requested())
         self._node.write(node_cards, inventory.labels(stock.node_cards), wanted)
 
@@ -374,6 +384,7 @@ class Agent:
             node=self._settings.node_name,
             observation=observation,
             node_cards=self._stock.node_cards,
+            problem=self._problem,
             grants=self._grants.all(),
             uses=self._processes.uses(observation.processes, self._pods.views()),
             slots={plugin.resource: plugin.board.slots for plugin in self._kubelet.plugins()},

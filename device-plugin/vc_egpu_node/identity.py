@@ -120,8 +120,10 @@ class Identity:
         on_change: Callable[[], None] = lambda: None,
         suspended: Callable[[], Collection[str]] = frozenset,
         closed: Callable[[], str] = str,
+        on_disk_error: Callable[[OSError], None] = lambda _error: None,
     ) -> None:
-        """``suspended``: UIDs of pods that have left their cards; ``closed``: why shares may not start."""
+        """``suspended``: UIDs of pods that have left their cards; ``closed``: why shares may not start;
+        ``on_disk_error`` hears of what could not be written."""
         self._node = node
         self._allocations = allocations
         self._grants = grants
@@ -133,6 +135,7 @@ class Identity:
         self._on_change = on_change
         self._suspended = suspended
         self._closed = closed
+        self._on_disk_error = on_disk_error
         self._room = threading.Lock()
 
     def promise(self, resource: str, ids: frozenset[str]) -> str:
@@ -140,6 +143,7 @@ class Identity:
         try:
             allocation = self._allocations.promise(resource, ids)
         except OSError as error:
+            self._on_disk_error(error)
             raise NotAdmittedError(Why.NOT_NOW, f"the promise could not be kept on disk: {error}") from error
         self._on_change()
         return qualified(allocation.name)
@@ -334,6 +338,7 @@ class Identity:
         except ControlError as error:
             raise NotAdmittedError(Why.WRONG_PLAN, str(error)) from error
         except OSError as error:
+            self._on_disk_error(error)
             raise NotAdmittedError(Why.NOT_NOW, f"the container's files were not written: {error}") from error
 
 

@@ -19,6 +19,8 @@ from vc_egpu_node.vendors.base import CardReading, NodeReading
 
 UNKNOWN_MODEL: Final = "unknown"
 """Model of cards whose product the table does not hold; never offered."""
+PROBLEM_CHARS: Final = 512
+"""Of a node's problem: the annotation takes no longer one."""
 CORDONED: Final = "cordoned by the operator"
 """Reason of a card that an operator took out: it takes nothing new."""
 Mode = Literal["shared", "native", "mig"]
@@ -140,9 +142,9 @@ def _node_problem(reading: NodeReading, facts: NodeFacts, mode: Mode | None) -> 
     if mode == "mig":
         return f"label {names.NODE_MODE_LABEL} is mig: MIG cards are not offered yet"
     if facts.foreign:
-        return f"another plugin offers the same cards: {', '.join(facts.foreign)}"[:512]
+        return f"another plugin offers the same cards: {', '.join(facts.foreign)}"[:PROBLEM_CHARS]
     if not reading.cards and reading.problem:
-        return _printable(reading.problem, 512)
+        return _printable(reading.problem, PROBLEM_CHARS)
     return ""
 
 

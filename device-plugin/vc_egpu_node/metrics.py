@@ -57,6 +57,8 @@ class View:
     node: str
     observation: Observation
     node_cards: NodeCards
+    problem: str = ""
+    """Why the node takes nothing."""
     grants: Iterable[Grant] = ()
     uses: Iterable[Use] = ()
     slots: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
@@ -304,5 +306,5 @@ def _agent(view: View) -> Iterator[Metric]:
         "egpu_node_isolation", "1: new containers get the isolation library.", value=float(view.isolated)
     )
     yield GaugeMetricFamily(
-        "egpu_node_problem", "1: the node takes nothing.", value=float(bool(view.node_cards.problem))
+        "egpu_node_problem", "1: the node takes nothing.", value=float(bool(view.problem))
     )

@@ -1,0 +1,78 @@
+"""Whether what containers need can be written, once a write of it has failed.
+
+The kubelet makes a refused Allocate a failed pod and asks no second time, and a node whose pods all fail
+looks free to whoever places the next ones. So after a first failure that is the disk's the node takes
+nothing, until as much can be written into each folder as one container needs there.
+"""
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from vc_egpu_node.cdi import FILE_PREFIX
+from vc_egpu_node.pages import KINDS
+from vc_egpu_node.state import write_bytes_atomically
+
+log = logging.getLogger(__name__)
+
+DISKS_OWN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Errors that every container of the node would meet. Others (a lease that a container holds on its own
+files, say) are of one container."""
+AGAIN_S: Final = 1.0
+"""Between two tries, however much else happens: a try writes all that one container needs."""
+FILES_BYTES: Final = 64 * 1024
+"""Of a container, in each folder of ours: promise, CDI spec, limits, control page and seed are less."""
+PAGES_BYTES: Final = sum(kind.size for kind in KINDS)
+_TRIAL: Final = f"{FILE_PREFIX}trial"
+"""Named so that what an agent leaves that dies in the middle is removed as other files are."""
+
+
+class Disk:
+    """Remembers a failure, and looks whether it is over. :meth:`failed` from any thread, the rest by one."""
+
+    def __init__(
+        self,
+        folders: Mapping[Path, int],
+        *,
+        on_failure: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``folders``: bytes that must fit into each."""
+        self._folders = folders
+        self._on_failure = on_failure
+        self._clock = clock
+        self._failing = False
+        self._problem = ""
+        self._tried_s = float("-inf")
+
+    def failed(self, error: OSError) -> None:
+        """Something that a container needs was not written."""
+        if error.errno in DISKS_OWN and not self._failing:
+            log.error("nothing can be written, the node takes nothing until it can: %s", error)
+            self._failing = True
+            self._on_failure()
+
+    def problem(self) -> str:
+        """Why nothing can be written; empty: it can, or nobody has found that it cannot."""
+        if not self._failing:
+            return ""
+        if self._clock() - self._tried_s >= AGAIN_S:
+            self._tried_s = self._clock()
+            self._problem = self._try()
+            if not self._problem:
+                log.info("what containers need can be written again")
+                self._failing = False
+        return self._problem
+
+    def _try(self) -> str:
+        for folder, size in self._folders.items():
+            trial = folder / _TRIAL
+            try:
+                write_bytes_atomically(trial, bytes(size), flush=True)
+                trial.unlink()
+            except OSError as error:
+                return f"what containers need cannot be written: {folder}: {error.strerror}"
+        return ""

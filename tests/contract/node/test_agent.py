@@ -1,0 +1,109 @@
+"""The whole agent, between a played kubelet, a tiny API server and the fake NVML: what its node says."""
+
+import errno
+import os
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from contract.node.fake_kubelet import FakeKubelet
+from contract.node.node_world import RES, owner
+from fakes.nvml_state import FakeNode
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.kube import ApiConnection
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu_node.agent import Agent
+from vc_egpu_node.config import Settings
+from vc_egpu_node.vendors.nvidia import NvidiaVendor
+
+MODELS = Path(__file__).resolve().parents[3] / "manifests/base/config/models.yaml"
+
+
+@dataclass
+class Running:
+    """An agent that runs, and those around it."""
+
+    agent: Agent
+    api: TinyApi
+    kubelet: FakeKubelet
+
+    def problem(self) -> str:
+        """Why the node takes nothing, as the admission layer reads it."""
+        text = self.api.objects["/api/v1/nodes/n1"]["metadata"].get("annotations", {}).get(names.NODE_CARDS)
+        return NodeCards.decode(text).problem if text else "nothing written yet"
+
+    def until(self, told: Callable[[str], bool], rounds: int = 600) -> None:
+        """Until the problem is such a one; the agent is woken as by any change of its Node."""
+        for number in range(rounds):
+            if told(self.problem()):
+                return
+            node = self.api.objects["/api/v1/nodes/n1"]
+            self.api.put("/api/v1/nodes/n1", {**node, "metadata": {**node["metadata"], "labels": {
+                **node["metadata"].get("labels", {}), "round": str(number)}}})  # fmt: skip
+            threading.Event().wait(0.05)
+        raise AssertionError(self.problem())
+
+    def metric(self, name: str) -> float:
+        """A metric without labels, as scraped."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.agent.web.port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+@pytest.fixture
+def running(nvml_node: Callable[[int], FakeNode], tmp_path: Path) -> Iterator[Running]:
+    nvml_node(2)
+    folders = {name: tmp_path / name for name in ("kubelet", "cdi", "state", "run", "cgroup", "proc")}
+    for folder in folders.values():
+        folder.mkdir()
+    kubelet = FakeKubelet(folders["kubelet"])
+    kubelet.start()
+    with tiny_api() as api:
+        api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {}})
+        settings = Settings(
+            node_name="n1",
+            models=MODELS,
+            pod_resources_socket=kubelet.pod_resources_socket,
+            kubelet_dir=folders["kubelet"],
+            cdi_dir=folders["cdi"],
+            state_dir=folders["state"],
+            run_dir=folders["run"],
+            cgroup_dir=folders["cgroup"],
+            proc_dir=folders["proc"],
+            toolkit="off",
+            runtime_configs=(),
+            listen="127.0.0.1:0",
+            probe_interval_s=0.2,
+        )
+        agent = Agent(settings, ApiConnection.connect(api.kubeconfig(tmp_path)), NvidiaVendor())
+        thread = threading.Thread(target=agent.run)
+        thread.start()
+        try:
+            yield Running(agent, api, kubelet)
+        finally:
+            agent.stop()
+            thread.join(30)
+            agent.close()
+            kubelet.stop()
+
+
+def test_a_disk_that_takes_nothing_closes_the_node_until_it_does(running: Running) -> None:
+    """The kubelet asks no second time: each further pod that is sent here would fail as well."""
+    assert running.kubelet.registered.acquire(timeout=60)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(grpc.RpcError, match="No space left"):
+            running.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+        running.until(lambda problem: "cannot be written" in problem)
+        assert running.metric("egpu_node_problem") == 1
+    running.until(lambda problem: "cannot be written" not in problem)
+    running.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
