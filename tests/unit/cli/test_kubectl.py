@@ -77,7 +77,7 @@ def test_errors_say_whose_business_they_are(error: KubeError, words: str, status
     assert found == status
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["why"], ["cards", "-o", "yaml"]])
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["suspend"], ["cards", "-o", "yaml"]])
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         kubectl.main(arguments)

@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -15,7 +16,18 @@ import orjson
 from rich.console import Group, RenderableType
 
 from vc_egpu import __version__
-from vc_egpu.cli import cards_view, doctor, doctor_facts, pause, queues_view, render, stop, why_view, world
+from vc_egpu.cli import (
+    cards_view,
+    doctor,
+    doctor_facts,
+    pause,
+    queues_view,
+    render,
+    stop,
+    waiting_view,
+    why_view,
+    world,
+)
 from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
@@ -143,6 +155,11 @@ def _nominal(api: ApiConnection) -> dict[str, int]:
 
 
 def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    if options.job is None or options.everywhere:
+        place = None if options.everywhere else namespace
+        groups, pods = (api.list(resource, place).items for resource in (POD_GROUPS, PODS))
+        waiting = waiting_view.report(groups, pods, place=place or "")
+        return Answer(waiting, render.waiting(waiting))
     name = str(options.job)
     if name.count("/") == 1 and name.partition("/")[0] not in _KINDS:
         namespace, _, name = name.partition("/")
@@ -155,6 +172,7 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
         events=world.list_optional(api, CORE_EVENTS, namespace).items,
         nodes={node["metadata"]["name"]: node for node in world.list_optional(api, NODES).items},
+        now=time.time(),
     )
     return Answer(told, Group(*(render.why(story) for story in told)))
 
@@ -247,7 +265,13 @@ def _parser() -> argparse.ArgumentParser:
     cards.add_argument("--node", help="this node only")
     cards.set_defaults(run=_cards)
     why = commands.add_parser("why", parents=[common], help="why a Job waits, or what it got")
-    why.add_argument("job", metavar="JOB", help="a Job, Deployment, PodGroup or pod")
+    which = why.add_mutually_exclusive_group()
+    which.add_argument(
+        "job", nargs="?", metavar="JOB", help="a Job, Deployment, PodGroup or pod; default: all that wait"
+    )
+    which.add_argument(
+        "-A", "--all-namespaces", dest="everywhere", action="store_true", help="all that wait, anywhere"
+    )
     why.set_defaults(run=_why)
     queues = commands.add_parser("queues", parents=[common], help="caps, use, who waits by reason")
     queues.add_argument("queue", nargs="*", metavar="QUEUE")

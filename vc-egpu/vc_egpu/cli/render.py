@@ -16,6 +16,7 @@ from vc_egpu.cli.findings import Finding
 from vc_egpu.cli.pause import PauseOutcome
 from vc_egpu.cli.queues_view import Amount, QueueRow, QueuesReport
 from vc_egpu.cli.stop import Outcome
+from vc_egpu.cli.waiting_view import WaitingReport
 from vc_egpu.cli.why_view import GangStory, MemberRow
 from vc_egpu.cli.world import ON_ITS_WAY
 from vc_egpu.volcano.resource_names import classify
@@ -188,6 +189,25 @@ def why(story: GangStory) -> RenderableType:
     if story.rolled_back:
         parts.append(Text(f"rolled back: {story.rolled_back}", style="yellow"))
     return Group(*parts, *_notes(story.notes))
+
+
+def waiting(report: WaitingReport) -> RenderableType:
+    """One line per gang, those that have waited longest first."""
+    where = f"in namespace {report.place}" if report.place else "anywhere"
+    if not report.waiting:
+        return Text(f"no gang waits {where}")
+    table = _table("GANG", "QUEUE", "CLASS", "REASON", "SINCE", "MESSAGE")
+    for gang in report.waiting:
+        style = CLASS_STYLES.get(gang.share_class, "")
+        table.add_row(
+            gang.gang,
+            gang.queue,
+            Text(gang.share_class, style=style),
+            Text(gang.reason, style="yellow"),
+            gang.since or "-",
+            gang.message,
+        )
+    return table
 
 
 def _members(least: int) -> str:

@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vc_egpu.cli import trouble, world
+from vc_egpu.cli import past, trouble, world
+from vc_egpu.core.cluster import Instant
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.knobs import slips
 
 NO_VERDICT = "NoVerdictYet"
 NOT_MANAGED = "NotManaged"
+NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 """Reasons under which a plan on the PodGroup counts; under others it is the record of an earlier one."""
 
@@ -54,6 +56,7 @@ class GangStory:
     phase: str
     has_plan: bool
     rolled_back: str
+    """How often, when, why and what follows from it; empty if not within the last hour."""
     members: tuple[MemberRow, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -68,16 +71,18 @@ def stories(
     queues: Mapping[str, Json],
     events: Sequence[Json] = (),
     nodes: Mapping[str, Json] | None = None,
+    now: Instant | None = None,
 ) -> tuple[GangStory, ...]:
     """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
 
-    ``events`` are looked at where there is no such gang: pods that are refused at the door leave one on
-    their ReplicaSet or Job; ``nodes`` at those below running members. Raises :class:`UnknownJobError`.
+    ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
+    door, which leave one on their ReplicaSet or Job. ``nodes`` are looked at below running members. Without
+    ``now`` no roll-back is told. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
     chosen = [group for group in groups if _means(name, group, pods)]
     if chosen:
-        return tuple(_story(group, pods, queues, nodes or {}, events) for group in chosen)
+        return tuple(_story(group, pods, queues, nodes or {}, events=events, now=now) for group in chosen)
     for job in jobs:
         if job["metadata"]["name"] == name:
             return (_without_group(job, _refusal(name, events, str(job["metadata"].get("uid") or ""))),)
@@ -115,7 +120,9 @@ def _story(
     pods: Iterable[Json],
     queues: Mapping[str, Json],
     nodes: Mapping[str, Json],
-    events: Iterable[Json],
+    *,
+    events: Sequence[Json],
+    now: Instant | None,
 ) -> GangStory:
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
@@ -126,7 +133,7 @@ def _story(
     foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
     if foreign:
         verdict = {"reason": NOT_MANAGED, "message": foreign}
-    told = _notes(group, members, queue, queues, verdict)
+    told = [*past.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
     living = sum(not world.finished(pod) for pod in members)
     if not foreign and living < int(spec.get("minMember") or 1) and verdict.get("status") != "True":
         told += filter(None, [_refusal(job, events, str(owners[0].get("uid") or "") if owners else "")])
@@ -134,15 +141,15 @@ def _story(
         group=world.key(group),
         job=job,
         queue=queue,
-        share_class=_class(group, members),
+        share_class=class_of(group, members),
         min_member=int(spec.get("minMember") or 1),
         admitted=verdict.get("status") == "True",
         reason=verdict.get("reason") or NO_VERDICT,
-        message=verdict.get("message") or "the admission controller has not looked at it yet",
+        message=verdict.get("message") or NOT_LOOKED_AT,
         since=verdict.get("lastTransitionTime") or "",
         phase=str((group.get("status") or {}).get("phase") or ""),
         has_plan=names.PLAN in world.annotations(group) and verdict.get("reason") in _WITH_PLAN,
-        rolled_back=world.annotations(group).get(names.ROLLED_BACK, ""),
+        rolled_back=past.roll_backs(world.annotations(group).get(names.ROLLED_BACK, ""), now) if now else "",
         members=tuple(_member(pod) for pod in sorted(members, key=world.key)),
         notes=(*told, *trouble.notes(members, nodes), *trouble.starting(members), *_slips(members)),
     )
@@ -153,7 +160,15 @@ def _slips(members: Sequence[Json]) -> list[str]:
     return slips(world.annotations(members[0]), world.labels(members[0]), "metadata") if members else []
 
 
-def _class(group: Json, members: Sequence[Json]) -> str:
+def name_of(group: Json, members: Sequence[Json]) -> str:
+    """What its user calls it: the Deployment or Job behind it, or the PodGroup itself."""
+    owners = [o for o in group["metadata"].get("ownerReferences") or () if o.get("controller")]
+    deployment = next(filter(None, map(_deployment_of, members)), "")
+    return deployment or str((owners[0] if owners else group["metadata"])["name"])
+
+
+def class_of(group: Json, members: Sequence[Json]) -> str:
+    """high, low or unset, as the first that names a class has it."""
     for document in (*members, group):
         named = world.annotations(document).get(names.PRIORITY)
         if named:

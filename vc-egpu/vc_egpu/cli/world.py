@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, Json, Resource
@@ -128,6 +129,11 @@ def condition(document: Json, kind: str = names.CONDITION_ADMITTED) -> Mapping[s
     """One condition of an object."""
     conditions: Iterable[Mapping[str, str]] = (document.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), None)
+
+
+def time_of(instant: float) -> str:
+    """Seconds since 1970 as the API server writes times."""
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def group_key(pod: Json) -> str:

@@ -1,0 +1,66 @@
+"""What happened to a gang lately: whom it made room for, and that it was rolled back.
+
+Its pods are gone then, and those made anew know nothing of it, also where they have the same names: events
+and the note on the PodGroup are all that is left. Pure: documents in, sentences out.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from vc_egpu.admission import backoffs
+from vc_egpu.cli import world
+from vc_egpu.core.cluster import Instant
+from vc_egpu.kube import Json
+
+_EVICTED: Final = frozenset({"Preempted", "Replaced"})
+"""Reasons of the admission controller's events on pods that it made go."""
+
+
+def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> list[str]:
+    """One sentence for each cause for which pods of the gang were evicted, oldest first."""
+    owners = [str(o["name"]) for o in group["metadata"].get("ownerReferences") or () if o.get("controller")]
+    present = {str(pod["metadata"]["name"]) for pod in members}
+    # Controllers that do not number their pods end names with five characters, others each time.
+    earlier = re.compile("|".join(rf"{re.escape(owner)}-[0-9a-z]{{5}}" for owner in owners) or "(?!)")
+    pods: dict[str, set[str]] = defaultdict(set)
+    last: dict[str, str] = {}
+    for event in events:
+        about = event.get("involvedObject") or {}
+        name = str(about.get("name") or "")
+        if event.get("reason") not in _EVICTED or about.get("kind") != "Pod":
+            continue
+        if name in present or earlier.fullmatch(name):
+            why = str(event.get("message") or "")
+            pods[why].add(str(about.get("uid") or name))
+            last[why] = max(last.get(why, ""), _when(event))
+    return [
+        f"{_pods(len(pods[why]))} evicted at {last[why]}: {why}"
+        for why in sorted(pods, key=lambda why: (last[why], why))
+    ]
+
+
+def roll_backs(text: str, now: Instant) -> str:
+    """The PodGroup's annotation as a sentence; empty where there was none for an hour, or for garbage."""
+    value = backoffs.decode(text)
+    if not value.count or now - value.at > backoffs.FORGET_S:
+        return ""
+    often = "once, at" if value.count == 1 else f"{value.count} times, last at"
+    told = f"{often} {world.time_of(value.at)}: {value.why}"
+    if now < value.until:
+        told += f"; tried again at {world.time_of(value.until)}"
+    if value.nodes and value.shuts(now):
+        left_out = ", ".join(sorted(value.nodes))
+        told += f"; until {world.time_of(value.nodes_until)} without {left_out}, unless nothing else has room"
+    return told
+
+
+def _when(event: Json) -> str:
+    """To the second, as conditions have it; an event has one of two times."""
+    told = str(event.get("lastTimestamp") or event.get("eventTime") or "")
+    return re.sub(r"\.\d+", "", told)
+
+
+def _pods(count: int) -> str:
+    return "1 pod was" if count == 1 else f"{count} pods were"

@@ -1,0 +1,61 @@
+"""``kubectl egpu why`` without a name: every gang that waits, and why. Pure: documents in, rows out."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vc_egpu.cli import why_view, world
+from vc_egpu.kube import Json
+from vc_egpu.volcano import names
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingGang:
+    """One gang that has not been admitted."""
+
+    gang: str
+    """``namespace/name`` of the Job, Deployment or pod: what ``why`` takes."""
+    queue: str
+    share_class: str
+    reason: str
+    since: str
+    """When this reason came about, as the API server writes times; empty if nothing was said yet."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingReport:
+    """All of them, those that have waited longest first; and where was looked."""
+
+    place: str
+    """A namespace, or empty for all."""
+    waiting: tuple[WaitingGang, ...]
+
+
+def report(groups: Iterable[Json], pods: Iterable[Json], *, place: str) -> WaitingReport:
+    """The gangs that the admission controller has not admitted, or has said nothing about yet."""
+    members: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        if not world.finished(pod):
+            members[world.group_key(pod)].append(pod)
+    rows = [row for group in groups if (row := _row(group, members.get(world.key(group), []))) is not None]
+    return WaitingReport(place, tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang))))
+
+
+def _row(group: Json, members: list[Json]) -> WaitingGang | None:
+    said = world.condition(group)
+    if (group.get("status") or {}).get("phase") == "Completed":
+        return None
+    if said is None and not any(names.GATE in world.gates(pod) for pod in members):
+        return None  # not ours, or made this moment
+    if said is not None and said.get("status") == "True":
+        return None
+    told = said or {}
+    return WaitingGang(
+        gang=f"{group['metadata']['namespace']}/{why_view.name_of(group, members)}",
+        queue=str((group.get("spec") or {}).get("queue") or "default"),
+        share_class=why_view.class_of(group, members),
+        reason=told.get("reason") or why_view.NO_VERDICT,
+        since=told.get("lastTransitionTime") or "",
+        message=told.get("message") or why_view.NOT_LOOKED_AT,
+    )
