@@ -129,6 +129,7 @@ class Churn:
                 phase=phase,
                 plan_id=plan_id,
                 finished=finished,
+                queue=self.rng.choice([None, *self.case.queues]),
                 suspend_ordered=odd and self.rng.random() < 0.7,
                 suspension=self.rng.choice(list(SuspensionState)) if odd else SuspensionState.RUNNING,
                 pause_wished=odd and self.rng.random() < 0.3,

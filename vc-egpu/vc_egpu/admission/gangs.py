@@ -21,6 +21,7 @@ from vc_egpu.core.plan import Admission
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.codec import DecodedGroup
+from vc_egpu.volcano.payer import payer
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 from vc_egpu.volcano.pod_codec import DecodedPod
 
@@ -105,11 +106,9 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
             suspends=plan.suspends,
         )
     gang = group.decoded.gang
-    # A PodGroup that was made anew under its pods may name any queue: nobody checked who may use that one.
-    checked = {m.queue for m in live if m.queue}
     return replace(
         gang,
-        queue=gang.queue if not checked or gang.queue in checked else QueueName(min(checked)),
+        queue=QueueName(payer(gang.queue, (m.pod.queue for m in live))),
         share_class=ShareClass(share_class),
         priority_value=max((m.priority_value for m in live), default=0),
         plan=in_force,

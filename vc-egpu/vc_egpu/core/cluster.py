@@ -231,6 +231,8 @@ class Pod:
     """When a deleted pod should be gone: the end of its grace period (its deletionTimestamp)."""
     other_gates: tuple[str, ...] = ()
     """Scheduling gates that are not ours."""
+    queue: QueueName | None = None
+    """The queue that it was checked for. What it holds counts there while its gang is not known."""
     protected: bool = False
     """A PodDisruptionBudget allows no disruption of it now: it is nobody's victim in any way."""
     bare: bool = False

@@ -260,11 +260,12 @@ class Index:
 
     def _charge_pod(self, pod: Pod) -> None:
         gang = self.gangs.get(pod.gang) if pod.gang is not None else None
-        if gang is None or pod.phase not in _HOLDING:
+        queue = gang.queue if gang is not None else pod.queue
+        if queue is None or pod.phase not in _HOLDING:
             return
         charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
-        self._pod_charges[pod.uid] = (gang.queue, charge)
-        self.uses.add(gang.queue, charge)
+        self._pod_charges[pod.uid] = (queue, charge)
+        self.uses.add(queue, charge)
 
     def _uncharge_pod(self, uid: PodUid) -> None:
         charge = self._pod_charges.pop(uid, None)

@@ -316,12 +316,13 @@ def use_by_queue(snapshot: Snapshot) -> dict[QueueName, dict[str, int]]:
     use: dict[QueueName, dict[str, int]] = {}
     for pod in snapshot.pods.values():
         gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
-        if gang is None:
+        queue = gang.queue if gang is not None else pod.queue
+        if queue is None:
             continue
-        plan = gang.plan
+        plan = gang.plan if gang is not None else None
         in_plan = plan is not None and plan_key(pod) in plan.members and pod.phase is PodPhase.GATED
         if pod.phase in _HOLDING or in_plan:
-            for name in _chain(snapshot, gang.queue):
+            for name in _chain(snapshot, queue):
                 total = use.setdefault(name, {})
                 for resource, amount in amounts(pod.shape).items():
                     add_to(total, resource, amount)

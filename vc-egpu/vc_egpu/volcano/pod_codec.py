@@ -11,6 +11,7 @@ from vc_egpu.core.cluster import (
     Pod,
     PodShape,
     PodUid,
+    QueueName,
     Resources,
     Share,
     ShareClass,
@@ -30,6 +31,7 @@ from vc_egpu.volcano.codec import (
 )
 from vc_egpu.volcano.codec_resources import pod_requests
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 
@@ -57,7 +59,7 @@ class Words:
     share_class: ShareClass | None = None
     priority_value: int = 0
     owner: Owner | None = None
-    queue: str = ""
+    queue: QueueName | None = None
     core_policy: str = "hard"
     out_of_sync: bool = False
     is_static: bool = False
@@ -79,7 +81,6 @@ class DecodedPod:
     """From its own annotation; None: not named."""
     priority_value: int = 0
     owner: Owner | None = None
-    queue: str = ""
     gates: tuple[str, ...] = ()
     affinity: Document | None = None
     core_policy: str = "hard"
@@ -134,6 +135,7 @@ def pod(
         finished=finished_at(status),
         gone_by=instant(metadata.get("deletionTimestamp")) or None,
         other_gates=tuple(gate for gate in gates if gate != names.GATE) if managed else (),
+        queue=words.queue,
     )
     if not managed:
         return DecodedPod(
@@ -149,7 +151,6 @@ def pod(
         share_class=words.share_class,
         priority_value=words.priority_value,
         owner=words.owner,
-        queue=words.queue,
         gates=gates,
         affinity=spec.get("affinity"),
         core_policy=words.core_policy,
@@ -185,6 +186,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     problems: list[str] = []
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
+    checked = checked_for(annotations, labels)
     return Words(
         shape=_shape(document, pod_requests(spec), request, table, claim_terms),
         managed=True,
@@ -198,7 +200,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         share_class=share_class(annotations),
         priority_value=int(spec.get("priority") or 0),
         owner=owner_of(metadata),
-        queue=annotations.get(names.QUEUE_NAME) or labels.get(names.JOB_QUEUE_NAME) or "",
+        queue=QueueName(checked) if checked else None,
         core_policy=request.core_policy,
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
