@@ -49,12 +49,13 @@ def pod(
     gated: bool = False,
     namespace: str = "ml",
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
     owner: tuple[str, str] | None = None,
     native: bool = False,
     verdict: Json | None = None,
 ) -> Json:
     """``cards``: UUID to (MiB, cores)."""
-    annotations: dict[str, str] = {names.GROUP_NAME: group} if group else {}
+    annotations = {**(annotations or {}), **({names.GROUP_NAME: group} if group else {})}
     if share_class != "unset":
         annotations[names.PRIORITY] = share_class
     if cards is not None:

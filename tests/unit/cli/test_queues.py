@@ -2,6 +2,7 @@
 
 from unit.cli import documents as docs
 from vc_egpu.cli import queues_view, render
+from vc_egpu.volcano import names
 
 
 def amounts(report: queues_view.QueuesReport, queue: str) -> dict[str, tuple[int, int | None]]:
@@ -69,3 +70,24 @@ def test_a_queue_that_cannot_be_read_is_shown_as_such() -> None:
     bad["spec"]["capability"] = {"volcano.sh/vgpu-h20": "lots"}
     (row,) = queues_view.report([bad], [], []).queues
     assert "cannot be read" in row.problem
+
+
+def test_a_gang_counts_where_its_pods_were_checked_whatever_its_podgroup_names_by_now() -> None:
+    queues = [docs.queue("mine", h20=6), docs.queue("theirs", h20=6)]
+    runs = docs.pod("runs", cards={"GPU-a": (1, 1)}, group="r", annotations={names.QUEUE_NAME: "mine"})
+    waits = docs.pod("waits", group="w", gated=True, labels={names.JOB_QUEUE_NAME: "mine"})
+    groups = [
+        docs.group("r", "theirs", said=docs.verdict("Admitted", "")),
+        docs.group("w", "theirs", said=docs.verdict("WaitingForQuota", "")),
+    ]
+    report = queues_view.report(queues, groups, [runs, waits])
+    assert amounts(report, "mine")["volcano.sh/vgpu-h20"] == (1, 6)
+    assert amounts(report, "theirs")["volcano.sh/vgpu-h20"] == (0, 6)
+    told = {row.name: (row.admitted, row.waiting) for row in report.queues}
+    assert told == {"mine": (1, {"WaitingForQuota": 1}), "theirs": (0, {})}
+
+
+def test_a_pod_whose_podgroup_is_gone_counts_where_it_was_checked() -> None:
+    pod = docs.pod("a", cards={"GPU-a": (1, 1)}, group="gone", labels={names.JOB_QUEUE_NAME: "research"})
+    report = queues_view.report([docs.queue("research", h20=6)], [], [pod])
+    assert amounts(report, "research")["volcano.sh/vgpu-h20"] == (1, 6)

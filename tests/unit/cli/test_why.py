@@ -190,3 +190,16 @@ def test_a_misspelt_annotation_is_told_of_where_nobody_saw_the_warning() -> None
     pod["metadata"]["annotations"]["egpu.volcano.sh/priorty"] = "low"
     (story,) = tell("a", groups=[docs.group("g", "research", said=said)], pods=[pod])
     assert [note for note in story.notes if "did you mean egpu.volcano.sh/priority?" in note]
+
+
+def test_a_podgroup_that_names_another_queue_than_its_pods_were_checked_for() -> None:
+    gang = waiting_gang()
+    for pod in gang["pods"]:
+        pod["metadata"]["labels"]["volcano.sh/queue-name"] = "research"
+    (story,) = tell("train", **gang)
+    assert not story.notes
+    gang["groups"][0]["spec"]["queue"] = "theirs"
+    (story,) = tell("train", **gang)
+    assert story.queue == "research"
+    (note,) = story.notes
+    assert note == "its PodGroup names queue theirs, its pods were checked for research and count there"

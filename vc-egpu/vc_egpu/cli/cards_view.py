@@ -115,7 +115,7 @@ def _sharers(pod: Json) -> list[tuple[str, Sharer]]:
     cards = world.cards_of(pod)
     if cards is None or world.finished(pod):
         return []
-    queue = world.annotations(pod).get(names.QUEUE_NAME) or world.labels(pod).get(names.JOB_QUEUE_NAME, "")
+    queue = world.checked_queue(pod)
     return [
         (
             share.uuid,

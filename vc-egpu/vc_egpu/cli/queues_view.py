@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from vc_egpu.cli import world
 from vc_egpu.core.cluster import Queue
 from vc_egpu.kube import Json
-from vc_egpu.volcano import codec, names
+from vc_egpu.volcano import codec
 from vc_egpu.volcano.names import (
     cores_total_resource,
     memory_total_resource,
@@ -55,16 +55,19 @@ def report(
     queues: Iterable[Json], groups: Iterable[Json], pods: Iterable[Json], *, partial: str = ""
 ) -> QueuesReport:
     """Count what the pods of each queue hold, children's use within their parents'."""
-    groups = list(groups)
-    queue_of_group = {world.key(group): _queue_name(group) for group in groups}
+    groups, pods = list(groups), list(pods)
+    members: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        members[world.group_key(pod)].append(pod)
+    queue_of_group = {world.key(group): world.queue_of(group, members[world.key(group)]) for group in groups}
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in pods:
-        queue = queue_of_group.get(world.group_key(pod)) or world.annotations(pod).get(names.QUEUE_NAME, "")
+        queue = queue_of_group.get(world.group_key(pod)) or world.checked_queue(pod)
         if queue and not world.finished(pod):
             used[queue].update(held(pod))
     documents = {str(document["metadata"]["name"]): document for document in queues}
     total = _rolled_up(documents, used)
-    waiting, admitted = _verdicts(groups)
+    waiting, admitted = _verdicts(groups, queue_of_group)
     rows = [
         _row(documents[name], total.get(name, Counter()), admitted[name], waiting.get(name, Counter()))
         for name in sorted(documents)
@@ -94,10 +97,6 @@ def held(pod: Json) -> Counter[str]:
     return amounts
 
 
-def _queue_name(group: Json) -> str:
-    return str((group.get("spec") or {}).get("queue") or "default")
-
-
 def _rolled_up(documents: Mapping[str, Json], used: Mapping[str, Counter[str]]) -> dict[str, Counter[str]]:
     total: dict[str, Counter[str]] = defaultdict(Counter)
     for name, amounts in used.items():
@@ -110,17 +109,20 @@ def _rolled_up(documents: Mapping[str, Json], used: Mapping[str, Counter[str]]) 
     return total
 
 
-def _verdicts(groups: Iterable[Json]) -> tuple[dict[str, Counter[str]], Counter[str]]:
+def _verdicts(
+    groups: Iterable[Json], queue_of_group: Mapping[str, str]
+) -> tuple[dict[str, Counter[str]], Counter[str]]:
     waiting: dict[str, Counter[str]] = defaultdict(Counter)
     admitted: Counter[str] = Counter()
     for group in groups:
         found = world.condition(group)
         if found is None or (group.get("status") or {}).get("phase") == "Completed":
             continue
+        queue = queue_of_group[world.key(group)]
         if found.get("status") == "True":
-            admitted[_queue_name(group)] += 1
+            admitted[queue] += 1
         else:
-            waiting[_queue_name(group)][found.get("reason") or "Unknown"] += 1
+            waiting[queue][found.get("reason") or "Unknown"] += 1
     return waiting, admitted
 
 

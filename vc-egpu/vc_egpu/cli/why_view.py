@@ -127,7 +127,7 @@ def _story(
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
     members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
-    queue = str(spec.get("queue") or "default")
+    queue = world.queue_of(group, members)
     owners = [o for o in metadata.get("ownerReferences") or () if o.get("controller")]
     job = str(owners[0]["name"]) if owners else str(metadata["name"])
     foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
@@ -202,6 +202,9 @@ def _notes(
     if queues and queue not in queues:
         near = difflib.get_close_matches(queue, list(queues), 1)
         notes.append(f"queue {queue} does not exist" + (f"; did you mean {near[0]}?" if near else ""))
+    named = world.queue_of(group, ())
+    if named != queue:
+        notes.append(f"its PodGroup names queue {named}, its pods were checked for {queue} and count there")
     foreign = {gate for pod in members for gate in world.gates(pod) if gate != names.GATE}
     if foreign:
         notes.append(f"its pods also wait for {', '.join(sorted(foreign))}, which is not ours to lift")

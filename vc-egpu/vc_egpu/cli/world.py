@@ -10,6 +10,7 @@ from vc_egpu.kube.errors import Forbidden, NotFound
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, Cards, NodeCards, Request
+from vc_egpu.volcano.payer import checked_for, payer
 from vc_egpu.volcano.resource_names import classify
 
 
@@ -140,6 +141,17 @@ def group_key(pod: Json) -> str:
     """``namespace/name`` of the pod's PodGroup, or an empty text."""
     group = annotations(pod).get(names.GROUP_NAME)
     return f"{pod['metadata']['namespace']}/{group}" if group else ""
+
+
+def checked_queue(pod: Json) -> str:
+    """The queue that a pod was checked for at the door; empty where none is written on it."""
+    return checked_for(annotations(pod), labels(pod))
+
+
+def queue_of(group: Json, members: Iterable[Json]) -> str:
+    """The queue that a gang counts to, which its PodGroup need not name: see :mod:`vc_egpu.volcano.payer`."""
+    named = str((group.get("spec") or {}).get("queue") or "default")
+    return payer(named, (checked_queue(pod) for pod in members if not finished(pod)))
 
 
 def models_in(capability: Mapping[str, object]) -> list[str]:
