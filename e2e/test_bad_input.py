@@ -1,4 +1,7 @@
-"""Bad input through the real API server, as a tenant's people: a clear refusal, and nothing has changed."""
+"""Bad input through the real API server, as a tenant's people: a clear refusal, and nothing has changed.
+
+Where Kubernetes itself lets it through it changes nothing for others.
+"""
 
 import json
 import re
@@ -12,8 +15,8 @@ from localcluster.api import wait_until
 from outcomes.tenants import Tenant, tenant
 from outcomes.workload import Json, Task, container, job, pod, shares
 from stack.install import Stack
-from stack.kit import StoryError
-from vc_egpu.kube.resources import PODS, QUEUES
+from stack.kit import StoryError, condition
+from vc_egpu.kube.resources import POD_GROUPS, PODS, QUEUES
 from vc_egpu.volcano import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -32,8 +35,13 @@ def team(stack: Stack) -> Iterator[Tenant]:
 
 
 def other_queue(name: str) -> Json:
-    metadata = {"name": f"{name}-other"}
-    return {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": metadata, "spec": {"weight": 1}}
+    """Has room for whatever is not let into the tenant's own."""
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": "Queue",
+        "metadata": {"name": f"{name}-other"},
+        "spec": {"weight": 1, "capability": {H20: 64}},
+    }
 
 
 @dataclass(frozen=True)
@@ -286,3 +294,57 @@ def test_an_admin_closes_no_other_queue(team: Tenant) -> None:
     assert f"may not CloseQueue Queue '{other}'" in text
     text = team.member.refused("create", "-f", "-", text_in=yaml.safe_dump(team.command("CloseQueue")))
     assert f"may not CloseQueue Queue '{team.name}'" in text
+
+
+@pytest.fixture
+def makes_groups(team: Tenant, stack: Stack) -> Iterator[Tenant]:
+    """The tenant, whose people may make and delete PodGroups meanwhile; what they made goes at the end."""
+    kubectl, where, groups = stack.kit.kubectl, ("-n", team.name), f"{POD_GROUPS.plural}.{POD_GROUPS.group}"
+    kubectl("create", "role", "groups", *where, "--verb=create,delete", f"--resource={groups}")
+    kubectl("create", "rolebinding", "groups", *where, "--role=groups", f"--group={team.member.group}")
+    try:
+        wait_until("the right has come", lambda: team.member.may("delete", groups), 30)
+        yield team
+    finally:
+        kubectl("delete", "pods,podgroups", "--all", *where)
+        kubectl("delete", "role,rolebinding", "groups", *where)
+
+
+def test_a_podgroup_made_anew_in_somebody_elses_queue(makes_groups: Tenant, stack: Stack) -> None:
+    """Its pods, running or waiting, count to the queue that they were checked for, and say so."""
+    team, other = makes_groups, f"{makes_groups.name}-other"
+    told = {"runs": "Admitted", "waits": "WaitingForQuota"}
+    for name, reason in told.items():
+        team.member.create(pod_group(name, team.name))
+        four = pod(name, shares(1000, cards=4), queue=team.name, annotations={names.GROUP_NAME: name})
+        team.member.create(four)
+        assert verdict(stack, team, name)["reason"] == reason
+    for name, reason in told.items():
+        former = stack.kit.api.get(POD_GROUPS, name, team.name)["metadata"]["uid"]
+        assert team.member.kubectl("delete", "podgroup", name).returncode == 0
+        team.member.create(pod_group(name, other))
+        assert verdict(stack, team, name, former)["reason"] == reason
+    sentence = f"the queue {team.name} has 2 of 6 left"
+    assert sentence in verdict(stack, team, "waits")["message"]
+    why = stack.egpu("why", "waits", "-n", team.name, "-o", "json")
+    assert json.loads(why)[0]["queue"] == team.name
+    rows = {row["name"]: row for row in json.loads(stack.egpu("queues", "-o", "json"))["queues"]}
+    used = {name: {a["resource"]: a["used"] for a in row["amounts"]} for name, row in rows.items()}
+    assert (used[team.name][H20], used[other][H20]) == (4, 0)
+    assert (rows[team.name]["waiting"], rows[other]["waiting"]) == ({"WaitingForQuota": 1}, {})
+
+
+def pod_group(name: str, queue: str) -> Json:
+    spec = {"minMember": 1, "queue": queue}
+    kind = {"apiVersion": POD_GROUPS.api_version, "kind": POD_GROUPS.kind}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+def verdict(stack: Stack, team: Tenant, name: str, former: str = "") -> Json:
+    """What is said of a PodGroup that is not the former one, once its pod is judged."""
+
+    def said(groups: dict[str, Json]) -> Json | None:
+        group = groups.get(name) or {"metadata": {"uid": former}}
+        return condition(group, names.CONDITION_ADMITTED) if group["metadata"]["uid"] != former else None
+
+    return stack.kit.until(f"{name} is judged", POD_GROUPS, said, namespace=team.name)
