@@ -192,6 +192,7 @@ GIVEN: Final[dict[str, Maker]] = {
     "cuMemAdvise_v2": lambda s: [s.managed(), MIB, 1, Location(1, 0)],
     "cuMemRangeGetAttribute": lambda s: [s.scratch(), 4, 1, s.managed(), MIB],
     "cuStreamAttachMemAsync": lambda s: [s.make_stream(), s.managed(), 0, 1],
+    "cuMemGetHandleForAddressRange": lambda s: [s.scratch(), s.make_deviceptr(), 4 * MIB, 1, 0],
     "cuPointerGetAttribute": lambda s: [s.scratch(), 2, s.make_deviceptr()],
     "cuPointerGetAttributes": lambda s: [0, s.scratch(), s.scratch(), s.make_deviceptr()],
     "cuDeviceGetAttribute": lambda s: [s.scratch(), 16, 0],

@@ -259,6 +259,11 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
         result = cu.cuMemExportToShareableHandle(&file, handles[thing], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
         return printf("%d %d\n", result, file), -1;
     }
+    if (IS("dmabuf")) {
+        result = cu.cuMemGetHandleForAddressRange(&file, pointers[thing], a, 1 /* DMA_BUF_FD */, 0);
+        return printf("%d %d\n", result, file), -1;
+    }
+    if (IS("close")) return close((int)thing);
     if (IS("import")) return import(thing, (int)a, (int)b);
     if (IS("ipc")) {
         CUipcMemHandle handle;

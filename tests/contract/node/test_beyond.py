@@ -84,6 +84,29 @@ def test_local_memory_counts_from_the_first_launch_on(node: Node) -> None:
     assert free - actor.info()[0] == taken
 
 
+def test_memory_that_a_dma_buf_keeps_counts_until_it_is_closed(node: Node) -> None:
+    """Take, pass on, free, and again: so a program would come by all of the card."""
+    container = node.container()
+    actor = known(node, container)
+    free = actor.info()[0]
+    files = []
+    for size_mib in (300, 200):
+        assert actor.do("alloc", 2, size_mib * MIB) == OK
+        code, file = actor.ask("dmabuf", 2, size_mib * MIB)
+        assert int(code) == OK
+        assert actor.do("free", 2) == OK
+        files.append(file)
+    settled(node, 3)
+    assert actor.info()[0] == free - 500 * MIB
+    assert node.account("g").beyond_mib >= 500
+    assert actor.do("alloc", 2, free - 498 * MIB) == OUT_OF_MEMORY
+    for file in files:
+        assert actor.do("close", file) == OK
+    actor.info()  # the fake driver sees at its next call that nobody has them any more
+    settled(node, FALL_LOOKS + 1)
+    assert actor.info()[0] == free
+
+
 def test_it_goes_with_its_process_at_once_and_other_containers_pay_nothing(node: Node) -> None:
     container, neighbour = node.container(), node.container("other")
     first, beside = known(node, container), known(node, neighbour)

@@ -131,6 +131,7 @@ struct driver {
     unsigned long long ids;
     uint64_t context_bytes, lazy_bytes, kernel_ns;
     unsigned noise_percent;
+    _Atomic unsigned dmabufs; /* open ones */
 };
 extern struct driver driver;
 
@@ -182,6 +183,10 @@ void blocks_of_context_gone(CUcontext context);
 void ipc_drop(uint32_t place);
 bool ipc_pooled_gone(const struct block *block);
 CUresult memory_allocate(CUcontext context, size_t bytes, CUdeviceptr *to);
+/* Whether a DMA-BUF keeps the memory of a block that is freed; the caller holds driver.lock. */
+bool dmabuf_keeps(const struct block *block);
+/* Gives back what DMA-BUFs kept that were closed. */
+void dmabufs_settle(void);
 /* Content: moves or fills what of it is kept. */
 void content_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 void content_fill(CUdeviceptr to, uint64_t value, unsigned width, size_t count);

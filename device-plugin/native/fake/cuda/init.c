@@ -55,6 +55,7 @@ static void wait_for_restore(void) {
 CUresult enter(const char *name) {
     if (!driver.ready || driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
     if (atomic_load_explicit(&driver.s->processes[driver.slot].checkpoint, memory_order_relaxed)) wait_for_restore();
+    if (atomic_load_explicit(&driver.dmabufs, memory_order_relaxed)) dmabufs_settle();
     return driver.faults ? fault(name) : CUDA_SUCCESS;
 }
 

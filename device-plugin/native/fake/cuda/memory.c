@@ -99,7 +99,7 @@ static void give_back(struct block block) {
     }
     if (block.kind == BLOCK_REGISTERED) return;
     if (block.kind == BLOCK_MANAGED) forget_managed(&block);
-    if (block.charged) discharge(block.context->card, block.charged);
+    if (block.charged && !dmabuf_keeps(&block)) discharge(block.context->card, block.charged);
     space_give(block.base, block.bytes);
 }
 
