@@ -9,13 +9,13 @@ the first look at gangs that have just come.
 """
 
 import argparse
-import gc
 import json
 import random
 import resource
 import time
 from dataclasses import replace
 
+from vc_egpu.admission.collector import Collector
 from vc_egpu.core.cluster import (
     Card,
     CardAsk,
@@ -134,11 +134,12 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB})
+    collector = Collector()
+    collector.begin()
     fill(state, arguments.nodes, arguments.cards, rng)
     carry_out(state, "fill/0", 0)
-    # What a long-lived controller does after its first load: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    # Garbage is collected as in the controller, which keeps full passes off the path of decisions.
+    collector.loaded(time.monotonic())
 
     singles = []
     for number in range(arguments.rounds):
