@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from outcomes.world import World, world
+from rigs import admission
 from rigs.team import NAMESPACE, team
 from rigs.webhook import Rig
 from stack.install import Stack
@@ -19,6 +20,24 @@ def stack(worker_id: str) -> Iterator[Stack]:
     """The installed stack; each worker of a parallel run has its own."""
     with shared_stack("e2e", worker_id) as stack:
         yield stack
+
+
+@pytest.fixture(scope="module")
+def simulated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[admission.Rig]:
+    """A cluster of two simulated nodes of four cards for one file, and nothing of ours on it yet."""
+    name = request.path.stem.removeprefix("test_").replace("_", "-")
+    with admission.rig(name, 2, 4, models=tmp_path_factory.mktemp(name) / "models.yaml") as found:
+        yield found
+
+
+@pytest.fixture
+def managed(simulated: admission.Rig) -> Iterator[admission.Rig]:
+    """That cluster, clean, with one queue and an admission controller; the invariants hold at the end."""
+    with simulated.story():
+        simulated.controller().start()
+        yield simulated
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,12 @@ What goes wrong around it: ``test_admission_trouble.py``.
 """
 
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 import pytest
 from localcluster.net import free_ports
-from rigs.admission import SYSTEM, Rig, StandInController, rig
+from rigs.admission import SYSTEM, Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
 from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, PODS
 from vc_egpu.volcano import names
@@ -18,22 +17,6 @@ from vc_egpu.volcano.annotations import Cards
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def one_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """Two nodes of four cards."""
-    models = tmp_path_factory.mktemp("admission") / "models.yaml"
-    with rig("admission", 2, 4, models=models) as found:
-        yield found
-
-
-@pytest.fixture
-def world(one_rig: Rig) -> Iterator[Rig]:
-    """A clean cluster with one queue and a controller; the invariants hold at the end."""
-    with one_rig.story():
-        one_rig.controller().start()
-        yield one_rig
 
 
 def cards_of(found: Json) -> Cards:
@@ -48,17 +31,17 @@ def placed(pods: dict[str, Json]) -> dict[str, list[str]]:
     }
 
 
-def test_a_gang_is_admitted_whole_pinned_and_bound_where_planned(world: Rig) -> None:
+def test_a_gang_is_admitted_whole_pinned_and_bound_where_planned(managed: Rig) -> None:
     gang = Gang("whole", 4, memory_mib=60000, cores=60)
-    world.submit(gang)
-    bound = world.until_bound(gang)
+    managed.submit(gang)
+    bound = managed.until_bound(gang)
     assert len({card for cards in placed(bound).values() for card in cards}) == 4
     for found in bound.values():
         cards = cards_of(found)
         assert found["spec"]["nodeName"] == cards.node
         assert cards.pod_uid == found["metadata"]["uid"]
         assert not found["spec"].get("schedulingGates")
-    group = world.api.get(POD_GROUPS, gang.name, gang.namespace)
+    group = managed.api.get(POD_GROUPS, gang.name, gang.namespace)
     plan = orjson.loads(group["metadata"]["annotations"][names.PLAN])
     assert plan["group"] == group["metadata"]["uid"]
     assert {cards_of(found).plan_id for found in bound.values()} == {plan["id"]}
@@ -67,101 +50,101 @@ def test_a_gang_is_admitted_whole_pinned_and_bound_where_planned(world: Rig) -> 
     assert (condition["status"], condition["reason"]) == ("True", "Admitted")
 
 
-def test_a_gang_that_fits_in_part_starts_not_at_all_and_says_why(world: Rig) -> None:
+def test_a_gang_that_fits_in_part_starts_not_at_all_and_says_why(managed: Rig) -> None:
     gang = Gang("toobig", 9, memory_mib=60000)
-    world.submit(gang)
-    condition = world.until_reason(gang, "WaitingForCards")
+    managed.submit(gang)
+    condition = managed.until_reason(gang, "WaitingForCards")
     assert "8 of 9" in condition["message"]
 
     def all_say_so(pods: dict[str, Json]) -> bool | None:
         said = [admitted(found) for found in pods.values()]
         return len(said) == 9 and all(c is not None and c["message"] == condition["message"] for c in said)
 
-    world.kit.pods_until("every pod carries the same sentence", "default", all_say_so)
-    assert all(found["spec"]["schedulingGates"] for found in world.pods_of(gang))
+    managed.kit.pods_until("every pod carries the same sentence", "default", all_say_so)
+    assert all(found["spec"]["schedulingGates"] for found in managed.pods_of(gang))
 
 
-def test_members_are_waited_for(world: Rig) -> None:
+def test_members_are_waited_for(managed: Rig) -> None:
     gang = Gang("late", 3, memory_mib=1000, min_member=4)
-    world.submit(gang)
-    assert "3 of 4" in world.until_reason(gang, "WaitingForMembers")["message"]
-    world.make_anew(gang, 3)
-    assert len(world.until_bound(gang, 4)) == 4
+    managed.submit(gang)
+    assert "3 of 4" in managed.until_reason(gang, "WaitingForMembers")["message"]
+    managed.make_anew(gang, 3)
+    assert len(managed.until_bound(gang, 4)) == 4
 
 
-def test_a_cap_holds_and_raising_it_lets_the_gang_in(world: Rig) -> None:
+def test_a_cap_holds_and_raising_it_lets_the_gang_in(managed: Rig) -> None:
     shares = names.shared_resource("h20")
-    world.queue("small", **{shares: 2})
+    managed.queue("small", **{shares: 2})
     inside, beyond = Gang("inside", 2, memory_mib=1000, queue="small"), Gang("beyond", 1, queue="small")
-    world.submit(inside)
-    world.until_bound(inside)
-    world.submit(beyond)
-    assert "2" in world.until_reason(beyond, "WaitingForQuota")["message"]
-    world.cluster.kubectl(
+    managed.submit(inside)
+    managed.until_bound(inside)
+    managed.submit(beyond)
+    assert "2" in managed.until_reason(beyond, "WaitingForQuota")["message"]
+    managed.cluster.kubectl(
         "patch", "queues.scheduling.volcano.sh", "small", "--type=merge",
         "-p", orjson.dumps({"spec": {"capability": {shares: "3"}}}).decode(),
     )  # fmt: skip
-    world.until_bound(beyond)
+    managed.until_bound(beyond)
 
 
-def test_high_takes_time_of_low_on_the_same_card_and_nobody_dies(world: Rig) -> None:
+def test_high_takes_time_of_low_on_the_same_card_and_nobody_dies(managed: Rig) -> None:
     training = Gang("training", 8, memory_mib=40000, cores=100, priority="low")
     serving = Gang("serving", 2, memory_mib=30000, cores=50, priority="high")
-    world.submit(training)
-    before = world.until_bound(training)
-    world.submit(serving)
-    shared = placed(world.until_bound(serving))
+    managed.submit(training)
+    before = managed.until_bound(training)
+    managed.submit(serving)
+    shared = placed(managed.until_bound(serving))
     assert {card for cards in shared.values() for card in cards} <= {
         card for cards in placed(before).values() for card in cards
     }
-    after = {found["metadata"]["uid"] for found in world.pods_of(training)}
+    after = {found["metadata"]["uid"] for found in managed.pods_of(training)}
     assert after == {found["metadata"]["uid"] for found in before.values()}
 
 
-def test_high_evicts_one_low_gang_as_a_whole_and_it_comes_back(world: Rig) -> None:
+def test_high_evicts_one_low_gang_as_a_whole_and_it_comes_back(managed: Rig) -> None:
     first = Gang("first", 4, memory_mib=60000, cores=100, priority="low")
     second = Gang("second", 4, memory_mib=60000, cores=100, priority="low")
     serving = Gang("urgent", 4, memory_mib=60000, cores=50, priority="high")
-    with StandInController(world, first, second):
+    with StandInController(managed, first, second):
         uids = {}
         for gang in (first, second):
-            world.submit(gang)
-            uids[gang.name] = {found["metadata"]["uid"] for found in world.until_bound(gang).values()}
-        world.submit(serving)
-        world.until_bound(serving)
-        alive = {g.name: {found["metadata"]["uid"] for found in world.pods_of(g)} for g in (first, second)}
+            managed.submit(gang)
+            uids[gang.name] = {found["metadata"]["uid"] for found in managed.until_bound(gang).values()}
+        managed.submit(serving)
+        managed.until_bound(serving)
+        alive = {g.name: {found["metadata"]["uid"] for found in managed.pods_of(g)} for g in (first, second)}
         kept = [name for name, before in uids.items() if alive[name] == before]
         evicted = next(gang for gang in (first, second) if gang.name not in kept)
         assert len(kept) == 1, "one gang and only that one goes"
-        world.until_reason(evicted, "WaitingForCards")
-        world.check()
-        world.end(serving)
-        world.until_bound(evicted)
+        managed.until_reason(evicted, "WaitingForCards")
+        managed.check()
+        managed.end(serving)
+        managed.until_bound(evicted)
 
 
-def test_a_lever_without_effect_is_followed_by_a_plain_eviction(world: Rig) -> None:
+def test_a_lever_without_effect_is_followed_by_a_plain_eviction(managed: Rig) -> None:
     low = Gang("stubborn", 8, memory_mib=60000, cores=100, priority="low")
     serving = Gang("pressing", 1, memory_mib=60000, cores=50, priority="high")
-    with StandInController(world, low, pulls_lever=False):
-        world.submit(low)
-        world.until_bound(low)
-        world.submit(serving)
-        world.until_bound(serving, timeout_s=40)
+    with StandInController(managed, low, pulls_lever=False):
+        managed.submit(low)
+        managed.until_bound(low)
+        managed.submit(serving)
+        managed.until_bound(serving, timeout_s=40)
 
 
-def test_a_bare_pod_is_no_victim(world: Rig) -> None:
+def test_a_bare_pod_is_no_victim(managed: Rig) -> None:
     for index in range(2):
         for card in range(4):
             gang = Gang(f"bare-{index}-{card}", 1, memory_mib=60000, cores=100, priority="low")
-            world.api.create(POD_GROUPS, podgroup(gang))
-            world.api.create(PODS, pod(gang))
-            world.until_bound(gang)
+            managed.api.create(POD_GROUPS, podgroup(gang))
+            managed.api.create(PODS, pod(gang))
+            managed.until_bound(gang)
     serving = Gang("polite", 1, memory_mib=60000, cores=50, priority="high")
-    world.submit(serving)
-    assert "would not make room" in world.until_reason(serving, "WaitingForCards")["message"]
+    managed.submit(serving)
+    assert "would not make room" in managed.until_reason(serving, "WaitingForCards")["message"]
 
 
-def test_replicas_of_a_deployment_are_admitted_singly(world: Rig) -> None:
+def test_replicas_of_a_deployment_are_admitted_singly(managed: Rig) -> None:
     gang = Gang("web", 10, memory_mib=60000, min_member=1)
     template = pod(gang)
     for key in (names.TASK_SPEC, names.TASK_INDEX, names.GROUP_NAME):
@@ -179,71 +162,71 @@ def test_replicas_of_a_deployment_are_admitted_singly(world: Rig) -> None:
             "template": {"metadata": template["metadata"], "spec": template["spec"]},
         },
     }
-    world.api.create(DEPLOYMENTS, deployment)
-    owner = world.kit.pods_until(
+    managed.api.create(DEPLOYMENTS, deployment)
+    owner = managed.kit.pods_until(
         "replicas",
         "default",
         lambda pods: next(iter(pods.values()))["metadata"]["ownerReferences"] if pods else None,
     )[0]
     group = podgroup(gang)
     group["metadata"]["name"] = f"podgroup-{owner['uid']}"
-    world.api.create(POD_GROUPS, group)
-    world.until_bound(gang, 8)
-    assert sum(1 for found in world.pods_of(gang) if found["spec"].get("schedulingGates")) == 2
-    world.api.delete(DEPLOYMENTS, "web", "default", propagation="Foreground")
-    world.kit.pods_until("the replicas are gone", "default", lambda pods: not pods or None)
+    managed.api.create(POD_GROUPS, group)
+    managed.until_bound(gang, 8)
+    assert sum(1 for found in managed.pods_of(gang) if found["spec"].get("schedulingGates")) == 2
+    managed.api.delete(DEPLOYMENTS, "web", "default", propagation="Foreground")
+    managed.kit.pods_until("the replicas are gone", "default", lambda pods: not pods or None)
 
 
-def test_members_without_cards_wait_and_go_with_their_gang(world: Rig) -> None:
+def test_members_without_cards_wait_and_go_with_their_gang(managed: Rig) -> None:
     wide = Gang("wide", 10, memory_mib=60000, without_cards=1)
     mixed = Gang("mixed", 3, memory_mib=60000, without_cards=2)
-    world.submit(wide)
-    world.until_reason(wide, "WaitingForCards")
-    assert all(found["spec"].get("schedulingGates") for found in world.pods_of(wide))
-    world.submit(mixed)
-    bound = world.until_bound(mixed)
+    managed.submit(wide)
+    managed.until_reason(wide, "WaitingForCards")
+    assert all(found["spec"].get("schedulingGates") for found in managed.pods_of(wide))
+    managed.submit(mixed)
+    bound = managed.until_bound(mixed)
     assert sum(1 for found in bound.values() if names.CARDS in found["metadata"]["annotations"]) == 1
 
 
-def test_pods_without_a_podgroup_say_so(world: Rig) -> None:
+def test_pods_without_a_podgroup_say_so(managed: Rig) -> None:
     gang = Gang("lonely", 1)
-    world.api.create(PODS, pod(gang))
+    managed.api.create(PODS, pod(gang))
 
     def says_so(pods: dict[str, Json]) -> bool | None:
         found = admitted(pods.get("lonely-worker-0") or {})
         return (found is not None and "no PodGroup" in found["message"]) or None
 
-    world.kit.pods_until("it says so", "default", says_so)
-    world.api.create(POD_GROUPS, podgroup(gang))
-    world.until_bound(gang)
+    managed.kit.pods_until("it says so", "default", says_so)
+    managed.api.create(POD_GROUPS, podgroup(gang))
+    managed.until_bound(gang)
 
 
-def test_the_switch_stops_what_is_new_and_nothing_else(world: Rig) -> None:
+def test_the_switch_stops_what_is_new_and_nothing_else(managed: Rig) -> None:
     running, late = Gang("running", 1, memory_mib=1000), Gang("stopped", 1, memory_mib=1000)
-    world.submit(running)
-    world.until_bound(running)
+    managed.submit(running)
+    managed.until_bound(running)
     switch = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": names.SWITCHES_CONFIG_MAP, "namespace": SYSTEM},
         "data": {"stopAdmitting": "true"},
     }
-    world.api.create(CONFIG_MAPS, switch)
-    world.submit(late)
-    assert "stopped" in world.until_reason(late, "WaitingForGate")["message"]
-    assert world.pods_of(running)[0]["spec"]["nodeName"]
-    world.api.delete(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, SYSTEM)
-    world.until_bound(late)
+    managed.api.create(CONFIG_MAPS, switch)
+    managed.submit(late)
+    assert "stopped" in managed.until_reason(late, "WaitingForGate")["message"]
+    assert managed.pods_of(running)[0]["spec"]["nodeName"]
+    managed.api.delete(CONFIG_MAPS, names.SWITCHES_CONFIG_MAP, SYSTEM)
+    managed.until_bound(late)
 
 
-def test_metrics_and_the_view_tell_who_is_where(world: Rig) -> None:
-    world.processes["admission"].stop()
+def test_metrics_and_the_view_tell_who_is_where(managed: Rig) -> None:
+    managed.processes["admission"].stop()
     (port,) = free_ports(1, set())
-    process = world.controller("with-port", "--port", str(port), "--bind-address", "127.0.0.1")
+    process = managed.controller("with-port", "--port", str(port), "--bind-address", "127.0.0.1")
     process.start()
     gang = Gang("seen", 2, memory_mib=30000, cores=30)
-    world.submit(gang)
-    world.until_bound(gang)
+    managed.submit(gang)
+    managed.until_bound(gang)
     metrics = _get(port, "/metrics").decode()
     assert 'egpu_queue_used{queue="team",resource="volcano.sh/vgpu-h20"} 2.0' in metrics
     assert "egpu_share_memory_mib{" in metrics
@@ -260,16 +243,16 @@ def _get(port: int, path: str) -> bytes:
     return body
 
 
-def test_draining_leaves_no_pod_gated(world: Rig) -> None:
+def test_draining_leaves_no_pod_gated(managed: Rig) -> None:
     gang = Gang("left", 9, memory_mib=98304)
-    world.submit(gang)
-    world.until_reason(gang, "WaitingForCards")
-    world.processes["admission"].stop()
-    drain = world.controller("drain", "--drain")
+    managed.submit(gang)
+    managed.until_reason(gang, "WaitingForCards")
+    managed.processes["admission"].stop()
+    drain = managed.controller("drain", "--drain")
     drain.start()
-    world.kit.pods_until(
+    managed.kit.pods_until(
         "no gate is left",
         "default",
         lambda pods: not any(found["spec"].get("schedulingGates") for found in pods.values()) or None,
     )
-    world.end(gang)
+    managed.end(gang)

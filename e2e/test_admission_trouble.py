@@ -1,12 +1,11 @@
 """What goes wrong around the admission controller: the API server and nodes go, others refuse or forge."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 import pytest
-from rigs.admission import Rig, StandInController, rig
+from rigs.admission import Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS
 from vc_egpu.volcano import names
@@ -17,51 +16,35 @@ OUTAGE_S = 30.0
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def one_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """Two nodes of four cards."""
-    models = tmp_path_factory.mktemp("trouble") / "models.yaml"
-    with rig("trouble", 2, 4, models=models) as found:
-        yield found
-
-
-@pytest.fixture
-def world(one_rig: Rig) -> Iterator[Rig]:
-    """A clean cluster with one queue and a controller; the invariants hold at the end."""
-    with one_rig.story():
-        one_rig.controller().start()
-        yield one_rig
-
-
-def test_while_the_api_server_is_away_nothing_happens_and_then_all_goes_on(world: Rig) -> None:
+def test_while_the_api_server_is_away_nothing_happens_and_then_all_goes_on(managed: Rig) -> None:
     running, waiting = Gang("steady", 8, memory_mib=60000), Gang("patient", 1, memory_mib=60000)
-    world.submit(running)
-    before = {found["metadata"]["uid"] for found in world.until_bound(running).values()}
-    world.submit(waiting)
-    world.until_reason(waiting, "WaitingForCards")
-    server = world.cluster.component("kube-apiserver")
+    managed.submit(running)
+    before = {found["metadata"]["uid"] for found in managed.until_bound(running).values()}
+    managed.submit(waiting)
+    managed.until_reason(waiting, "WaitingForCards")
+    server = managed.cluster.component("kube-apiserver")
     server.pause()
     time.sleep(OUTAGE_S)
     server.resume()
-    world.kit.until("the API server answers", NODES, lambda nodes: bool(nodes) or None)
-    assert {found["metadata"]["uid"] for found in world.pods_of(running)} == before
-    world.end(running)
-    world.until_bound(waiting, timeout_s=60)
+    managed.kit.until("the API server answers", NODES, lambda nodes: bool(nodes) or None)
+    assert {found["metadata"]["uid"] for found in managed.pods_of(running)} == before
+    managed.end(running)
+    managed.until_bound(waiting, timeout_s=60)
 
 
-def test_members_of_a_deleted_node_are_replaced_elsewhere(world: Rig) -> None:
+def test_members_of_a_deleted_node_are_replaced_elsewhere(managed: Rig) -> None:
     gang = Gang("moving", 4, memory_mib=60000)
-    with StandInController(world, gang):
-        world.submit(gang)
-        [node] = {found["spec"]["nodeName"] for found in world.until_bound(gang).values()}
-        saved = world.api.get(NODES, node)
-        world.api.delete(NODES, node)
+    with StandInController(managed, gang):
+        managed.submit(gang)
+        [node] = {found["spec"]["nodeName"] for found in managed.until_bound(gang).values()}
+        saved = managed.api.get(NODES, node)
+        managed.api.delete(NODES, node)
 
         def elsewhere(pods: dict[str, Json]) -> bool | None:
             there = [found["spec"].get("nodeName") for found in pods.values()]
             return len(there) == 4 and all(name and name != node for name in there)
 
-        world.kit.until(
+        managed.kit.until(
             "all run on the other node",
             PODS,
             elsewhere,
@@ -69,14 +52,14 @@ def test_members_of_a_deleted_node_are_replaced_elsewhere(world: Rig) -> None:
             label_selector="gang=moving",
             timeout_s=120,
         )
-        world.check()
+        managed.check()
         for key in ("uid", "resourceVersion", "creationTimestamp"):
             saved["metadata"].pop(key, None)
-        world.api.create(NODES, saved)
-        world.end(gang)
+        managed.api.create(NODES, saved)
+        managed.end(gang)
 
 
-def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(world: Rig) -> None:
+def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(managed: Rig) -> None:
     apart = {
         "affinity": {
             "podAntiAffinity": {
@@ -87,28 +70,28 @@ def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(world:
         }
     }
     gang = Gang("apart", 2, memory_mib=1000, extra=apart)
-    with StandInController(world, gang):
-        world.submit(gang)
+    with StandInController(managed, gang):
+        managed.submit(gang)
         began = time.monotonic()
 
         def rolled_back(groups: dict[str, Json]) -> str | None:
             annotations = (groups.get("apart") or {}).get("metadata", {}).get("annotations") or {}
             return annotations.get(names.ROLLED_BACK)
 
-        text = world.kit.until(
+        text = managed.kit.until(
             "it is rolled back", POD_GROUPS, rolled_back, timeout_s=90, namespace="default"
         )
         assert time.monotonic() - began > 25
         assert "not bound 30 s" in orjson.loads(text)["why"]
-        world.until_reason(gang, "WaitingForCards")
-        assert all(found["spec"].get("schedulingGates") for found in world.pods_of(gang))
+        managed.until_reason(gang, "WaitingForCards")
+        assert all(found["spec"].get("schedulingGates") for found in managed.pods_of(gang))
 
 
-def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(world: Rig) -> None:
+def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(managed: Rig) -> None:
     gang = Gang("refused", 2, memory_mib=60000)
-    with StandInController(world, gang):
-        world.submit(gang)
-        bound = world.until_bound(gang)
+    with StandInController(managed, gang):
+        managed.submit(gang)
+        bound = managed.until_bound(gang)
         [node] = {found["spec"]["nodeName"] for found in bound.values()}
         first = {found["metadata"]["uid"] for found in bound.values()}
         refusal = {
@@ -119,13 +102,13 @@ def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(world: Rig) ->
                 "containerStatuses": None,
             }
         }
-        world.api.patch_status(PODS, "refused-worker-0", refusal, "default")
+        managed.api.patch_status(PODS, "refused-worker-0", refusal, "default")
 
         def elsewhere(pods: dict[str, Json]) -> bool | None:
             anew = [found for found in pods.values() if found["metadata"]["uid"] not in first]
             return len(anew) == 2 and all(found["spec"].get("nodeName", node) != node for found in anew)
 
-        world.kit.until(
+        managed.kit.until(
             "the gang is elsewhere",
             PODS,
             elsewhere,
@@ -133,44 +116,44 @@ def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(world: Rig) ->
             label_selector="gang=refused",
             timeout_s=60,
         )
-        world.end(gang)
+        managed.end(gang)
 
 
-def test_a_pod_that_was_bound_without_a_plan_is_removed(world: Rig) -> None:
+def test_a_pod_that_was_bound_without_a_plan_is_removed(managed: Rig) -> None:
     gang = Gang("sneaky", 1, memory_mib=1000)
     forged = pod(gang)
     forged["spec"].pop("schedulingGates")
     forged["spec"]["nodeName"] = "kwok-0"
-    world.api.create(PODS, forged)
-    world.kit.pods_until("it is removed", "default", lambda pods: not pods or None)
+    managed.api.create(PODS, forged)
+    managed.kit.pods_until("it is removed", "default", lambda pods: not pods or None)
 
 
-def test_a_malformed_request_is_named_on_the_pod_and_stops_nobody(world: Rig) -> None:
+def test_a_malformed_request_is_named_on_the_pod_and_stops_nobody(managed: Rig) -> None:
     bad, good = Gang("bad", 1), Gang("good", 1, memory_mib=1000)
     broken = pod(bad)
     broken["metadata"]["annotations"][names.REQUEST] = '{"containers":{"main":{"model":"h20","cards":-1}}}'
-    world.api.create(POD_GROUPS, podgroup(bad))
-    world.api.create(PODS, broken)
+    managed.api.create(POD_GROUPS, podgroup(bad))
+    managed.api.create(PODS, broken)
 
     def named(pods: dict[str, Json]) -> str | None:
         found = admitted(pods.get("bad-worker-0") or {})
         return str(found["message"]) if found and "malformed" in found["message"] else None
 
-    assert "containers.main.cards" in world.kit.pods_until("it says what is wrong", "default", named)
-    world.submit(good)
-    world.until_bound(good)
+    assert "containers.main.cards" in managed.kit.pods_until("it says what is wrong", "default", named)
+    managed.submit(good)
+    managed.until_bound(good)
 
 
-def test_a_forged_or_foreign_plan_is_stripped_and_nothing_follows_it(world: Rig) -> None:
+def test_a_forged_or_foreign_plan_is_stripped_and_nothing_follows_it(managed: Rig) -> None:
     gang = Gang("forged", 2, memory_mib=1000, min_member=3)
-    world.submit(gang)
-    world.until_reason(gang, "WaitingForMembers")
+    managed.submit(gang)
+    managed.until_reason(gang, "WaitingForMembers")
     for text in ("{", '{"version":1,"id":"0-1","group":"someone-else","state":"ready"}'):
-        world.api.patch(POD_GROUPS, gang.name, {"metadata": {"annotations": {names.PLAN: text}}}, "default")
-        world.kit.until(
+        managed.api.patch(POD_GROUPS, gang.name, {"metadata": {"annotations": {names.PLAN: text}}}, "default")
+        managed.kit.until(
             "the plan is stripped",
             POD_GROUPS,
             lambda groups: names.PLAN not in (groups["forged"]["metadata"].get("annotations") or {}) or None,
             namespace="default",
         )
-    assert all(found["spec"]["schedulingGates"] for found in world.pods_of(gang))
+    assert all(found["spec"]["schedulingGates"] for found in managed.pods_of(gang))

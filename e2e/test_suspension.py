@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from localcluster.net import free_ports
-from rigs.admission import Rig, StandInController, rig
+from rigs.admission import Rig, StandInController
 from rigs.gangs import Gang, admitted, job, pod, podgroup
 from rigs.suspender import Suspender, until_known
 from stack.kit import condition
@@ -29,21 +29,13 @@ LOW = Gang("train", 8, memory_mib=60000, cores=100, priority="low")
 HIGH = Gang("infer", 2, memory_mib=60000, cores=50, priority="high")
 
 
-@pytest.fixture(scope="module")
-def one_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """Two nodes of four cards: training fills them."""
-    models = tmp_path_factory.mktemp("suspension") / "models.yaml"
-    with rig("suspension", 2, 4, models=models) as found:
-        yield found
-
-
 @pytest.fixture
-def world(one_rig: Rig) -> Iterator[Rig]:
+def world(simulated: Rig) -> Iterator[Rig]:
     """A clean cluster with one queue; the invariants hold at the end. Tests start the controller."""
     turn = f"-{next(TURNS)}"
-    one_rig.suffix = lambda: turn
-    with one_rig.story():
-        yield one_rig
+    simulated.suffix = lambda: turn
+    with simulated.story():
+        yield simulated
 
 
 def start(world: Rig, name: str = "admission", *flags: str) -> None:
