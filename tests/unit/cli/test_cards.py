@@ -87,7 +87,12 @@ def test_shares_of_pods_out_of_sight_are_counted() -> None:
     report = cards_view.report([docs.node("n1", held)], [seen], partial="you may list pods in ml only")
     assert report.cards[0].unseen == 1
     assert "you may list pods in ml only" in report.notes
-    assert "1 pods that are not seen" in shown(report)
+    text = shown(report)
+    assert "1 pod that is not seen here" in text
+    assert "1024+? of 98304  10+?|10+?" in text, "a card that others fill is not shown as free"
+    assert "note: +? is what the pods have that are not seen here" in text
+    alone = cards_view.report([docs.node("n1", docs.card("GPU-a", held=("uid-seen",)))], [seen])
+    assert "?" not in shown(alone)
 
 
 def test_no_cards_at_all_points_to_the_doctor() -> None:

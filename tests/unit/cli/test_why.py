@@ -1,5 +1,7 @@
 """`kubectl egpu why JOB`: the verdict in the words of the condition."""
 
+from collections.abc import Iterator
+
 import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli import render, why_view
@@ -11,9 +13,7 @@ def tell(name: str, **lists: list[docs.Json]) -> tuple[why_view.GangStory, ...]:
     queues = {q["metadata"]["name"]: q for q in lists.pop("queues", [docs.queue("research", h20=6)])}
     groups, pods, jobs, events = (lists.pop(kind, []) for kind in ("groups", "pods", "jobs", "events"))
     assert not lists, "misspelt"
-    return why_view.stories(
-        name, "ml", groups=groups, pods=pods, jobs=jobs, queues=queues, events=events
-    )
+    return why_view.stories(name, "ml", groups=groups, pods=pods, jobs=jobs, queues=queues, events=events)
 
 
 def waiting_gang() -> dict[str, list[docs.Json]]:
@@ -70,9 +70,32 @@ def test_near_names_are_offered() -> None:
         tell("trian", **waiting_gang())
 
 
-def test_a_name_like_nothing_says_how_many_there_are() -> None:
-    with pytest.raises(why_view.UnknownJobError, match="there are"):
+class Counted(list[docs.Json]):
+    """Counts how often it is gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[docs.Json]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_pods_are_not_gone_through_for_each_gang() -> None:
+    """A namespace with two thousand gangs has tens of thousands of pods: that was a minute."""
+    said = docs.verdict("WaitingForQuota", SENTENCE)
+    pods = Counted(docs.pod(f"w-{i}", group=f"g{i}", gated=True, phase="Pending") for i in range(50))
+    groups = [docs.group(f"g{i}", "research", said=said) for i in range(50)]
+    (story,) = tell("g7", groups=groups, pods=pods)
+    assert [member.pod for member in story.members] == ["w-7"]
+    assert pods.looks <= 3
+
+
+def test_a_name_like_nothing_says_what_there_is() -> None:
+    with pytest.raises(why_view.UnknownJobError, match=r"there are train$"):
         tell("zzzzzz", **waiting_gang())
+    many = [docs.group(f"j{i}-1", "research", job=f"j{i}") for i in range(8)]
+    with pytest.raises(why_view.UnknownJobError, match=r"there are j0, j1, j2, j3, j4 and 3 more$"):
+        tell("zzzzzz", groups=many)
     with pytest.raises(why_view.UnknownJobError, match="no gangs at all"):
         tell("train")
 

@@ -39,7 +39,7 @@ class CardRow:
     memory_mib: int
     """What the ledger counts."""
     used_mib: int
-    """On the card itself."""
+    """On the card itself; at least so much where pods are ``unseen``, as the cores below."""
     suspended_mib: int
     """Of shares that have left the card for a while and come back to it."""
     cores_high_percent: int
@@ -104,6 +104,8 @@ def report(
                     unseen=unseen,
                 )
             )
+    if any(row.unseen for row in rows):
+        notes.append("+? is what the pods have that are not seen here")
     if not rows:
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
     for uuid, lost in sorted(sharers.items()):

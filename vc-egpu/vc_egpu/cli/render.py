@@ -8,7 +8,6 @@ from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from vc_egpu.cli.cards_view import CardRow, CardsReport, Sharer
@@ -16,6 +15,7 @@ from vc_egpu.cli.findings import Finding
 from vc_egpu.cli.pause import PauseOutcome
 from vc_egpu.cli.queues_view import Amount, QueueRow, QueuesReport
 from vc_egpu.cli.stop import Outcome
+from vc_egpu.cli.table import Cell, Table
 from vc_egpu.cli.waiting_view import WaitingReport
 from vc_egpu.cli.why_view import GangStory, MemberRow
 from vc_egpu.cli.world import ON_ITS_WAY
@@ -69,14 +69,6 @@ def show(shown: RenderableType, *, stderr: bool = False, style: str | None = Non
     console(stderr=stderr).print(_Harmless(shown), style=style)
 
 
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    numbers = set(right)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
-    return table
-
-
 def _notes(notes: Sequence[str]) -> list[RenderableType]:
     return [Text(f"note: {note}", style="yellow") for note in notes]
 
@@ -88,7 +80,7 @@ def cards(report: CardsReport) -> RenderableType:
     """One line per share, the card's own figures on its first line."""
     parts: list[RenderableType] = []
     if report.cards:
-        table = _table(
+        table = Table(
             "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "STATE", "POD", "CLASS", "MiB",
             "CORES %", "PHASE", right=("MiB", "CORES %"),
         )  # fmt: skip
@@ -101,24 +93,27 @@ def cards(report: CardsReport) -> RenderableType:
 
 
 def _card_lines(table: Table, row: CardRow, node: str) -> None:
-    own: list[RenderableType] = [
+    more = "+?" if row.unseen else ""
+    own: list[Cell] = [
         node,
         str(row.index),
         row.model,
-        f"{row.used_mib} of {row.memory_mib}" + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),
-        f"{row.cores_high_percent}|{row.cores_low_percent}",
+        f"{row.used_mib}{more} of {row.memory_mib}"
+        + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),
+        f"{row.cores_high_percent}{more}|{row.cores_low_percent}{more}",
         Text(row.state, style="" if row.state in _TAKES_WORK else "bold red"),
     ]
     lines = [_sharer(sharer) for sharer in row.sharers]
     if row.unseen:
-        lines.append([Text(f"{row.unseen} pods that are not seen here", style="dim"), "", "", "", ""])
+        others = "1 pod that is" if row.unseen == 1 else f"{row.unseen} pods that are"
+        lines.append([Text(f"{others} not seen here", style="dim"), "", "", "", ""])
     if not lines:
         lines.append([Text("free" if row.state in _TAKES_WORK else "", style="dim"), "", "", "", ""])
     for i, line in enumerate(lines):
         table.add_row(*(own if i == 0 else [""] * len(own)), *line)
 
 
-def _sharer(sharer: Sharer) -> list[RenderableType]:
+def _sharer(sharer: Sharer) -> list[Cell]:
     return [
         sharer.pod,
         Text(sharer.share_class, style=CLASS_STYLES.get(sharer.share_class, "")),
@@ -134,7 +129,7 @@ def _sharer(sharer: Sharer) -> list[RenderableType]:
 def queues(report: QueuesReport) -> RenderableType:
     """One line per queue and model."""
     numbers = ("SHARES", "MEMORY MiB", "CORES %", "NATIVE")
-    table = _table("QUEUE", "STATE", "MODEL", *numbers, "ADMITTED", "WAITING", right=(*numbers, "ADMITTED"))
+    table = Table("QUEUE", "STATE", "MODEL", *numbers, "ADMITTED", "WAITING", right=(*numbers, "ADMITTED"))
     for row in report.queues:
         _queue_lines(table, row)
     legend = Text("used/cap; - is no cap. Cores are percent of a card, 100 is one card's worth.", style="dim")
@@ -150,8 +145,8 @@ def _queue_lines(table: Table, row: QueueRow) -> None:
     waiting = ", ".join(f"{count} {reason}" for reason, count in row.waiting.items())
     name = f"{row.name} (in {row.parent})" if row.parent and row.parent != "root" else row.name
     state = Text(row.problem or row.state, style="" if row.state == "Open" and not row.problem else "yellow")
-    first: list[RenderableType] = [name, state]
-    last: list[RenderableType] = [str(row.admitted), Text(waiting, style="yellow")]
+    first: list[Cell] = [name, state]
+    last: list[Cell] = [str(row.admitted), Text(waiting, style="yellow")]
     if not by_model:
         table.add_row(*first, Text("none", style="dim"), "", "", "", "", *last)
     for i, (model, kinds) in enumerate(by_model.items()):
@@ -182,7 +177,7 @@ def why(story: GangStory) -> RenderableType:
     head.append(f"  {', '.join(facts)}", style="dim")
     parts: list[RenderableType] = [head]
     if story.members:
-        table = _table("POD", "PHASE", "NODE", "CARDS", "MESSAGE")
+        table = Table("POD", "PHASE", "NODE", "CARDS", "MESSAGE")
         for member in story.members:
             table.add_row(*_member(member, story))
         parts.append(table)
@@ -196,7 +191,7 @@ def waiting(report: WaitingReport) -> RenderableType:
     where = f"in namespace {report.place}" if report.place else "anywhere"
     if not report.waiting:
         return Text(f"no gang waits {where}")
-    table = _table("GANG", "QUEUE", "CLASS", "REASON", "SINCE", "MESSAGE")
+    table = Table("GANG", "QUEUE", "CLASS", "REASON", "SINCE", "MESSAGE")
     for gang in report.waiting:
         style = CLASS_STYLES.get(gang.share_class, "")
         table.add_row(
@@ -214,7 +209,7 @@ def _members(least: int) -> str:
     return f"at least {least} member{'' if least == 1 else 's'}"
 
 
-def _member(member: MemberRow, story: GangStory) -> list[RenderableType]:
+def _member(member: MemberRow, story: GangStory) -> list[Cell]:
     same = member.reason == story.reason and member.message == story.message
     away = member.phase in ON_ITS_WAY
     told = member.reason and not same and (away or not story.admitted)
@@ -233,7 +228,7 @@ def paused(outcome: PauseOutcome) -> RenderableType:
     head.append(outcome.wanted if outcome.reached else f"not {outcome.wanted}")
     head.stylize("green" if outcome.reached else "yellow", len(outcome.gang) + 2)
     head.append(f"\n  {outcome.why}")
-    table = _table("POD", "STATE", "NODE", "MESSAGE")
+    table = Table("POD", "STATE", "NODE", "MESSAGE")
     for member in outcome.members:
         state = Text(member.state, style=PHASE_STYLES.get(member.state, ""))
         table.add_row(member.pod, state, member.node or "-", member.message)
@@ -245,22 +240,18 @@ def paused(outcome: PauseOutcome) -> RenderableType:
 
 def findings(found: Iterable[Finding]) -> RenderableType:
     """One line per finding, what to do about it below."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
+    table = Table()
     for finding in found:
         word, style = LEVELS[finding.level]
-        text = Text(finding.text)
-        if finding.hint:
-            text.append(f"\n→ {finding.hint}", style="dim")
-        table.add_row(Text(word, style=style), finding.topic, text)
+        hint = [Text(f"→ {finding.hint}", style="dim")] if finding.hint else []
+        topic = Text(finding.topic, style="bold")
+        table.add_row(Text(word, style=style), topic, [Text(finding.text), *hint])
     return table
 
 
 def outcomes(done: Iterable[Outcome]) -> RenderableType:
     """One line per queue."""
-    table = _table("QUEUE", "BEFORE", "NOW")
+    table = Table("QUEUE", "BEFORE", "NOW")
     for outcome in done:
         table.add_row(
             outcome.queue, outcome.before, Text(outcome.after, style="green" if outcome.done else "red")

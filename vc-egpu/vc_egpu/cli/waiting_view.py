@@ -1,6 +1,5 @@
 """``kubectl egpu why`` without a name: every gang that waits, and why. Pure: documents in, rows out."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -34,10 +33,7 @@ class WaitingReport:
 
 def report(groups: Iterable[Json], pods: Iterable[Json], *, place: str) -> WaitingReport:
     """The gangs that the admission controller has not admitted, or has said nothing about yet."""
-    members: dict[str, list[Json]] = defaultdict(list)
-    for pod in pods:
-        if not world.finished(pod):
-            members[world.group_key(pod)].append(pod)
+    members = why_view.members_of(pod for pod in pods if not world.finished(pod))
     rows = [row for group in groups if (row := _row(group, members.get(world.key(group), []))) is not None]
     return WaitingReport(place, tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang))))
 
@@ -53,7 +49,7 @@ def _row(group: Json, members: list[Json]) -> WaitingGang | None:
     told = said or {}
     return WaitingGang(
         gang=f"{group['metadata']['namespace']}/{why_view.name_of(group, members)}",
-        queue=str((group.get("spec") or {}).get("queue") or "default"),
+        queue=world.queue_of(group, members),
         share_class=why_view.class_of(group, members),
         reason=told.get("reason") or why_view.NO_VERDICT,
         since=told.get("lastTransitionTime") or "",

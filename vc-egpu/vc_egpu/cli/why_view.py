@@ -5,6 +5,7 @@ Pure: documents in, story out.
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,9 @@ NOT_MANAGED = "NotManaged"
 NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 """Reasons under which a plan on the PodGroup counts; under others it is the record of an earlier one."""
+
+
+_MAX_NAMED = 5
 
 
 class UnknownJobError(LookupError):
@@ -80,9 +84,13 @@ def stories(
     ``now`` no roll-back is told. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
-    chosen = [group for group in groups if _means(name, group, pods)]
+    members = members_of(pods)
+    chosen = [group for group in groups if _means(name, group, members.get(world.key(group), ()))]
     if chosen:
-        return tuple(_story(group, pods, queues, nodes or {}, events=events, now=now) for group in chosen)
+        return tuple(
+            _story(group, members.get(world.key(group), ()), queues, nodes or {}, events=events, now=now)
+            for group in chosen
+        )
     for job in jobs:
         if job["metadata"]["name"] == name:
             return (_without_group(job, _refusal(name, events, str(job["metadata"].get("uid") or ""))),)
@@ -93,7 +101,15 @@ def stories(
     raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs))
 
 
-def _means(name: str, group: Json, pods: Sequence[Json]) -> bool:
+def members_of(pods: Iterable[Json]) -> dict[str, list[Json]]:
+    """Pods by the ``namespace/name`` of their PodGroup: there may be thousands of both."""
+    members: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        members[world.group_key(pod)].append(pod)
+    return dict(members)
+
+
+def _means(name: str, group: Json, members: Sequence[Json]) -> bool:
     metadata = group["metadata"]
     if name == metadata["name"]:
         return True
@@ -102,7 +118,6 @@ def _means(name: str, group: Json, pods: Sequence[Json]) -> bool:
         for owner in metadata.get("ownerReferences") or ()
     ):
         return True
-    members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
     return any(name in {pod["metadata"]["name"], _deployment_of(pod)} for pod in members)
 
 
@@ -117,7 +132,7 @@ def _deployment_of(pod: Json) -> str:
 
 def _story(
     group: Json,
-    pods: Iterable[Json],
+    members: Sequence[Json],
     queues: Mapping[str, Json],
     nodes: Mapping[str, Json],
     *,
@@ -126,7 +141,6 @@ def _story(
 ) -> GangStory:
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
-    members = [pod for pod in pods if world.group_key(pod) == world.key(group)]
     queue = world.queue_of(group, members)
     owners = [o for o in metadata.get("ownerReferences") or () if o.get("controller")]
     job = str(owners[0]["name"]) if owners else str(metadata["name"])
@@ -269,17 +283,16 @@ def _refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
 def _nothing(
     name: str, namespace: str, groups: Iterable[Json], pods: Sequence[Json], jobs: Iterable[Json]
 ) -> str:
-    known = {str(document["metadata"]["name"]) for document in (*groups, *jobs)}
-    known |= {_deployment_of(pod) for pod in pods} - {""}
-    known |= {
-        str(owner["name"]) for group in groups for owner in group["metadata"].get("ownerReferences") or ()
-    }
-    near = difflib.get_close_matches(name, sorted(known), 3, cutoff=0.5)
+    members = members_of(pods)
+    called = {name_of(group, members.get(world.key(group), ())) for group in groups}
+    called |= {str(job["metadata"]["name"]) for job in jobs}
     text = f"nothing called {name!r} in namespace {namespace}"
+    if not called:
+        return f"{text}, which has no gangs at all"
+    others = {str(document["metadata"]["name"]) for document in (*groups, *pods)}
+    near = difflib.get_close_matches(name, sorted(called), 3, cutoff=0.5)
+    near = near or difflib.get_close_matches(name, sorted(others), 1, cutoff=0.5)
     if near:
         return f"{text}; did you mean {' or '.join(near)}?"
-    return (
-        f"{text} (there are {len(known)} Jobs and the like)"
-        if known
-        else f"{text}, which has no gangs at all"
-    )
+    more = f" and {len(called) - _MAX_NAMED} more" if len(called) > _MAX_NAMED else ""
+    return f"{text}; there are {', '.join(sorted(called)[:_MAX_NAMED])}{more}"
