@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from unit.cli import documents as docs
@@ -214,3 +215,17 @@ def test_who_may_not_see_runtime_classes_is_not_told_that_there_are_none() -> No
     hidden = Listing((), "you may not list them")
     facts = replace(healthy(), runtime_classes=hidden, daemon_sets=hidden)
     assert "RuntimeClass" not in said(bad(facts))
+
+
+def test_who_may_see_nothing_is_told_nothing_but_that() -> None:
+    """Neither that all is well nor that something is wrong."""
+    kinds = ("nodes", "daemon_sets", "deployments", "crds", "priority_classes", "webhooks", "leases", "pods")
+    hidden: dict[str, Any] = {
+        kind: Listing((), f"you may not list {kind}")
+        for kind in (*kinds, "policy_bindings", "runtime_classes")
+    }
+    found = doctor.examine(replace(healthy(), **hidden), NOW)
+    assert {finding.topic for finding in found if finding.level != "warn"} == {"kubernetes"}
+    assert doctor.verdict(found) == "warn"
+    told = said(found)
+    assert [kind for kind in kinds if f"may not list {kind}" not in told] == []

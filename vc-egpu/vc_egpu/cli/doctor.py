@@ -142,6 +142,7 @@ def _driver(facts: Facts) -> Iterable[Finding]:
 
 
 def _other_plugins(facts: Facts) -> Iterable[Finding]:
+    unseen = facts.nodes.missing or facts.daemon_sets.missing
     found = False
     for node in facts.nodes.items:
         allocatable = (node.get("status") or {}).get("allocatable") or {}
@@ -158,7 +159,9 @@ def _other_plugins(facts: Facts) -> Iterable[Finding]:
         if wanted and any(word in name for word in OTHER_PLUGINS):
             found = True
             yield warn("other plugins", f"DaemonSet {world.key(daemon_set)} runs on {wanted} nodes")
-    if not found:
+    if unseen:
+        yield warn("other plugins", unseen)
+    elif not found:
         yield ok("other plugins", "none offers GPUs here")
 
 

@@ -152,7 +152,10 @@ def _agents(facts: Facts) -> Iterable[Finding]:
                     "cards",
                     f"{name} card {card.index} ({card.uuid}) {state}: {card.reason or 'no reason given'}",
                 )
-    yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
+    if facts.nodes.missing:
+        yield warn("cards", facts.nodes.missing)
+    else:
+        yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
 
 
 def _classes(facts: Facts) -> Iterable[Finding]:
@@ -190,6 +193,8 @@ def _lease(facts: Facts, now: datetime) -> Iterable[Finding]:
 
 
 def _forgotten(facts: Facts, now: datetime) -> Iterable[Finding]:
+    if facts.pods.missing:
+        yield warn("pods", facts.pods.missing)
     silent = []
     for pod in facts.pods.items:
         if names.GATE not in world.gates(pod) or world.condition(pod) is not None:
