@@ -85,6 +85,34 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     assert "usage" in capsys.readouterr().err
 
 
+def test_a_misspelt_command_gets_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        kubectl.main(["crads"])
+    assert "did you mean cards?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        kubectl.main(["xyz"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-n", "ml", "-o", "json", "cards"], ["cards", "-n", "ml", "-o", "json"]]
+)
+def test_flags_may_stand_before_the_command_as_with_kubectl(arguments: list[str]) -> None:
+    options = kubectl._parser().parse_args(arguments)
+    assert (options.namespace, options.output, options.timeout_s) == ("ml", "json", 15.0)
+    behind = kubectl._parser().parse_args([*arguments, "-n", "other"])
+    assert behind.namespace == "other", "the last one counts"
+
+
+def test_a_time_to_wait_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for text, seconds in (("90", 90.0), ("90s", 90.0), ("1.5m", 90.0), ("1h", 3600.0), ("0", 0.0)):
+        assert kubectl._parser().parse_args(["suspend", "p", f"--timeout={text}"]).wait_s == seconds
+    for text in ("-5", "nan", "inf", "soon", "", "5d"):
+        with pytest.raises(SystemExit):
+            kubectl._parser().parse_args(["suspend", "p", f"--timeout={text}"])
+        assert f"{text!r} is no time: 90, 90s and 2m are" in capsys.readouterr().err
+
+
 def test_queues_to_close_are_found_by_name() -> None:
     queues = [docs.queue("research"), docs.queue("serving")]
     assert [q["metadata"]["name"] for q in stop.choose(queues, ["serving"])] == ["serving"]

@@ -6,11 +6,13 @@ Exit status: 0 done, 1 something was found or refused, 2 wrong usage, 3 no clust
 
 import argparse
 import dataclasses
+import difflib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import orjson
 from rich.console import Group, RenderableType
@@ -250,16 +252,45 @@ def _paused(
 # --- flags ---------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+class _Suggesting(argparse.ArgumentParser):
+    """Says which command a misspelt one is near to."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        near = difflib.get_close_matches(found[1], re.findall(r"[a-z-]+", found[2]), 1) if found else []
+        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+
+
+def _seconds(text: str) -> float:
+    """``90``, ``90s`` or ``2m``, as kubectl takes it."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90, 90s and 2m are")
+    return float(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1)
+
+
+def _common(*, defaults: bool) -> argparse.ArgumentParser:
+    """Flags of every command, before it or behind it; those behind it have no defaults, which would win."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=None if defaults else argparse.SUPPRESS)
     common.add_argument("-n", "--namespace", help="default: that of the kubeconfig's context")
     common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
     common.add_argument("--context", help="context of the kubeconfig")
-    common.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    common.add_argument("--timeout-s", type=float, default=15.0, help=argparse.SUPPRESS)
-    parser = argparse.ArgumentParser(prog="kubectl egpu", description="GPU sharing: cards, queues, reasons.")
+    common.add_argument("-o", "--output", choices=("table", "json"))
+    common.add_argument("--timeout-s", type=float, help=argparse.SUPPRESS)
+    if defaults:
+        common.set_defaults(output="table", timeout_s=15.0)
+    return common
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = _common(defaults=False)
+    parser = _Suggesting(
+        prog="kubectl egpu",
+        description="GPU sharing: cards, queues, reasons.",
+        parents=[_common(defaults=True)],
+    )
     parser.add_argument("--version", action="version", version=f"kubectl-egpu {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser)
 
     cards = commands.add_parser("cards", parents=[common], help="every card and who shares it")
     cards.add_argument("--node", help="this node only")
@@ -283,7 +314,12 @@ def _parser() -> argparse.ArgumentParser:
         pausing = commands.add_parser(name, parents=[common], help=text)
         pausing.add_argument("pod", metavar="POD", help="any pod of the gang; the gang goes as a whole")
         pausing.add_argument(
-            "--timeout", dest="wait_s", type=float, default=120.0, metavar="S", help="seconds to wait for it"
+            "--timeout",
+            dest="wait_s",
+            type=_seconds,
+            default=120.0,
+            metavar="S",
+            help="how long to wait for it",
         )
         pausing.set_defaults(run=run)
     examine = commands.add_parser("doctor", parents=[common], help="is the cluster ready, is the stack well")
@@ -299,7 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     closing.add_argument("--undo", action="store_true", help="open them again")
     closing.add_argument(
-        "--wait-s", type=float, default=30.0, help="how long to wait for the queue controller"
+        "--wait-s", type=_seconds, default=30.0, help="how long to wait for the queue controller"
     )
     closing.set_defaults(run=_stop_admitting)
     return parser
