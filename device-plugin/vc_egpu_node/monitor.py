@@ -46,9 +46,11 @@ class Monitor:
         on_change: Callable[[], None],
         look_interval_s: float = 0.0,
         on_look: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``look_interval_s``: how often processes are read; 0: with everything else. ``on_look`` is called
         after each time, on the monitor's thread."""
+        self._clock = clock
         self._vendor = vendor
         self._look_interval_s = look_interval_s
         self._on_look = on_look
@@ -81,10 +83,9 @@ class Monitor:
         while not self._stopping.is_set():
             self.beat_s = time.monotonic()
             try:
-                now_s = time.monotonic()
-                if now_s - scanned_s >= self._scan_due_s():
+                if self._clock() - scanned_s >= self._scan_due_s():
                     self._scan()
-                    scanned_s = time.monotonic()
+                    scanned_s = self._clock()
                 self._probe()
                 self._listen()
             except Exception:
@@ -98,7 +99,7 @@ class Monitor:
 
     def _scan(self) -> None:
         before = self.observation
-        now_s = time.monotonic()
+        now_s = self._clock()
         reading = self._vendor.scan()
         if reading.problem and reading.problem != before.reading.problem:
             log.warning("%s", reading.problem)
@@ -107,11 +108,14 @@ class Monitor:
         self._known = {uuid: seen for uuid, seen in self._known.items() if now_s - seen[1] < FORGET_S}
         self._missing = frozenset(self._known) - listed
         kept = tuple(self._known[uuid][0] for uuid in sorted(self._missing))
+        # With it goes what was wrong with it: cards are counted more often while any is ill.
+        self._health = {uuid: health for uuid, health in self._health.items() if uuid in self._known}
+        self._xids = {uuid: xid for uuid, xid in self._xids.items() if uuid in self._known}
         self._publish(reading=replace(reading, cards=reading.cards + kept), scans=before.scans + 1)
 
     def _probe(self) -> None:
         """Health and utilisation of every card."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         faults = self._vendor.faults()
         for card in self.observation.reading.cards:
             fault = MISSING if card.uuid in self._missing else faults.get(card.uuid, "")
@@ -130,15 +134,15 @@ class Monitor:
 
     def _listen(self) -> None:
         """Until the next probe is due, or the driver tells of an error; processes are read more often."""
-        due_s = time.monotonic() + self._probe_interval_s
+        due_s = self._clock() + self._probe_interval_s
         while not self._stopping.is_set():
-            left_s = due_s - time.monotonic()
+            left_s = due_s - self._clock()
             look_first = 0 < self._look_interval_s < left_s
             events = self._vendor.wait_events(self._look_interval_s if look_first else max(0.0, left_s))
             for event in events:
                 log.warning("card %s: XID %d", event.uuid, event.xid)
                 self._xids[event.uuid] = event.xid
-                self._step(event.uuid, time.monotonic(), f"XID {event.xid}")
+                self._step(event.uuid, self._clock(), f"XID {event.xid}")
             if events or not look_first:
                 break
             self.beat_s = time.monotonic()

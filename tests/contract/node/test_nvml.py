@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
-from vc_egpu_node.monitor import Monitor
+from vc_egpu_node.monitor import FORGET_S, Monitor
 from vc_egpu_node.vendors.base import CardReading, ProcessSample
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
@@ -254,8 +254,15 @@ class Watched:
 
     def __init__(self, vendor: NvidiaVendor) -> None:
         self.changed = threading.Condition()
+        self.ahead_s = 0.0
+        """Of the time."""
         self.monitor = Monitor(
-            vendor, probe_interval_s=0.05, rescan_interval_s=0.2, recovery_s=lambda: 0.3, on_change=self._note
+            vendor,
+            probe_interval_s=0.05,
+            rescan_interval_s=0.2,
+            recovery_s=lambda: 0.3,
+            on_change=self._note,
+            clock=lambda: time.monotonic() + self.ahead_s,
         )
 
     def _note(self) -> None:
@@ -305,6 +312,25 @@ def test_cards_come_go_fall_ill_and_recover(nvml_node: MakeNode, watched: Watche
     node.error = 0
     node.write()
     watched.until(lambda: watched.monitor.observation.ill == {})
+
+
+def test_a_card_that_was_taken_out_is_forgotten_with_what_was_wrong_with_it(
+    nvml_node: MakeNode, watched: Watched
+) -> None:
+    """While any card is ill cards are counted more often, which opens the driver's library anew each time."""
+    node = nvml_node(2)
+    first, second = node.cards
+    second.fail_with_xid(79)
+    node.write()
+    watched.monitor.start()
+    watched.until(lambda: watched.monitor.observation.ill == {second.uuid: "XID 79"})
+    node.cards = [first]
+    node.write()
+    watched.until(lambda: watched.monitor.observation.ill == {second.uuid: "the driver no longer lists it"})
+    watched.ahead_s = FORGET_S
+    watched.until(lambda: [card.uuid for card in watched.monitor.observation.reading.cards] == [first.uuid])
+    assert watched.monitor.observation.ill == {}
+    assert watched.monitor.observation.xids == {}
 
 
 def test_processes_are_read_more_often_than_cards(nvml_node: MakeNode, fake_nvml: None) -> None:
