@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 SHARED_MODE: Final = 0o666
 """Any user in the container may run programs on its cards."""
 _ZERO_CHUNK: Final = 1 << 20
+_BLOCK_BYTES: Final = 512
+"""Of ``st_blocks``, on every file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,12 @@ class KeptOpen:
         self._descriptors: dict[Path, int] = {}
         weakref.finalize(self, _close_all, self._descriptors)
 
-    def keep(self, path: Path) -> None:
-        """Keep the file open that is there now. Raises ``OSError``, ``BlockingIOError`` where somebody was
-        quicker: then his lease ends, and a later call gets it."""
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    def keep(self, path: Path, opened: int | None = None) -> None:
+        """Keep the file open that is there now; ``opened``: a descriptor of it, for writing. Raises
+        ``OSError``, ``BlockingIOError`` where somebody was quicker: then his lease ends, and a later call
+        gets it."""
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags) if opened is None else os.dup(opened)
         with self._lock:
             before = self._descriptors.get(path)
             if before is not None and os.path.sameopenfile(before, descriptor):
@@ -64,9 +68,11 @@ class KeptOpen:
                 self._descriptors[path] = descriptor
         if before is not None:
             os.close(before)
+        if not path.exists():  # its container is gone since: whoever removed it will not come again
+            self.drop(path)
 
     def drop(self, path: Path) -> None:
-        """No longer."""
+        """No longer. After the file was removed, where it is: it may be about to be kept."""
         with self._lock:
             descriptor = self._descriptors.pop(path, None)
         if descriptor is not None:
@@ -105,14 +111,17 @@ class ControlFile:
     def put(self, page: control.Control) -> bool:
         """Make it say this, in place where it exists; whether anything changed. Raises ``OSError``."""
         try:
-            size = self.path.stat().st_size
+            before = self.path.stat()
         except FileNotFoundError:
             write_bytes_atomically(self.path, control.encode(page, sequence=0, generation=1), mode=0o644)
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "r+b") as file:
-            if size != abi.CONTROL_BYTES:
+            if before.st_size > abi.CONTROL_BYTES:
                 file.truncate(abi.CONTROL_BYTES)
+            if min(before.st_size, before.st_blocks * _BLOCK_BYTES) < abi.CONTROL_BYTES:
+                # Of an older agent, or cut: a full disk is an error here, and below it would be a SIGBUS.
+                os.posix_fallocate(file.fileno(), 0, abi.CONTROL_BYTES)
             with mmap.mmap(file.fileno(), abi.CONTROL_BYTES) as view:
                 return self._change(view, page)
 
@@ -172,7 +181,7 @@ class SharedPages:
             try:
                 os.fchmod(descriptor, SHARED_MODE)
                 _zero(descriptor, kind.size)
-                self._kept.keep(path)
+                self._kept.keep(path, descriptor)
             finally:
                 os.close(descriptor)
 
@@ -193,7 +202,7 @@ class SharedPages:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return f"its {kind.name} page is no file"
-            self._kept.keep(path)
+            self._kept.keep(path, descriptor)
             if stat.S_IMODE(status.st_mode) != SHARED_MODE:
                 os.fchmod(descriptor, SHARED_MODE)
             if status.st_size != kind.size:
@@ -224,8 +233,8 @@ class SharedPages:
     def release(self, name: str) -> None:
         """The container is gone."""
         for kind in KINDS:
-            self._kept.drop(self.path(kind, name))
             self.path(kind, name).unlink(missing_ok=True)
+            self._kept.drop(self.path(kind, name))
 
 
 def _zero(descriptor: int, size: int) -> None:

@@ -2,9 +2,11 @@
 
 import ctypes
 import dataclasses
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -274,6 +276,48 @@ def test_a_page_whose_writer_died_is_finished(tmp_path: Path) -> None:
         raw.truncate(100)
     assert file.put(small(5))
     assert file.read() == small(5)
+
+
+ON_A_FULL_DISK = """
+import pathlib, subprocess, sys
+from unit.node.test_pages import small
+from vc_egpu_node.pages import ControlFile
+folder = pathlib.Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=True)
+file = ControlFile(folder / "control")
+file.put(small(1))
+with file.path.open("r+b") as raw:
+    raw.truncate(4096)
+try:
+    (folder / "others").write_bytes(bytes(1 << 20))
+except OSError:
+    pass
+try:
+    file.put(small(2))
+except OSError as error:
+    print(error.strerror)
+(folder / "others").unlink()
+file.put(small(2))
+print(file.read() == small(2))
+"""
+PRIVATE = ["unshare", "--mount", "--map-root-user"]
+
+
+@pytest.mark.skipif(
+    subprocess.run([*PRIVATE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="no mount namespaces here",
+)
+def test_a_page_that_has_to_grow_on_a_full_disk_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    """As after an upgrade, by which pages became longer: it would end the agent again and again."""
+    run = subprocess.run(
+        [*PRIVATE, sys.executable, "-c", ON_A_FULL_DISK, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout) == (0, "No space left on device\nTrue\n"), run.stderr
 
 
 READER = """

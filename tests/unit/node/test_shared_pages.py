@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from unit.node.granted import grant, page_of
-from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, ControlFile, SharedPages
+from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, ControlFile, KeptOpen, SharedPages
 
 
 def test_shared_pages_are_made_emptied_and_let_go(tmp_path: Path) -> None:
@@ -27,6 +27,23 @@ def test_shared_pages_are_made_emptied_and_let_go(tmp_path: Path) -> None:
     assert pages.read(USAGE, "a") == bytes(USAGE.size)
     pages.release("a")
     assert not any(pages.path(kind, "a").exists() for kind in KINDS)
+
+
+def test_a_page_that_goes_while_it_is_put_right_is_not_kept(tmp_path: Path) -> None:
+    """Else a descriptor and the page's memory would stay until the agent ends, on a node of short pods."""
+    path = tmp_path / "usage"
+    path.touch()
+    kept = KeptOpen()
+    opened = os.open(path, os.O_RDWR)
+    path.unlink()
+    kept.drop(path)
+    kept.keep(path, opened)
+    os.close(opened)
+    links = []
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one by which this folder is read
+            links.append(str(one.readlink()))
+    assert not any(link.startswith(str(path)) for link in links)
 
 
 def test_what_a_container_did_to_its_pages_is_put_right(tmp_path: Path) -> None:
