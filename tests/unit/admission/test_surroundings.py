@@ -197,6 +197,18 @@ def test_a_gang_whose_pods_nobody_makes_is_planned_from_its_template() -> None:
     assert pending.due(10.0) == []
 
 
+def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> None:
+    """That one was checked; the PodGroup may have been made anew, before there are pods."""
+    mirror = world()
+    elsewhere = group(phase="Pending")
+    elsewhere["spec"]["queue"] = "theirs"
+    mirror.apply("podgroups", added(elsewhere))
+    asked = job()
+    asked["spec"]["queue"] = "mine"
+    mirror.set_template("default/g", enqueue.template(asked, TABLE))
+    assert mirror.snapshot().gangs["default/g"].queue == "mine"
+
+
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:
     assert enqueue.template(job(memory="lots"), TABLE) == NO_TEMPLATE
 

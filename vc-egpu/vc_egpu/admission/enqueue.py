@@ -134,7 +134,7 @@ def template(job: Document, table: ModelTable) -> Template:
         if pod.share_class is not None:
             classes.add(pod.share_class)
     # As with pods: should two classes meet, nobody gets the higher one.
-    return Template(tuple(rows), min(classes, default=None))
+    return Template(tuple(rows), min(classes, default=None), str(job["spec"].get("queue") or ""))
 
 
 def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:

@@ -35,6 +35,8 @@ class Template:
     rows: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape)"""
     share_class: ShareClass | None = None
+    queue: str = ""
+    """The Job's, which was checked; empty where it names none."""
 
 
 NO_TEMPLATE = Template()
@@ -108,7 +110,7 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
     gang = group.decoded.gang
     return replace(
         gang,
-        queue=QueueName(payer(gang.queue, (m.pod.queue for m in live))),
+        queue=QueueName(payer(gang.queue, (template.queue, *(m.pod.queue for m in live)))),
         share_class=ShareClass(share_class),
         priority_value=max((m.priority_value for m in live), default=0),
         plan=in_force,
