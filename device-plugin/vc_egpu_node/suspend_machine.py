@@ -89,7 +89,9 @@ class Record:
 def due(record: Record, order: SuspendOrder | None, verdict: Verdict, now_s: float) -> Action:
     """What is to be done for a pod with which nothing is under way."""
     state = record.state
-    if state is SuspensionState.FAILED or now_s < record.retry_at_s:
+    # Never later than that: what was noted before the clock was set back may lie hours ahead.
+    waits = now_s < record.retry_at_s <= now_s + RETRY_S
+    if state is SuspensionState.FAILED or waits:
         return Action.NOTHING
     if state is SuspensionState.RUNNING:
         if order is None or order.plan_id == record.plan_id:

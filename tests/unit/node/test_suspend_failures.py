@@ -149,6 +149,16 @@ def test_a_pod_that_is_away_waits_for_a_helper_for_as_long_as_it_takes(stage: St
     assert stage.look().state == "running"
 
 
+def test_a_clock_that_is_set_back_keeps_nobody_away(stage: Stage) -> None:
+    stage.order(1)
+    stage.look()
+    stage.card.answers = [NotNowError("API server away")]
+    stage.order(None)
+    assert stage.look().state == "resuming"
+    stage.now_s -= 2 * 3600
+    assert stage.look().state == "running"
+
+
 def test_what_may_have_begun_is_undone_by_a_helper(stage: Stage) -> None:
     stage.card.answers = [NotNowError("answer lost"), NotBegunError("refused")]
     stage.order(1)
