@@ -118,6 +118,27 @@ def test_a_tenant_cannot_change_what_we_wrote(
     assert admission.patch(PODS, "kept", [edit], NAMESPACE, kind="json", dry_run=True)
 
 
+def test_the_admission_layer_leaves_pods_of_others_alone(webhook_rig: Rig, alice: ApiConnection) -> None:
+    plain = pod("theirs")
+    plain["spec"]["containers"][0]["resources"] = {}
+    _ensure(alice, plain)
+    _ensure(alice, pod("managed", vgpu_h20=1))
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    image: Json = {"spec": {"containers": [{"name": "main", "image": "registry.invalid/other"}]}}
+    note: Json = {"metadata": {"annotations": {"note": "ours"}}}
+    label: Json = {"metadata": {"labels": {"egpu.volcano.sh/managed": "true"}}}
+    for edit in (image, note, label):
+        with pytest.raises(Forbidden, match="writes to no pod of others"):
+            admission.patch(PODS, "theirs", edit, NAMESPACE, kind="strategic")
+    with pytest.raises(Forbidden, match="writes to no pod of others"):
+        admission.patch_status(PODS, "theirs", note, NAMESPACE)
+    with pytest.raises(Forbidden, match="removes none"):
+        admission.delete(PODS, "theirs", NAMESPACE)
+    assert admission.patch(PODS, "managed", note, NAMESPACE)
+    admission.delete(PODS, "managed", NAMESPACE)
+    alice.delete(PODS, "theirs", NAMESPACE)
+
+
 def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alice: ApiConnection) -> None:
     cards = Cards(pod_uid="x", node="n1", plan_id="1-1", share_class="low", containers={}).encode()
     pause: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "true"}}}

@@ -86,7 +86,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {{name: ours-for-test}}
 rules:
-- {{apiGroups: [""], resources: [pods, nodes, nodes/status], verbs: ["*"]}}
+- {{apiGroups: [""], resources: [pods, pods/status, nodes, nodes/status], verbs: ["*"]}}
 - {{apiGroups: [scheduling.volcano.sh], resources: [podgroups], verbs: ["*"]}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

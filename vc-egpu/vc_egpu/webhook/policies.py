@@ -46,6 +46,7 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
     policies = [
         _pods_create(),
         _pods_update(identities),
+        _pods_delete(identities),
         _bindings(identities),
         _pod_groups(identities),
         _nodes(identities),
@@ -103,20 +104,20 @@ def _pods_update(identities: Identities) -> Json:
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     gate = f"exists(g, g.name == '{names.GATE}')"
     label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
+    ours = f"request.userInfo.username in {quoted(identities.admission)}"
+    touched = " || ".join(
+        f"object.{path} != oldObject.{path}"
+        for path in (
+            "metadata.?annotations.orValue({})",
+            "metadata.?labels.orValue({})",
+            "spec.?schedulingGates.orValue([])",
+        )
+    )
     return policy(
         "vc-egpu-pods-update",
         rule(["pods", "pods/status"], ["UPDATE"]),
-        # Most updates are our own, which may do all of this, and a kubelet's, of the status alone.
-        f"!(request.userInfo.username in {quoted(identities.admission)})",
-        POD_WAS_OR_IS_OURS,
-        " || ".join(
-            f"object.{path} != oldObject.{path}"
-            for path in (
-                "metadata.?annotations.orValue({})",
-                "metadata.?labels.orValue({})",
-                "spec.?schedulingGates.orValue([])",
-            )
-        ),
+        # Most updates are our own, of pods that are ours, and a kubelet's, of the status alone.
+        f"{ours} ? !({_ANSWERED_FOR}) : ({POD_WAS_OR_IS_OURS}) && ({touched})",
         variables={
             "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
             "old": old,
@@ -125,6 +126,7 @@ def _pods_update(identities: Identities) -> Json:
             "pauses": f"{differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
         },
         validations=[
+            (f"!({ours})", f"metadata.labels: {_NOT_OURS}"),
             (
                 "variables.changed.size() == 0",
                 "metadata.annotations: only the admission layer changes these",
@@ -163,6 +165,25 @@ def _pods_update(identities: Identities) -> Json:
         ],
     )
 
+
+def _pods_delete(identities: Identities) -> Json:
+    return policy(
+        "vc-egpu-pods-delete",
+        rule(["pods"], ["DELETE"]),
+        f"request.userInfo.username in {quoted(identities.admission)}",
+        variables={},
+        validations=[(_ANSWERED_FOR, f"metadata.labels: {_NOT_OURS}")],
+    )
+
+
+_ANSWERED_FOR: Final = (
+    f"oldObject.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true' || "
+    f"'{names.REQUEST}' in oldObject.metadata.?annotations.orValue({{}}) || "
+    f"oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
+)
+"""A pod that the admission layer answers for, as :func:`vc_egpu.volcano.pod_codec.pod` sees it."""
+_NOT_OURS: Final = "not managed: the admission layer writes to no pod of others, and removes none"
+"""RBAC knows no labels: whoever took over its account could give a pod of the system another image."""
 
 _LOW: Final = repr('"shareClass":"low"')
 """As it stands in the cards annotation, which nobody but the admission controller writes."""
