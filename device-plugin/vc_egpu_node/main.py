@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.critical("%s", error)
         return 1
 
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - called so
         log.info("ending on signal %d; running containers keep what they have", number)
         agent.stop()
 

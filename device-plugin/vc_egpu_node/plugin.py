@@ -68,7 +68,8 @@ class SlotBoard:
         seen = 0
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._closed or not is_active() or self._version > seen)  # noqa: B023
+                while not self._closed and is_active() and self._version <= seen:
+                    self._condition.wait()
                 if self._closed or not is_active():
                     return
                 seen, slots = self._version, self._slots
@@ -94,24 +95,32 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
         self._board = board
         self._identity = identity
         self._observe = observe
-        self.streams = 0
+        self._following: set[object] = set()
+        """A token for each stream: streams end and begin at once on threads of their own, and a count of them
+        that is off by one would have the plugin registered anew for ever, or never again."""
 
-    def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002
+    @property
+    def followed(self) -> bool:
+        """Whether anybody listens to the slots."""
+        return bool(self._following)
+
+    def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - gRPC's
         """PreStartContainer is what identity hangs on."""
         return api.DevicePluginOptions(pre_start_required=True)
 
-    def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802, ARG002
+    def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802, ARG002 - gRPC's
         """All slots, and again on every change."""
         context.add_callback(self._board.wake)
-        self.streams += 1
+        stream = object()
+        self._following.add(stream)
         try:
             for slots in self._board.follow(context.is_active):
                 devices = [api.Device(ID=s.id, health=HEALTHY if s.healthy else UNHEALTHY) for s in slots]
                 yield api.ListAndWatchResponse(devices=devices)
         finally:
-            self.streams -= 1
+            self._following.discard(stream)
 
-    def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """One CDI device name for each container."""
         began = time.monotonic()
         try:
@@ -124,7 +133,7 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
         self._observe("Allocate", time.monotonic() - began, "ok")
         return api.AllocateResponse(container_responses=answers)
 
-    def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Prove who this is, and write its CDI spec."""
         began = time.monotonic()
         try:
@@ -169,7 +178,7 @@ class Plugin:
     @property
     def followed(self) -> bool:
         """Whether the kubelet listens to the slots."""
-        return self._service.streams > 0
+        return self._service.followed
 
     def start(self) -> None:
         """Listen, on a fresh socket."""
