@@ -19,6 +19,7 @@ from rigs.jobs import (
 )
 from stack.hostprocess import HostProcess
 from vc_egpu.kube.resources import COMMANDS, DEPLOYMENTS, LEASES, POD_GROUPS, PODS, QUEUES
+from vc_egpu.volcano import names
 from vc_egpu.volcano.command import CommandAction
 
 OUTAGE_S = 2 * jobs_rig.LEASE_S
@@ -171,12 +172,45 @@ def test_pods_of_a_deployment_share_a_group_that_goes_with_them(rig: JobsRig) ->
     rig.kit.until("the group is gone", POD_GROUPS, lambda found: name not in found, namespace=NAMESPACE)
 
 
-def test_a_bare_pod_has_a_group_of_its_own(rig: JobsRig) -> None:
+def bare_pod(rig: JobsRig, name: str, group: str = "") -> str:
+    """Make one; the name of the PodGroup that is made for it if it names none."""
+    metadata: Json = {"name": name, "namespace": NAMESPACE, "labels": {"egpu.volcano.sh/managed": "true"}}
+    metadata["annotations"] = {names.GROUP_NAME: group} if group else {}
     spec = simulated()["template"]["spec"]
-    metadata = {"name": "alone", "namespace": NAMESPACE, "labels": {"egpu.volcano.sh/managed": "true"}}
     made = rig.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    name = f"podgroup-{made['metadata']['uid']}"
-    rig.kit.until("its group", POD_GROUPS, lambda found: name in found or None, namespace=NAMESPACE)
+    return f"podgroup-{made['metadata']['uid']}"
+
+
+def until_grouped(rig: JobsRig, group: str, former: str = "") -> str:
+    """Until there is this PodGroup, and not the former one of its name; its UID."""
+
+    def there(groups: dict[str, Json]) -> str | None:
+        uid = groups[group]["metadata"]["uid"] if group in groups else former
+        return uid if uid != former else None
+
+    return rig.kit.until(f"PodGroup {group}", POD_GROUPS, there, namespace=NAMESPACE)
+
+
+def test_a_bare_pod_has_a_group_of_its_own_also_after_that_was_deleted(rig: JobsRig) -> None:
+    group = bare_pod(rig, "alone")
+    former = until_grouped(rig, group)
+    rig.api.delete(POD_GROUPS, group, NAMESPACE)
+    until_grouped(rig, group, former)
+
+
+def test_a_group_that_somebody_made_is_not_made_again_under_another_name(rig: JobsRig) -> None:
+    body = {"apiVersion": POD_GROUPS.api_version, "kind": "PodGroup", "spec": {"minMember": 1}}
+    rig.api.create(POD_GROUPS, {**body, "metadata": {"name": "theirs", "namespace": NAMESPACE}})
+    nobodys = bare_pod(rig, "member", "theirs")
+    rig.kit.until(
+        "it counts",
+        POD_GROUPS,
+        lambda found: (found["theirs"].get("status") or {}).get("running") == 1,
+        namespace=NAMESPACE,
+    )
+    rig.api.delete(POD_GROUPS, "theirs", NAMESPACE)
+    until_grouped(rig, bare_pod(rig, "later"))  # by then it has seen that "theirs" is gone
+    assert nobodys not in {found["metadata"]["name"] for found in rig.api.list(POD_GROUPS, NAMESPACE).items}
 
 
 def test_a_stale_command_is_taken_away(rig: JobsRig) -> None:

@@ -55,8 +55,8 @@ class GroupWorker:
         group, pods = self._groups.get(key), self._pods.by("group", key)
         if group is None:
             self._empty_since.pop(key, None)
-            # Its pods name it, so it has been deleted under them.
-            for pod in pods:
+            # Its pods name it, so it was deleted under them. What somebody else made is theirs to make again.
+            for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
                 if pod.managed and pod.job is None and pod.group is not None:
                     self._make(pod)
                     break
