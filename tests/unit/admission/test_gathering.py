@@ -107,6 +107,18 @@ def test_the_next_follow_as_these_fill_or_when_they_take_too_long() -> None:
     mirror.apply("pods", added(pod("a-w-0", gang="a")))
     pending.look("default/a", mirror, 11.0)
     assert pending.admit(mirror, 11.0) == ["default/b"]
-    assert pending.admit(mirror, 11.0 + enqueue.FILLED_BY_S) == ["default/b"]
-    del pending.since["default/b"]
-    assert pending.admit(mirror, 12.0 + 2 * enqueue.FILLED_BY_S) == ["default/c"]
+    mirror.apply("podgroups", added(group("b", members=enqueue.MOST_FILLING, phase="Inqueue")))
+    pending.look("default/b", mirror, 11.0)
+    assert pending.admit(mirror, 12.0) == [], "its pods are being made"
+    assert pending.admit(mirror, 11.0 + enqueue.FILLED_BY_S) == ["default/c"]
+
+
+@pytest.mark.parametrize("priority", ["", "high"])
+def test_gangs_that_cannot_be_enqueued_keep_nobody_out(priority: str) -> None:
+    ill = [("a", priority), ("b", priority)]  # the API server refuses each write to their PodGroups
+    pending, mirror = standing_in_line(*ill, ("c", ""), ("d", "high"), members=enqueue.MOST_FILLING // 2)
+    turns = [pending.admit(mirror, 10.0 + turn * enqueue.FILLED_BY_S) for turn in range(3)]
+    first = ["default/a", "default/b"] if priority else ["default/d", "default/a"]
+    assert turns[0] == first
+    assert set(turns[0]) | set(turns[1]) == {f"default/{name}" for name in "abcd"}
+    assert turns[2] == turns[0], "they are tried again when it is their turn"

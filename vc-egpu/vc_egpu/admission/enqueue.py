@@ -72,6 +72,7 @@ class Pending:
 
     def admit(self, mirror: Mirror, clock: float) -> list[str]:
         """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""
+        self._give_way(clock)
         self.filling = {k: at for k, at in self.filling.items() if at > clock and _is_filling(k, mirror)}
         pods = sum(mirror.groups[key].decoded.gang.min_member for key in self.filling)
         chosen = [key for key in self.filling if key in self.since]
@@ -83,6 +84,14 @@ class Pending:
                 self.filling[key] = clock + FILLED_BY_S
                 chosen.append(key)
         return chosen
+
+
+    def _give_way(self, clock: float) -> None:
+        """Who could not be enqueued in its time stands behind all others, or a few would keep them out."""
+        for key, until in self.filling.items():
+            if until <= clock and key in self.since:
+                self.since[key] = self.since.pop(key)
+                self.urgent.pop(key, None)
 
 
 def _is_filling(key: str, mirror: Mirror) -> bool:
