@@ -85,7 +85,6 @@ class Pending:
                 chosen.append(key)
         return chosen
 
-
     def _give_way(self, clock: float) -> None:
         """Who could not be enqueued in its time stands behind all others, or a few would keep them out."""
         for key, until in self.filling.items():
