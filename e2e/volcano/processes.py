@@ -87,7 +87,8 @@ class Volcano:
         done = subprocess.run(
             [str(self.program("vc-scheduler")), "--version"], capture_output=True, text=True, check=False
         )
-        match = re.search(r"^Version:\s*(\S+)", done.stdout + done.stderr, re.MULTILINE)
+        # "Not provided." stands there where it was built without the flags of a release.
+        match = re.search(r"^Version:\s*(v?\d\S*)", done.stdout + done.stderr, re.MULTILINE)
         return match.group(1) if match else "unknown"
 
     def install_crds(self, cluster: LocalCluster) -> None:
