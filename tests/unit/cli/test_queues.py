@@ -91,3 +91,27 @@ def test_a_pod_whose_podgroup_is_gone_counts_where_it_was_checked() -> None:
     pod = docs.pod("a", cards={"GPU-a": (1, 1)}, group="gone", labels={names.JOB_QUEUE_NAME: "research"})
     report = queues_view.report([docs.queue("research", h20=6)], [], [pod])
     assert amounts(report, "research")["volcano.sh/vgpu-h20"] == (1, 6)
+
+
+def test_what_is_out_of_sight_is_counted_by_the_queue_s_status() -> None:
+    """Who may see one namespace is not told that other tenants use nothing."""
+    ours, theirs = docs.queue("ours", parent="org", h20=6), docs.queue("theirs", parent="org", h20=32)
+    theirs["status"] |= {"allocated": {"cpu": "2", "volcano.sh/vgpu-h20": "5", "pods": "9"}, "running": 2}
+    ours["status"] |= {"allocated": {"volcano.sh/vgpu-h20": "1"}, "running": 0}  # a moment behind
+    queues = [ours, theirs, docs.queue("org", h20=40)]
+    pods = [docs.pod(f"a-{i}", cards={f"GPU-{i}": (1, 1)}, group="g") for i in range(2)]
+    groups = [docs.group("g", "ours", said=docs.verdict("Admitted", ""))]
+    report = queues_view.report(queues, groups, pods, partial="you may list pods in namespace ml only")
+    used = {name: amounts(report, name)["volcano.sh/vgpu-h20"][0] for name in ("ours", "theirs", "org")}
+    assert used == {"ours": 2, "theirs": 5, "org": 7}
+    assert {row.name: row.admitted for row in report.queues} == {"ours": 1, "theirs": 2, "org": 0}
+    everything = queues_view.report(queues, groups, pods)
+    assert amounts(everything, "theirs")["volcano.sh/vgpu-h20"] == (0, 32), "who sees all counts for himself"
+
+
+def test_a_status_that_is_none_counts_nothing() -> None:
+    bad = docs.queue("research", h20=6)
+    bad["status"]["allocated"] = {"volcano.sh/vgpu-h20": "lots", "volcano.sh/vgpu-h20-cores": "50"}
+    assert amounts(queues_view.report([bad], [], [], partial="some"), "research") == {
+        "volcano.sh/vgpu-h20": (0, 6)
+    }

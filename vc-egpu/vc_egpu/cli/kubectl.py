@@ -193,7 +193,7 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
     groups, pods = (world.list_all(api, resource, namespace) for resource in (POD_GROUPS, PODS))
     partial = groups.missing or pods.missing
     if partial:
-        partial += ": what others hold and wait for is not counted here"
+        partial += ": of others only what their pods hold is counted, a moment late, and not who waits"
     report = queues_view.report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
     if options.queue:
         known = [row.name for row in report.queues]

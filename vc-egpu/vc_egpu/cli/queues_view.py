@@ -14,6 +14,7 @@ from vc_egpu.volcano.names import (
     native_resource,
     shared_resource,
 )
+from vc_egpu.volcano.resource_names import classify
 
 _MAX_DEPTH = 16
 
@@ -54,7 +55,10 @@ class QueuesReport:
 def report(
     queues: Iterable[Json], groups: Iterable[Json], pods: Iterable[Json], *, partial: str = ""
 ) -> QueuesReport:
-    """Count what the pods of each queue hold, children's use within their parents'."""
+    """Count what the pods of each queue hold, children's use within their parents'.
+
+    ``partial`` says in words that not all could be read: then a queue holds at least what its status says.
+    """
     groups, pods = list(groups), list(pods)
     members: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
@@ -66,8 +70,13 @@ def report(
         if queue and not world.finished(pod):
             used[queue].update(held(pod))
     documents = {str(document["metadata"]["name"]): document for document in queues}
+    if partial:
+        for name, document in documents.items():
+            used[name] |= _allocated(document)
     total = _rolled_up(documents, used)
     waiting, admitted = _verdicts(groups, queue_of_group)
+    if partial:
+        admitted |= Counter({name: _running(document) for name, document in documents.items()})
     rows = [
         _row(documents[name], total.get(name, Counter()), admitted[name], waiting.get(name, Counter()))
         for name in sorted(documents)
@@ -95,6 +104,20 @@ def held(pod: Json) -> Counter[str]:
         amounts[memory_total_resource(ask.model)] += sum(share.memory_mib for share in shares)
         amounts[cores_total_resource(ask.model)] += sum(share.cores for share in shares)
     return amounts
+
+
+def _allocated(queue: Json) -> Counter[str]:
+    """What the queue's controller counts for it, some moments behind; nothing where that cannot be read."""
+    try:
+        counted = codec.amounts((queue.get("status") or {}).get("allocated"))
+    except (ValueError, TypeError, AttributeError):
+        return Counter()
+    return Counter({name: amount for name, amount in counted.items() if classify(name).is_managed})
+
+
+def _running(queue: Json) -> int:
+    count = (queue.get("status") or {}).get("running")
+    return count if isinstance(count, int) else 0
 
 
 def _rolled_up(documents: Mapping[str, Json], used: Mapping[str, Counter[str]]) -> dict[str, Counter[str]]:
