@@ -63,7 +63,7 @@ def _next_steps(screen: Screen, cluster: LocalCluster) -> None:
         "kubectl egpu why train-c -n demo\n"
         "kubectl egpu suspend tune-worker-0 -n demo; kubectl egpu resume tune-worker-0 -n demo\n"
         "kubectl egpu queues\n"
-        "kubectl get vcjobs,podgroups,pods -n demo -o wide\n"
+        "kubectl get vcjob,podgroups,pods -n demo -o wide\n"
         "make down NAME=demo"
     )
 

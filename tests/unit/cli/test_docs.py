@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from vc_egpu.cli import kubectl
 from vc_egpu.cli.main import PROCESSES
 from vc_egpu.core.reasons import Reason
@@ -63,6 +64,39 @@ def test_paths_that_the_docs_name_exist(page: str) -> None:
     for path in re.findall(r"\b((?:manifests|queues|docs|e2e)/[A-Za-z0-9_./-]+)", text):
         if "<" not in path and "vision" not in path:
             assert (root / path.rstrip("./")).exists(), path
+
+
+def known_to_kubectl() -> set[str]:
+    """Names of resources: the CRDs', and those of Kubernetes that our pages use."""
+    known = {
+        *(
+            "pods",
+            "events",
+            "nodes",
+            "endpoints",
+            "namespace",
+            "queue",
+            "configmap",
+            "deployment",
+            "daemonset",
+        ),
+    }
+    for path in (DOCS.parent / "manifests/crds").glob("*.yaml"):
+        for crd in yaml.safe_load_all(path.read_text()):
+            if crd["kind"] == "CustomResourceDefinition":
+                names = crd["spec"]["names"]
+                known |= {names["plural"], names["singular"], *names.get("shortNames", ())}
+    return known
+
+
+def test_resources_that_pages_and_the_demo_ask_for_are_called_so() -> None:
+    root = DOCS.parent
+    pages = [*DOCS.glob("*.md"), *root.glob("manifests/**/README.md"), root / "e2e/demo/__main__.py"]
+    text = "\n".join(path.read_text() for path in (*pages, root / "README.md", root / "queues/README.md"))
+    asked = re.findall(r"kubectl (?:get|edit|delete|annotate|label) ([a-z][a-z,.]*)[ `\n/]", text)
+    named = {name for words in asked for name in words.split(",")}
+    assert {"podgroups", "events"} <= named
+    assert sorted(named - known_to_kubectl()) == []
 
 
 def reasons_of_events() -> set[str]:

@@ -52,8 +52,9 @@ def test_replicas_of_a_deployment_by_its_name() -> None:
             owner=("ReplicaSet", "web-6bd9"),
         )
     ]
-    (story,) = tell("web", groups=[docs.group("podgroup-1", "research")], pods=pods)
-    assert story.group == "ml/podgroup-1"
+    group = docs.group("podgroup-1", "research", job="web-6bd9")
+    (story,) = tell("web", groups=[group], pods=pods)
+    assert (story.group, story.job) == ("ml/podgroup-1", "web")
 
 
 def test_cards_and_class_of_an_admitted_gang() -> None:
@@ -127,6 +128,23 @@ def test_a_job_without_a_podgroup() -> None:
     (story,) = tell("train", jobs=[job])
     assert not story.admitted
     assert "no PodGroup" in story.message
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
+def test_a_job_that_is_over_does_not_wait_for_a_verdict(phase: str) -> None:
+    state = {"phase": phase, "message": "0 pods of task worker succeeded, 1 had to"}
+    template = {"metadata": {"annotations": {"egpu.volcano.sh/priority": "low"}}}
+    job = {
+        "metadata": {"name": "train", "namespace": "ml"},
+        "spec": {"queue": "research", "tasks": [{"name": "worker", "template": template}]},
+        "status": {"state": state},
+    }
+    (story,) = tell("train", jobs=[job])
+    assert (story.reason, story.share_class) == (phase, "low")
+    assert story.message == f"the Job is {phase} and holds no cards: {state['message']}"
+    state["message"] = ""
+    (story,) = tell("train", jobs=[job])
+    assert story.message == f"the Job is {phase} and holds no cards"
 
 
 def test_notes_on_what_else_stands_in_the_way() -> None:

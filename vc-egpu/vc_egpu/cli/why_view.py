@@ -22,6 +22,8 @@ _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 """Reasons under which a plan on the PodGroup counts; under others it is the record of an earlier one."""
 
 
+_OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
+"""Phases of Jobs that hold nothing and wait for nothing."""
 _MAX_NAMED = 5
 
 
@@ -153,7 +155,7 @@ def _story(
         told += filter(None, [_refusal(job, events, str(owners[0].get("uid") or "") if owners else "")])
     return GangStory(
         group=world.key(group),
-        job=job,
+        job=name_of(group, members),
         queue=queue,
         share_class=class_of(group, members),
         min_member=int(spec.get("minMember") or 1),
@@ -234,19 +236,24 @@ def _notes(
 
 def _without_group(job: Json, refused: str) -> GangStory:
     spec, told = job.get("spec") or {}, (job.get("status") or {}).get("state") or {}
-    state = told.get("phase") or "Pending"
-    waits = f"the Job is {state} and has no PodGroup: "
-    waits += str(told.get("message") or "its controller has not made one yet, or it is done")
+    state, said = str(told.get("phase") or "Pending"), str(told.get("message") or "")
+    over = state in _OVER
+    if over:
+        message = f"the Job is {state} and holds no cards" + (f": {said}" if said else "")
+    else:
+        said = said or "its controller has not made one yet, or it is done"
+        message = f"the Job is {state} and has no PodGroup: {said}"
+    templates = [{"metadata": {}} | (task.get("template") or {}) for task in spec.get("tasks") or ()]
     return GangStory(
         group="",
         job=str(job["metadata"]["name"]),
         queue=str(spec.get("queue") or "default"),
-        share_class=world.annotations(job).get(names.PRIORITY, "unset"),
+        share_class=class_of(job, templates),
         min_member=int(spec.get("minAvailable") or 1),
         admitted=False,
-        reason=NO_VERDICT,
-        message=waits,
-        since="",
+        reason=state if over else NO_VERDICT,
+        message=message,
+        since=str(told.get("lastTransitionTime") or ""),
         phase=state,
         has_plan=False,
         rolled_back="",
