@@ -8,8 +8,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REFRESH_NS = 50 * 1000 * 1000, UNKNOWN_FLOOR_NS = 1000 * 1000, NAP_LEAST_NS = 15 * 1000, NAP_MOST_NS = 300 * 1000,
-       SPARE_UNITS = 3, TURN_NS = 25 * 1000 * 1000, SAME_STREAM_TURNS = 2, PAUSE_NS = 4 * 1000 * 1000 };
+/* How large exactly is by trial: with these the matrix of virtual time holds (tests/unit/native/test_time_*.py). */
+enum {
+    REFRESH_NS = 50 * 1000 * 1000,  /* as the watcher does: a change of limits reaches who waits as soon as who runs */
+    UNKNOWN_FLOOR_NS = 1000 * 1000, /* of low's floor for a launch of unknown length: longer than most are, so that the
+                                       floor is rather too little than in high's way */
+    NAP_LEAST_NS = 15 * 1000,       /* to sleep and wake up takes some us by itself */
+    NAP_MOST_NS = 300 * 1000,       /* an end is seen before the 500 us are over that low may have in flight */
+    SPARE_UNITS = 3,                /* one runs and one waits behind it: the card is busy, a third is only queue */
+    TURN_NS = 25 * 1000 * 1000,     /* what others' turn on the card takes: units of 20 ms, and the look at their end */
+    SAME_STREAM_TURNS = 2,          /* see `due_among` */
+    PAUSE_NS = 4 * 1000 * 1000,     /* who goes from unit to unit thinks no longer in between */
+};
 
 struct visit {
     int index;

@@ -2,8 +2,21 @@
 
 #include <stddef.h>
 
-enum { EDGE_NS = 20 * 1000, CLEAN_ENOUGH = 8, WINDOW = 32, SEEN_ENOUGH = 4, FAR_OFF = 8 * 400, OFTEN = 2500, TURN_NS = 2000 * 1000, DIFFERS = 400, FAR_LONGER = 8, GUESSES = 12 };
-static const int64_t FRESH_NS = 5000000000, SLICED_NS = 10000000000;
+/* How large exactly is by trial: with these the matrix of virtual time holds (tests/unit/native/test_time_*.py). */
+enum {
+    EDGE_NS = 20 * 1000, /* so far apart two processes may tell one moment: who waits for an end looks every 15 us */
+    CLEAN_ENOUGH = 8,    /* one of these moves their mean by an eighth of how far it is off: less than `one_length` allows */
+    WINDOW = 32,         /* means follow within so many what a program changes, and one odd unit moves them by 3 % */
+    SEEN_ENOUGH = 4,     /* the means of 8 hold 41 % by then: only ways that are far off each time look so already */
+    FAR_OFF = 8 * 400,   /* 8 times 1/1000: 40 % off all the time, or 97 % in the first four */
+    OFTEN = 2500,        /* three within 32: the first of them comes to 1000, with the second to 1969, then to 2907 */
+    TURN_NS = 2000 * 1000, /* for so long a card that switches leaves one at it (FC_SLICE_NS of the fake one) */
+    DIFFERS = 400,       /* 1/1000, over about 16: two of five, or eight in a row */
+    FAR_LONGER = 8,      /* of a kind whose mean over all is so many times that alone, only the short ones ran alone */
+    GUESSES = 12,        /* the means of 8 hold 80 % by then */
+};
+static const int64_t FRESH_NS = 5000000000;   /* for so long at most a program is held to what its kernel took before */
+static const int64_t SLICED_NS = 10000000000; /* and a card to switch after it was last seen to: twice that */
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static uint64_t at_least_0(int64_t value) { return value > 0 ? (uint64_t)value : 0; }

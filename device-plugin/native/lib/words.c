@@ -12,9 +12,15 @@
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
 #endif
-enum { LINE = 64, LISTENED = 64, WORD_OF_32_BITS = 2 /* FUTEX_32 */ };
-static const int64_t STALE_NS = 20000; /* what low launches meanwhile is in the way of high that has just begun */
-static const int64_t SPARE_NS = 6000000; /* by so much who listens may come late to say so again */
+enum {
+    LINE = 64,           /* of a card's page: word, beat and progress, all that says whether it holds */
+    LISTENED = 64,       /* of the 128 that the kernel takes: 1.5 KiB of stack; beside more, launches look themselves */
+    WORD_OF_32_BITS = 2, /* FUTEX_32 */
+};
+static const int64_t STALE_NS = 20000; /* what low launches meanwhile is in the way of high that has just begun: 4 % of
+                                          what it may have in flight */
+static const int64_t SPARE_NS = 6000000; /* by so much who listens may come late to say so again: a slice or two of the
+                                            host's scheduler; what low launches until then on an old word is bounded */
 
 EGPU_LINE static _Atomic int64_t words_at_ns;
 static _Atomic int64_t words_good_ns;    /* until then somebody listens to them: launches need not look */
