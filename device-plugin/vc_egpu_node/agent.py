@@ -25,6 +25,7 @@ from vc_egpu_node.kubelet import KubeletLink
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Monitor
 from vc_egpu_node.node import OwnNode, facts, previous_cards
+from vc_egpu_node.pages import USAGE
 from vc_egpu_node.plugin import Plugin
 from vc_egpu_node.podresources import Checkpoint, PodResources
 from vc_egpu_node.pods import NodePods
@@ -84,7 +85,7 @@ class Agent:
             observation=lambda: self._monitor.observation,
         )
         files = dict.fromkeys((settings.state_dir, settings.cdi_dir), FILES_BYTES)
-        pages_room = {settings.run_dir: PAGES_BYTES} if self._guard.isolation is not None else {}
+        pages_room = {settings.run_dir / USAGE.name: PAGES_BYTES} if self._guard.isolation is not None else {}
         self._disk = Disk(files | pages_room, on_failure=self._wake.set)
         self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers", self._guard.isolation)
         self._suspension: Suspension | None = None

@@ -7,6 +7,7 @@ nothing, until as much can be written into each folder as one container needs th
 
 import errno
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Final
 
 from vc_egpu_node.cdi import FILE_PREFIX
 from vc_egpu_node.pages import KINDS
-from vc_egpu_node.state import write_bytes_atomically
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,9 @@ AGAIN_S: Final = 1.0
 FILES_BYTES: Final = 64 * 1024
 """Of a container, in each folder of ours: promise, CDI spec, limits, control page and seed are less."""
 PAGES_BYTES: Final = sum(kind.size for kind in KINDS)
-_TRIAL: Final = f"{FILE_PREFIX}trial"
-"""Named so that what an agent leaves that dies in the middle is removed as other files are."""
+TRIAL: Final = f".{FILE_PREFIX}trial.tmp"
+"""Named as what is half written: no runtime reads it, and where an agent dies in the middle the next one, or
+removal, takes it away."""
 
 
 class Disk:
@@ -69,10 +70,18 @@ class Disk:
 
     def _try(self) -> str:
         for folder, size in self._folders.items():
-            trial = folder / _TRIAL
             try:
-                write_bytes_atomically(trial, bytes(size), flush=True)
-                trial.unlink()
+                _write_and_remove(folder / TRIAL, size)
             except OSError as error:
                 return f"what containers need cannot be written: {folder}: {error.strerror}"
         return ""
+
+
+def _write_and_remove(path: Path, size: int) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from vc_egpu_node.disk import AGAIN_S, Disk
+from vc_egpu_node.cdi import GrantFolder
+from vc_egpu_node.disk import AGAIN_S, TRIAL, Disk
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 NEEDED = 64 * 1024
@@ -74,3 +75,9 @@ def test_what_one_container_did_to_its_files_closes_no_node(folder: Path) -> Non
     disk = Disk({folder: NEEDED}, clock=Clock())
     disk.failed(BlockingIOError(errno.EAGAIN, "a lease of its own"))
     assert disk.problem() == ""
+
+
+def test_a_trial_that_an_agent_died_in_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / TRIAL).touch()
+    GrantFolder(tmp_path, tmp_path / "containers")
+    assert not (tmp_path / TRIAL).exists()
