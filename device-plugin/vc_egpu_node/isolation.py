@@ -4,7 +4,6 @@ the mounts by which it gets pages and library.
 Without a library there is none of this: then containers get cards and nothing that limits them.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Final
 from vc_egpu_node import abi
 from vc_egpu_node.beyond import NOTHING, Beyond
 from vc_egpu_node.cdi import Grant
+from vc_egpu_node.ceilings import Ceilings
 from vc_egpu_node.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
 from vc_egpu_node.library import Library, drop_unused
 from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, KeptOpen, SharedPages
@@ -27,8 +27,6 @@ SEED_NAME: Final = "seed"
 """In a container's folder: what binds the container a second time, for programs that cannot read the page."""
 VERSIONS_NAME: Final = "library-versions"
 """In a container's folder: digests of the library that it was ever started with, one per line."""
-CEILINGS_NAME: Final = "lowered.json"
-"""In a container's folder: what it was let in with on cards where its memory was lowered while it ran."""
 PRELOAD_NAME: Final = "ld.so.preload"
 """In a container's folder: its image's preload file with our line, where the hook makes it."""
 _WRITABLE: Final = ("rw", "nosuid", "nodev", "noexec", "bind")
@@ -55,6 +53,7 @@ class Isolation:
         self._timings = timings
         self._lock = threading.Lock()
         self._kept = KeptOpen()
+        self._ceilings = Ceilings(folder)
         self._said: dict[str, Control] = {}
         self._written: dict[Path, tuple[Control, bytes]] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
@@ -134,6 +133,7 @@ class Isolation:
             self._facts = {key: value for key, value in self._facts.items() if key[0] != grant.name}
             everyone = [one for one in grants() if one.name != grant.name]
             self._update(everyone, neighbours(everyone, [grant]))
+        self._ceilings.drop(grant.name)
         self.pages.release(grant.name)
 
     def gate(self, own: Iterable[Grant], grants: Iterable[Grant], *, closed: bool) -> None:
@@ -187,18 +187,11 @@ class Isolation:
 
     def ceilings(self, name: str) -> dict[str, int]:
         """Card UUID to MiB, where it is above what is granted now."""
-        try:
-            document = json.loads(read_promptly(self._folder / name / CEILINGS_NAME))
-            return {str(uuid): int(mib) for uuid, mib in document.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
-            return {}
+        return self._ceilings.of(name)
 
     def keep_ceilings(self, name: str, ceilings: Mapping[str, int]) -> None:
-        """Write them, or nothing where the container is gone."""
-        try:
-            write_atomically(self._folder / name / CEILINGS_NAME, json.dumps(dict(ceilings)))
-        except OSError as error:
-            log.warning("what %s may still use was not written: %s", name, error)
+        """These from now on, or nothing where the container is gone."""
+        self._ceilings.keep(name, ceilings)
 
     # --- versions --------------------------------------------------------------------------------
 
@@ -281,6 +274,7 @@ class Isolation:
 
     def mend(self, name: str) -> tuple[str, ...]:
         """Put right what was done to a container's pages; what was wrong, for people."""
+        self._ceilings.mend(name)
         faults = self.pages.mend(name)
         with self._lock:
             for file in (self.file(name), self.seed(name)) if name in self._paged else ():

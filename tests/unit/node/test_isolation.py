@@ -324,4 +324,6 @@ def test_lowered_memory_is_remembered(node: Node) -> None:
     node.isolation.lower(after, grant("a", ("GPU-0", 500, 20)))
     assert node.isolation.ceilings("a") == {"GPU-0": 1000}
     (node.root / "containers" / "a" / "lowered.json").write_text("[1]")
+    assert node.isolation.ceilings("a") == {"GPU-0": 1000}  # whatever became of the file
+    node.restart()
     assert node.isolation.ceilings("a") == {}

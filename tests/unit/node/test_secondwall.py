@@ -1,5 +1,6 @@
 """What the driver sees, held against grants: the judgement, and the wall as a whole."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from vc_egpu_node.accounts import (
     Activity,
 )
 from vc_egpu_node.cdi import Grant, GrantFolder
+from vc_egpu_node.ceilings import CEILINGS_NAME
 from vc_egpu_node.control import Timings
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.library import LIBRARY_NAME, install
@@ -294,8 +296,12 @@ def test_working_while_held(wall: Wall) -> None:
     assert [look(always, 20), look(always), look([])] == [[], [], []]
 
 
-def test_a_grant_lowered_below_use_is_no_offence(wall: Wall) -> None:
+@pytest.mark.parametrize("disk", ["well", "full"])
+def test_a_grant_lowered_below_use_is_no_offence(wall: Wall, tmp_path: Path, disk: str) -> None:
     before = wall.let_in(1, 1000)
+    file = tmp_path / "containers" / "g1" / CEILINGS_NAME
+    if disk == "full":
+        file.mkdir()  # so that nothing can take its place
     wall.process(501, 1)
     wall.usage(1, (401, 5, 1, 900, 0))
     after = Grant(**{name: getattr(before, name) for name in Grant.__slots__ if name != "shares"},
@@ -304,6 +310,10 @@ def test_a_grant_lowered_below_use_is_no_offence(wall: Wall) -> None:
     wall.isolation.lower(before, after)
     assert [wall.look(ProcessSample(501, mib, 0)) for mib in (1000, 1000, 700, 700)] == [[], [], [], []]
     assert wall.isolation.ceilings("g1") == {CARD: 700}
+    if disk == "full":
+        file.rmdir()
+        assert wall.look(ProcessSample(501, 700, 0)) == []
+    assert json.loads(file.read_text()) == {CARD: 700}  # for the next agent
     assert [wall.look(ProcessSample(501, mib, 0)) for mib in (800, 800)] == [[], [Offence.OVER_GRANT]]
     wall.look(ProcessSample(501, 300, 0))
     assert wall.isolation.ceilings("g1") == {}
