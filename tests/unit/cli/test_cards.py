@@ -95,6 +95,17 @@ def test_shares_of_pods_out_of_sight_are_counted() -> None:
     assert "?" not in shown(alone)
 
 
+def test_a_cordon_names_cards_by_uuid_which_are_shown_for_one_node() -> None:
+    node = docs.node("n1", docs.card("GPU-a"), annotations={CORDONED_CARDS: "GPU-A"})
+    report = cards_view.report([node], [])
+    assert "n1 cordons GPU-A, which it has not" in report.notes
+    assert "GPU-a" not in shown(report)
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.cards(report, uuids=True))
+    assert "0 GPU-a" in captured.get()
+
+
 def test_no_cards_at_all_points_to_the_doctor() -> None:
     plain = {"metadata": {"name": "n1"}, "status": {}}
     report = cards_view.report([plain], [])

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import doctor, render
+from unit.kube.tiny_api import tiny_api
+from vc_egpu.cli import doctor, doctor_facts, render
 from vc_egpu.cli.doctor_facts import Facts
 from vc_egpu.cli.doctor_stack import CLASSES, CRDS, removal_findings
 from vc_egpu.cli.findings import Finding
 from vc_egpu.cli.world import Listing
+from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.volcano import names
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
@@ -229,3 +232,29 @@ def test_who_may_see_nothing_is_told_nothing_but_that() -> None:
     assert doctor.verdict(found) == "warn"
     told = said(found)
     assert [kind for kind in kinds if f"may not list {kind}" not in told] == []
+
+
+def test_admitting_that_was_stopped_is_not_forgotten() -> None:
+    (finding,) = bad(replace(healthy(), stopped=True))
+    assert (finding.level, finding.text) == ("warn", "stopped by the operator: nothing new begins anywhere")
+    assert finding.hint == "kubectl egpu stop-admitting --undo"
+
+
+@pytest.mark.parametrize(("written", "stopped"), [("true", True), ("false", False), (None, False)])
+def test_the_switch_is_read(written: str | None, stopped: bool, tmp_path: Path) -> None:
+    with tiny_api() as server:
+        if written is not None:
+            place = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}/configmaps/{names.SWITCHES_CONFIG_MAP}"
+            server.put(place, {"metadata": {"name": "x"}, "data": {"stopAdmitting": written}})
+        server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
+        api = ApiConnection.connect(server.kubeconfig(tmp_path))
+        assert doctor_facts.read(api).stopped is stopped
+        api.close()
+
+
+def test_a_cordon_that_is_misspelt_keeps_nothing_off() -> None:
+    """Work went on to the card that its operator meant, and nothing told of it."""
+    node = docs.node("n1", docs.card("GPU-a"), annotations={names.CORDONED_CARDS: "GPU-a, GPU-A,1"})
+    (finding,) = bad(replace(healthy(), nodes=Listing([node])))
+    assert finding.text.startswith("n1 cordons 1, GPU-A, which it has not")
+    assert finding.hint == "its cards are GPU-a"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from vc_egpu.cli import world
 from vc_egpu.kube import Json
-from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
 
 
@@ -90,6 +89,8 @@ def report(
         name = str(node["metadata"]["name"])
         if inventory.problem:
             notes.append(f"{name} takes nothing: {inventory.problem}")
+        if strangers := world.cordoned_strangers(node, inventory):
+            notes.append(f"{name} cordons {', '.join(strangers)}, which it has not")
         for card in sorted(inventory.cards, key=lambda card: card.index):
             nominal = (nominal_mib or {}).get(card.model, card.memory_mib)
             on_it = sorted(sharers.pop(card.uuid, []), key=lambda sharer: sharer.pod)
@@ -160,7 +161,6 @@ def _row(
 
 
 def _state(node: Json, inventory: NodeCards, card: NodeCard) -> str:
-    cordoned = {part.strip() for part in world.annotations(node).get(names.CORDONED_CARDS, "").split(",")}
     ready = any(
         c.get("type") == "Ready" and c.get("status") == "True"
         for c in (node.get("status") or {}).get("conditions") or ()
@@ -170,7 +170,7 @@ def _state(node: Json, inventory: NodeCards, card: NodeCard) -> str:
         (bool(inventory.problem), "node takes nothing"),
         (not card.healthy, f"ill: {card.reason}" if card.reason else "ill"),
         (not card.offered, f"not offered: {card.reason}" if card.reason else "not offered"),
-        (card.uuid in cordoned, "cordoned"),
+        (card.uuid in world.cordoned(node), "cordoned"),
         (bool((node.get("spec") or {}).get("unschedulable")), "node cordoned"),
         (inventory.mode != "shared", inventory.mode),
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from vc_egpu.cli.stop import SWITCH_KEY
 from vc_egpu.cli.world import Listing, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import Forbidden, NotFound
@@ -59,6 +60,8 @@ class Facts:
     """Of all namespaces."""
     models: str | None = None
     """The model table's text; None where there is none or the user may not see it."""
+    stopped: bool = False
+    """Whether the operator's switch stops all admitting."""
     scheduler_configs: Sequence[str] = ()
     """Texts of Volcano's scheduler configuration, where it runs."""
 
@@ -85,7 +88,8 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
         leases=list_optional(api, LEASES, names.SYSTEM_NAMESPACE),
         pods=list_optional(api, PODS),
-        models=_models(api),
+        models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
+        stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),
     )
 
@@ -118,12 +122,12 @@ def _exists(api: ApiConnection) -> bool:
     return True
 
 
-def _models(api: ApiConnection) -> str | None:
+def _text(api: ApiConnection, config_map: str, key: str) -> str | None:
     try:
-        found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        found = api.get(CONFIG_MAPS, config_map, names.SYSTEM_NAMESPACE)
     except (NotFound, Forbidden):
         return None
-    return str((found.get("data") or {}).get("models.yaml", ""))
+    return str((found.get("data") or {}).get(key, ""))
 
 
 def _configz(api: ApiConnection, node: str) -> Json | None:

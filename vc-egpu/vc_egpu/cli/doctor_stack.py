@@ -32,6 +32,9 @@ def stack_findings(facts: Facts, now: datetime) -> list[Finding]:
     for check in (_crds, _deployments, _models, _webhooks, _agents, _classes):
         found += check(facts)
     found += _lease(facts, now)
+    if facts.stopped:
+        hint = "kubectl egpu stop-admitting --undo"
+        found.append(warn("admitting", "stopped by the operator: nothing new begins anywhere", hint))
     found += _forgotten(facts, now)
     return found
 
@@ -144,6 +147,12 @@ def _agents(facts: Facts) -> Iterable[Finding]:
             continue
         if inventory.problem:
             yield fail("agents", f"{name} takes nothing: {inventory.problem}")
+        if strangers := world.cordoned_strangers(node, inventory):
+            yield warn(
+                "cards",
+                f"{name} cordons {', '.join(strangers)}, which it has not: annotation {names.CORDONED_CARDS}",
+                f"its cards are {', '.join(card.uuid for card in inventory.cards) or 'none'}",
+            )
         for card in inventory.cards:
             offered += card.healthy and card.offered
             if not card.healthy or not card.offered:

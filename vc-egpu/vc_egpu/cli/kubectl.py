@@ -143,7 +143,7 @@ def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> A
             else (*report.notes, f"no cards on {options.node}; nodes: {', '.join(sorted(known)) or 'none'}")
         )
         report = dataclasses.replace(report, cards=chosen, notes=notes)
-    return Answer(report, render.cards(report))
+    return Answer(report, render.cards(report, uuids=bool(options.node)))
 
 
 def _nominal(api: ApiConnection) -> dict[str, int]:
@@ -293,7 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser)
 
     cards = commands.add_parser("cards", parents=[common], help="every card and who shares it")
-    cards.add_argument("--node", help="this node only")
+    cards.add_argument("--node", help="this node only, with the UUIDs of its cards")
     cards.set_defaults(run=_cards)
     why = commands.add_parser("why", parents=[common], help="why a Job waits, or what it got")
     which = why.add_mutually_exclusive_group()

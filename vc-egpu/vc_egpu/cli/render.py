@@ -76,8 +76,8 @@ def _notes(notes: Sequence[str]) -> list[RenderableType]:
 # --- cards ---------------------------------------------------------------------------------------
 
 
-def cards(report: CardsReport) -> RenderableType:
-    """One line per share, the card's own figures on its first line."""
+def cards(report: CardsReport, *, uuids: bool = False) -> RenderableType:
+    """One line per share, the card's own figures on its first line; ``uuids``: also what cards are called."""
     parts: list[RenderableType] = []
     if report.cards:
         table = Table(
@@ -86,17 +86,18 @@ def cards(report: CardsReport) -> RenderableType:
         )  # fmt: skip
         previous = ""
         for row in report.cards:
-            _card_lines(table, row, "" if row.node == previous else row.node)
+            card = f"{row.index} {row.uuid}" if uuids else str(row.index)
+            _card_lines(table, row, "" if row.node == previous else row.node, card)
             previous = row.node
         parts.append(table)
     return Group(*parts, *_notes(report.notes))
 
 
-def _card_lines(table: Table, row: CardRow, node: str) -> None:
+def _card_lines(table: Table, row: CardRow, node: str, card: str) -> None:
     more = "+?" if row.unseen else ""
     own: list[Cell] = [
         node,
-        str(row.index),
+        card,
         row.model,
         f"{row.used_mib}{more} of {row.memory_mib}"
         + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),

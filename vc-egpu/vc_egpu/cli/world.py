@@ -126,6 +126,17 @@ def inventory_of(node: Json) -> NodeCards | None:
         return NodeCards(problem=f"annotation {names.NODE_CARDS} is malformed: {error}"[:512])
 
 
+def cordoned(node: Json) -> frozenset[str]:
+    """UUIDs that the operator wrote on a node: cards that shall take nothing new."""
+    parts = (part.strip() for part in annotations(node).get(names.CORDONED_CARDS, "").split(","))
+    return frozenset(filter(None, parts))
+
+
+def cordoned_strangers(node: Json, inventory: NodeCards) -> list[str]:
+    """What the operator cordoned and the node has not: misspelt, or the card has been taken out."""
+    return sorted(cordoned(node) - {card.uuid for card in inventory.cards})
+
+
 def condition(document: Json, kind: str = names.CONDITION_ADMITTED) -> Mapping[str, str] | None:
     """One condition of an object."""
     conditions: Iterable[Mapping[str, str]] = (document.get("status") or {}).get("conditions") or ()
