@@ -42,6 +42,16 @@ def test_rules_ask_for_metrics_that_exist() -> None:
             assert exists(name, source), f"{rule['alert']}: {name}"
 
 
+def test_of_every_alert_the_operators_page_says_what_to_do() -> None:
+    groups = yaml.safe_load((MANIFESTS / "monitoring/rules.yaml").read_text())["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    page = (REPOSITORY / "docs/operator.md").read_text()
+    table = page.partition("### Alerts, and what to do")[2].partition("\n\nMaintenance")[0]
+    first_cells = "\n".join(row.partition(" | ")[0] for row in table.split("\n"))
+    told = set(re.findall(r"`(VcEgpu\w+)`", first_cells))
+    assert told == alerts
+
+
 def test_rows_that_wait_for_a_reset_raise_an_alert_that_names_the_card() -> None:
     """Where pages are set aside the card stays well, and no other alert would tell of it."""
     card = CardReading("GPU-0", 0, "NVIDIA H100", 81559)
