@@ -147,6 +147,28 @@ def test_a_reader_that_leaves_early_ends_it_quietly(server: TinyApi, tmp_path: P
         assert (done.returncode, done.stderr) == (0, ""), output
 
 
+@pytest.mark.parametrize(
+    ("command", "words"), [(["doctor"], b"? "), (["doctor", "-o", "json"], b'"verdict": "')]
+)
+def test_a_terminal_that_lacks_a_character_gets_all_others(
+    command: list[str], words: bytes, server: TinyApi, tmp_path: Path
+) -> None:
+    """As with LANG=de_DE.ISO-8859-1: arrows of ours, and whatever stands in the cluster's own texts."""
+    odd = docs.node("n1", docs.card("GPU-a", healthy=False, reason="überhitzt → aus"))
+    server.put("/api/v1/nodes/n1", odd)
+    server.put("/api/v1/namespaces/vc-egpu-system", {"metadata": {"name": "vc-egpu-system"}})
+    server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
+    argv = [*command, "--kubeconfig", str(server.kubeconfig(tmp_path))]
+    done = subprocess.run(
+        [sys.executable, "-m", "vc_egpu.cli.kubectl", *argv],
+        capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"}, timeout=60, check=False,
+    )  # fmt: skip
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == kubectl.EXIT_FOUND
+    assert words in done.stdout
+    assert ("überhitzt → aus".encode() in done.stdout) is ("json" in command)
+
+
 def test_ctrl_c_ends_it_in_a_word(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

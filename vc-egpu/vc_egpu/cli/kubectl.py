@@ -72,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted", EXIT_INTERRUPTED)
     try:
         if options.output == "json":
-            sys.stdout.write(as_json(answer.document) + "\n")
+            sys.stdout.flush()
+            sys.stdout.buffer.write(as_json(answer.document) + b"\n")  # UTF-8, whatever the terminal has
         else:
             render.show(answer.shown)
         sys.stdout.flush()
@@ -98,9 +99,9 @@ def explain(error: KubeError) -> tuple[str, int]:
             return error.message, EXIT_FOUND
 
 
-def as_json(document: Any) -> str:
+def as_json(document: Any) -> bytes:
     """Dataclasses as objects with their own field names (units in the names), indented."""
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
 
 
 def connect(options: argparse.Namespace) -> ApiConnection:

@@ -3,6 +3,8 @@
 Pure: reports in, renderables out.
 """
 
+import io
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -65,7 +67,13 @@ class _Harmless:
 
 
 def show(shown: RenderableType, *, stderr: bool = False, style: str | None = None) -> None:
-    """Print it, for people. Raises ``BrokenPipeError`` where nobody reads any more."""
+    """Print it, for people: what their terminal has no character for as a question mark.
+
+    Raises ``BrokenPipeError`` where nobody reads any more.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
     console(stderr=stderr).print(_Harmless(shown), style=style)
 
 
