@@ -25,6 +25,7 @@ from vc_egpu_node.kubelet import KubeletLink
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Monitor
 from vc_egpu_node.node import OwnNode, facts, previous_cards
+from vc_egpu_node.notices import Notices
 from vc_egpu_node.pages import USAGE
 from vc_egpu_node.plugin import Plugin
 from vc_egpu_node.podresources import Checkpoint, PodResources
@@ -70,14 +71,16 @@ class Agent:
         self._stock = Stock()
         self._offers: dict[str, inventory.Offer] = {}
         self._bypasses = runtime.bypasses(settings.runtime_configs)
-        self._told: dict[str, str] = {}
         self._problem = ""
         """Why the node takes nothing, as last said on the Node."""
+        self._written_s = time.monotonic()
+        """When the Node last said all that is known here."""
         self._build(settings, api, vendor)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._api = api
         self._events = EventRecorder(api, "vc-egpu-node", settings.node_name, qps=1.0, burst=10)
+        self._notices = Notices(self._events, settings.node_name)
         self._allocations = AllocationStore(settings.state_dir / "allocations")
         self._guard = Guard(
             settings,
@@ -278,7 +281,7 @@ class Agent:
         self._post_slots(stock)
         closed = self._guard.closed if stock.node_cards.mode == "shared" else ""
         disk = self._disk.problem()
-        self._event("disk", disk, "DiskNotWritable")
+        self._notices.event("disk", disk, "DiskNotWritable")
         self._write(stock, closed or disk or ("" if self._kubelet.follows else UNFOLLOWED))
         self._tell(stock)
         return leaving
@@ -291,17 +294,18 @@ class Agent:
         self._problem = node_cards.problem
         wanted = inventory.counters(stock, self._table, self._pods.requested())
         self._node.write(node_cards, inventory.labels(stock.node_cards), wanted)
+        self._written_s = time.monotonic()
 
     def _reload(self) -> None:
         if self._policy.refresh():
             log.info("policy now: %s", self._policy.policy)
             self._guard.policy_changed()
         broken = f"policy file: {self._policy.problem}; the last good one holds"
-        self._event("policy", broken if self._policy.problem else "", "PolicyBroken")
+        self._notices.event("policy", broken if self._policy.problem else "", "PolicyBroken")
         try:
             self._table = self._read_table()
         except ConfigError as error:
-            self._say_once("models", f"{error}; the last good table holds")
+            self._notices.line("models", f"{error}; the last good table holds")
 
     def _read_table(self) -> ModelTable:
         """The model table; parsed again only if its text changed."""
@@ -354,30 +358,15 @@ class Agent:
     def _tell(self, stock: inventory.Inventory) -> None:
         """Events on the Node for what people must know, once each."""
         node_cards = stock.node_cards
-        self._event("problem", node_cards.problem, "CardsNotOffered")
-        self._event("isolation", self._guard.problem, "NotIsolated")
+        self._notices.event("problem", node_cards.problem, "CardsNotOffered")
+        self._notices.event("isolation", self._guard.problem, "NotIsolated")
         for card in node_cards.cards:
             trouble = "" if card.healthy and card.offered else f"card {card.uuid}: {card.reason}"
-            self._event(card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered")
+            self._notices.event(
+                card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered"
+            )
         for number, sentence in enumerate(self._bypasses):
-            self._event(f"bypass{number}", sentence, "RuntimeBypass")
-
-    def _event(self, key: str, trouble: str, reason: str, recovered: str = "") -> None:
-        before = self._told.get(key, "")
-        if trouble == before:
-            return
-        self._told[key] = trouble
-        about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._settings.node_name}}
-        if trouble:
-            log.warning("%s", trouble)
-            self._events.event(about, "Warning", reason, trouble)
-        elif recovered:
-            self._events.event(about, "Normal", recovered, f"card {key} is offered again")
-
-    def _say_once(self, key: str, text: str) -> None:
-        if self._told.get(key) != text:
-            self._told[key] = text
-            log.error("%s", text)
+            self._notices.event(f"bypass{number}", sentence, "RuntimeBypass")
 
     def _view(self) -> View:
         observation = self._monitor.observation
@@ -386,6 +375,7 @@ class Agent:
             observation=observation,
             node_cards=self._stock.node_cards,
             problem=self._problem,
+            behind_s=time.monotonic() - self._written_s,
             grants=self._grants.all(),
             uses=self._processes.uses(observation.processes, self._pods.views()),
             slots={plugin.resource: plugin.board.slots for plugin in self._kubelet.plugins()},

@@ -59,6 +59,8 @@ class View:
     node_cards: NodeCards
     problem: str = ""
     """Why the node takes nothing."""
+    behind_s: float = 0.0
+    """Since the Node last said all that the agent knows."""
     grants: Iterable[Grant] = ()
     uses: Iterable[Use] = ()
     slots: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
@@ -305,6 +307,10 @@ def _agent(view: View) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "egpu_node_isolation", "1: new containers get the isolation library.", value=float(view.isolated)
     )
+    yield GaugeMetricFamily(
+        "egpu_node_behind_seconds", "Time since the Node last said all that the agent knows, seconds.",
+        value=view.behind_s,
+    )  # fmt: skip
     yield GaugeMetricFamily(
         "egpu_node_problem", "1: the node takes nothing.", value=float(bool(view.problem))
     )

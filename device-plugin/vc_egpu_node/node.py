@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vc_egpu.kube import ApiConnection, Change, Reflector
+from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import NODES
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, NodeCards
@@ -186,20 +187,24 @@ class OwnNode:
         return self.reflector.get(self._name)
 
     def write(self, node_cards: NodeCards, labels: Mapping[str, str], wanted: Mapping[str, int]) -> int:
-        """Bring the Node up to date; how many calls that took. Raises :class:`KubeError`."""
+        """Bring the Node up to date; how many calls that took. Raises :class:`KubeError`: of two writes that
+        are due each is tried, whatever became of the other."""
         document = self.document()
         if document is None:
             return 0
-        calls = 0
-        patch = metadata_patch(document, node_cards, labels)
-        if patch:
-            self._api.patch(NODES, self._name, patch, field_manager=FIELD_MANAGER)
-            calls += 1
-        status = status_patch(document, wanted)
-        if status:
-            self._api.patch(NODES, self._name, status, subresource="status", field_manager=FIELD_MANAGER)
-            calls += 1
-        return calls
+        metadata, status = metadata_patch(document, node_cards, labels), status_patch(document, wanted)
+        due = ([(metadata, None)] if metadata else []) + ([(status, "status")] if status else [])
+        refused: KubeError | None = None
+        for patch, subresource in due:
+            try:
+                self._api.patch(
+                    NODES, self._name, patch, subresource=subresource, field_manager=FIELD_MANAGER
+                )
+            except KubeError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+        return len(due)
 
     def say_suspension(self, text: str | None) -> None:
         """How far pods are with being suspended; None: nobody suspends pods here. Raises

@@ -13,11 +13,11 @@ import pytest
 from contract.node.fake_kubelet import FakeKubelet
 from contract.node.node_world import RES, owner
 from fakes.nvml_state import FakeNode
-from unit.kube.tiny_api import TinyApi, tiny_api
+from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu_node.agent import Agent
+from vc_egpu_node.agent import UNFOLLOWED, Agent
 from vc_egpu_node.config import Settings
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
@@ -107,3 +107,24 @@ def test_a_disk_that_takes_nothing_closes_the_node_until_it_does(running: Runnin
         assert running.metric("egpu_node_problem") == 1
     running.until(lambda problem: "cannot be written" not in problem)
     running.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+
+
+def test_an_inventory_that_is_refused_is_told_and_keeps_no_counters_back(running: Running) -> None:
+    """An annotation that the API server does not take, say: others may have filled the Node's."""
+    running.until(lambda problem: problem == UNFOLLOWED)  # this kubelet asks for no slots
+    api, node = running.api, "/api/v1/nodes/n1"
+    before = running.metric("egpu_node_behind_seconds")
+    with api.lock:
+        api.script_for = names.NODE_CARDS
+        api.script = [(422, status(422, "Invalid", "metadata.annotations: Too long"), {})] * 1000
+        document = api.objects[node]
+        counters = document["status"]["capacity"]
+        assert counters[f"{RES}-memory"]
+        bare = {key: value for key, value in document["metadata"].items() if key != "annotations"}
+        api.put(node, {**document, "metadata": bare, "status": {}})
+    running.until(lambda _: api.objects[node].get("status", {}).get("capacity") == counters)
+    running.until(lambda _: running.metric("egpu_node_behind_seconds") > before + 0.5)
+    assert running.problem() == "nothing written yet"
+    with api.lock:
+        api.script = []
+    running.until(lambda problem: problem == UNFOLLOWED)
