@@ -5,13 +5,13 @@ import urllib.request
 
 import pytest
 from outcomes.disturb import card_lines, other_cards, own_pods, wait_all_well
-from outcomes.workload import H20_MIB, Json, Task, container, deployment, job, pod, shares
+from outcomes.workload import DEAF, H20_MIB, Json, Task, container, deployment, job, pod, shares
 from outcomes.world import TIMEOUT_S, World, capability
 from prometheus_client.parser import text_string_to_metric_families
 from stack.install import Stack
-from stack.kit import cards_of, is_running, phase
+from stack.kit import cards_of, is_gated, is_running, phase
 from stack.verify import check_containers
-from vc_egpu.kube.resources import NODES
+from vc_egpu.kube.resources import NODES, POD_GROUPS
 from vc_egpu.volcano.annotations import Cards
 from vc_egpu.volcano.names import CARDS, NODE_MODE_LABEL, native_resource, shared_resource
 
@@ -50,6 +50,29 @@ def test_a_deployment_is_admitted_pod_by_pod(here: World) -> None:
     here.until("the two that waited are gone", "web", lambda pods: len(pods) == 3)
     assert here.uids("web") < before
     assert all(is_running(p) for p in here.pods("web").values()), "those that ran were the ones to stay"
+
+
+def test_a_deleted_job_counts_until_its_pods_are_gone(here: World) -> None:
+    """They hold their cards until they end, which may take minutes; their Job and PodGroup go at once."""
+    queue = here.add_queue("two", capability=capability(shares=2))
+    slow = Task(shares(1000), replicas=2, command=DEAF, more={"terminationGracePeriodSeconds": 120})
+    here.submit(job("slow", slow, queue=queue))
+    pods = here.runs("slow", 2)
+    here.submit(job("next", Task(shares(1000), replicas=2), queue=queue))
+    here.waits("next", "WaitingForQuota", "0 of 2 left")
+    group = here.group_of("slow")["metadata"]["name"]
+    here.delete("vcjob", "slow")
+    here.kit.until(
+        "its PodGroup is gone", POD_GROUPS, lambda groups: group not in groups, namespace=here.namespace
+    )
+    # Whoever has judged this one knows that the PodGroup is gone.
+    here.submit(job("last", Task(shares(1000), replicas=2), queue=queue))
+    here.waits("last", "WaitingForQuota", "0 of 2 left")
+    assert all(map(is_gated, here.pods("next").values()))
+    assert set(here.pods("slow")) == set(pods), "they are still there"
+    for name in pods:
+        here.inside(name, "touch /tmp/done")
+    here.runs("next", 2)
 
 
 def test_a_bare_pod_runs_and_frees_its_card_when_it_ends(here: World) -> None:
