@@ -2,6 +2,9 @@
 #define _GNU_SOURCE
 #include "flight.h"
 
+/* Longer units ask each time, and under a limit may wait each time: so each has an event of its own. One behind the next
+ * would tell of that wait as of work, and the longer they seem, the longer they wait. */
+enum { RIDES_NS = EGPU_BATCH_NS / 2 };
 enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
@@ -170,7 +173,7 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     launch->rides = NULL;
     launch->ahead_ns = 0;
     if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
-        launch->booked_ns > EGPU_BATCH_NS / 2 ||
+        launch->booked_ns > RIDES_NS ||
         atomic_load_explicit(&launch->kind->seen, memory_order_relaxed) < EGPU_RIDES)
         return false;
     const struct egpu_near_all *near = egpu_near_now();
@@ -221,6 +224,7 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
 }
 
 void egpu_flight_add(const struct egpu_launched *launch) {
+    const struct egpu_card *card = &egpu_cards[launch->context->card];
     struct egpu_batch *done = NULL;
     int64_t now = launch->now_ns;
     egpu_spin_lock(&streams_spin);
@@ -248,7 +252,9 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     batch->ahead_ns += launch->ahead_ns;
     uint32_t nth = first && open ? ++open->samples : 0;
     bool sample = nth != 0 && nth % (nth < OFTEN ? 8 : 128) == 0;
-    bool full = sample || launch->unknown || batch->booked_ns >= most_ns(launch) || batch->count >= most_launches(launch);
+    bool asks = launch->booked_ns > RIDES_NS && card->rate_ppm != EGPU_RATE_FREE;
+    bool full = sample || asks || launch->unknown || batch->booked_ns >= most_ns(launch) ||
+                batch->count >= most_launches(launch);
     bool close = open == NULL || launch->per_thread || (full && open->riding == 0);
     if (open) {
         open->predicted_ns = batch->predicted_ns;
