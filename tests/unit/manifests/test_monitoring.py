@@ -37,9 +37,18 @@ def test_rules_ask_for_metrics_that_exist() -> None:
         assert rule["annotations"]["summary"]
         assert rule["labels"]["severity"] in {"warning", "critical"}
         names = NAME.findall(rule["expr"])
-        assert names, rule["alert"]
+        assert names or rule["expr"].startswith("up{"), rule["alert"]
         for name in names:
             assert exists(name, source), f"{rule['alert']}: {name}"
+
+
+def test_a_process_that_does_not_answer_raises_an_alert_that_names_pod_and_node() -> None:
+    groups = yaml.safe_load((MANIFESTS / "monitoring/rules.yaml").read_text())["groups"]
+    (job,) = yaml.safe_load((MANIFESTS / "monitoring/scrape.yaml").read_text())["scrape_configs"]
+    (rule,) = [one for group in groups for one in group["rules"] if one["expr"].startswith("up{")]
+    assert rule["expr"] == f'up{{job="{job["job_name"]}"}} == 0'
+    given = {one["target_label"] for one in job["relabel_configs"] if "target_label" in one}
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) == given
 
 
 def test_of_every_alert_the_operators_page_says_what_to_do() -> None:
