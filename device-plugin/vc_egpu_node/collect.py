@@ -58,6 +58,7 @@ class Collector:
         self._clock = clock
         self._stuck: dict[str, str] = {}
         """Name to why its files could not be removed, as last told."""
+        self._asked = False
         self.recovered = False
         """Whether all that ran here before this process is counted."""
 
@@ -117,7 +118,9 @@ class Collector:
         try:
             holders = self._pod_resources.holders()
         except PodResourcesError as error:
-            log.warning("what runs here is not known yet: %s", error)
+            if not self._asked:
+                log.warning("what runs here is not known yet, the kubelet is asked again: %s", error)
+            self._asked = True
             return 0
         found = 0
         for holder in holders:
