@@ -2,7 +2,6 @@
 
 import copy
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from unit.admission.build import Json, deleted, group, pod, version
 from unit.admission.test_conduct import GROUPS, PODS
 from unit.admission.test_loop import Stage, stage_on
+from unit.kept import sizes
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import ContainerRequest, Request
@@ -24,40 +24,6 @@ FATES = {
     "high": {names.PRIORITY: "high"},
     "waits": {names.REQUEST: Request(containers={"main": TOO_MANY}).encode()},
 }
-
-
-def parts_of(value: object) -> Iterator[tuple[str, object]]:
-    """What hangs on one of our objects, by name; nothing of others' objects, threads and connections."""
-    module = type(value).__module__
-    if not module.startswith("vc_egpu.") or module.startswith("vc_egpu.kube.") or isinstance(value, type):
-        return
-    for kind in type(value).__mro__:
-        for name in getattr(kind, "__slots__", ()):
-            if hasattr(value, name):
-                yield f".{name}", getattr(value, name)
-    for name, part in getattr(value, "__dict__", {}).items():
-        yield f".{name}", part
-
-
-def sizes(root: object) -> Counter[str]:
-    """How many entries all collections have that can be reached from an object, by the way there."""
-    found: Counter[str] = Counter()
-    seen: set[int] = set()
-    ways = [("", root)]
-    while ways:
-        way, value = ways.pop()
-        if id(value) in seen or way.endswith(REMEMBERED):
-            continue
-        seen.add(id(value))
-        if isinstance(value, dict):
-            found[way] += len(value)
-            ways += [(f"{way}{{}}", part) for part in value.values()]
-        elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            found[way] += len(value)
-            ways += [(f"{way}[]", part) for part in value]
-        else:
-            ways += [(way + name, part) for name, part in parts_of(value)]
-    return +found
 
 
 class Day:
@@ -133,9 +99,9 @@ def day(tmp_path: Path) -> Iterator[Day]:
 
 def test_gangs_that_come_and_go_leave_nothing_behind(day: Day) -> None:
     day.pass_by(4)
-    first = sizes(day.stage.loop)
+    first = sizes(day.stage.loop, *REMEMBERED)
     assert sum(first.values()) > 100, "nothing was looked at"
     day.pass_by(12)
-    after = sizes(day.stage.loop)
+    after = sizes(day.stage.loop, *REMEMBERED)
     grown = {way: (first[way], count) for way, count in after.items() if count > first[way]}
     assert grown == {}

@@ -142,8 +142,9 @@ class Controller:
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     def lead(self) -> None:
-        """Begin to write; all that was listed is looked at once, what changed meanwhile again."""
+        """Begin to write; all that is there is looked at once, what changes from now on again."""
         self._leading.set()
+        self._ask_for_all()
         self.metrics.leading.set(1)
         logger.info("leading")
         if self._threads:
@@ -153,6 +154,19 @@ class Controller:
         self._work("podgroup", self._group_queue, self._group_worker.look, settings.group_workers)
         self._work("pod", self._adopt_queue, self._group_worker.adopt, settings.group_workers)
         self._work("queue", self._queue_queue, self._queue_worker.look, 1)
+
+    def _ask_for_all(self) -> None:
+        for job in self._jobs.all():
+            self._job_queue.add(key_of(job))
+        for group in self._groups.all():
+            self._group_queue.add(key_of(group))
+        for pod in self._pods.all():
+            if pod.group_key is not None:
+                self._group_queue.add(pod.group_key)
+            elif pod.managed and pod.job is None:
+                self._adopt_queue.add(pod.key)
+        for queue in self._queues.all():
+            self._queue_queue.add(queue["metadata"]["name"])
 
     def rest(self) -> None:
         """Write nothing until :meth:`lead`. What is under way meets the fence."""
@@ -220,11 +234,16 @@ class Controller:
 
     # --- what the watches say ------------------------------------------------------------------------
 
+    def _ask(self, queue: WorkQueue[K], key: K, delay_s: float = 0.0) -> None:
+        # A standby has no workers: it would keep the names of all that came and went while it stood by.
+        if self._leading.is_set():
+            queue.add_after(key, delay_s)
+
     def _job_changed(self, change: Change) -> None:
         self._jobs.watch(change)
         if change.kind is ChangeKind.DELETED:
             self._job_worker.forget(change.object["metadata"]["uid"])
-        self._job_queue.add(key_of(change.object))
+        self._ask(self._job_queue, key_of(change.object))
 
     def _pod_changed(self, change: Change) -> None:
         known = self._pods.get(key_of(change.object))
@@ -236,34 +255,34 @@ class Controller:
         if pod.job is not None:
             key = (pod.job[0], pod.job[1])
             if gone:
-                self._job_queue.add(key)
+                self._ask(self._job_queue, key)
             elif old is None or old.view != pod.view or old.uid != pod.uid:
-                self._job_queue.add_after(key, SETTLE_S)
+                self._ask(self._job_queue, key, SETTLE_S)
         elif pod.managed and pod.group is None and not gone:
-            self._adopt_queue.add(pod.key)
+            self._ask(self._adopt_queue, pod.key)
         if pod.group_key is not None and (old is None or gone or old.member != pod.member or not old.group):
-            self._group_queue.add_after(pod.group_key, SETTLE_S)
+            self._ask(self._group_queue, pod.group_key, SETTLE_S)
             if old is None or gone or old.occupies != pod.occupies:
                 self._tell_queue_of(pod.group_key)
 
     def _group_changed(self, change: Change) -> None:
         old, group = self._groups.watch(change)
         key = key_of(group)
-        self._group_queue.add(key)
+        self._ask(self._group_queue, key)
         owner = next(iter(group["metadata"].get("ownerReferences") or ()), None)
         if owner is not None and owner.get("kind") == "Job":
-            self._job_queue.add((key[0], owner["name"]))
+            self._ask(self._job_queue, (key[0], owner["name"]))
         for name in {_queue_of(group), _queue_of(old) if old is not None else None} - {None}:
-            self._queue_queue.add_after(str(name), QUEUE_SETTLE_S)
+            self._ask(self._queue_queue, str(name), QUEUE_SETTLE_S)
 
     def _queue_changed(self, change: Change) -> None:
         old, queue = self._queues.watch(change)
-        self._queue_queue.add(queue["metadata"]["name"])
+        self._ask(self._queue_queue, queue["metadata"]["name"])
         if old is None:
             # Jobs that were waiting for it to exist.
             for job in self._jobs.all():
                 if ((job.get("spec") or {}).get("queue") or "default") == queue["metadata"]["name"]:
-                    self._job_queue.add(key_of(job))
+                    self._ask(self._job_queue, key_of(job))
 
     def _command_changed(self, change: Change) -> None:
         self._commands.watch(change)
@@ -271,9 +290,9 @@ class Controller:
         if change.kind is ChangeKind.DELETED:
             return
         if target.get("kind") == "Job":
-            self._job_queue.add((key_of(change.object)[0], str(target.get("name"))))
+            self._ask(self._job_queue, (key_of(change.object)[0], str(target.get("name"))))
         elif target.get("kind") == "Queue":
-            self._queue_queue.add(str(target.get("name")))
+            self._ask(self._queue_queue, str(target.get("name")))
 
     def _namespace_changed(self, change: Change) -> None:
         self._namespaces.watch(change)
@@ -284,7 +303,7 @@ class Controller:
     def _tell_queue_of(self, group_key: Key) -> None:
         group = self._groups.get(group_key)
         if group is not None:
-            self._queue_queue.add_after(_queue_of(group), QUEUE_SETTLE_S)
+            self._ask(self._queue_queue, _queue_of(group), QUEUE_SETTLE_S)
 
     def _namespace_annotations(self, namespace: str) -> dict[str, str]:
         document = self._namespaces.get(("", namespace)) or {}

@@ -62,7 +62,8 @@ class JobWorker:
         self._lock = threading.Lock()
         self._evictions: dict[str, tuple[Eviction, ...]] = {}
         self._first_seen: dict[str, Mapping[str, float]] = {}
-        self._killed: set[str] = set()
+        self._killed: dict[str, str] = {}
+        """UIDs of pods that we took down and whose end the watch has not told, each with its Job's UID."""
         self._group_specs: dict[str, tuple[int | None, Json]] = {}
 
     # --- told by the watch ---------------------------------------------------------------------------
@@ -71,13 +72,15 @@ class JobWorker:
         """A pod of a Job was deleted: remember it as evicted unless we (or the lever) did it."""
         if pod.job is None or pod.view is None:
             return
+        namespace, name, uid = pod.job
         with self._lock:
-            ours = pod.uid in self._killed
-            self._killed.discard(pod.uid)
+            job = self._jobs.get((namespace, name))
+            ours = self._killed.pop(pod.uid, None) is not None
+            if job is None or job["metadata"]["uid"] != uid:
+                return  # it went before its pods: nobody will ask what became of them
             if not ours and not pod.view.out_of_sync:
                 view = pod.view
                 eviction = Eviction(view.name, view.uid, view.task, view.version, self._clock())
-                uid = pod.job[2]
                 self._evictions[uid] = (*self._evictions.get(uid, ()), eviction)
 
     def forget_evictions(self) -> None:
@@ -120,6 +123,8 @@ class JobWorker:
             self._evictions.pop(uid, None)
             self._first_seen.pop(uid, None)
             self._group_specs.pop(uid, None)
+            for pod in [pod for pod, job in self._killed.items() if job == uid]:
+                del self._killed[pod]
         self._objects.forget(uid)
 
     def _world(self, job: Job, command: Command | None) -> World:
@@ -201,7 +206,7 @@ class JobWorker:
     def _kill(self, kill: Kill, job: Job) -> None:
         namespace, pod = job.metadata.namespace, kill.pod
         with self._lock:
-            self._killed.add(pod.uid)
+            self._killed[pod.uid] = job.metadata.uid
         if kill.mark:
             mark = {"metadata": {"uid": pod.uid, "annotations": {names.OUT_OF_SYNC: "true"}}}
             self._gone_is_fine(lambda: self._keep(self._api.patch(PODS, pod.name, mark, namespace)))

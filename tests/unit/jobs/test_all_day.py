@@ -1,0 +1,93 @@
+"""Jobs that come and go all day: what leads forgets them, what stands by never learns their names."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.jobs.worlds import task
+from unit.kept import sizes
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.jobs.controller import Controller, Settings
+from vc_egpu.kube import ApiConnection, Change, ChangeKind, EventRecorder
+from vc_egpu.volcano import names
+
+Json = dict[str, Any]
+REMEMBERED = ("._gone", "._later", "._due")
+"""Kept on purpose: UIDs of what is gone (20,000 at most), and looks that are due in a moment."""
+
+
+class Day:
+    """A controller that is told of Jobs as by its watches."""
+
+    def __init__(self, controller: Controller, server: TinyApi) -> None:
+        self.controller, self.server = controller, server
+        self._versions = itertools.count(10_000)
+        self._number = 0
+
+    def pass_by(self, jobs: int, *, job_first: bool) -> None:
+        """So many Jobs of two pods each come, run, and are removed: they before their pods, or after."""
+        for _ in range(jobs):
+            self._number += 1
+            job = self._job(f"day-{self._number}")
+            pods = [self._pod(job, index) for index in range(2)]
+            self.controller._job_changed(Change(ChangeKind.ADDED, job))
+            for pod in pods:
+                self.controller._pod_changed(Change(ChangeKind.ADDED, pod))
+            ends = [(self.controller._pod_changed, pod) for pod in pods]
+            ends.insert(0 if job_first else len(ends), (self.controller._job_changed, job))
+            for tell, document in ends:
+                tell(Change(ChangeKind.DELETED, self._later(document), document))
+
+    def _job(self, name: str) -> Json:
+        return {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": self._metadata(name),
+            "spec": {"tasks": [task()], "minAvailable": 2, "queue": "absent"},
+        }
+
+    def _pod(self, job: Json, index: int) -> Json:
+        name = job["metadata"]["name"]
+        owner = {"apiVersion": job["apiVersion"], "kind": "Job", "name": name, "controller": True}
+        metadata = {
+            **self._metadata(f"{name}-w-{index}"),
+            "annotations": {names.TASK_SPEC: "w", names.JOB_VERSION: "0", names.GROUP_NAME: name},
+            "ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}],
+        }
+        return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}
+
+    def _metadata(self, name: str) -> Json:
+        version = str(next(self._versions))
+        return {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": version}
+
+    def _later(self, document: Json) -> Json:
+        metadata = {**document["metadata"], "resourceVersion": str(next(self._versions))}
+        return {**document, "metadata": metadata}
+
+
+@pytest.fixture
+def day(tmp_path: Path) -> Iterator[Day]:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=12, timeout_s=30)
+        recorder = EventRecorder(api, "jobs", "me")
+        controller = Controller(api, api, recorder, Settings())
+        yield Day(controller, server)
+        controller.stop()
+        recorder.stop()
+        api.close()
+
+
+@pytest.mark.parametrize("job_first", [True, False])
+@pytest.mark.parametrize("leads", [True, False])
+def test_jobs_that_come_and_go_leave_nothing_behind(day: Day, leads: bool, job_first: bool) -> None:
+    if leads:
+        day.controller._leading.set()  # without workers: what is asked of them is no part of this
+    day.pass_by(4, job_first=job_first)
+    first = sizes(day.controller._job_worker, *REMEMBERED)
+    day.pass_by(12, job_first=job_first)
+    after = sizes(day.controller._job_worker, *REMEMBERED)
+    assert {way: count for way, count in after.items() if count > first[way]} == {}
+    asked = [day.controller._job_queue, day.controller._group_queue, day.controller._adopt_queue]
+    assert leads or not any(vars(queue)[name] for queue in asked for name in ("_ready", "_dirty", "_later"))
