@@ -55,6 +55,28 @@ def test_replicas_of_a_deployment_are_named_as_their_user_names_them() -> None:
     assert [row.gang for row in report.waiting] == ["ml/web"]
 
 
+def maker(name: str, wanted: int, made: int) -> docs.Json:
+    about = {"name": name, "namespace": "ml", "uid": f"uid-{name}"}
+    return {"metadata": about, "spec": {"replicas": wanted}, "status": {"replicas": made}}
+
+
+def refused(name: str, uid: str = "") -> docs.Json:
+    about = {"kind": "ReplicaSet", "name": name, "namespace": "ml", "uid": uid or f"uid-{name}"}
+    return {"involvedObject": about, "reason": "FailedCreate", "message": "denied: may not use queue 'a'"}
+
+
+def test_what_is_refused_at_the_door_has_no_gang_and_is_told_of() -> None:
+    """Nothing waits then, and whoever looked for what keeps a Deployment back found nothing."""
+    makers = [maker("web-6bd9", 3, 0), maker("fine-1", 2, 2), maker("new-1", 2, 0), maker("old-1", 0, 0)]
+    events = [refused("web-6bd9"), refused("fine-1"), refused("old-1"), refused("new-1", "an-earlier-one")]
+    report = waiting_view.report([], [], place="ml", makers=makers, events=events)
+    assert report.notes == ("ml: ReplicaSet web-6bd9 cannot make a pod: denied: may not use queue 'a'",)
+    console = render.console()
+    with console.capture() as captured:
+        console.print(render.waiting(report))
+    assert "no gang waits in namespace ml\nnote: ml: ReplicaSet web-6bd9 cannot" in captured.get()
+
+
 def test_the_sentences_are_shown_whole() -> None:
     group = docs.group("a-1", "research", job="a", said=said("WaitingForQuota"))
     console = render.console()

@@ -33,7 +33,17 @@ from vc_egpu.cli import (
 from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
-from vc_egpu.kube.resources import CONFIG_MAPS, CORE_EVENTS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.kube.resources import (
+    CONFIG_MAPS,
+    CORE_EVENTS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    VOLCANO_JOBS,
+)
 from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
@@ -161,7 +171,9 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     if options.job is None or options.everywhere:
         place = None if options.everywhere else namespace
         groups, pods = (api.list(resource, place).items for resource in (POD_GROUPS, PODS))
-        waiting = waiting_view.report(groups, pods, place=place or "")
+        makers = [m for r in (REPLICA_SETS, STATEFUL_SETS) for m in world.list_optional(api, r, place).items]
+        events = world.list_optional(api, CORE_EVENTS, place).items
+        waiting = waiting_view.report(groups, pods, place=place or "", makers=makers, events=events)
         return Answer(waiting, render.waiting(waiting))
     name = str(options.job)
     if name.count("/") == 1 and name.partition("/")[0] not in _KINDS:

@@ -199,7 +199,7 @@ def waiting(report: WaitingReport) -> RenderableType:
     """One line per gang, those that have waited longest first."""
     where = f"in namespace {report.place}" if report.place else "anywhere"
     if not report.waiting:
-        return Text(f"no gang waits {where}")
+        return Group(Text(f"no gang waits {where}"), *_notes(report.notes))
     table = Table("GANG", "QUEUE", "CLASS", "REASON", "SINCE", "MESSAGE")
     for gang in report.waiting:
         style = CLASS_STYLES.get(gang.share_class, "")
@@ -211,7 +211,7 @@ def waiting(report: WaitingReport) -> RenderableType:
             gang.since or "-",
             gang.message,
         )
-    return table
+    return Group(table, *_notes(report.notes))
 
 
 def _members(least: int) -> str:

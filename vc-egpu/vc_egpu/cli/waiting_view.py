@@ -1,6 +1,7 @@
 """``kubectl egpu why`` without a name: every gang that waits, and why. Pure: documents in, rows out."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vc_egpu.cli import why_view, world
@@ -29,13 +30,38 @@ class WaitingReport:
     place: str
     """A namespace, or empty for all."""
     waiting: tuple[WaitingGang, ...]
+    notes: tuple[str, ...] = ()
+    """What cannot even wait: pods that are refused at the door."""
 
 
-def report(groups: Iterable[Json], pods: Iterable[Json], *, place: str) -> WaitingReport:
-    """The gangs that the admission controller has not admitted, or has said nothing about yet."""
+def report(
+    groups: Iterable[Json],
+    pods: Iterable[Json],
+    *,
+    place: str,
+    makers: Iterable[Json] = (),
+    events: Sequence[Json] = (),
+) -> WaitingReport:
+    """The gangs that the admission controller has not admitted, or has said nothing about yet.
+
+    ``makers`` are ReplicaSets and StatefulSets, ``events`` what they say of pods that they cannot make.
+    """
     members = why_view.members_of(pod for pod in pods if not world.finished(pod))
     rows = [row for group in groups if (row := _row(group, members.get(world.key(group), []))) is not None]
-    return WaitingReport(place, tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang))))
+    waiting = tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang)))
+    return WaitingReport(place, waiting, tuple(_refusals(makers, events)))
+
+
+def _refusals(makers: Iterable[Json], events: Sequence[Json]) -> Iterator[str]:
+    about: dict[str, list[Json]] = defaultdict(list)
+    for event in events:
+        about[str((event.get("involvedObject") or {}).get("uid") or "")].append(event)
+    for maker in makers:
+        metadata, status = maker["metadata"], maker.get("status") or {}
+        if (status.get("replicas") or 0) < ((maker.get("spec") or {}).get("replicas") or 0):
+            told = why_view.refusal(metadata["name"], about.get(metadata["uid"], ()), metadata["uid"])
+            if told:
+                yield f"{metadata['namespace']}: {told}"
 
 
 def _row(group: Json, members: list[Json]) -> WaitingGang | None:

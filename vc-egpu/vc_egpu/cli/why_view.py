@@ -95,11 +95,11 @@ def stories(
         )
     for job in jobs:
         if job["metadata"]["name"] == name:
-            return (_without_group(job, _refusal(name, events, str(job["metadata"].get("uid") or ""))),)
+            return (_without_group(job, refusal(name, events, str(job["metadata"].get("uid") or ""))),)
     for pod in pods:
         if pod["metadata"]["name"] == name:
             raise UnknownJobError(_unmanaged(name, pod))
-    refused = _refusal(name, events)
+    refused = refusal(name, events)
     raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs))
 
 
@@ -152,7 +152,7 @@ def _story(
     told = [*past.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
     living = sum(not world.finished(pod) for pod in members)
     if not foreign and living < int(spec.get("minMember") or 1) and verdict.get("status") != "True":
-        told += filter(None, [_refusal(job, events, str(owners[0].get("uid") or "") if owners else "")])
+        told += filter(None, [refusal(job, events, str(owners[0].get("uid") or "") if owners else "")])
     return GangStory(
         group=world.key(group),
         job=name_of(group, members),
@@ -267,7 +267,7 @@ def _unmanaged(name: str, pod: Json) -> str:
     return f"pod {name}: {trouble.not_ours([pod])}"
 
 
-def _refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
+def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
     """The last refusal of a pod that this object, or a ReplicaSet of this Deployment, wanted to make.
 
     ``uid``: of this object only, not of an earlier one of the same name.
