@@ -15,7 +15,7 @@ SOURCES = ("vc-egpu/vc_egpu/admission", "vc-egpu/vc_egpu/jobs", "device-plugin/v
 EVENTS = (
     r'"(?:Warning|Normal)",\s*"([A-Z]\w+)"',
     r'\.event\(pod, "([A-Z]\w+)"',
-    r'self\._event\([^\n]*?"([A-Z]\w+)"(?:, "([A-Z]\w+)")?\)',
+    r'\.(?:_event|_notices\.event)\(\s*[^\n]*?"([A-Z]\w+)"(?:, "([A-Z]\w+)")?\s*\)',
     r'reason="([A-Z]\w+)", text',
     r'^[A-Z_]+: Final = "((?:Suspend|Resum|Restore|NotSusp|Limits|Pages)\w+)"$',
 )
