@@ -309,7 +309,7 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
         return syscall(SYS_wait4, child, &status, 0, NULL) == child ? 0 : 1;
     }
     if (IS("exec")) return execl("/bin/sleep", "sleep", "1000", (char *)NULL);
-    return image(what, thing, a, text);
+    return image(what, thing, a, b, text);
 }
 
 int main(int count, char **arguments)

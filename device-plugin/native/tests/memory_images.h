@@ -46,17 +46,19 @@ static int launch(size_t thing, const char *name)
 }
 
 /* The driver takes the file for its own when it takes the memory. */
-static int outside(size_t thing, size_t bytes)
+static int outside(size_t thing, size_t bytes, int dmabuf)
 {
-    const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
-    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {.type = 1, .handle.fd = file, .size = bytes};
+    enum { OPAQUE_FILE = 1, DMA_BUF_FILE = 9 };
+    const int file = dmabuf ? fcntl(dmabuf, F_DUPFD_CLOEXEC, 0) : open("/dev/null", O_RDWR | O_CLOEXEC);
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {.type = dmabuf ? DMA_BUF_FILE : OPAQUE_FILE, .handle.fd = file,
+                                                   .size = bytes};
     int result = cu.cuImportExternalMemory(&externals[thing], &what);
     if (result)
         close(file);
     return result;
 }
 
-static int image(const char *what, size_t thing, size_t a, const char *text)
+static int image(const char *what, size_t thing, size_t a, size_t b, const char *text)
 {
 #define IS(name) (strcmp(what, name) == 0)
     if (IS("module")) return cu.cuModuleLoad(&modules[thing], text);
@@ -64,7 +66,7 @@ static int image(const char *what, size_t thing, size_t a, const char *text)
     if (IS("launch")) return launch(thing, text);
     if (IS("library")) return cu.cuLibraryLoadFromFile(&libraries[thing], text, NULL, NULL, 0, NULL, NULL, 0);
     if (IS("library-unload")) return cu.cuLibraryUnload(libraries[thing]);
-    if (IS("external")) return outside(thing, a);
+    if (IS("external")) return outside(thing, a, (int)b);
     if (IS("external-destroy")) return cu.cuDestroyExternalMemory(externals[thing]);
     if (IS("object")) return object(thing, a);
     if (IS("join")) return cu.cuMulticastAddDevice(handles[thing], 0);

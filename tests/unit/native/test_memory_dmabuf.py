@@ -91,6 +91,25 @@ def test_what_it_keeps_of_freed_memory_no_call_tells(world: World, take: Take) -
     assert used(watcher) == empty
 
 
+@pytest.mark.parametrize("take", [linear, by_handle])
+def test_an_import_is_charged_for_as_long_as_it_is_kept(world: World, take: Take) -> None:
+    """Whose memory it is nothing tells: it may be another container's."""
+    actor, watcher = world.actor().start(), world.watcher()
+    empty = used(watcher)
+    back = take(actor)
+    file = dmabuf(actor, 1, PIECE)
+    assert actor.do("external", 2, PIECE, file) == OK
+    assert actor.info() == (FREE - 2 * PIECE, CAP)
+    assert actor.do("external", 3, PIECE, file) == OUT_OF_MEMORY
+    for command in (*back, ("close", file)):
+        assert actor.do(*command) == OK
+    assert actor.info() == (FREE - PIECE, CAP)
+    assert used(watcher) == empty + PIECE
+    assert actor.do("external-destroy", 2) == OK
+    assert actor.info() == (FREE, CAP)
+    assert used(watcher) == empty
+
+
 def test_a_range_that_is_none_changes_nothing(world: World) -> None:
     actor = world.actor().start()
     assert actor.do("alloc", 1, PIECE) == OK

@@ -87,16 +87,20 @@ struct CUextMemory_st {
     uint32_t magic;
     CUcontext context;
     size_t bytes;
+    int kept; /* a DMA-BUF, which stays open as long as this is; else -1 */
 };
 
 API CUresult cuImportExternalMemory(CUexternalMemory *to, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *what) {
     ENTER_CONTEXT(context);
-    enum { OPAQUE_FILE = 1 };
-    if (!to || !what || what->type != OPAQUE_FILE || !what->size) return CUDA_ERROR_INVALID_VALUE;
+    enum { OPAQUE_FILE = 1, DMA_BUF_FILE = 9 };
+    if (!to || !what || !what->size) return CUDA_ERROR_INVALID_VALUE;
+    const bool shared = what->type == DMA_BUF_FILE;
+    if (!shared && what->type != OPAQUE_FILE) return CUDA_ERROR_INVALID_VALUE;
     CUexternalMemory memory = calloc(1, sizeof *memory);
     if (!memory) return CUDA_ERROR_OUT_OF_MEMORY;
-    *memory = (struct CUextMemory_st){.magic = MAGIC_EXTERNAL, .context = context, .bytes = what->size};
-    close(what->handle.fd); /* the driver's from now on */
+    *memory = (struct CUextMemory_st){.magic = MAGIC_EXTERNAL, .context = context, .bytes = what->size,
+                                      .kept = shared ? what->handle.fd : -1};
+    if (!shared) close(what->handle.fd); /* the driver's from now on */
     *to = memory;
     return CUDA_SUCCESS;
 }
@@ -120,5 +124,6 @@ API CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
     ENTER();
     if (!memory || memory->magic != MAGIC_EXTERNAL) return CUDA_ERROR_INVALID_HANDLE;
     memory->magic = MAGIC_DEAD;
+    if (memory->kept >= 0) close(memory->kept);
     return CUDA_SUCCESS;
 }
