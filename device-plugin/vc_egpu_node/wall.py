@@ -85,8 +85,13 @@ class SecondWall:
         timings: Callable[[], Timings],
         tell: Tell,
         count: Callable[[str, str], None] = lambda _offence, _action: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """``count`` counts (offence, action): ``reported``, ``killed``, ``failed``."""
+        self._clock = clock
+        self._let_in_s: dict[str, float] = {}
+        """By container, on the monotonic clock: what is counted of it must not shrink when the other one is
+        set back."""
         self._grants = grants
         self._pods = pods
         self._isolation = isolation
@@ -152,6 +157,7 @@ class SecondWall:
         grants = self._grants()
         paged = self._isolation.paged
         pages = {one.name: self._read(one) for one in grants if one.name in paged}
+        self._let_in_s = {name: at for name, at in self._let_in_s.items() if name in pages}
         pods = {pod.uid: pod for pod in self._pods()}
         seen, hosts = self._seen(observation, grants, pods, pages)
         limited = [one for one in grants if one.name in pages]
@@ -178,7 +184,9 @@ class SecondWall:
         for fault in self._isolation.mend(grant.name):
             self._say(grant, PAGES, f"{grant.container}: {fault}")
         usage = self._isolation.pages.read(USAGE, grant.name)
-        age_s = max(0.0, time.time() - grant.granted_at_s)
+        now_s = time.monotonic()
+        let_in_s = self._let_in_s.setdefault(grant.name, now_s - max(0.0, self._clock() - grant.granted_at_s))
+        age_s = now_s - let_in_s
         cards = len(grant.shares)
         activity = self._activity(grant.name, cards, age_s)
         return _Pages(read_usage(usage, cards), activity, complete=usage is not None)

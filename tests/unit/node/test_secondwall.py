@@ -139,6 +139,7 @@ class Wall:
         self.told: list[tuple[str, ...]] = []
         self.counted: list[tuple[str, str]] = []
         self.observation = Observation()
+        self.now_s = 3600.0
         self.wall = SecondWall(
             grants=self.grants.all,
             pods=lambda: self.pods,
@@ -149,6 +150,7 @@ class Wall:
             timings=lambda: Timings(lease_ms=60_000),
             tell=lambda *event: self.told.append(event),
             count=lambda *pair: self.counted.append(pair),
+            clock=lambda: self.now_s,
         )
 
     def uid(self, number: int) -> str:
@@ -317,6 +319,18 @@ def test_a_grant_lowered_below_use_is_no_offence(wall: Wall, tmp_path: Path, dis
     assert [wall.look(ProcessSample(501, mib, 0)) for mib in (800, 800)] == [[], [Offence.OVER_GRANT]]
     wall.look(ProcessSample(501, 300, 0))
     assert wall.isolation.ceilings("g1") == {}
+
+
+def test_a_clock_that_is_set_back_takes_nothing_off_what_was_counted(wall: Wall) -> None:
+    """Who adds up counters would take it for a new beginning, and all of it for used once more later."""
+    wall.let_in(1, 1000)
+    page = activity_page(busy_ns=600 * 10**9, held_ns=10**18)
+    wall.isolation.pages.path(ACTIVITY, "g1").write_bytes(page)
+    for wall.now_s in (3600.0, 60.0):
+        wall.look()
+        (account,) = wall.wall.accounts
+        assert account.activity.busy_s == 600
+        assert account.activity.held_s == pytest.approx(3600, abs=60)  # as long as it is there, at most
 
 
 def test_a_contexts_cost_is_learnt_and_goes_onto_the_page(wall: Wall) -> None:
