@@ -119,6 +119,12 @@ static uint64_t even_part(int card, int64_t begin_ns, int64_t end_ns) {
     return egpu_even_part(some, count, begin_ns, end_ns);
 }
 
+/* Its launches followed each other sooner than units end. Else the card may have waited for the program in between, for
+ * too short to be seen, and what it took in all tells nothing of one. Beside others launches wait for those as well. */
+static bool dense(const struct egpu_batch *batch) {
+    return batch->apart_ns < (int64_t)(batch->booked_ns / batch->count * 7 / 8);
+}
+
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
     bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -135,7 +141,8 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     if (batch->end_ns > card->settled_end_ns)
         card->settled_end_ns = batch->end_ns;
     uint64_t length = egpu_settle(&unit, runs, count, crowd);
-    if (batch->kind != NULL && (batch->count == 1 || batch->idle_ns == 0)) {
+    const bool lone = egpu_lone();
+    if (batch->kind != NULL && (batch->count == 1 || (batch->idle_ns == 0 && (!lone || dense(batch))))) {
         egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
                    batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0), known = batch->kind->expects;
@@ -146,7 +153,8 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
             batch->kind->steady = strange ? 0 : steady + 1;
         if (batch->kind->seen < EGPU_RIDES)
             batch->kind->seen++;
-        if (off > expects / 16 || expects > EGPU_BATCH_NS / 2) /* of short ones many launches read it all the time */
+        /* Of short ones many launches read it all the time. */
+        if (off > expects / (lone ? 64 : 16) || expects > EGPU_BATCH_NS / 2)
             batch->kind->expects = expects;
     }
     egpu_spin_unlock(&card->lock);

@@ -5,7 +5,7 @@
 /* Longer units ask each time, and under a limit may wait each time: so each has an event of its own. One behind the next
  * would tell of that wait as of work, and the longer they seem, the longer they wait. */
 enum { RIDES_NS = EGPU_BATCH_NS / 2 };
-enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8 };
+enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8, BEGUN_NS = 2000, PAUSE_NS = 5000, LONE_PAUSE_NS = BEGUN_NS + 500 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 EGPU_LINE _Atomic uint32_t egpu_captures;
@@ -136,7 +136,7 @@ static struct egpu_open *stream_of(struct egpu_context *context, CUstream stream
  * long was interrupted, before that or after. */
 static int64_t begun(int64_t made_ns) {
     int64_t most = (egpu_now_ns() - made_ns) * 3 / 4;
-    return made_ns + (most < 2000 ? most : 2000);
+    return made_ns + (most < BEGUN_NS ? most : BEGUN_NS);
 }
 
 /* How much a batch holds: more than usual of short units that one knows well, and only where the watcher says so. */
@@ -150,12 +150,16 @@ static uint32_t most_launches(const struct egpu_launched *launch) {
     return (uint32_t)(EGPU_BATCH_LAUNCHES * most_ns(launch) / EGPU_BATCH_NS);
 }
 
-/* One more launch in the batch, made at `now` or a little later. */
+/* One more launch in the batch, made at `now` or a little later. A gap is no work but the program's. Where nobody else is
+ * on the card it is told from one as soon as it is longer than a launch takes to begin: programs that launch one short
+ * unit after another have one before each. */
 static void join(struct egpu_batch *batch, const struct egpu_launched *launch, int64_t now) {
-    if (batch->count != 0 && now > batch->predicted_ns + 5000) {
+    if (batch->count != 0 && now > batch->predicted_ns + (egpu_lone() ? LONE_PAUSE_NS : PAUSE_NS)) {
         batch->idle_ns += (uint64_t)(now - batch->predicted_ns);
         batch->predicted_ns = now;
     }
+    if (batch->count != 0 && now - batch->last_ns > batch->apart_ns)
+        batch->apart_ns = now - batch->last_ns;
     batch->count++;
     batch->last_ns = now;
     batch->predicted_ns += (int64_t)launch->booked_ns;

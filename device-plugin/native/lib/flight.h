@@ -62,6 +62,7 @@ struct egpu_batch {
     CUevent event;
     uint32_t anchor, count;
     int64_t begin_ns, last_ns;   /* first and last launch */
+    int64_t apart_ns;            /* the longest from one to the next */
     int64_t predicted_ns;        /* end, as far as one can tell */
     int64_t closed_ns;           /* its last launch had returned by then */
     int64_t late_ns;             /* when its event was recorded, where that was not at once; 0: it was */
@@ -125,6 +126,9 @@ static inline void egpu_kind_forget(struct egpu_kind_row *kind) {
 
 /* --- flight.c --- */
 extern _Atomic uint64_t egpu_batch_ns; /* longer where nobody else is on the card: what ran when matters less */
+static inline bool egpu_lone(void) {
+    return atomic_load_explicit(&egpu_batch_ns, memory_order_relaxed) != EGPU_BATCH_NS;
+}
 extern _Atomic uint32_t egpu_captures; /* streams that are being captured, at least */
 extern struct egpu_lock egpu_streams_lock; /* held while we record on a stream that is not the caller's */
 

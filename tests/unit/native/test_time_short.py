@@ -1,6 +1,7 @@
-"""Kernels of tens of microseconds: what a launch waits for its share is not taken for work, in virtual time.
+"""Kernels of a few to tens of microseconds, in virtual time: what lies between two of them is no work.
 
-A unit that seems longer than it is waits longer, and would seem longer still.
+Be it the wait for a share or what the program does. A unit that seems longer than it is waits longer, and
+would seem longer still.
 """
 
 from pathlib import Path
@@ -43,3 +44,20 @@ def test_what_a_crowd_made_look_long_is_seen_to_be_short_once_it_is_gone(world: 
     seen = world.run()
     assert seen.share("a", 1_500, 2_500) > 90 - CAP_POINTS
     _has_its_share(seen, 90, 1_500, 2_500)
+
+
+@pytest.mark.parametrize(("length_us", "cores"), [(3, 20), (6, 30), (6, 50)])
+def test_a_program_that_is_slower_than_the_card(world: World, length_us: int, cores: int) -> None:
+    """It launches every 8 us, as one that runs in an interpreter."""
+    world.add(Box("a", HARD, cores))
+    world.start("a", "run", 1000, length_us * 1000, 6_000, to_ms=TO_MS)
+    _has_its_share(world.run(), cores, FROM_MS, TO_MS)
+
+
+@pytest.mark.parametrize(
+    ("depth", "length_us", "cores"), [(1, 10, 20), (2, 10, 50), (2, 20, 50), (4, 5, 50), (16, 3, 50)]
+)
+def test_a_program_that_waits_for_its_kernels(world: World, depth: int, length_us: int, cores: int) -> None:
+    world.add(Box("a", HARD, cores))
+    world.start("a", "run", depth, length_us * 1000, to_ms=TO_MS)
+    _has_its_share(world.run(), cores, FROM_MS, TO_MS)

@@ -5,7 +5,8 @@
  *   seed N                                        all noise of the run
  *   late N                                        one of N wake-ups comes late, by up to 300 us; 0: none does
  *   change MS FILE FROM                           then a control page's bytes become those of another file
- *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...]   launches without end, DEPTH of them before each wait
+ *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...] [HOST_NS]  launches without end, DEPTH of them before each
+ *                                                            wait, after each of them HOST_NS of the program's own
  *   program ROOT CARD BEGIN_MS END_MS then DEPTH NS[,NS...]  one of the first length, then DEPTH of each other
  *   program ROOT CARD BEGIN_MS END_MS graph NS               graphs of that length
  *   program ROOT CARD BEGIN_MS END_MS serve LOAD SEED        requests of 40 kernels of 100 us, Poisson arrivals
@@ -28,7 +29,7 @@ struct program {
     int64_t begin, end;
     char kind[16];
     int64_t lengths[16];
-    int length_count, depth;
+    int length_count, depth, host_ns;
     uint64_t seed;
     uint64_t launches, requests;
     int64_t *took;
@@ -74,7 +75,7 @@ static void run(struct program *program, CUstream stream)
 {
     while (task_now() < program->end) {
         for (int i = 0; i < program->depth && task_now() < program->end; i++)
-            launch(program, stream, program->lengths[dice((uint64_t)program->length_count)]);
+            launch(program, stream, program->lengths[dice((uint64_t)program->length_count)]), task_works(program->host_ns);
         stream_wait(stream);
     }
 }
@@ -172,7 +173,7 @@ static void add_program(const char *line, const char *library, const char *folde
         sscanf(line, "program %511s %d %ld %ld %15s%n", root, &program->process.card, &begin, &end, program->kind, &used) != 5)
         abort();
     if (strcmp(program->kind, "run") == 0 || strcmp(program->kind, "then") == 0)
-        sscanf(line + used, "%d %255s", &program->depth, lengths);
+        sscanf(line + used, "%d %255s %d", &program->depth, lengths, &program->host_ns);
     else if (strcmp(program->kind, "graph") == 0)
         sscanf(line + used, "%255s", lengths);
     else
