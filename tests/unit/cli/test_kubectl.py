@@ -169,6 +169,25 @@ def test_a_terminal_that_lacks_a_character_gets_all_others(
     assert ("überhitzt → aus".encode() in done.stdout) is ("json" in command)
 
 
+@pytest.mark.parametrize(("nodes", "gone"), [(["n1", "n2"], False), (["n2"], True)])
+def test_why_reads_the_nodes_of_the_gang_and_no_others(
+    nodes: list[str], *, gone: bool, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All nodes of a large cluster, with their inventories, are tens of megabytes for each question."""
+    said = docs.verdict("Admitted", "1 member placed")
+    server.put(
+        "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g",
+        docs.group("g", "research", job="train", said=said),
+    )
+    server.put("/api/v1/namespaces/ml/pods/w", docs.pod("w", group="g", cards={"GPU-a": (1024, 25)}))
+    for name in nodes:
+        server.put(f"/api/v1/nodes/{name}", docs.node(name, docs.card("GPU-a")))
+    assert kubectl.main(["why", "train", "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == 0
+    assert ("node n1 is gone" in capsys.readouterr().out) is gone
+    asked = [path.partition("?")[0] for _, path, _ in server.requests if path.startswith("/api/v1/nodes")]
+    assert asked == ["/api/v1/nodes/n1"]
+
+
 def test_ctrl_c_ends_it_in_a_word(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,9 @@ def test_nothing_is_said_about_what_is_in_order() -> None:
 
 
 def test_nothing_is_said_to_who_may_not_see_nodes() -> None:
-    assert trouble.notes((POD,), {}) == []
+    assert trouble.notes((POD,), None) == []
+    (note,) = trouble.notes((POD,), {})
+    assert "node n1 is gone" in note
 
 
 def test_a_silent_node_holds_its_cards() -> None:

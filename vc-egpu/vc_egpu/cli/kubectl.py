@@ -36,7 +36,6 @@ from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unaut
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,
-    NODES,
     POD_GROUPS,
     PODS,
     QUEUES,
@@ -178,15 +177,16 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     name = str(options.job)
     if name.count("/") == 1 and name.partition("/")[0] not in _KINDS:
         namespace, _, name = name.partition("/")
+    groups, pods = (api.list(resource, namespace).items for resource in (POD_GROUPS, PODS))
     told = why_view.stories(
         name,
         namespace,
-        groups=api.list(POD_GROUPS, namespace).items,
-        pods=api.list(PODS, namespace).items,
+        groups=groups,
+        pods=pods,
         jobs=api.list(VOLCANO_JOBS, namespace).items,
         queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
         events=world.list_optional(api, CORE_EVENTS, namespace).items,
-        nodes={node["metadata"]["name"]: node for node in world.list_optional(api, NODES).items},
+        nodes=world.nodes_named(api, why_view.places(name, groups, pods)),
         now=time.time(),
     )
     return Answer(told, Group(*(render.why(story) for story in told)))

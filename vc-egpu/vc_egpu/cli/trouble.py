@@ -18,16 +18,25 @@ _MAX_NAMED: Final = 3
 _LONGEST: Final = 300
 
 
-def notes(members: Iterable[Json], nodes: Mapping[str, Json]) -> list[str]:
-    """One sentence per node and per card that is not in order, under members that hold cards."""
-    if not nodes:
-        return []  # the user may not see nodes
+def notes(members: Iterable[Json], nodes: Mapping[str, Json] | None) -> list[str]:
+    """One sentence per node and per card that is not in order, under members that hold cards.
+
+    ``nodes`` None: the user may not see them.
+    """
+    if nodes is None:
+        return []
+    by_node = places(members)
+    return [text for name in sorted(by_node) for text in _of_node(name, nodes.get(name), by_node[name])]
+
+
+def places(members: Iterable[Json]) -> dict[str, list[Json]]:
+    """Members that have not ended, by the name of their node."""
     by_node: dict[str, list[Json]] = defaultdict(list)
     for pod in members:
         name = (pod.get("spec") or {}).get("nodeName")
         if name and not world.finished(pod):
             by_node[name].append(pod)
-    return [text for name in sorted(by_node) for text in _of_node(name, nodes.get(name), by_node[name])]
+    return dict(by_node)
 
 
 def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str]:

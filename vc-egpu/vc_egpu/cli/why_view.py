@@ -82,7 +82,7 @@ def stories(
     """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
 
     ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
-    door, which leave one on their ReplicaSet or Job. ``nodes`` are looked at below running members. Without
+    door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
     ``now`` no roll-back is told. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
@@ -90,7 +90,7 @@ def stories(
     chosen = [group for group in groups if _means(name, group, members.get(world.key(group), ()))]
     if chosen:
         return tuple(
-            _story(group, members.get(world.key(group), ()), queues, nodes or {}, events=events, now=now)
+            _story(group, members.get(world.key(group), ()), queues, nodes, events=events, now=now)
             for group in chosen
         )
     for job in jobs:
@@ -101,6 +101,17 @@ def stories(
             raise UnknownJobError(_unmanaged(name, pod))
     refused = refusal(name, events)
     raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs))
+
+
+def places(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[str]:
+    """Names of the nodes on which the gangs that ``name`` means have members."""
+    name, members = name.rpartition("/")[2], members_of(pods)
+    found: set[str] = set()
+    for group in groups:
+        own = members.get(world.key(group), [])
+        if own and _means(name, group, own):
+            found |= trouble.places(own).keys()
+    return sorted(found)
 
 
 def members_of(pods: Iterable[Json]) -> dict[str, list[Json]]:
@@ -136,7 +147,7 @@ def _story(
     group: Json,
     members: Sequence[Json],
     queues: Mapping[str, Json],
-    nodes: Mapping[str, Json],
+    nodes: Mapping[str, Json] | None,
     *,
     events: Sequence[Json],
     now: Instant | None,

@@ -13,6 +13,8 @@ from vc_egpu.volcano.annotations import AnnotationError, Cards, NodeCards, Reque
 from vc_egpu.volcano.payer import checked_for, payer
 from vc_egpu.volcano.resource_names import classify
 
+_ONE_BY_ONE: Final = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -41,6 +43,25 @@ def list_optional(api: ApiConnection, resource: Resource, namespace: str | None 
         return Listing((), f"the cluster has no {resource.plural}.{resource.group}")
     except Forbidden:
         return Listing((), f"you may not list {resource.plural}")
+
+
+def nodes_named(api: ApiConnection, wanted: Sequence[str]) -> dict[str, Json] | None:
+    """These nodes by name, as far as they exist; None where the user may not see nodes.
+
+    A few are asked for one by one: all nodes of a large cluster are tens of megabytes.
+    """
+    found: dict[str, Json] = {}
+    try:
+        if len(wanted) > _ONE_BY_ONE:
+            return {node["metadata"]["name"]: node for node in api.list(NODES).items}
+        for name in wanted:
+            try:
+                found[name] = api.get(NODES, name)
+            except NotFound:
+                continue
+    except Forbidden:
+        return None
+    return found
 
 
 def nodes_and_pods(api: ApiConnection, namespace: str) -> tuple[Listing, Listing]:
