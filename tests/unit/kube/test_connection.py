@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from unit.kube.tiny_api import TinyApi, status
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.errors import (
@@ -222,6 +223,35 @@ def test_no_secret_in_errors(api: ApiConnection, server: TinyApi) -> None:
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         ApiConnection.connect(tmp_path / "nowhere")
+
+
+def test_the_file_that_the_variable_names_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"\$KUBECONFIG \(.*/nowhere\)"):
+        ApiConnection.connect()
+
+
+@pytest.mark.parametrize("wish", [{"as": "alice"}, {"as-groups": ["team"]}])
+def test_nobody_acts_with_rights_of_his_own_who_wished_for_others(
+    tmp_path: Path, wish: dict[str, Any]
+) -> None:
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [
+            {"name": "as-alice", "user": {"token": "t", **wish}},
+            {"name": "me", "user": {"token": "t"}},
+        ],
+        "contexts": [
+            {"name": "wished", "context": {"cluster": "c", "user": "as-alice"}},
+            {"name": "own", "context": {"cluster": "c", "user": "me"}},
+        ],
+        "current-context": "wished",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **document}))
+    with pytest.raises(ConfigError, match=r"user 'as-alice' .* \(as"):
+        ApiConnection.connect(path)
+    ApiConnection.connect(path, "own").close()
 
 
 @pytest.mark.parametrize("text", ["[]", "- a", "{", "clusters: 7", "current-context: [x"])

@@ -111,6 +111,10 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
     "high without leave": (job(annotations={PRIORITY: "high"}), (PRIORITY, "user 'alice'", "egpu-high")),
     "a class that preempts": (job(priorityClassName="pushy"), ("spec.priorityClassName", "pushy", "Never")),
     "a third scheduler": (job(schedulerName="mine"), ("spec.schedulerName", "'mine'")),
+    "oversubscribe without quotes": (
+        job(task("w", 1, annotations={"egpu.volcano.sh/oversubscribe": True})),
+        ('spec.tasks["w"].template.metadata.annotations', "oversubscribe", "true, false, in quotes"),
+    ),
     "oversubscribe": (
         job(task("w", 1, annotations={"egpu.volcano.sh/oversubscribe": "yes"})),
         ('spec.tasks["w"].template.metadata.annotations', "oversubscribe", "'yes'", "true, false"),

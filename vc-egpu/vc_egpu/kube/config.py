@@ -14,6 +14,7 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 from yaml import YAMLError
 
 from vc_egpu.kube.errors import Unauthorized
@@ -79,13 +80,32 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             # The package reads the variable once, at import: a process that sets it later is not heard.
             path = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
+            _refuse_impersonation(path or KUBE_CONFIG_DEFAULT_LOCATION, context)
     except (ConfigException, OSError, ValueError) as error:
-        source = "the service account" if in_cluster else (kubeconfig or "$KUBECONFIG and ~/.kube/config")
+        named = os.environ.get("KUBECONFIG")
+        default = f"$KUBECONFIG ({named})" if named else KUBE_CONFIG_DEFAULT_LOCATION
+        source = "the service account" if in_cluster else (kubeconfig or default)
         raise ConfigError(f"no usable API server configuration in {source}: {error}") from error
     except (TypeError, KeyError, AttributeError, YAMLError) as error:
         # The official package stumbles over what it does not expect.
         raise ConfigError(f"{kubeconfig or '$KUBECONFIG'} is no kubeconfig: {error}") from error
     return Endpoint(configuration)
+
+
+def _refuse_impersonation(path: str, context: str | None) -> None:
+    # The official package does not read it: what was to be done with somebody's rights would be done with
+    # those of the certificate beside it, which are often an administrator's.
+    known = KubeConfigMerger(path).config
+    active = known["contexts"].get_with_name(context or known.safe_get("current-context"))
+    name = active["context"].safe_get("user")
+    found = known["users"].get_with_name(name, safe=True) if name and known.safe_get("users") else None
+    user = found.value.get("user") if found is not None else None
+    wished = [key for key in user or {} if key == "as" or key.startswith("as-")]
+    if user and wished:
+        raise ConfigError(
+            f"user {name!r} of the kubeconfig acts as somebody else ({wished[0]}: "
+            f"{str(user[wished[0]])[:63]!r}), which is not supported: use credentials of their own"
+        )
 
 
 def _in_cluster() -> bool:

@@ -217,7 +217,10 @@ def _one_of(annotations: Mapping[str, Any], name: str, allowed: tuple[str, ...],
     if value is None:
         return None
     if value not in allowed:
-        raise Refusal(f'{path}["{name}"]: {str(value)[:63]!r}, it must be one of {", ".join(allowed)}')
+        # What is no text came without quotes: to YAML a bare true is no word.
+        bare = "" if isinstance(value, str) else ", in quotes"
+        text = str(value)[:63]
+        raise Refusal(f'{path}["{name}"]: {text!r}, it must be one of {", ".join(allowed)}{bare}')
     return str(value)
 
 
