@@ -17,7 +17,7 @@ TIDY_S: Final = 30.0
 FULL_S: Final = 3600.0
 """From one pass over everything to the next."""
 THRESHOLDS: Final = (20_000, 10, 10_000)
-"""Young objects are looked at in larger lots: with the maps that decisions copied since, such a look takes 5 ms.
+"""Young objects are looked at in larger lots: with the maps that decisions copied since, a look takes 5 ms.
 A full pass in a storm would take two billion of them."""
 
 
