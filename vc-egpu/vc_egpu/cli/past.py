@@ -20,10 +20,10 @@ _EVICTED: Final = frozenset({"Preempted", "Replaced"})
 
 def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> list[str]:
     """One sentence for each cause for which pods of the gang were evicted, oldest first."""
-    owners = [str(o["name"]) for o in group["metadata"].get("ownerReferences") or () if o.get("controller")]
+    owner = world.controller_of(group)
     present = {str(pod["metadata"]["name"]) for pod in members}
     # Controllers that do not number their pods end names with five characters, others each time.
-    earlier = re.compile("|".join(rf"{re.escape(owner)}-[0-9a-z]{{5}}" for owner in owners) or "(?!)")
+    earlier = re.compile(rf"{re.escape(str(owner['name']))}-[0-9a-z]{{5}}" if owner else "(?!)")
     pods: dict[str, set[str]] = defaultdict(set)
     last: dict[str, str] = {}
     for event in events:

@@ -60,10 +60,10 @@ def report(
     ``partial`` says in words that not all could be read: then a queue holds at least what its status says.
     """
     groups, pods = list(groups), list(pods)
-    members: dict[str, list[Json]] = defaultdict(list)
-    for pod in pods:
-        members[world.group_key(pod)].append(pod)
-    queue_of_group = {world.key(group): world.queue_of(group, members[world.key(group)]) for group in groups}
+    members = world.members_of(pods)
+    queue_of_group = {
+        world.key(group): world.queue_of(group, members.get(world.key(group), ())) for group in groups
+    }
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in pods:
         queue = queue_of_group.get(world.group_key(pod)) or world.checked_queue(pod)

@@ -46,7 +46,7 @@ def report(
 
     ``makers`` are ReplicaSets and StatefulSets, ``events`` what they say of pods that they cannot make.
     """
-    members = why_view.members_of(pod for pod in pods if not world.finished(pod))
+    members = world.members_of(pod for pod in pods if not world.finished(pod))
     rows = [row for group in groups if (row := _row(group, members.get(world.key(group), []))) is not None]
     waiting = tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang)))
     return WaitingReport(place, waiting, tuple(_refusals(makers, events)))

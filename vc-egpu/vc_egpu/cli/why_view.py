@@ -5,7 +5,6 @@ Pure: documents in, story out.
 
 import difflib
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -86,13 +85,9 @@ def stories(
     ``now`` no roll-back is told. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
-    members = members_of(pods)
-    chosen = [group for group in groups if _means(name, group, members.get(world.key(group), ()))]
+    chosen = _meant(name, groups, pods)
     if chosen:
-        return tuple(
-            _story(group, members.get(world.key(group), ()), queues, nodes, events=events, now=now)
-            for group in chosen
-        )
+        return tuple(_story(group, own, queues, nodes, events=events, now=now) for group, own in chosen)
     for job in jobs:
         if job["metadata"]["name"] == name:
             return (_without_group(job, refusal(name, events, str(job["metadata"].get("uid") or ""))),)
@@ -105,31 +100,22 @@ def stories(
 
 def places(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[str]:
     """Names of the nodes on which the gangs that ``name`` means have members."""
-    name, members = name.rpartition("/")[2], members_of(pods)
-    found: set[str] = set()
-    for group in groups:
-        own = members.get(world.key(group), [])
-        if own and _means(name, group, own):
-            found |= trouble.places(own).keys()
-    return sorted(found)
+    return sorted({node for _, own in _meant(name, groups, pods) for node in trouble.places(own)})
 
 
-def members_of(pods: Iterable[Json]) -> dict[str, list[Json]]:
-    """Pods by the ``namespace/name`` of their PodGroup: there may be thousands of both."""
-    members: dict[str, list[Json]] = defaultdict(list)
-    for pod in pods:
-        members[world.group_key(pod)].append(pod)
-    return dict(members)
+def _meant(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, list[Json]]]:
+    """The PodGroups that ``name`` means, each with its members."""
+    name, members = name.rpartition("/")[2], world.members_of(pods)
+    each = ((group, members.get(world.key(group), [])) for group in groups)
+    return [(group, own) for group, own in each if _means(name, group, own)]
 
 
 def _means(name: str, group: Json, members: Sequence[Json]) -> bool:
     metadata = group["metadata"]
     if name == metadata["name"]:
         return True
-    if any(
-        owner.get("controller") and owner.get("name") == name
-        for owner in metadata.get("ownerReferences") or ()
-    ):
+    owner = world.controller_of(group)
+    if owner is not None and owner.get("name") == name:
         return True
     return any(name in {pod["metadata"]["name"], _deployment_of(pod)} for pod in members)
 
@@ -155,15 +141,16 @@ def _story(
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
     queue = world.queue_of(group, members)
-    owners = [o for o in metadata.get("ownerReferences") or () if o.get("controller")]
-    job = str(owners[0]["name"]) if owners else str(metadata["name"])
+    owner = world.controller_of(group)
     foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
     if foreign:
         verdict = {"reason": NOT_MANAGED, "message": foreign}
     told = [*past.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
     living = sum(not world.finished(pod) for pod in members)
     if not foreign and living < int(spec.get("minMember") or 1) and verdict.get("status") != "True":
-        told += filter(None, [refusal(job, events, str(owners[0].get("uid") or "") if owners else "")])
+        told += filter(
+            None, [refusal(str((owner or metadata)["name"]), events, str((owner or {}).get("uid") or ""))]
+        )
     return GangStory(
         group=world.key(group),
         job=name_of(group, members),
@@ -189,9 +176,8 @@ def _slips(members: Sequence[Json]) -> list[str]:
 
 def name_of(group: Json, members: Sequence[Json]) -> str:
     """What its user calls it: the Deployment or Job behind it, or the PodGroup itself."""
-    owners = [o for o in group["metadata"].get("ownerReferences") or () if o.get("controller")]
     deployment = next(filter(None, map(_deployment_of, members)), "")
-    return deployment or str((owners[0] if owners else group["metadata"])["name"])
+    return deployment or str((world.controller_of(group) or group["metadata"])["name"])
 
 
 def class_of(group: Json, members: Sequence[Json]) -> str:
@@ -301,7 +287,7 @@ def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
 def _nothing(
     name: str, namespace: str, groups: Iterable[Json], pods: Sequence[Json], jobs: Iterable[Json]
 ) -> str:
-    members = members_of(pods)
+    members = world.members_of(pods)
     called = {name_of(group, members.get(world.key(group), ())) for group in groups}
     called |= {str(job["metadata"]["name"]) for job in jobs}
     text = f"nothing called {name!r} in namespace {namespace}"

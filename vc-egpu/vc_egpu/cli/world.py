@@ -1,5 +1,6 @@
 """What the commands read from the cluster, before anything is made of it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -173,6 +174,20 @@ def group_key(pod: Json) -> str:
     """``namespace/name`` of the pod's PodGroup, or an empty text."""
     group = annotations(pod).get(names.GROUP_NAME)
     return f"{pod['metadata']['namespace']}/{group}" if group else ""
+
+
+def members_of(pods: Iterable[Json]) -> dict[str, list[Json]]:
+    """Pods by the :func:`group_key` of their PodGroup: there may be thousands of both."""
+    members: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        members[group_key(pod)].append(pod)
+    return dict(members)
+
+
+def controller_of(document: Json) -> Json | None:
+    """The reference to what makes it and makes it anew, if there is such a thing."""
+    owners: Iterable[Json] = document["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def checked_queue(pod: Json) -> str:
