@@ -37,6 +37,11 @@ def has_label(metadata: str) -> str:
     return f"'{names.MANAGED_LABEL}' in {metadata}.?labels.orValue({{}})"
 
 
+def has_gate(pod: str) -> str:
+    """True if our gate holds this pod back."""
+    return f"{pod}.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
+
+
 def has_any_annotation(metadata: str, keys: Iterable[str]) -> str:
     """True if one of these annotations is there."""
     return f"{quoted(keys)}.exists(a, a in {metadata}.?annotations.orValue({{}}))"

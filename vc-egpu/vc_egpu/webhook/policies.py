@@ -8,9 +8,10 @@ from vc_egpu.webhook.expressions import (
     POD_IS_OURS,
     POD_WAS_OR_IS_OURS,
     WRITTEN_BY_US,
+    has_gate,
     quoted,
 )
-from vc_egpu.webhook.policy_form import Json, binding, differs, policy, rule
+from vc_egpu.webhook.policy_form import Json, binding, differs, is_by, policy, rule
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 SUPERUSERS: Final = "system:masters"
@@ -67,7 +68,7 @@ def _pods_create() -> Json:
         variables={"annotations": "object.metadata.?annotations.orValue({})"},
         validations=[
             (
-                f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')",
+                has_gate("object"),
                 f"spec.schedulingGates: who asks for cards needs the gate {names.GATE}, the webhook sets it",
             ),
             (
@@ -102,9 +103,8 @@ def _pods_create() -> Json:
 def _pods_update(identities: Identities) -> Json:
     kept = (*WRITTEN_BY_US, names.SUSPEND, names.PRIORITY, names.CORE_POLICY, *PLACE_IN_GANG)
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
-    gate = f"exists(g, g.name == '{names.GATE}')"
     label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
-    ours = f"request.userInfo.username in {quoted(identities.admission)}"
+    ours = is_by(identities.admission)
     touched = " || ".join(
         f"object.{path} != oldObject.{path}"
         for path in (
@@ -119,7 +119,7 @@ def _pods_update(identities: Identities) -> Json:
         # Most updates are our own, of pods that are ours, and a kubelet's, of the status alone.
         f"{ours} ? !({_ANSWERED_FOR}) : ({POD_WAS_OR_IS_OURS}) && ({touched})",
         variables={
-            "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
+            "controller": is_by(identities.controllers),
             "old": old,
             "new": new,
             "changed": f"{quoted(kept)}.filter(a, {differs('a')})",
@@ -142,8 +142,7 @@ def _pods_update(identities: Identities) -> Json:
                 f"metadata.labels: {names.JOB_QUEUE_NAME} is changed by controllers only",
             ),
             (
-                f"!oldObject.spec.?schedulingGates.orValue([]).{gate} || "
-                f"object.spec.?schedulingGates.orValue([]).{gate}",
+                f"!{has_gate('oldObject')} || {has_gate('object')}",
                 f"spec.schedulingGates: {names.GATE} is lifted by the admission layer and by nobody else",
             ),
             (
@@ -170,7 +169,7 @@ def _pods_delete(identities: Identities) -> Json:
     return policy(
         "vc-egpu-pods-delete",
         rule(["pods"], ["DELETE"]),
-        f"request.userInfo.username in {quoted(identities.admission)}",
+        is_by(identities.admission),
         variables={},
         validations=[(_ANSWERED_FOR, f"metadata.labels: {_NOT_OURS}")],
     )
@@ -178,8 +177,7 @@ def _pods_delete(identities: Identities) -> Json:
 
 _ANSWERED_FOR: Final = (
     f"oldObject.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true' || "
-    f"'{names.REQUEST}' in oldObject.metadata.?annotations.orValue({{}}) || "
-    f"oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
+    f"'{names.REQUEST}' in oldObject.metadata.?annotations.orValue({{}}) || " + has_gate("oldObject")
 )
 """A pod that the admission layer answers for, as :func:`vc_egpu.volcano.pod_codec.pod` sees it."""
 _NOT_OURS: Final = "not managed: the admission layer writes to no pod of others, and removes none"
@@ -208,7 +206,7 @@ def _bindings(identities: Identities) -> Json:
         "vc-egpu-bindings",
         rule(["bindings", "pods/binding"], ["CREATE"]),
         is_common=True,
-        variables={"scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}"},
+        variables={"scheduler": is_by(identities.schedulers)},
         validations=[
             (
                 f"variables.scheduler || !{brings('annotations', membership)}",
@@ -243,9 +241,9 @@ def _pod_groups(identities: Identities) -> Json:
         "vc-egpu-podgroups",
         rule(["podgroups"], ["CREATE", "UPDATE"], group="scheduling.volcano.sh", version="v1beta1"),
         variables={
-            "ours": f"request.userInfo.username in {quoted(identities.admission)}",
-            "controller": f"request.userInfo.username in {quoted(identities.controllers)}",
-            "scheduler": f"request.userInfo.username in {quoted(identities.schedulers)}",
+            "ours": is_by(identities.admission),
+            "controller": is_by(identities.controllers),
+            "scheduler": is_by(identities.schedulers),
             "old": old,
             "new": "object.metadata.?annotations.orValue({})",
             "judged": f"oldObject != null && {judged('oldObject')}",
@@ -289,7 +287,7 @@ def _nodes(identities: Identities) -> Json:
     return policy(
         "vc-egpu-nodes",
         rule(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
-        f"request.userInfo.username in {quoted(identities.node_agents)}",
+        is_by(identities.node_agents),
         variables={},
         validations=[
             (
@@ -317,8 +315,7 @@ def _node_cards(identities: Identities) -> Json:
         variables={},
         validations=[
             (
-                f"request.userInfo.username in {quoted(identities.node_agents)} || "
-                f"'{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
+                f"{is_by(identities.node_agents)} || '{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
                 f"metadata.annotations: {names.NODE_CARDS} and {names.NODE_SUSPENSION} are written by the "
                 "node's agent and by nobody else",
             ),

@@ -1,7 +1,9 @@
 """How an admission policy is written down: its conditions, variables and checks, and its binding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from vc_egpu.webhook.expressions import quoted
 
 Json = dict[str, Any]
 
@@ -12,6 +14,11 @@ def differs(key: str) -> str:
     One that is empty is there all the same: for some of them that is all that counts.
     """
     return f"variables.old[?{key}] != variables.new[?{key}]"
+
+
+def is_by(accounts: Iterable[str]) -> str:
+    """True if one of these usernames asks."""
+    return f"request.userInfo.username in {quoted(accounts)}"
 
 
 def rule(resources: list[str], operations: list[str], group: str = "", version: str = "v1") -> Json:
