@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.jobs.running import running
 from unit.jobs.worlds import task
 from unit.kept import sizes
-from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.jobs.controller import Controller, Settings
-from vc_egpu.kube import ApiConnection, Change, ChangeKind, EventRecorder
+from vc_egpu.jobs.controller import Controller
+from vc_egpu.kube import Change, ChangeKind
 from vc_egpu.volcano import names
 
 Json = dict[str, Any]
@@ -21,8 +21,8 @@ REMEMBERED = ("._gone", "._later", "._due")
 class Day:
     """A controller that is told of Jobs as by its watches."""
 
-    def __init__(self, controller: Controller, server: TinyApi) -> None:
-        self.controller, self.server = controller, server
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
         self._versions = itertools.count(10_000)
         self._number = 0
 
@@ -69,14 +69,8 @@ class Day:
 
 @pytest.fixture
 def day(tmp_path: Path) -> Iterator[Day]:
-    with tiny_api() as server:
-        api = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=12, timeout_s=30)
-        recorder = EventRecorder(api, "jobs", "me")
-        controller = Controller(api, api, recorder, Settings())
-        yield Day(controller, server)
-        controller.stop()
-        recorder.stop()
-        api.close()
+    with running(Controller, tmp_path) as controller:
+        yield Day(controller)
 
 
 @pytest.mark.parametrize("job_first", [True, False])

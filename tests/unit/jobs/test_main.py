@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.kube.tiny_api import tiny_api
-from vc_egpu.jobs.controller import Controller, Settings
+from unit.jobs.running import running
+from vc_egpu.jobs.controller import Controller
 from vc_egpu.jobs.main import follow
-from vc_egpu.kube import ApiConnection, EventRecorder
 
 
 class Noted(Controller):
@@ -26,14 +25,8 @@ class Noted(Controller):
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[Noted]:
-    with tiny_api() as server:
-        api = ApiConnection.connect(server.kubeconfig(tmp_path), pool_size=12, timeout_s=30)
-        recorder = EventRecorder(api, "jobs", "me")
-        found = Noted(api, api, recorder, Settings())
+    with running(Noted, tmp_path) as found:
         yield found
-        found.stop()
-        recorder.stop()
-        api.close()
 
 
 def listed(controller: Noted) -> Noted:
