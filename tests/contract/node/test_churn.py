@@ -1,13 +1,10 @@
 """Pods that come and go all day: whatever their number, nothing of them stays with the agent."""
 
-from collections.abc import Sized
-from contextlib import suppress
-from pathlib import Path
-
 import pytest
 from contract.node.node_world import World
 from contract.node.test_collect import Cgroups, collector
 from contract.node.test_live import Isolated
+from unit.kept import open_below, sizes
 from vc_egpu_node.config import Policy
 from vc_egpu_node.guard import timings_of
 from vc_egpu_node.monitor import Observation
@@ -16,25 +13,6 @@ from vc_egpu_node.vendors.base import ProcessSample
 from vc_egpu_node.wall import SecondWall
 
 POLICY = Policy()
-
-
-def open_below(folder: Path) -> list[str]:
-    """Files there that this process has open, removed ones included."""
-    links = []
-    for one in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one by which this folder is read
-            links.append(str(one.readlink()))
-    return sorted(link for link in links if link.startswith(str(folder)))
-
-
-def sizes(*parts: object) -> dict[str, int]:
-    """How much each part holds, by the names of its collections."""
-    return {
-        f"{type(part).__name__}.{name}": len(value)
-        for part in parts
-        for name, value in vars(part).items()
-        if isinstance(value, Sized) and not isinstance(value, (str, bytes))
-    }
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
@@ -70,8 +48,8 @@ def test_short_pods_leave_nothing_behind(world: World, at_once: int) -> None:
         wall.look()
 
     live(3)
-    files, kept, held = set(world.root.rglob("*")), open_below(world.root), sizes(*parts)
+    files, kept, held = set(world.root.rglob("*")), open_below(world.root), sizes(parts)
     live(30)
     assert set(world.root.rglob("*")) == files
     assert open_below(world.root) == kept
-    assert sizes(*parts) == held
+    assert sizes(parts) == held
