@@ -14,6 +14,7 @@ from vc_egpu.jobs.jobworker import JobWorker
 from vc_egpu.jobs.metrics import Metrics
 from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.jobs.queueworker import QueueWorker
+from vc_egpu.jobs.views import Target
 from vc_egpu.kube import (
     ApiConnection,
     Change,
@@ -74,7 +75,7 @@ class Controller:
         self._jobs: Latest[Json] = Latest(_same)
         self._pods: Latest[CachedPod] = Latest(
             CachedPod.of,
-            {"job": lambda pod: pod.job[2] if pod.job else None, "group": lambda pod: pod.group_key},
+            {"job": _job_of, "group": lambda pod: pod.group_key},
         )
         self._groups: Latest[Json] = Latest(_same, {"queue": _queue_of})
         self._queues: Latest[Json] = Latest(_same)
@@ -330,6 +331,15 @@ def _queue_of(group: Json) -> str:
     return (group.get("spec") or {}).get("queue") or "default"
 
 
-def _target(command: Json) -> tuple[str, str] | None:
+def _job_of(pod: CachedPod) -> tuple[str, str] | None:
+    """Namespace and UID: whoever may make pods elsewhere may write any UID into them."""
+    return (pod.job[0], pod.job[2]) if pod.job is not None else None
+
+
+def _target(command: Json) -> Target | None:
     target = command.get("target") or {}
-    return (str(target.get("kind")), str(target.get("uid"))) if target.get("uid") else None
+    if not target.get("uid"):
+        return None
+    kind = str(target.get("kind"))
+    namespace = key_of(command)[0] if kind == "Job" else ""
+    return Target(kind, namespace, str(target.get("name")), str(target["uid"]))

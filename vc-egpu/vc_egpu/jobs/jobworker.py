@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Final
 
 from vc_egpu.jobs import defaults, gangs, pods
 from vc_egpu.jobs.cache import Latest
@@ -15,7 +15,7 @@ from vc_egpu.jobs.metrics import Metrics
 from vc_egpu.jobs.objects import ObjectKeeper
 from vc_egpu.jobs.plugins import plugins_of
 from vc_egpu.jobs.podcache import CachedPod, trim
-from vc_egpu.jobs.views import Eviction, GroupView, Order, World
+from vc_egpu.jobs.views import Eviction, GroupView, Order, Target, World
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
 from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Unavailable
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
@@ -23,6 +23,9 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command
 from vc_egpu.volcano.job import Job, JobAction, Task
 from vc_egpu.volcano.meta import ModelError
+
+LONGEST_WAIT_S: Final = 3600.0
+"""A user may write a time-out of centuries, and no lock waits so long: a look in between does nothing."""
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +114,7 @@ class JobWorker:
         decision = decide(world, defaults.problems(job))
         self._execute(raw, job, world, decision, command)
         if decision.wake_at is not None:
-            return max(0.01, decision.wake_at - self._clock())
+            return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
 
     def forget(self, uid: str) -> None:
@@ -128,8 +131,8 @@ class JobWorker:
         self._objects.forget(uid)
 
     def _world(self, job: Job, command: Command | None) -> World:
-        uid = job.metadata.uid
-        group = self._groups.get((job.metadata.namespace, job.pod_group_name()))
+        namespace, uid = job.metadata.namespace, job.metadata.uid
+        group = self._groups.get((namespace, job.pod_group_name()))
         with self._lock:
             evictions, first_seen = self._evictions.get(uid, ()), self._first_seen.get(uid, {})
         order = None
@@ -137,7 +140,7 @@ class JobWorker:
             order = Order(command.metadata.name, command.metadata.uid, JobAction(command.action))
         return World(
             job=job,
-            pods=tuple(pod.view for pod in self._pods.by("job", uid) if pod.view is not None),
+            pods=tuple(pod.view for pod in self._pods.by("job", (namespace, uid)) if pod.view is not None),
             group=GroupView.of(group) if group is not None else None,
             evictions=evictions,
             first_seen=first_seen,
@@ -148,7 +151,8 @@ class JobWorker:
 
     def _command(self, job: Job) -> Command | None:
         """The oldest Command for this very Job."""
-        found = [Command.parse(raw) for raw in self._commands.by("target", ("Job", job.metadata.uid))]
+        target = Target("Job", job.metadata.namespace, job.metadata.name, job.metadata.uid)
+        found = [Command.parse(raw) for raw in self._commands.by("target", target)]
         return min(found, key=lambda c: (c.metadata.creation_timestamp or "", c.metadata.name), default=None)
 
     # --- telling the API server ----------------------------------------------------------------------
