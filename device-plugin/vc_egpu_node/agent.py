@@ -11,17 +11,17 @@ from vc_egpu.kube import ApiConnection, EventRecorder
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.server import GetServer, address_of, pages
 from vc_egpu.volcano import names
-from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 from vc_egpu_node import inventory, runtime
 from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.collect import Collector, holdings
-from vc_egpu_node.config import ConfigError, PolicySource, Settings
+from vc_egpu_node.config import ConfigError, Settings
 from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
 from vc_egpu_node.guard import Guard
 from vc_egpu_node.identity import Identity, Stock
 from vc_egpu_node.kubelet import KubeletLink
+from vc_egpu_node.lastgood import NodeSettings
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Monitor
 from vc_egpu_node.node import OwnNode, facts, previous_cards
@@ -61,9 +61,7 @@ class Agent:
 
     def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._settings = settings
-        self._policy = PolicySource(settings.policy, settings.node_name)
-        self._models_text = ""
-        self._table = self._read_table()
+        self._known = NodeSettings(settings)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._synced_once = False
@@ -84,7 +82,7 @@ class Agent:
         self._allocations = AllocationStore(settings.state_dir / "allocations")
         self._guard = Guard(
             settings,
-            policy=lambda: self._policy.policy,
+            policy=lambda: self._known.policy,
             observation=lambda: self._monitor.observation,
         )
         files = dict.fromkeys((settings.state_dir, settings.cdi_dir), FILES_BYTES)
@@ -129,7 +127,7 @@ class Agent:
             vendor,
             probe_interval_s=settings.probe_interval_s,
             rescan_interval_s=settings.rescan_interval_s,
-            recovery_s=lambda: self._policy.policy.recovery_s,
+            recovery_s=lambda: self._known.policy.recovery_s,
             on_change=self._wake.set,
             look_interval_s=self._guard.look_interval_s,
             on_look=self._guard.poke,
@@ -282,7 +280,8 @@ class Agent:
         closed = self._guard.closed if stock.node_cards.mode == "shared" else ""
         disk = self._disk.problem()
         self._notices.event("disk", disk, "DiskNotWritable")
-        self._write(stock, closed or disk or ("" if self._kubelet.follows else UNFOLLOWED))
+        unknown = self._known.unknown
+        self._write(stock, unknown or closed or disk or ("" if self._kubelet.follows else UNFOLLOWED))
         self._tell(stock)
         return leaving
 
@@ -292,32 +291,16 @@ class Agent:
         if problem and not node_cards.problem:
             node_cards = node_cards.model_copy(update={"problem": problem[: inventory.PROBLEM_CHARS]})
         self._problem = node_cards.problem
-        wanted = inventory.counters(stock, self._table, self._pods.requested())
+        wanted = inventory.counters(stock, self._known.table, self._pods.requested())
         self._node.write(node_cards, inventory.labels(stock.node_cards), wanted)
         self._written_s = time.monotonic()
 
     def _reload(self) -> None:
-        if self._policy.refresh():
-            log.info("policy now: %s", self._policy.policy)
+        if self._known.refresh():
+            log.info("policy now: %s", self._known.policy)
             self._guard.policy_changed()
-        broken = f"policy file: {self._policy.problem}; the last good one holds"
-        self._notices.event("policy", broken if self._policy.problem else "", "PolicyBroken")
-        try:
-            self._table = self._read_table()
-        except ConfigError as error:
-            self._notices.line("models", f"{error}; the last good table holds")
-
-    def _read_table(self) -> ModelTable:
-        """The model table; parsed again only if its text changed."""
-        try:
-            text = self._settings.models.read_text(encoding="utf-8")
-            if text == self._models_text:
-                return self._table
-            table = ModelTable.from_yaml(text)
-        except (OSError, UnicodeDecodeError, ModelTableError) as error:
-            raise ConfigError(f"{self._settings.models}: {error}") from error
-        self._models_text = text
-        return table
+        self._notices.event("policy", self._known.policy_problem, "PolicyBroken")
+        self._notices.event("models", self._known.models_problem, "ModelTableBroken")
 
     def _take_stock(self) -> inventory.Inventory:
         document = self._node.document()
@@ -325,12 +308,12 @@ class Agent:
             raise ConfigError(f"there is no Node {self._settings.node_name}")
         observation = self._monitor.observation
         known_as = [CardNames(card.uuid, card.index) for card in observation.reading.cards]
-        seen = facts(document, self._policy.policy.foreign_resources)
+        seen = facts(document, self._known.policy.foreign_resources)
         previous = self._stock.node_cards if self._stock.ready else previous_cards(document)
         stock = inventory.take_stock(
             observation.reading,
-            table=self._table,
-            policy=self._policy.policy,
+            table=self._known.table,
+            policy=self._known.policy,
             facts=dataclasses.replace(seen, unusable=self._toolkit.unusable(known_as)),
             ill=observation.ill,
             holdings=holdings(self._grants.all()),
@@ -339,7 +322,7 @@ class Agent:
         )
         self._stock = Stock(
             node_cards=stock.node_cards,
-            nominal_mib={model.name: model.memory_mib for model in self._table.models},
+            nominal_mib={model.name: model.memory_mib for model in self._known.table.models},
             driver_index={card.uuid: card.index for card in observation.reading.cards},
             ready=True,
         )
@@ -350,7 +333,7 @@ class Agent:
         for resource in {*stock.offers, *(plugin.resource for plugin in self._kubelet.plugins())}:
             offer = stock.offers.get(resource, inventory.Offer())
             native = resource.startswith(names.NATIVE_PREFIX)
-            per_card = 1 if native else self._policy.policy.slots_per_card
+            per_card = 1 if native else self._known.policy.slots_per_card
             used = self._allocations.ids_in_use(resource)
             # Posted before the plugin is seen by the registration: the kubelet's first list is the true one.
             self._kubelet.plugin(resource).board.post(slots(offer, per_card, used))
@@ -381,7 +364,8 @@ class Agent:
             slots={plugin.resource: plugin.board.slots for plugin in self._kubelet.plugins()},
             registrations=self._kubelet.registrations,
             bypasses=len(self._bypasses),
-            policy_problem=self._policy.problem,
+            policy_problem=self._known.policy_problem,
+            models_problem=self._known.models_problem,
             isolated=self._guard.isolation is not None,
             accounts=self._guard.accounts,
             suspensions=self._suspension.pods() if self._suspension is not None else (),

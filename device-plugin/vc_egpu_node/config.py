@@ -28,7 +28,7 @@ The file, usually a ConfigMap that all nodes share::
 import argparse
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -45,7 +45,7 @@ FOREIGN_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.
 TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 """Where `nvidia-ctk cdi generate` and the toolkit's service leave their specs."""
 
-Action = Literal["run", "remove", "remove-by-force"]
+Action = Literal["run", "check", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
 WallPolicy = Literal["report", "kill"]
 CHECKPOINT_BY_POD: Final = "pod"
@@ -99,49 +99,30 @@ class _PolicyFile(BaseModel):
 
 
 def parse_policy(text: str, node: str) -> Policy:
-    """The policy of one node; raises :class:`ConfigError` with the path of the wrong key."""
+    """The policy of one node; raises :class:`ConfigError` with the path of the wrong key. What stands there
+    for other nodes is theirs."""
+    return _parse_policy(text, lambda _nodes: [node])
+
+
+def check_policy(text: str) -> None:
+    """The same for all nodes that the file names."""
+    _parse_policy(text, lambda nodes: ["", *nodes])
+
+
+def _parse_policy(text: str, whose: Callable[[Iterable[str]], Iterable[str]]) -> Policy:
+    """The policy of the last one of them."""
     try:
         document = _PolicyFile.model_validate(yaml.safe_load(text) or {})
-        Policy.model_validate(document.defaults)
-        return Policy.model_validate({**document.defaults, **document.nodes.get(node, {})})
+        policy = Policy.model_validate(document.defaults)
+        for node in whose(document.nodes):
+            policy = Policy.model_validate({**document.defaults, **document.nodes.get(node, {})})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: {first['msg']}, got {str(first['input'])[:100]!r}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"not YAML: {error}") from error
-
-
-class PolicySource:
-    """The policy file; a file that turns bad leaves the last good policy in force."""
-
-    def __init__(self, path: Path | None, node: str) -> None:
-        self._path = path
-        self._node = node
-        self._seen: tuple[int, int] | None = None
-        self.policy = Policy()
-        self.problem = ""
-        if path is not None:
-            self.refresh()
-            if self.problem:
-                raise ConfigError(f"{path}: {self.problem}")
-
-    def refresh(self) -> bool:
-        """Read the file again if it changed; whether the policy is another one now."""
-        if self._path is None:
-            return False
-        try:
-            status = self._path.stat()
-            stamp = (status.st_mtime_ns, status.st_ino)
-            if stamp == self._seen:
-                return False
-            policy = parse_policy(self._path.read_text(), self._node)
-        except (OSError, UnicodeDecodeError, ConfigError) as error:
-            self.problem = str(error)
-            return False
-        self._seen, self.problem = stamp, ""
-        changed, self.policy = policy != self.policy, policy
-        return changed
+    return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +203,10 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--log-level", default=defaults.log_level)
     parser.add_argument(
         "--action",
-        choices=("run", "remove", "remove-by-force"),
+        choices=("run", "check", "remove", "remove-by-force"),
         default=defaults.action,
-        help="remove: take back all that the agent wrote on this node (no agent may run), refused while pods "
+        help="check: only say whether --models and --policy are right, for all nodes; "
+        "remove: take back all that the agent wrote on this node (no agent may run), refused while pods "
         "hold cards, which remove-by-force ignores",
     )
     given = vars(parser.parse_args(arguments))

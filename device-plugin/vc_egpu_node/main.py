@@ -13,6 +13,7 @@ from vc_egpu.kube.errors import KubeError
 
 from vc_egpu_node.agent import Agent
 from vc_egpu_node.config import ConfigError, parse_flags
+from vc_egpu_node.lastgood import wrong_files
 from vc_egpu_node.removal import StillUsedError, remove
 from vc_egpu_node.state import StateError, lock_folder
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
@@ -38,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    if settings.action == "check":
+        wrong = list(wrong_files(settings))
+        for sentence in wrong:
+            log.error("%s", sentence)
+        return 1 if wrong else 0
     try:
         held = lock_folder(settings.state_dir, PREDECESSOR_S)
         api = ApiConnection.connect(

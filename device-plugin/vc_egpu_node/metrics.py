@@ -67,6 +67,7 @@ class View:
     registrations: int = 0
     bypasses: int = 0
     policy_problem: str = ""
+    models_problem: str = ""
     isolated: bool = False
     """Whether new containers get the isolation library."""
     accounts: Iterable[Account] = ()
@@ -303,6 +304,10 @@ def _agent(view: View) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "egpu_node_policy_broken", "1: the policy file is wrong, the last good one holds.",
         value=float(bool(view.policy_problem)),
+    )  # fmt: skip
+    yield GaugeMetricFamily(
+        "egpu_node_model_table_broken", "1: the model table is wrong, the last good one holds.",
+        value=float(bool(view.models_problem)),
     )  # fmt: skip
     yield GaugeMetricFamily(
         "egpu_node_isolation", "1: new containers get the isolation library.", value=float(view.isolated)

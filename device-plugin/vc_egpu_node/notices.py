@@ -26,9 +26,3 @@ class Notices:
             self._events.event(self._about, "Warning", reason, trouble)
         elif recovered:
             self._events.event(self._about, "Normal", recovered, f"card {key} is offered again")
-
-    def line(self, key: str, text: str) -> None:
-        """A line in the log."""
-        if self._told.get(key) != text:
-            self._told[key] = text
-            log.error("%s", text)

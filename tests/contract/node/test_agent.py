@@ -5,6 +5,7 @@ import os
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +49,14 @@ class Running:
             threading.Event().wait(0.05)
         raise AssertionError(self.problem())
 
+    def events(self) -> set[str]:
+        """Reasons of the events on the Node so far."""
+        with self.api.lock:
+            kept = list(self.api.objects.values())
+        return {str(one["reason"]) for one in kept if one.get("reason")}
+
     def metric(self, name: str) -> float:
-        """A metric without labels, as scraped."""
+        """A metric as scraped, its labels with its name."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.agent.web.port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
@@ -58,16 +65,24 @@ class Running:
 @pytest.fixture
 def running(nvml_node: Callable[[int], FakeNode], tmp_path: Path) -> Iterator[Running]:
     nvml_node(2)
+    with an_agent(tmp_path) as one:
+        yield one
+
+
+@contextmanager
+def an_agent(tmp_path: Path, models: Path = MODELS, policy: Path | None = None) -> Iterator[Running]:
+    """From its start to its end; the next one finds the host as this one left it."""
     folders = {name: tmp_path / name for name in ("kubelet", "cdi", "state", "run", "cgroup", "proc")}
     for folder in folders.values():
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
     kubelet = FakeKubelet(folders["kubelet"])
     kubelet.start()
     with tiny_api() as api:
         api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {}})
         settings = Settings(
             node_name="n1",
-            models=MODELS,
+            models=models,
+            policy=policy,
             pod_resources_socket=kubelet.pod_resources_socket,
             kubelet_dir=folders["kubelet"],
             cdi_dir=folders["cdi"],
@@ -128,3 +143,37 @@ def test_an_inventory_that_is_refused_is_told_and_keeps_no_counters_back(running
     with api.lock:
         api.script = []
     running.until(lambda problem: problem == UNFOLLOWED)
+
+
+@pytest.mark.parametrize(
+    ("which", "typo", "named"),
+    [
+        ("policy", "defaults: {slotsPerCard: seven}", "slotsPerCard"),
+        ("models", "models: [{name: h20, memoryMiB: many}]", "memoryMiB"),
+    ],
+)
+def test_an_agent_that_begins_with_a_broken_file_is_there_and_says_so(
+    nvml_node: Callable[[int], FakeNode], tmp_path: Path, which: str, typo: str, named: str
+) -> None:
+    """With one typo a roll-out would end agent after agent, and a node without one starts nothing."""
+    nvml_node(2)
+    good = {"policy": "defaults: {slotsPerCard: 7}", "models": MODELS.read_text()}
+    paths = {name: tmp_path / f"{name}.yaml" for name in good}
+    for name, path in paths.items():
+        path.write_text(typo if name == which else good[name])
+    broken = f"egpu_node_{'policy' if which == 'policy' else 'model_table'}_broken"
+    event = "PolicyBroken" if which == "policy" else "ModelTableBroken"
+    with an_agent(tmp_path, **paths) as running:
+        running.until(lambda problem: named in problem)
+        running.until(lambda _: running.agent.unready() == "")
+        assert running.metric(broken) == 1
+        running.until(lambda _: event in running.events())
+        paths[which].write_text(good[which])
+        running.until(lambda problem: problem == UNFOLLOWED)
+        assert running.metric(broken) == 0
+    paths[which].write_text(typo)
+    with an_agent(tmp_path, **paths) as running:
+        running.until(lambda problem: problem == UNFOLLOWED)
+        assert running.metric(f'egpu_node_slots{{health="healthy",resource="{RES}"}}') == 14
+        assert running.metric(broken) == 1
+        running.until(lambda _: event in running.events())

@@ -1,9 +1,9 @@
-"""Settings: what is wrong is named, and a file that turns bad changes nothing."""
+"""Settings: what is wrong is named."""
 
 from pathlib import Path
 
 import pytest
-from vc_egpu_node.config import ConfigError, Policy, PolicySource, parse_flags, parse_policy
+from vc_egpu_node.config import ConfigError, Policy, parse_flags, parse_policy
 
 
 def test_a_node_overrides_the_defaults() -> None:
@@ -31,26 +31,6 @@ def test_a_node_overrides_the_defaults() -> None:
 def test_what_is_wrong_is_named(text: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         parse_policy(text, "n")
-
-
-def test_a_file_that_turns_bad_leaves_the_last_good_policy(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text("defaults: {slotsPerCard: 5}")
-    source = PolicySource(path, "n")
-    assert source.policy.slots_per_card == 5
-    assert not source.refresh()
-    path.write_text("defaults: {slotsPerCard: five}")
-    assert not source.refresh()
-    assert source.policy.slots_per_card == 5
-    assert "slotsPerCard" in source.problem
-    path.write_text("defaults: {slotsPerCard: 6}")
-    assert source.refresh()
-    assert (source.policy.slots_per_card, source.problem) == (6, "")
-
-
-def test_a_bad_file_at_start_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="missing"):
-        PolicySource(tmp_path / "missing.yaml", "n")
 
 
 def test_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
