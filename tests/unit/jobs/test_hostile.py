@@ -1,106 +1,12 @@
 """What one tenant writes must not reach another's Jobs and queues, nor the controller itself."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from unit.jobs.running import running_beside
-from unit.jobs.worlds import task
-from unit.kube.tiny_api import TinyApi
-from vc_egpu.jobs.controller import Controller
-from vc_egpu.kube import Change, ChangeKind
-from vc_egpu.volcano import names
+from unit.jobs.cluster import Cluster
 
-Json = dict[str, Any]
 CENTURIES = "9999999h"
 """1,141 years: longer than any lock of Python waits."""
-
-
-class Cluster:
-    """A controller that is told of objects as by its watches, and the API server that holds them."""
-
-    def __init__(self, controller: Controller, server: TinyApi) -> None:
-        self.controller, self.server = controller, server
-        self.controller._leading.set()  # without workers: the tests look themselves
-
-    def queue(self, name: str) -> Json:
-        path = f"/apis/scheduling.volcano.sh/v1beta1/queues/{name}"
-        document = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": name, "uid": f"uid-{name}"},
-            "spec": {},
-            "status": {"state": "Open"},
-        }
-        self.controller._queue_changed(Change(ChangeKind.ADDED, self.server.put(f"{path}/status", document)))
-        return document
-
-    def job(self, namespace: str, name: str = "train", **spec: Any) -> Json:
-        path = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs/{name}"
-        document = {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"},
-            "spec": {"tasks": [task(replicas=1)], "minAvailable": 1, "queue": "mine", **spec},
-        }
-        self.controller._job_changed(Change(ChangeKind.ADDED, self.server.put(f"{path}/status", document)))
-        return document
-
-    def command(self, action: str, target: Json, *, namespace: str = "mine", **otherwise: str) -> None:
-        """A Command for it, whose ``otherwise`` tells of the target what is not so."""
-        path = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands/c"
-        metadata = target["metadata"]
-        told = {"apiVersion": target["apiVersion"], "kind": target["kind"], "name": metadata["name"]}
-        document = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"name": "c", "namespace": namespace},
-            "action": action,
-            "target": {**told, "uid": metadata["uid"], **otherwise},
-        }
-        self.controller._command_changed(Change(ChangeKind.ADDED, self.server.put(path, document)))
-
-    def pod(self, namespace: str, owner: Json, name: str = "train-w-0", phase: str = "Failed") -> None:
-        """A pod that says that it is one of this Job's."""
-        reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"controller": True}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "annotations": {names.TASK_SPEC: "w", names.JOB_VERSION: "0"},
-                "ownerReferences": [
-                    {**reference, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
-                ],
-            },
-            "spec": {},
-            "status": {"phase": phase},
-        }
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        self.controller._pod_changed(Change(ChangeKind.ADDED, self.server.put(path, document)))
-
-    def look_at_queue(self, name: str) -> str:
-        """The queue's state after a look at it."""
-        self.controller._queue_worker.look(name)
-        known = self.controller._queues.get(("", name))
-        return str((known or {})["status"]["state"])
-
-    def look_at_job(self, namespace: str, name: str = "train") -> tuple[str, int]:
-        """The Job's phase and its retries after a look at it."""
-        self.controller._job_worker.look((namespace, name))
-        status = (self.controller._jobs.get((namespace, name)) or {}).get("status") or {}
-        return status.get("state", {}).get("phase", ""), status.get("retryCount", 0)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with running_beside(Controller, tmp_path) as (controller, server):
-        made = Cluster(controller, server)
-        made.queue("mine")
-        yield made
 
 
 def test_a_command_closes_the_queue_that_it_names(cluster: Cluster) -> None:

@@ -3,11 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from vc_egpu.jobs import gangs
 from vc_egpu.jobs.cache import Latest
 from vc_egpu.jobs.groupworker import GroupWorker
 from vc_egpu.jobs.jobworker import JobWorker
@@ -75,9 +76,9 @@ class Controller:
         self._jobs: Latest[Json] = Latest(_same)
         self._pods: Latest[CachedPod] = Latest(
             CachedPod.of,
-            {"job": _job_of, "group": lambda pod: pod.group_key},
+            {"job": _job_of, "group": lambda pod: pod.group_key, "checked": lambda pod: pod.checked or None},
         )
-        self._groups: Latest[Json] = Latest(_same, {"queue": _queue_of})
+        self._groups: Latest[Json] = Latest(_same, {"queue": gangs.queue_of})
         self._queues: Latest[Json] = Latest(_same)
         self._commands: Latest[Json] = Latest(_same, {"target": _target})
         self._namespaces: Latest[Json] = Latest(_same)
@@ -105,6 +106,7 @@ class Controller:
             groups=self._groups,
             pod_cache=self._pods,
             namespace_annotations=self._namespace_annotations,
+            tell_queues=self._tell_queues,
         )
         self._queue_worker = QueueWorker(
             writer,
@@ -263,8 +265,10 @@ class Controller:
             self._ask(self._adopt_queue, pod.key)
         if pod.group_key is not None and (old is None or gone or old.member != pod.member or not old.group):
             self._ask(self._group_queue, pod.group_key, SETTLE_S)
-            if old is None or gone or old.occupies != pod.occupies:
-                self._tell_queue_of(pod.group_key)
+        if old is None or gone or (old.occupies, old.checked) != (pod.occupies, pod.checked):
+            group = self._groups.get(pod.group_key) if pod.group_key is not None else None
+            named = gangs.queue_of(group) if group is not None else ""
+            self._tell_queues({named, pod.checked, old.checked if old is not None else ""})
 
     def _group_changed(self, change: Change) -> None:
         old, group = self._groups.watch(change)
@@ -273,8 +277,8 @@ class Controller:
         owner = next(iter(group["metadata"].get("ownerReferences") or ()), None)
         if owner is not None and owner.get("kind") == "Job":
             self._ask(self._job_queue, (key[0], owner["name"]))
-        for name in {_queue_of(group), _queue_of(old) if old is not None else None} - {None}:
-            self._ask(self._queue_queue, str(name), QUEUE_SETTLE_S)
+        checked = {pod.checked for pod in self._pods.by("group", key)}
+        self._tell_queues({*checked, gangs.queue_of(group), gangs.queue_of(old) if old is not None else ""})
 
     def _queue_changed(self, change: Change) -> None:
         old, queue = self._queues.watch(change)
@@ -301,10 +305,10 @@ class Controller:
     def _class_changed(self, change: Change) -> None:
         self._classes.watch(change)
 
-    def _tell_queue_of(self, group_key: Key) -> None:
-        group = self._groups.get(group_key)
-        if group is not None:
-            self._ask(self._queue_queue, _queue_of(group), QUEUE_SETTLE_S)
+    def _tell_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name:
+                self._ask(self._queue_queue, name, QUEUE_SETTLE_S)
 
     def _namespace_annotations(self, namespace: str) -> dict[str, str]:
         document = self._namespaces.get(("", namespace)) or {}
@@ -325,10 +329,6 @@ def _reflect(
 
 def _same(document: Json) -> Json:
     return document
-
-
-def _queue_of(group: Json) -> str:
-    return (group.get("spec") or {}).get("queue") or "default"
 
 
 def _job_of(pod: CachedPod) -> tuple[str, str] | None:

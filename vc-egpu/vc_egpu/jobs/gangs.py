@@ -66,6 +66,11 @@ def job_group_spec(job: Job, class_values: Mapping[str, int]) -> Json:
     return spec
 
 
+def queue_of(group: Mapping[str, Any]) -> str:
+    """The queue that a PodGroup names."""
+    return (group.get("spec") or {}).get("queue") or "default"
+
+
 def changes(wanted: Json, present: Mapping[str, Any]) -> Json:
     """A merge patch of what differs between the wanted and the present spec; empty if nothing does."""
     patch: Json = {}

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from vc_egpu.jobs import gangs
@@ -39,12 +39,14 @@ class GroupWorker:
         groups: Latest[Json],
         pod_cache: Latest[CachedPod],
         namespace_annotations: Callable[[str], dict[str, str]],
+        tell_queues: Callable[[Iterable[str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._groups = groups
         self._pods = pod_cache
         self._namespace_annotations = namespace_annotations
+        self._tell_queues = tell_queues
         self._clock = clock
         self._lock = threading.Lock()
         self._owners: OrderedDict[str, tuple[float, Json | None]] = OrderedDict()
@@ -53,6 +55,9 @@ class GroupWorker:
     def look(self, key: Key) -> float | None:
         """Bring the status of one PodGroup up to date; seconds until the next look, or None."""
         group, pods = self._groups.get(key), self._pods.by("group", key)
+        queues = {pod.checked for pod in pods if pod.checked} | ({gangs.queue_of(group)} if group else set())
+        if len(queues) > 1:
+            self._tell_queues(queues)  # to which of them it counts goes with the pods that are left
         if group is None:
             self._empty_since.pop(key, None)
             # Its pods name it, so it was deleted under them. What somebody else made is theirs to make again.

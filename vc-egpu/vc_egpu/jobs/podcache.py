@@ -13,6 +13,7 @@ from vc_egpu.jobs.views import PodView
 from vc_egpu.kube import Json, Key
 from vc_egpu.volcano import names
 from vc_egpu.volcano.job import Job
+from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.pod_status import refusal_of
 
 _METADATA: Final = (
@@ -96,6 +97,8 @@ class CachedPod:
     group: str | None
     """Its PodGroup's name, as its annotation says."""
     managed: bool
+    checked: str
+    """The queue that it was checked for at the door; empty for what is over, or was not looked at there."""
     member: Member
     requested: requests.Amounts
     document: Json
@@ -116,16 +119,21 @@ class CachedPod:
         """Read a trimmed pod."""
         metadata, spec = document["metadata"], document["spec"]
         namespace, owner = metadata["namespace"], controller_of(document)
+        annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        managed = labels.get(names.MANAGED_LABEL) == "true"
+        phase = document["status"].get("phase") or "Pending"
+        is_over = phase in {"Succeeded", "Failed"}
         is_job = owner is not None and owner.get("kind") == Job.__name__ and owner["apiVersion"] == _JOB_API
         return cls(
             key=(namespace, metadata["name"]),
             uid=metadata["uid"],
             view=PodView.of(document) if is_job else None,
             job=(namespace, owner["name"], owner["uid"]) if owner is not None and is_job else None,
-            group=(metadata.get("annotations") or {}).get(names.GROUP_NAME),
-            managed=(metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true",
+            group=annotations.get(names.GROUP_NAME),
+            managed=managed,
+            checked=checked_for(annotations, labels) if managed and not is_over else "",
             member=Member(
-                phase=document["status"].get("phase") or "Pending",
+                phase=phase,
                 bound=bool(spec.get("nodeName")),
                 terminating=bool(metadata.get("deletionTimestamp")),
             ),

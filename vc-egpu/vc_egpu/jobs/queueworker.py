@@ -7,12 +7,14 @@ from typing import Any
 
 from vc_egpu.jobs import requests
 from vc_egpu.jobs.cache import Latest
+from vc_egpu.jobs.gangs import queue_of
 from vc_egpu.jobs.podcache import CachedPod
 from vc_egpu.jobs.views import Target
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, key_of
 from vc_egpu.kube.errors import Conflict, NotFound
 from vc_egpu.kube.resources import COMMANDS, QUEUES
 from vc_egpu.volcano.command import Command, CommandAction
+from vc_egpu.volcano.payer import payer
 from vc_egpu.volcano.podgroup import PodGroupPhase
 from vc_egpu.volcano.queue import QueueState
 
@@ -67,14 +69,13 @@ class QueueWorker:
         queue = self._queues.get(("", name))
         if queue is None:
             return None
-        groups = self._groups.by("queue", name)
-        used = requests.total(
-            pod.requested for group in groups for pod in self._pods.by("group", key_of(group)) if pod.occupies
-        )
+        gangs = self._gangs_of(name)
+        pods = [*self._without_group(name), *(pod for _, members in gangs for pod in members)]
+        used = requests.total(pod.requested for pod in pods if pod.occupies)
         command = self._command(queue)
         old = queue.get("status") or {}
-        state = next_state(old.get("state"), command.action if command is not None else None, len(groups))
-        status = queue_status(old, state, groups, used)
+        state = next_state(old.get("state"), command.action if command is not None else None, len(gangs))
+        status = queue_status(old, state, [group for group, _ in gangs], used)
         if status != old:
             answer = self._api.update_status(QUEUES, {**queue, "status": status})
             self._queues.put(answer)
@@ -82,6 +83,25 @@ class QueueWorker:
             self._take_down(queue, command, state)
             return 0.0  # there may be another
         return None
+
+    def _gangs_of(self, name: str) -> list[tuple[Json, list[CachedPod]]]:
+        """PodGroups that count to this queue, each with its pods: the caps count them by the same rule."""
+        named = {key_of(group) for group in self._groups.by("queue", name)}
+        checked = {pod.group_key for pod in self._pods.by("checked", name) if pod.group_key is not None}
+        found = ((self._groups.get(key), self._pods.by("group", key)) for key in sorted(named | checked))
+        return [
+            (group, members)
+            for group, members in found
+            if group is not None and payer(queue_of(group), (pod.checked for pod in members)) == name
+        ]
+
+    def _without_group(self, name: str) -> list[CachedPod]:
+        """Pods that were checked for this queue and whose PodGroup is not there."""
+        return [
+            pod
+            for pod in self._pods.by("checked", name)
+            if pod.group_key is None or self._groups.get(pod.group_key) is None
+        ]
 
     def _command(self, queue: Json) -> Command | None:
         metadata = queue["metadata"]

@@ -1,0 +1,149 @@
+"""A controller that is told of objects as by its watches, and the API server that holds them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unit.jobs.running import running_beside
+from unit.jobs.worlds import task
+from unit.kube.tiny_api import TinyApi
+from vc_egpu.jobs.controller import Controller
+from vc_egpu.jobs.podcache import trim
+from vc_egpu.kube import Change, ChangeKind
+from vc_egpu.volcano import names
+
+Json = dict[str, Any]
+
+
+class Cluster:
+    """The controller leads, without workers: the tests look themselves."""
+
+    def __init__(self, controller: Controller, server: TinyApi) -> None:
+        self.controller, self.server = controller, server
+        self.controller._leading.set()
+
+    def queue(self, name: str) -> Json:
+        path = f"/apis/scheduling.volcano.sh/v1beta1/queues/{name}"
+        document = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name, "uid": f"uid-{name}"},
+            "spec": {},
+            "status": {"state": "Open"},
+        }
+        self.controller._queue_changed(Change(ChangeKind.ADDED, self.server.put(f"{path}/status", document)))
+        return document
+
+    def job(self, namespace: str, name: str = "train", **spec: Any) -> Json:
+        path = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs/{name}"
+        document = {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"},
+            "spec": {"tasks": [task(replicas=1)], "minAvailable": 1, "queue": "mine", **spec},
+        }
+        self.controller._job_changed(Change(ChangeKind.ADDED, self.server.put(f"{path}/status", document)))
+        return document
+
+    def command(self, action: str, target: Json, *, namespace: str = "mine", **otherwise: str) -> None:
+        """A Command for it, whose ``otherwise`` tells of the target what is not so."""
+        path = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands/c"
+        metadata = target["metadata"]
+        told = {"apiVersion": target["apiVersion"], "kind": target["kind"], "name": metadata["name"]}
+        document = {
+            "apiVersion": "bus.volcano.sh/v1alpha1",
+            "kind": "Command",
+            "metadata": {"name": "c", "namespace": namespace},
+            "action": action,
+            "target": {**told, "uid": metadata["uid"], **otherwise},
+        }
+        self.controller._command_changed(Change(ChangeKind.ADDED, self.server.put(path, document)))
+
+    def pod(self, namespace: str, owner: Json, name: str = "train-w-0", phase: str = "Failed") -> None:
+        """A pod that says that it is one of this Job's."""
+        reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"controller": True}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "annotations": {names.TASK_SPEC: "w", names.JOB_VERSION: "0"},
+                "ownerReferences": [
+                    {**reference, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+                ],
+            },
+            "spec": {},
+            "status": {"phase": phase},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        self.controller._pod_changed(Change(ChangeKind.ADDED, self.server.put(path, document)))
+
+    def group(self, name: str, queue: str, namespace: str = "mine") -> None:
+        """A PodGroup that names this queue."""
+        path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups/{name}"
+        document = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"minMember": 1, "queue": queue},
+            "status": {"phase": "Running", "running": 1},
+        }
+        old = self.server.objects.get(path)
+        kind = ChangeKind.ADDED if old is None else ChangeKind.MODIFIED
+        self.controller._group_changed(Change(kind, self.server.put(path, document), old))
+
+    def member(self, name: str, group: str, *, checked: str = "", managed: bool = True, **more: Any) -> None:
+        """A pod of one CPU that runs, of a PodGroup, checked for a queue; ``more`` of its status."""
+        path = f"/api/v1/namespaces/mine/pods/{name}"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": "mine",
+                "labels": {names.MANAGED_LABEL: "true"} if managed else {},
+                "annotations": {names.GROUP_NAME: group} | ({names.QUEUE_NAME: checked} if checked else {}),
+            },
+            "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"phase": "Running"} | more,
+        }
+        old = self.server.objects.get(path)
+        kind = ChangeKind.ADDED if old is None else ChangeKind.MODIFIED
+        self.controller._pod_changed(Change(kind, trim(self.server.put(path, document)), old and trim(old)))
+
+    def asked_for(self) -> set[str]:
+        """The queues that are going to be looked at; they are not, now."""
+        queue = self.controller._queue_queue
+        found = {*queue._due, *queue._dirty}
+        queue._due.clear()
+        queue._dirty.clear()
+        return found
+
+    def use_of(self, name: str) -> tuple[int, str]:
+        """Running gangs and CPUs that the queue's status tells after a look at it."""
+        self.look_at_queue(name)
+        status = (self.controller._queues.get(("", name)) or {})["status"]
+        return status["running"], status["allocated"].get("cpu", "0")
+
+    def look_at_queue(self, name: str) -> str:
+        """The queue's state after a look at it."""
+        self.controller._queue_worker.look(name)
+        known = self.controller._queues.get(("", name))
+        return str((known or {})["status"]["state"])
+
+    def look_at_job(self, namespace: str, name: str = "train") -> tuple[str, int]:
+        """The Job's phase and its retries after a look at it."""
+        self.controller._job_worker.look((namespace, name))
+        status = (self.controller._jobs.get((namespace, name)) or {}).get("status") or {}
+        return status.get("state", {}).get("phase", ""), status.get("retryCount", 0)
+
+
+@contextmanager
+def cluster_in(folder: Path) -> Iterator[Cluster]:
+    """One with a queue ``mine``; ``folder`` is for its kubeconfig."""
+    with running_beside(Controller, folder) as (controller, server):
+        made = Cluster(controller, server)
+        made.queue("mine")
+        yield made
