@@ -127,6 +127,12 @@ class Cluster:
         status = (self.controller._queues.get(("", name)) or {})["status"]
         return status["running"], status["allocated"].get("cpu", "0")
 
+    def events(self) -> list[tuple[str, str]]:
+        """(reason, note) of all that was said so far; nothing can be said afterwards."""
+        self.controller._job_worker._recorder.stop()
+        found = [value for path, value in self.server.objects.items() if "/events/" in path]
+        return [(event["reason"], event["note"]) for event in found]
+
     def look_at_queue(self, name: str) -> str:
         """The queue's state after a look at it."""
         self.controller._queue_worker.look(name)
@@ -136,8 +142,22 @@ class Cluster:
     def look_at_job(self, namespace: str, name: str = "train") -> tuple[str, int]:
         """The Job's phase and its retries after a look at it."""
         self.controller._job_worker.look((namespace, name))
-        status = (self.controller._jobs.get((namespace, name)) or {}).get("status") or {}
-        return status.get("state", {}).get("phase", ""), status.get("retryCount", 0)
+        retries: int = self._job_status(namespace, name).get("retryCount", 0)
+        return self.phase_of_job(namespace, name), retries
+
+    def phase_of_job(self, namespace: str, name: str = "train") -> str:
+        """The phase that was written last."""
+        return str(self._job_status(namespace, name).get("state", {}).get("phase", ""))
+
+    def run_pod(self, path: str) -> None:
+        """The pod is at its place and runs."""
+        pod = self.server.objects[path]
+        runs = self.server.put(path, {**pod, "status": {"phase": "Running"}})
+        self.controller._pod_changed(Change(ChangeKind.MODIFIED, trim(runs), trim(pod)))
+
+    def _job_status(self, namespace: str, name: str) -> Json:
+        known: Json = (self.controller._jobs.get((namespace, name)) or {}).get("status") or {}
+        return known
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from vc_egpu.jobs.cache import Latest
 from vc_egpu.jobs.draft import FINISHED, Decision, Group, Kill
 from vc_egpu.jobs.machine import decide
 from vc_egpu.jobs.metrics import Metrics
-from vc_egpu.jobs.objects import ObjectKeeper
+from vc_egpu.jobs.objects import InTheWay, ObjectKeeper
 from vc_egpu.jobs.plugins import plugins_of
 from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.jobs.views import Eviction, GroupView, Order, Target, World
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
-from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Unavailable
+from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command
@@ -68,6 +68,8 @@ class JobWorker:
         self._killed: dict[str, str] = {}
         """UIDs of pods that we took down and whose end the watch has not told, each with its Job's UID."""
         self._group_specs: dict[str, tuple[int | None, Json]] = {}
+        self._refused: set[str] = set()
+        """UIDs of Jobs of which pods were refused at the last look."""
 
     # --- told by the watch ---------------------------------------------------------------------------
 
@@ -126,6 +128,7 @@ class JobWorker:
             self._evictions.pop(uid, None)
             self._first_seen.pop(uid, None)
             self._group_specs.pop(uid, None)
+            self._refused.discard(uid)
             for pod in [pod for pod, job in self._killed.items() if job == uid]:
                 del self._killed[pod]
         self._objects.forget(uid)
@@ -177,10 +180,9 @@ class JobWorker:
                 self._first_seen[job.metadata.uid] = decision.first_seen
         self._each(self._kill, decision.kills, job)
         self._tend_group(job, world, decision)
-        if decision.create:
-            self._create(raw, job, decision.create)
-        elif world.group is not None and job.status.state.phase not in FINISHED:
-            self._objects.ensure(job)
+        refusal = self._make(job, world, decision)
+        if refusal is not None:
+            self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
         if status is not None:
             self._write_status(raw, status)
         for note in decision.notes:
@@ -192,6 +194,8 @@ class JobWorker:
                     VOLCANO_JOBS, job.metadata.name, job.metadata.namespace, uid=uid, propagation="Foreground"
                 )
             )
+        if refusal is not None:
+            raise refusal  # tried again after a while; what could be done, and said, stands
 
     def _write_status(self, raw: Json, status: Json) -> Json:
         answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
@@ -258,18 +262,40 @@ class JobWorker:
             self._group_specs[uid] = (generation, spec)
         return spec
 
-    def _create(self, raw: Json, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
-        """Make the objects that pods need, then the pods, all at once."""
+    def _make(self, job: Job, world: World, decision: Decision) -> Refused | InTheWay | None:
+        """Make what is missing; returns why not all of it could be."""
+        try:
+            if decision.create:
+                self._create(job, decision.create)
+            elif world.group is not None and job.status.state.phase not in FINISHED:
+                self._objects.ensure(job)
+        except (Refused, InTheWay) as refusal:
+            return refusal
+        return None
+
+    def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
+        """Make the objects that pods need, then the pods, all at once.
+
+        Where some were refused the last time the first one goes ahead: a Job whose quota is used up would
+        try all of its pods in vain at every look.
+        """
         self._objects.ensure(job)
         plugins = plugins_of(job)
         documents = [
             pods.build_pod(job, task, index, plugins, self._local_scheduler) for task, index in wanted
         ]
+        uid = job.metadata.uid
+        with self._lock:
+            ahead = 1 if uid in self._refused else 0
         try:
-            self._each(self._create_pod, documents, job)
-        except Refused as error:
-            self._recorder.event(raw, "Warning", "FailedCreate", error.message)
+            self._each(self._create_pod, documents[:ahead], job)
+            self._each(self._create_pod, documents[ahead:], job)
+        except Refused:
+            with self._lock:
+                self._refused.add(uid)
             raise
+        with self._lock:
+            self._refused.discard(uid)
 
     def _create_pod(self, document: Json, job: Job) -> None:
         namespace, name = job.metadata.namespace, document["metadata"]["name"]
@@ -279,8 +305,7 @@ class JobWorker:
             answer = self._api.get(PODS, name, namespace)
             owner = gangs.controller_of(answer)
             if owner is None or owner.get("uid") != job.metadata.uid:
-                # Most often the pod of a Job of the same name that was just deleted: it goes soon.
-                raise Unavailable(f"pod {namespace}/{name} of somebody else is in the way") from None
+                raise InTheWay(job, {**answer, "kind": "Pod"}) from None
         else:
             self._metrics.pods_created.inc()
         self._pods.put(trim(answer))
@@ -298,7 +323,7 @@ class JobWorker:
             except KubeError as error:
                 errors.append(error)
         if errors:
-            raise next((error for error in errors if isinstance(error, Refused)), errors[0])
+            raise next((error for error in errors if isinstance(error, (Refused, InTheWay))), errors[0])
 
     @staticmethod
     def _gone_is_fine(call: Callable[[], Any]) -> None:

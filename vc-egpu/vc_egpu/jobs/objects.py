@@ -16,6 +16,18 @@ _RESOURCES: dict[str, Resource] = {
 }
 
 
+class InTheWay(Unavailable):
+    """Something of somebody else has the name; what an earlier Job of this name left goes soon."""
+
+    def __init__(self, job: Job, present: Json) -> None:
+        owner, metadata = controller_of(present), present["metadata"]
+        whose = f"{owner['kind']} {owner['name']}" if owner else "nobody"
+        if owner and (owner["kind"], owner["name"]) == (job.kind, job.metadata.name):
+            whose = "an earlier Job of this name"
+        what = f"{present['kind']} {metadata.get('namespace') or job.metadata.namespace}/{metadata['name']}"
+        super().__init__(f"{what} is in the way: it belongs to {whose}")
+
+
 class ObjectKeeper:
     """Remembers what it made for a Job, so that a look costs no request once all is there."""
 
@@ -50,9 +62,7 @@ class ObjectKeeper:
             present = self._api.get(resource, metadata["name"], metadata["namespace"])
         owner = controller_of(present)
         if owner is None or owner.get("uid") != job.metadata.uid:
-            raise Unavailable(
-                f"{thing['kind']} {metadata['namespace']}/{metadata['name']} of somebody else is in the way"
-            )
+            raise InTheWay(job, {**present, "kind": thing["kind"]})
         if "data" in thing and present.get("data") != thing["data"]:
             body: Json = {
                 "metadata": {"resourceVersion": present["metadata"]["resourceVersion"]},
