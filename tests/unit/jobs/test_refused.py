@@ -1,4 +1,4 @@
-"""Pods and other objects that the API server does not let the controller make: said, and no reason to stop."""
+"""Pods and other objects that the API server does not let the controller make: told, and the rest goes on."""
 
 from typing import Any
 
