@@ -142,13 +142,26 @@ def test_lists_are_read_page_by_page(api: ApiConnection, server: TinyApi) -> Non
     assert "continue=more" in server.requests[-1][1] and "labelSelector=a%3Db" in server.requests[-1][1]
 
 
-def test_a_list_whose_pages_were_compacted_away_is_read_in_one(api: ApiConnection, server: TinyApi) -> None:
+def test_a_list_whose_pages_were_compacted_away_is_begun_anew_and_at_last_read_in_one(
+    api: ApiConnection, server: TinyApi
+) -> None:
     page = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"metadata": {"name": "a"}}]}
     whole = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "a"}}]}
-    server.script += [(200, page, {}), (410, status(410, "Expired"), {}), (200, whole, {})]
+    gone: tuple[int, dict[str, Any], dict[str, str]] = (410, status(410, "Expired"), {})
+    server.script += [(200, page, {}), gone, (200, page, {}), gone, (200, whole, {})]
     found = api.list(PODS, "n", page_size=1)
     assert ([item["metadata"]["name"] for item in found.items], found.resource_version) == (["a"], "9")
-    assert "limit" not in server.requests[-1][1]
+    asked = [(("limit" in path), ("continue" in path)) for _, path, *_ in server.requests[-5:]]
+    assert asked == [(True, False), (True, True), (True, False), (True, True), (False, False)]
+
+
+def test_of_each_object_of_a_list_only_what_is_wanted_is_kept(api: ApiConnection, server: TinyApi) -> None:
+    for name, more in (("a", "more"), ("b", "")):
+        items = [{"metadata": {"name": name}, "spec": "large"}]
+        page = {"metadata": {"resourceVersion": "7", "continue": more}, "items": items}
+        server.script.append((200, page, {}))
+    found = api.list(PODS, "n", page_size=1, transform=lambda document: {"metadata": document["metadata"]})
+    assert found.items == [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]
 
 
 def test_retry_after_is_passed_on(api: ApiConnection, server: TinyApi) -> None:

@@ -26,7 +26,7 @@ from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Refused, Stale
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano import names, plans
+from vc_egpu.volcano import kept, names, plans
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord, PlanTooLargeError
 from vc_egpu.volcano.pod_codec import DecodedPod
 
@@ -359,7 +359,7 @@ class Conductor:
     def _enter(self, done: Done) -> None:
         assert done.document is not None  # noqa: S101 - callers checked
         plural = "podgroups" if done.uid is None else "pods"
-        self.mirror.apply(plural, Change(ChangeKind.MODIFIED, done.document))
+        self.mirror.apply(plural, Change(ChangeKind.MODIFIED, kept.of(plural, done.document)))
 
     def failed(self, done: Done) -> None:
         """Something failed for a gang: tried again later, and said where trying will not help."""

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
@@ -18,8 +19,9 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
     Resource,
 )
-from vc_egpu.kube.watch import Change, Reflector
-from vc_egpu.volcano import names
+from vc_egpu.kube.transport import Json
+from vc_egpu.kube.watch import Change, Reflector, drop_managed_fields
+from vc_egpu.volcano import kept, names
 
 WATCHED: Final = (
     PERSISTENT_VOLUMES,
@@ -42,7 +44,9 @@ class Sources:
 
     def __init__(self, api: ApiConnection, tell: Callable[[Arrival], None], namespace: str) -> None:
         self._tell = tell
-        self._reflectors = {r.plural: Reflector(api, r, self._into(r)) for r in WATCHED}
+        self._reflectors = {
+            r.plural: Reflector(api, r, self._into(r), transform=partial(_keep, r.plural)) for r in WATCHED
+        }
         self._reflectors[CONFIG_MAPS.plural] = Reflector(
             api,
             CONFIG_MAPS,
@@ -81,3 +85,8 @@ class Sources:
     def _into(self, resource: Resource) -> Callable[[Change], None]:
         plural = resource.plural
         return lambda change: self._tell((plural, change))
+
+
+def _keep(plural: str, document: Json) -> Json:
+    """The whole cluster is kept in memory: only what is read of it."""
+    return kept.of(plural, drop_managed_fields(document))

@@ -1,7 +1,7 @@
 """The calls: get, list, create, update, patch, delete, evict on any :class:`Resource`."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -131,27 +131,34 @@ class ApiConnection:
         label_selector: str | None = None,
         field_selector: str | None = None,
         page_size: int = PAGE_SIZE,
+        transform: Callable[[Json], Json] | None = None,
     ) -> ObjectList:
-        """All objects, as of one version; read page by page."""
+        """All objects, as of one version; read page by page. ``transform`` says what is kept of each: a big
+        cluster whole, as it comes, takes gigabytes."""
         query: dict[str, str | int | bool | None] = {
             "labelSelector": label_selector,
             "fieldSelector": field_selector,
             "limit": page_size,
         }
         items: list[Json] = []
+        begun_anew = False
         while True:
             try:
                 page = self.request("GET", resource.path(namespace), query=query)
             except Gone:
                 if "continue" not in query:
                     raise
-                # The pages' version was compacted away under us: one unpaged answer is always consistent.
+                # The pages' version was compacted away under us. Once more from the first page; should that
+                # be too slow again, one unpaged answer is always consistent, if large.
                 items.clear()
                 query.pop("continue")
-                query.pop("limit")
+                if begun_anew:
+                    query.pop("limit")
+                begun_anew = True
                 continue
             metadata = page.get("metadata") or {}
-            items.extend(page.get("items") or ())
+            found = page.get("items") or ()
+            items.extend(map(transform, found) if transform is not None else found)
             token = metadata.get("continue")
             if not token:
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))

@@ -184,16 +184,11 @@ class Reflector:
             self._namespace,
             label_selector=self._selectors["labelSelector"],
             field_selector=self._selectors["fieldSelector"],
+            transform=self._item,
         )
         self._contact_at = time.monotonic()
         self.relists += 1
-        api_version, kind = self.resource.api_version, self.resource.kind
-        fresh: dict[Key, Json] = {}
-        for document in listing.items:
-            # Items of a list carry neither, watch events do: callbacks should not see a difference.
-            document.setdefault("apiVersion", api_version)
-            document.setdefault("kind", kind)
-            fresh[key_of(document)] = self._transform(document)
+        fresh = {key_of(document): document for document in listing.items}
         with self._lock:
             known = dict(self._store)
         for key, old in known.items():
@@ -204,6 +199,12 @@ class Reflector:
         self._version = listing.resource_version
         self._backoff.reset()
         self.synced.set()
+
+    def _item(self, document: Json) -> Json:
+        """An item of a list: it carries neither, watch events do, and callbacks are to see no difference."""
+        document.setdefault("apiVersion", self.resource.api_version)
+        document.setdefault("kind", self.resource.kind)
+        return self._transform(document)
 
     def _watch(self) -> None:
         query: dict[str, str | int | bool | None] = {

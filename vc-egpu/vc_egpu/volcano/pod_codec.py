@@ -113,7 +113,7 @@ def pod(
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
-    managed = _is_managed(metadata, gates)
+    managed = is_managed(metadata, gates)
     words = before.words if before is not None else None
     if before is None or words is None or words.managed is not managed or not _same(before.source, document):
         words = _managed(document, table, claim_terms) if managed else _foreign(spec)
@@ -165,7 +165,7 @@ def pod(
     )
 
 
-def _is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
+def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
     return (
         (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
         or names.GATE in gates

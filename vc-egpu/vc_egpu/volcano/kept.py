@@ -1,0 +1,196 @@
+"""What of API objects is kept in memory: all that somebody here reads of them, and nothing else.
+
+A controller that looks at a whole cluster has every pod and node in memory, and most of an object is of no
+use to it: environments, mounts, probes, images. Read as it comes, a pod of 6 KB of JSON is 34 KB of Python
+objects, so that 60,000 pods would not fit into 2 GiB; as kept here it is 3 KB. What pods of one controller
+have in common (their containers, that is) is kept once.
+
+The functions take documents as the API server writes them and return new ones of the same shape; what they
+return may be given to them again. Whoever begins to read another field adds it here: the tests change each
+field of a full object to see that none is missing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.pod_codec import is_managed
+
+Json = dict[str, Any]
+
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_IDENTITY: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+_CONTAINER: Final = ("name", "resources", "restartPolicy")
+_PORT: Final = ("hostIP", "protocol", "hostPort")
+_TAKES: Final = ("resources", "overhead")
+"""Beside the containers, what says how much of its node a pod takes."""
+_WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
+_OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
+"""What pods of one controller do not have in common."""
+_SHARED_SPECS: Final = 8192
+
+
+@lru_cache(maxsize=_SHARED_SPECS)
+def _shared(text: bytes) -> Json:
+    """The same object for the same text: nobody changes what was read."""
+    document: Json = orjson.loads(text)
+    return document
+
+
+def of(plural: str, document: Json) -> Json:
+    """What is kept of an object of this kind. All of it where it is not what it should be (the templates of
+    Jobs can hold anything): then whoever reads it says what is wrong."""
+    keep = _KINDS.get(plural)
+    try:
+        return keep(document) if keep is not None else document
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return document
+
+
+def pod(document: Document) -> Json:
+    """A pod. Of somebody else's only what it takes from its node, and how far it is."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
+    kept = _some(metadata, _IDENTITY)
+    if not is_managed(metadata, gates):
+        return {
+            "metadata": kept,
+            "spec": {**_common(spec, _TAKES, named=False), **_some(spec, ("nodeName",))},
+            "status": _foreign_status(status),
+        }
+    kept |= _some(metadata, ("labels", "ownerReferences"))
+    if annotations := metadata.get("annotations"):
+        kept["annotations"] = _without(annotations, _LAST_APPLIED)
+    claims = [v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v]
+    wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
+    return {
+        "metadata": kept,
+        "spec": {**wishes, **_some(spec, _OF_ONE), **({"volumes": claims} if claims else {})},
+        "status": _managed_status(status),
+    }
+
+
+def node(document: Document) -> Json:
+    """A node: what it offers, and what our agents say about it."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    return {
+        "metadata": {
+            **_some(metadata, (*_IDENTITY, "labels")),
+            "annotations": {k: v for k, v in annotations.items() if k.startswith(f"{names.DOMAIN}/")},
+        },
+        "spec": _some(spec, ("taints", "unschedulable")),
+        "status": {
+            **_some(status, ("allocatable",)),
+            "conditions": [
+                _some(c, ("type", "status")) for c in status.get("conditions") or () if c["type"] == "Ready"
+            ],
+        },
+    }
+
+
+def job(document: Document) -> Json:
+    """A Volcano Job: what its pods will ask for."""
+    metadata, spec = document["metadata"], document["spec"]
+    tasks = [_task(task) for task in spec.get("tasks") or ()]
+    return {"metadata": _some(metadata, _IDENTITY), "spec": {**_some(spec, ("queue",)), "tasks": tasks}}
+
+
+def volume(document: Document) -> Json:
+    """A PersistentVolume: where it can be used."""
+    spec = document.get("spec") or {}
+    return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("nodeAffinity",))}
+
+
+def claim(document: Document) -> Json:
+    """A PersistentVolumeClaim: the volume that it is bound to."""
+    spec = document.get("spec") or {}
+    return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("volumeName",))}
+
+
+def _task(task: Document) -> Json:
+    template = task.get("template") or {}
+    metadata = template.get("metadata") or {}
+    return {
+        **_some(task, ("name", "replicas")),
+        "template": {
+            "metadata": _some(metadata, ("labels", "annotations")),
+            "spec": {
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES), named=True),
+                **_some(template.get("spec") or {}, ("affinity",)),
+            },
+        },
+    }
+
+
+def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
+    """The part of a spec that many pods share, once for all of them; ``named``: with names of containers."""
+    part = _some(spec, keys)
+    for kind in ("containers", "initContainers"):
+        if containers := spec.get(kind):
+            part[kind] = [_container(c, _CONTAINER if named else _CONTAINER[1:]) for c in containers]
+    return _shared(orjson.dumps(part))
+
+
+def _container(container: Document, keys: Iterable[str]) -> Json:
+    kept = _some(container, keys)
+    if ports := [_some(port, _PORT) for port in container.get("ports") or () if port.get("hostPort")]:
+        kept["ports"] = ports
+    return kept
+
+
+def _foreign_status(status: Document) -> Json:
+    return _some(status, ("phase", "startTime")) | _ends(status)
+
+
+def _managed_status(status: Document) -> Json:
+    kept = _some(status, ("phase", "startTime", "reason", "message")) | _ends(status)
+    if "containerStatuses" not in kept and (containers := status.get("containerStatuses")):
+        kept["containerStatuses"] = [_waiting(c) for c in containers]
+    if "conditions" not in kept:
+        ours = [c for c in status.get("conditions") or () if c["type"].startswith(f"{names.DOMAIN}/")]
+        if ours:
+            kept["conditions"] = ours
+    return kept
+
+
+def _ends(status: Document) -> Json:
+    """Of a pod that is over: what says when, and why."""
+    if status.get("phase") not in {"Succeeded", "Failed"}:
+        return {}
+    return _some(status, ("conditions", "containerStatuses"))
+
+
+def _waiting(container: Document) -> Json:
+    """Why a container does not start, where it does not."""
+    waiting = (container.get("state") or {}).get("waiting")
+    return {"state": {"waiting": _some(waiting, ("message",))}} if waiting else {}
+
+
+def _some(document: Document, keys: Iterable[str]) -> Json:
+    return {key: document[key] for key in keys if key in document}
+
+
+def _without(mapping: Mapping[str, str], key: str) -> Mapping[str, str]:
+    return {k: v for k, v in mapping.items() if k != key} if key in mapping else mapping
+
+
+_KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
+    "pods": pod,
+    "nodes": node,
+    "jobs": job,
+    "persistentvolumes": volume,
+    "persistentvolumeclaims": claim,
+}
