@@ -146,3 +146,22 @@ def test_a_timeout_runs_from_when_it_was_first_seen_where_nothing_says_since_whe
     assert (action(due), due.first_seen) == (JobAction.RESTART_JOB, {})
     over = judge(world(subject, pod("w-0"), now=NOW + 30, first_seen=first.first_seen))
     assert (action(over), over.first_seen) == (None, {}), "it recovered"
+
+
+@pytest.mark.parametrize(
+    ("event", "happens"),
+    [
+        ("PodFailed", [pod(phase=FAILED, ended_at=NOW + 600)]),
+        ("TaskCompleted", [pod("w-0", DONE, ended_at=NOW + 600), pod("w-1", DONE)]),
+        ("PodPending", [pod(phase=PENDING, created_at=NOW + 600)]),
+    ],
+)
+def test_a_clock_that_is_ahead_delays_nothing(event: str, happens: list[PodView]) -> None:
+    """When a container ended its node says, and nobody waits until our own clock has caught up with that."""
+    prompt = with_policies({"event": event, "action": "RestartJob", "timeout": "0s"})
+    assert action(judge(world(prompt, *happens))) is JobAction.RESTART_JOB
+    subject = with_policies({"event": event, "action": "RestartJob", "timeout": "1m"})
+    first = judge(world(subject, *happens))
+    assert (action(first), first.wake_at) == (None, NOW + 60)
+    due = judge(world(subject, *happens, now=NOW + 60, first_seen=first.first_seen))
+    assert action(due) is JobAction.RESTART_JOB

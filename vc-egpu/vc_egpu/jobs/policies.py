@@ -88,12 +88,11 @@ def _happenings(world: World) -> Iterator[Happening]:
         if pod.version < version or pod.out_of_sync or pod.terminating:
             continue
         if pod.phase is PodPhase.FAILED:
-            at, mark = pod.ended_at, ""
-            if not at:
-                at, mark = _first_seen(world, JobEvent.POD_FAILED, pod.uid)
+            at, mark = _since(world, pod.ended_at, JobEvent.POD_FAILED, pod.uid)
             yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None, mark=mark)
         elif pod.phase is PodPhase.PENDING:
-            yield Happening(JobEvent.POD_PENDING, pod.created_at, pod.task, pod.name)
+            at, mark = _since(world, pod.created_at, JobEvent.POD_PENDING, pod.uid)
+            yield Happening(JobEvent.POD_PENDING, at, pod.task, pod.name, mark=mark)
     for eviction in world.evictions:
         if eviction.version < version:
             continue
@@ -114,6 +113,12 @@ def _first_seen(world: World, event: JobEvent, who: str) -> tuple[float, str]:
     return world.first_seen.get(mark, world.now), mark
 
 
+def _since(world: World, told: float, event: JobEvent, who: str) -> tuple[float, str]:
+    """Since when it is so, as an object tells, without a mark; as it was first seen where none tells, or
+    where a clock that is ahead of ours does: nobody waits until ours has caught up."""
+    return (told, "") if 0 < told <= world.now else _first_seen(world, event, who)
+
+
 def _of_tasks(world: World) -> Iterator[Happening]:
     version = world.job.status.version
     by_task: dict[str, list[PodView]] = {}
@@ -124,7 +129,9 @@ def _of_tasks(world: World) -> Iterator[Happening]:
         pods = by_task.get(task.name, [])
         succeeded = [pod for pod in pods if pod.phase is PodPhase.SUCCEEDED]
         if task.replicas and len(succeeded) >= task.replicas:
-            yield Happening(JobEvent.TASK_COMPLETED, max(pod.ended_at for pod in succeeded), task.name)
+            ended_at = max(pod.ended_at for pod in succeeded)
+            at, mark = _since(world, ended_at, JobEvent.TASK_COMPLETED, task.name)
+            yield Happening(JobEvent.TASK_COMPLETED, at, task.name, mark=mark)
         restarts = sum(pod.restarts for pod in pods if pod.alive)
         # 0 means "not said" here, as in Volcano
         if task.replicas and restarts >= (task.max_retry or 3):
