@@ -16,7 +16,7 @@ page says.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -151,9 +151,16 @@ class Books:
         self._told = told
         self._reckonings: dict[Place, Reckoning] = {}
 
-    def look(self, grants: Iterable[Grant], usages: Mapping[str, Usage | None], shown: Shown) -> None:
+    def look(
+        self,
+        grants: Iterable[Grant],
+        usages: Mapping[str, Usage | None],
+        shown: Shown,
+        untold: Collection[str] = (),
+    ) -> None:
         """One more look at these containers, and the end of what was known of others. ``usages``: of those
-        whose page can be read, None where it says nothing; another one's figures stay as they are."""
+        whose page can be read, None where it says nothing; another one's figures stay as they are, and so do
+        all on cards that are ``untold``."""
         known = self._reckonings
         self._reckonings = {}
         for grant in grants:
@@ -161,7 +168,7 @@ class Books:
                 place = (grant.name, share.uuid)
                 one = known.get(place) or Reckoning(card, self._told(grant.name))
                 self._reckonings[place] = one
-                if grant.name in usages:
+                if grant.name in usages and share.uuid not in untold:
                     usage = usages[grant.name] or Usage((), (0,) * len(grant.shares))
                     one.look(shown.get(place, {}), usage)
 

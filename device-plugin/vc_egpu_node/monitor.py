@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu_node.health import WELL, Health, step
-from vc_egpu_node.vendors.base import CardReading, CardSample, NodeReading, ProcessSample, Vendor
+from vc_egpu_node.vendors.base import (
+    CardReading,
+    CardSample,
+    NodeReading,
+    ProcessSample,
+    UntoldError,
+    Vendor,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +33,8 @@ class Observation:
     """UUID to reason."""
     samples: Mapping[str, CardSample] = field(default_factory=dict)
     processes: Mapping[str, tuple[ProcessSample, ...]] = field(default_factory=dict)
+    untold: frozenset[str] = frozenset()
+    """Cards that did not tell who runs on them: their processes are as they told last."""
     xids: Mapping[str, int] = field(default_factory=dict)
     """UUID to the last error number."""
     scans: int = 0
@@ -129,7 +138,18 @@ class Monitor:
     def _look(self) -> None:
         """Who runs on the cards."""
         uuids = [card.uuid for card in self.observation.reading.cards]
-        self._publish(processes={uuid: self._vendor.processes(uuid) for uuid in uuids})
+        before = self.observation
+        processes: dict[str, tuple[ProcessSample, ...]] = {}
+        untold: dict[str, str] = {}
+        for uuid in uuids:
+            try:
+                processes[uuid] = self._vendor.processes(uuid)
+            except UntoldError as error:
+                processes[uuid] = before.processes.get(uuid, ())
+                untold[uuid] = str(error)
+        for uuid in untold.keys() - before.untold:
+            log.warning("card %s does not tell who runs on it: %s", uuid, untold[uuid])
+        self._publish(processes=processes, untold=frozenset(untold))
         self._on_look()
 
     def _listen(self) -> None:
@@ -164,6 +184,7 @@ class Monitor:
         reading: NodeReading | None = None,
         samples: Mapping[str, CardSample] | None = None,
         processes: Mapping[str, tuple[ProcessSample, ...]] | None = None,
+        untold: frozenset[str] | None = None,
         scans: int | None = None,
     ) -> None:
         before = self.observation
@@ -172,6 +193,7 @@ class Monitor:
             ill={uuid: health.reason for uuid, health in self._health.items() if not health.well},
             samples=before.samples if samples is None else samples,
             processes=before.processes if processes is None else processes,
+            untold=before.untold if untold is None else untold,
             xids=dict(self._xids),
             scans=before.scans if scans is None else scans,
             looks=before.looks + (processes is not None),

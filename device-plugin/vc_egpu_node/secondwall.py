@@ -6,7 +6,7 @@ while the container is held. One look may fall into a moment of change, so only 
 show counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -83,10 +83,13 @@ class Finding:
         return (self.owner, self.uuid, self.offence.value)
 
 
-def judge(seen: Iterable[Seen], allowances: Mapping[str, Allowance]) -> list[Finding]:
-    """What one look shows. A container without an allowance was granted nothing."""
+def judge(
+    seen: Iterable[Seen], allowances: Mapping[str, Allowance], untold: Collection[str] = ()
+) -> list[Finding]:
+    """What one look shows. A container without an allowance was granted nothing. ``untold``: cards of which
+    the driver told nothing this time."""
     groups: dict[tuple[str, str], list[Seen]] = {}
-    for one in seen:
+    for one in (one for one in seen if one.uuid not in untold):
         groups.setdefault((one.owner, one.uuid), []).append(one)
     findings: list[Finding] = []
     for (owner, uuid), processes in sorted(groups.items()):
@@ -134,10 +137,12 @@ Strikes = Mapping[tuple[str, str, str], int]
 
 
 def strike(
-    before: Strikes, findings: Iterable[Finding]
+    before: Strikes, findings: Iterable[Finding], untold: Collection[str] = ()
 ) -> tuple[dict[tuple[str, str, str], int], list[Finding]]:
-    """After one more look: the counts, and what is proven by now. A look without it begins anew."""
-    now = {finding.key: before.get(finding.key, 0) + 1 for finding in findings}
+    """After one more look: the counts, and what is proven by now. A look without it begins anew; one that
+    was told nothing of the card is none."""
+    now = {key: count for key, count in before.items() if key[1] in untold}
+    now |= {finding.key: before.get(finding.key, 0) + 1 for finding in findings}
     return now, [finding for finding in findings if now[finding.key] >= LOOKS]
 
 

@@ -152,10 +152,11 @@ class Worker:
         while not self._stopping.wait(PAUSE_S):
             look = self._look()
             left = sum(_on_cards(pod, look).values())
-            if look.number >= first + 2 or (look.number > first and left <= REST_MIB):
+            told = not any(share.uuid in look.untold for grant in pod.grants for share in grant.shares)
+            if told and (look.number >= first + 2 or (look.number > first and left <= REST_MIB)):
                 return left
             if time.monotonic() > until_s:
-                raise NotNowError(f"nobody has asked the driver for {LOOKS_S:.0f} s who runs on the cards")
+                raise NotNowError(f"the driver has not told for {LOOKS_S:.0f} s who runs on the cards")
         raise NotNowError("the agent ends")
 
     # --- and back ------------------------------------------------------------------------------------

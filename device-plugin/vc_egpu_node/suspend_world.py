@@ -117,6 +117,8 @@ def shortage(
             if refusal:
                 return refusal
     for uuid, needed in card_mib.items():
+        if uuid in observation.untold:
+            return f"card {uuid} does not tell who is on it"
         sample = observation.samples.get(uuid)
         reserved = (sample.memory_reserved_mib if sample is not None else 0) or 0
         used = sum(one.memory_mib for one in observation.processes.get(uuid, ()))

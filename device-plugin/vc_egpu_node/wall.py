@@ -60,6 +60,8 @@ class Look:
     usages: Mapping[str, Usage | None] = field(default_factory=dict)
     """By container with a page that can be read; None: it says nothing (yet)."""
     number: int = -1
+    untold: frozenset[str] = frozenset()
+    """Cards of which the driver told nothing this time: who was seen there is from an earlier look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,20 +160,20 @@ class SecondWall:
         paged = self._isolation.paged
         pages = {one.name: self._read(one) for one in grants if one.name in paged}
         self._let_in_s = {name: at for name, at in self._let_in_s.items() if name in pages}
-        pods = {pod.uid: pod for pod in self._pods()}
-        seen, hosts = self._seen(observation, grants, pods, pages)
+        seen, hosts = self._seen(observation, grants, {pod.uid: pod for pod in self._pods()}, pages)
         limited = [one for one in grants if one.name in pages]
-        shown = _shown(seen, hosts)
+        shown, untold = _shown(seen, hosts), observation.untold
         usages = {name: page.usage for name, page in pages.items() if page.complete}
-        self._books.look(limited, usages, shown)
-        self._learn(limited, pages, shown)
-        allowances = {one.name: self._allowance(one, grants, pages, seen) for one in grants}
+        self._books.look(limited, usages, shown, untold)
+        self._learn(limited, pages, shown, untold)
+        allowances = {one.name: self._allowance(one, grants, pages, seen, untold) for one in grants}
         beyond = {one.name: self._books.figures(one, allowances[one.name].memory_mib) for one in limited}
         self._isolation.tell_beyond(beyond, self._grants())
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
-        self._strikes, proven = secondwall.strike(self._strikes, secondwall.judge(seen, allowances))
+        judged = secondwall.judge(seen, allowances, untold)
+        self._strikes, proven = secondwall.strike(self._strikes, judged, untold)
         self.accounts = tuple(_accounts(grants, pages, beyond))
-        self.last = Look(tuple(seen), usages, observation.looks)
+        self.last = Look(tuple(seen), usages, observation.looks, untold)
         for finding in proven:
             self._act(finding, grants)
         self._told = {key: at for key, at in self._told.items() if time.monotonic() - at < TELL_AGAIN_S}
@@ -235,6 +237,7 @@ class SecondWall:
         grants: Iterable[Grant],
         pages: Mapping[str, _Pages],
         seen: Iterable[Seen],
+        untold: frozenset[str],
     ) -> Allowance:
         memory = {share.uuid: share.memory_mib for share in grant.shares}
         before = self._isolation.ceilings(grant.name) if grant.name in pages else {}
@@ -242,7 +245,7 @@ class SecondWall:
         for uuid, ceiling in before.items():
             granted = memory.get(uuid, 0)
             used = sum(one.memory_mib for one in seen if (one.owner, one.uuid) == (grant.name, uuid))
-            memory[uuid] = secondwall.lowered(ceiling, granted, used)
+            memory[uuid] = ceiling if uuid in untold else secondwall.lowered(ceiling, granted, used)
             if memory[uuid] > granted:
                 after[uuid] = memory[uuid]
         if after != before:
@@ -254,7 +257,9 @@ class SecondWall:
                 held = frozenset(memory)
         return Allowance(memory, whole=grant.native, held=held)
 
-    def _learn(self, grants: list[Grant], pages: Mapping[str, _Pages], shown: Shown) -> None:
+    def _learn(
+        self, grants: list[Grant], pages: Mapping[str, _Pages], shown: Shown, untold: frozenset[str]
+    ) -> None:
         """A context's cost: the less of two looks in a row, once for each container and card.
 
         The library could not reserve it for contexts that are there already; their programs may have taken
@@ -266,7 +271,7 @@ class SecondWall:
             usage = pages[grant.name].usage
             for card, share in enumerate(grant.shares):
                 key = (grant.name, share.uuid)
-                if usage is None or self._isolation.context_bytes(*key):
+                if usage is None or share.uuid in untold or self._isolation.context_bytes(*key):
                     continue
                 used = shown.get(key, {})
                 cost = context_cost(usage, card, used)

@@ -87,6 +87,10 @@ class CardEvent:
     """The driver's error number."""
 
 
+class UntoldError(RuntimeError):
+    """The card does not tell that now: not "nothing", but not known. The text says why."""
+
+
 class Vendor(Protocol):
     """One vendor's cards on this node."""
 
@@ -105,7 +109,7 @@ class Vendor(Protocol):
         """Utilisation, memory, power and the like of one card."""
 
     def processes(self, uuid: str) -> tuple[ProcessSample, ...]:
-        """Who runs on one card."""
+        """Who runs on one card; raises :class:`UntoldError`."""
 
     def close(self) -> None:
         """Let go of the library."""

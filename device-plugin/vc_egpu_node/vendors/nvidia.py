@@ -15,8 +15,16 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
-from vc_egpu_node.vendors.base import CardEvent, CardReading, CardSample, NodeReading, ProcessSample
+from vc_egpu_node.vendors.base import (
+    CardEvent,
+    CardReading,
+    CardSample,
+    NodeReading,
+    ProcessSample,
+    UntoldError,
+)
 from vc_egpu_node.vendors.nvidia_flags import APPLICATION_XIDS, RESET_XIDS, recovery_fault, rows_fault
+from vc_egpu_node.vendors.nvidia_lists import WIDE_LISTS, running
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -24,28 +32,10 @@ T = TypeVar("T")
 MIB: Final = 1024 * 1024
 DOUBLE_BIT_XID: Final = 48
 """What a double-bit ECC event counts as."""
-NOT_AVAILABLE: Final = 2**64 - 1
-"""NVML's number for a size that is not told."""
 
 CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 11: 128, 12: 128}
 """CUDA cores per multiprocessor by compute capability's major number (NVML only counts cores)."""
 CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
-
-WIDE_LISTS: Final = ((535, 0), (535, 98))
-"""Drivers from the first up to the second, without it, list processes in records of one field more, under the
-same name and version of the call."""
-
-
-class _WideProcess(ctypes.Structure):
-    """Such a record."""
-
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("usedGpuMemory", ctypes.c_ulonglong),
-        ("gpuInstanceId", ctypes.c_uint),
-        ("computeInstanceId", ctypes.c_uint),
-        ("usedGpuCcProtectedMemory", ctypes.c_ulonglong),
-    )
 
 
 class NvidiaVendor:
@@ -250,9 +240,9 @@ class NvidiaVendor:
         """See :meth:`Vendor.processes`."""
         handle = self._handles.get(uuid)
         if handle is None:
-            return ()
+            raise UntoldError("the driver does not list it")
         alone, together, drawing = (
-            self._running(handle, kind) for kind in ("Compute", "MPSCompute", "Graphics")
+            running(handle, kind, wide=self._wide_lists) for kind in ("Compute", "MPSCompute", "Graphics")
         )
         used: dict[int, int] = {}  # one that is in several lists has in each what it has in all
         for one in (*drawing, *together, *alone):
@@ -273,12 +263,6 @@ class NvidiaVendor:
             )
             for pid, size in used.items()
         )
-
-    def _running(self, handle: Any, kind: str) -> list[Any]:
-        """Processes of one kind; none where the card or the driver does not tell."""
-        if self._wide_lists:
-            return _optional(_wide_list, handle, f"nvmlDeviceGet{kind}RunningProcesses_v3") or []
-        return _optional(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses"), handle) or []
 
     def close(self) -> None:
         """See :meth:`Vendor.close`."""
@@ -309,26 +293,6 @@ def _awake(minors: Iterable[int], dev: Path) -> Iterator[None]:
             with suppress(OSError):
                 held.callback(os.close, os.open(dev / f"nvidia{minor}", os.O_RDWR | os.O_CLOEXEC))
         yield
-
-
-def _wide_list(handle: Any, name: str) -> list[_WideProcess]:
-    """A list of :data:`WIDE_LISTS`, which the package would read as one of shorter records."""
-    function = pynvml._nvmlGetFunctionPointer(name)
-    count = ctypes.c_uint(0)
-    code = function(handle, ctypes.byref(count), None)
-    if code == pynvml.NVML_SUCCESS:
-        return []
-    if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-        raise pynvml.NVMLError(code)
-    count.value = count.value * 2 + 5  # more may have come meanwhile
-    records = (_WideProcess * count.value)()
-    code = function(handle, ctypes.byref(count), records)
-    if code != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(code)
-    for one in records[: count.value]:
-        if one.usedGpuMemory == NOT_AVAILABLE:
-            one.usedGpuMemory = 0
-    return list(records[: count.value])
 
 
 def _version(driver: str) -> tuple[int, int]:

@@ -1,6 +1,5 @@
 """Cards through the real NVML path, against the fake library."""
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,46 +49,6 @@ def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
     assert (sample.power_w, sample.temperature_c) == (350.5, 66)
     assert vendor.processes(card.uuid) == (ProcessSample(4242, 900, 70), ProcessSample(4243, 100, 3))
     assert vendor.sample("GPU-unknown").gpu_util_percent is None
-
-
-def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
-    node = nvml_node(1)
-    card = node.cards[0]
-    card.processes = [(1, 900, 70), (2, 300, 5), (3, 500, 10)]
-    card.kinds = {2: "G", 3: "CG"}
-    node.write()
-    vendor.scan()
-    seen = {one.pid: one for one in vendor.processes(card.uuid)}
-    assert seen == {
-        1: ProcessSample(1, 900, 70),
-        2: ProcessSample(2, 300, 5),
-        3: ProcessSample(3, 500, 10),
-    }
-
-
-@pytest.mark.parametrize("driver", ["535.54.03", "535.86.10", "535.98", "535.104.05", "580.65.06"])
-def test_processes_are_read_as_each_driver_lists_them(
-    nvml_node: MakeNode, vendor: NvidiaVendor, driver: str
-) -> None:
-    """The first drivers of 535 have a field more in each record, under the same name."""
-    node = nvml_node(1)
-    node.driver = driver
-    node.cards[0].processes = [(4000 + n, 100 * n, n) for n in range(1, 7)]
-    node.write()
-    vendor.scan()
-    assert vendor.processes(node.cards[0].uuid) == tuple(
-        ProcessSample(4000 + n, 100 * n, n) for n in range(1, 7)
-    )
-
-
-def test_utilisation_of_a_process_that_ends_may_be_anything(
-    nvml_node: MakeNode, vendor: NvidiaVendor
-) -> None:
-    node = nvml_node(1)
-    node.cards[0].processes = [(4242, 900, 2**32 - 1)]
-    node.write()
-    vendor.scan()
-    assert vendor.processes(node.cards[0].uuid) == (ProcessSample(4242, 900, 100),)
 
 
 @pytest.mark.parametrize(
@@ -331,32 +290,3 @@ def test_a_card_that_was_taken_out_is_forgotten_with_what_was_wrong_with_it(
     watched.until(lambda: [card.uuid for card in watched.monitor.observation.reading.cards] == [first.uuid])
     assert watched.monitor.observation.ill == {}
     assert watched.monitor.observation.xids == {}
-
-
-def test_processes_are_read_more_often_than_cards(nvml_node: MakeNode, fake_nvml: None) -> None:
-    node = nvml_node(1)
-    card = node.cards[0]
-    seen: queue.Queue[tuple[ProcessSample, ...]] = queue.Queue()
-    monitor = Monitor(
-        NvidiaVendor(),
-        probe_interval_s=60,
-        rescan_interval_s=60,
-        recovery_s=lambda: 0.3,
-        on_change=lambda: None,
-        look_interval_s=0.05,
-        on_look=lambda: seen.put(monitor.observation.processes[card.uuid]),
-    )
-    monitor.start()
-    assert seen.get(timeout=30) == ()
-    card.processes = [(4242, 900, 70)]
-    node.write()
-    while seen.get(timeout=30) != (ProcessSample(4242, 900, 70),):
-        pass
-    card.fail_with_xid(79)
-    node.write()
-    while not monitor.observation.ill:
-        seen.get(timeout=30)
-    while monitor.observation.looks <= 2:  # the event may have come before the third look
-        seen.get(timeout=30)
-    assert monitor.observation.looks > 2
-    monitor.stop()

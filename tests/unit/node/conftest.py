@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from unit.node.built import ELF
 from unit.node.suspend_stage import Stage
+from unit.node.wall_stage import Wall
 from vc_egpu_node.library import LIBRARY_NAME
 
 
@@ -21,3 +22,9 @@ def source(tmp_path: Path) -> Path:
 def stage(tmp_path: Path) -> Stage:
     """A suspender that is turned by hand."""
     return Stage(tmp_path / "suspensions")
+
+
+@pytest.fixture
+def wall(tmp_path: Path) -> Wall:
+    """A second wall that looks when it is told to."""
+    return Wall(tmp_path)

@@ -49,6 +49,8 @@ class Card:
     answers: list[Answer | RuntimeError] = field(default_factory=list)
     looks: int = 0
     free_mib: int = 90_000
+    untold: int = 0
+    """So many looks the driver tells nothing: no process is listed."""
     leaves_mib: int = 0
     """What stays on the card though everything was checkpointed."""
 
@@ -73,6 +75,9 @@ class Card:
 
     def look(self) -> Look:
         self.looks += 1
+        if self.untold > 0:
+            self.untold -= 1
+            return Look((), {"train": None}, self.looks, frozenset({CARD}))
         held = [
             (one, self.mib if state != "checkpointed" else self.leaves_mib)
             for one, state in self.states.items()

@@ -3,24 +3,20 @@
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.node.doubtful import CARD, MIB, Proc, activity_page, usage_page
+from unit.node.doubtful import CARD, MIB, activity_page
+from unit.node.wall_stage import Wall
 from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node.accounts import (
     Activity,
 )
-from vc_egpu_node.cdi import Grant, GrantFolder
+from vc_egpu_node.cdi import Grant
 from vc_egpu_node.ceilings import CEILINGS_NAME
-from vc_egpu_node.control import Timings
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.library import LIBRARY_NAME, install
-from vc_egpu_node.monitor import Observation
-from vc_egpu_node.pages import ACTIVITY, USAGE, SharedPages
-from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.pages import ACTIVITY, USAGE
 from vc_egpu_node.secondwall import (
     Allowance,
     Finding,
@@ -31,9 +27,8 @@ from vc_egpu_node.secondwall import (
     lowered,
     strike,
 )
-from vc_egpu_node.toolkit import Edits
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall import Account, SecondWall
+from vc_egpu_node.wall import Account
 
 
 def one(pid: int = 1, mib: int = 100, percent: int = 0, owner: str = "a", **changes: Any) -> Seen:
@@ -102,90 +97,6 @@ def test_held_only_if_somebody_was_active_all_the_time() -> None:
 
 
 # --- the wall as a whole -------------------------------------------------------------------------------
-
-
-class Hosts(ContainerOfProcess):
-    """Kills nobody, but notes whom."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.killed: list[tuple[int, int]] = []
-        self.refuse = ""
-
-    def kill(self, pid: int, start: int) -> str:
-        """Note it."""
-        self.killed.append((pid, start))
-        return self.refuse
-
-
-class Wall:
-    """Two containers of two pods on one card, and everything that the wall looks at."""
-
-    def __init__(self, root: Path) -> None:
-        built = root / LIBRARY_NAME
-        built.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little"))
-        self.isolation = Isolation(
-            install(built, root / "library", "x86_64"),
-            root / "containers",
-            SharedPages(root / "run"),
-            pci_bus_ids=dict,
-            timings=Timings,
-        )
-        self.grants = GrantFolder(root / "cdi", root / "containers", self.isolation)
-        (root / "proc").mkdir()
-        self.proc, self.hosts = Proc(root / "proc"), Hosts(root / "proc")
-        self.pods: list[PodView] = []
-        self.policy: Any = "report"
-        self.told: list[tuple[str, ...]] = []
-        self.counted: list[tuple[str, str]] = []
-        self.observation = Observation()
-        self.now_s = 3600.0
-        self.wall = SecondWall(
-            grants=self.grants.all,
-            pods=lambda: self.pods,
-            isolation=self.isolation,
-            hosts=self.hosts,
-            observation=lambda: self.observation,
-            policy=lambda: self.policy,
-            timings=lambda: Timings(lease_ms=60_000),
-            tell=lambda *event: self.told.append(event),
-            count=lambda *pair: self.counted.append(pair),
-            clock=lambda: self.now_s,
-        )
-
-    def uid(self, number: int) -> str:
-        return f"0bd41001-1111-2222-3333-{number:012}"
-
-    def let_in(self, number: int, mib: int, share_class: Any = "unset") -> Grant:
-        grant = Grant(
-            name=f"g{number}", resource="r", ids=(f"s{number}",), pod_uid=self.uid(number), namespace="ns",
-            pod=f"p{number}", container="main", plan_id="1-1", epoch=1, share_class=share_class,
-            core_policy="hard", native=False, granted_at_s=0.0,
-            shares=(CardShare(uuid=CARD, memory_mib=mib, cores=10),),
-        )  # fmt: skip
-        self.grants.reserve(grant)
-        self.grants.write(grant, Edits(), {})
-        self.add_pod(number)
-        return grant
-
-    def add_pod(self, number: int) -> None:
-        ids = {f"{number:064x}": "main"}
-        self.pods.append(PodView(self.uid(number), "ns", f"p{number}", "n", "Running", None, ids))
-
-    def process(self, pid: int, number: int) -> None:
-        self.proc.put(pid, self.uid(number), f"{number:064x}", own=pid - 100)
-
-    def usage(self, number: int, *slots: tuple[int, int, int, int, int]) -> None:
-        self.isolation.pages.path(USAGE, f"g{number}").write_bytes(usage_page(*slots))
-
-    def look(self, *samples: ProcessSample, card: str = CARD) -> list[Offence]:
-        self.observation = Observation(processes={card: samples}, looks=self.observation.looks + 1)
-        return [finding.offence for finding in self.wall.look()]
-
-
-@pytest.fixture
-def wall(tmp_path: Path) -> Wall:
-    return Wall(tmp_path)
 
 
 def test_a_container_that_keeps_to_its_grant(wall: Wall) -> None:
@@ -319,6 +230,46 @@ def test_a_grant_lowered_below_use_is_no_offence(wall: Wall, tmp_path: Path, dis
     assert [wall.look(ProcessSample(501, mib, 0)) for mib in (800, 800)] == [[], [Offence.OVER_GRANT]]
     wall.look(ProcessSample(501, 300, 0))
     assert wall.isolation.ceilings("g1") == {}
+
+
+def test_what_the_driver_did_not_tell_proves_nothing_and_clears_nobody(wall: Wall) -> None:
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 500, 0))
+    over = ProcessSample(501, 2100, 0)
+    assert wall.look(over) == []
+    assert [wall.look(over, tells=False) for _ in range(3)] == [[], [], []]
+    assert wall.wall.last.untold == {CARD}
+    assert wall.look(over) == [Offence.OVER_GRANT]  # the second one in a row that tells
+
+
+def test_a_list_that_could_not_be_read_takes_nothing_from_who_was_lowered(wall: Wall) -> None:
+    """Its ceiling comes down with its use: an empty list would end it at the next look."""
+    before = wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 900, 0))
+    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
+    wall.grants.reserve(after)
+    wall.isolation.lower(before, after)
+    used = ProcessSample(501, 900, 0)
+    assert wall.look(used) == []
+    assert wall.look(tells=False) == []
+    assert [wall.look(used) for _ in range(3)] == [[], [], []]
+    assert wall.isolation.ceilings("g1") == {CARD: 900}
+
+
+def test_what_counts_beyond_the_library_stays_while_the_driver_tells_nothing(wall: Wall) -> None:
+    wall.let_in(1, 2000)
+    wall.process(501, 1)
+    used = ProcessSample(501, 600, 0)  # past the library: all of it is beyond
+    for _ in range(3):
+        wall.look(used)
+    page = wall.isolation.file("g1").read()
+    assert page is not None
+    assert page.beyond.on(0) == 600 * MIB
+    for _ in range(5):
+        wall.look(tells=False)
+    assert wall.isolation.file("g1").read() == page
 
 
 def test_a_clock_that_is_set_back_takes_nothing_off_what_was_counted(wall: Wall) -> None:

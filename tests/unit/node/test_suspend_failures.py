@@ -1,6 +1,7 @@
 """Suspending and resuming when something goes wrong: undone, finished by the next agent, or failed."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from unit.node.suspend_stage import PROCESS, UID, Stage
@@ -12,6 +13,7 @@ from vc_egpu_node.suspend_helper import (
     HelperError,
     NotBegunError,
     NotNowError,
+    Verb,
 )
 from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record
 from vc_egpu_node.suspend_verdict import Verdict
@@ -70,6 +72,22 @@ def test_memory_that_stays_on_the_card_was_not_suspended(stage: Stage) -> None:
     assert (said.state, said.plan_id) == ("running", "1-1")
     assert "500 MiB of it stay on its cards" in said.reason
     assert [verb for verb, _ in stage.card.calls] == ["suspend", "resume"]
+
+
+def test_a_driver_that_tells_nothing_is_no_proof_that_memory_has_left(stage: Stage) -> None:
+    """Somebody else would get the card's memory, and find it taken."""
+    stage.card.leaves_mib = 500
+
+    def silent(verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        stage.card.untold = 4
+        return run(verb, processes, lock_ms)
+
+    run = stage.card.run
+    stage.card.run = silent  # type: ignore[method-assign]
+    stage.order(1)
+    said = stage.look()
+    assert (said.state, said.plan_id) == ("running", "1-1")
+    assert "500 MiB of it stay on its cards" in said.reason
 
 
 def test_processes_that_began_to_use_the_card_meanwhile_go_too(stage: Stage) -> None:

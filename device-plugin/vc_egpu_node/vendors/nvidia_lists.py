@@ -1,0 +1,66 @@
+"""NVML's lists of the processes on a card, as each driver gives them."""
+
+import ctypes
+from typing import Any, Final, Literal
+
+import pynvml
+
+from vc_egpu_node.vendors.base import UntoldError
+
+NOT_AVAILABLE: Final = 2**64 - 1
+"""NVML's number for a size that is not told."""
+WIDE_LISTS: Final = ((535, 0), (535, 98))
+"""Drivers from the first up to the second, without it, list processes in records of one field more, under the
+same name and version of the call."""
+NO_SUCH_LIST: Final = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+LIST_TRIES: Final = 4
+"""More processes may come between two calls, of which one asks how many there are."""
+Kind = Literal["Compute", "MPSCompute", "Graphics"]
+
+
+class _WideProcess(ctypes.Structure):
+    """A record of :data:`WIDE_LISTS`."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+        ("usedGpuCcProtectedMemory", ctypes.c_ulonglong),
+    )
+
+
+def running(handle: Any, kind: Kind, *, wide: bool) -> list[Any]:
+    """Processes of one kind; none where card or driver have no such list. Raises :class:`UntoldError`.
+    ``wide``: the driver is one of :data:`WIDE_LISTS`."""
+    name = f"nvmlDeviceGet{kind}RunningProcesses"
+    for tries_left in reversed(range(LIST_TRIES)):
+        try:
+            return _wide_list(handle, f"{name}_v3") if wide else list(getattr(pynvml, name)(handle))
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
+            code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            if code in NO_SUCH_LIST:
+                return []
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE or not tries_left:
+                raise UntoldError(f"{name}: {error}") from error
+    raise AssertionError("not reached")
+
+
+def _wide_list(handle: Any, name: str) -> list[_WideProcess]:
+    """A list of :data:`WIDE_LISTS`, which the package would read as one of shorter records."""
+    function = pynvml._nvmlGetFunctionPointer(name)
+    count = ctypes.c_uint(0)
+    code = function(handle, ctypes.byref(count), None)
+    if code == pynvml.NVML_SUCCESS:
+        return []
+    if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+        raise pynvml.NVMLError(code)
+    count.value = count.value * 2 + 5  # more may have come meanwhile
+    records = (_WideProcess * count.value)()
+    code = function(handle, ctypes.byref(count), records)
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    for one in records[: count.value]:
+        if one.usedGpuMemory == NOT_AVAILABLE:
+            one.usedGpuMemory = 0
+    return list(records[: count.value])

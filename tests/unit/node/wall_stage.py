@@ -1,0 +1,103 @@
+"""The second wall with a driver, a process tree and pages that a test writes; nobody is killed."""
+
+from pathlib import Path
+from typing import Any
+
+from unit.node.doubtful import CARD, Proc, usage_page
+from vc_egpu.volcano.annotations import CardShare
+from vc_egpu_node.cdi import Grant, GrantFolder
+from vc_egpu_node.control import Timings
+from vc_egpu_node.isolation import Isolation
+from vc_egpu_node.library import LIBRARY_NAME, install
+from vc_egpu_node.monitor import Observation
+from vc_egpu_node.pages import USAGE, SharedPages
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.secondwall import Offence
+from vc_egpu_node.toolkit import Edits
+from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.wall import SecondWall
+
+
+class Hosts(ContainerOfProcess):
+    """Kills nobody, but notes whom."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.killed: list[tuple[int, int]] = []
+        self.refuse = ""
+
+    def kill(self, pid: int, start: int) -> str:
+        """Note it."""
+        self.killed.append((pid, start))
+        return self.refuse
+
+
+class Wall:
+    """Two containers of two pods on one card, and everything that the wall looks at."""
+
+    def __init__(self, root: Path) -> None:
+        built = root / LIBRARY_NAME
+        built.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little"))
+        self.isolation = Isolation(
+            install(built, root / "library", "x86_64"),
+            root / "containers",
+            SharedPages(root / "run"),
+            pci_bus_ids=dict,
+            timings=Timings,
+        )
+        self.grants = GrantFolder(root / "cdi", root / "containers", self.isolation)
+        (root / "proc").mkdir()
+        self.proc, self.hosts = Proc(root / "proc"), Hosts(root / "proc")
+        self.pods: list[PodView] = []
+        self.policy: Any = "report"
+        self.told: list[tuple[str, ...]] = []
+        self.counted: list[tuple[str, str]] = []
+        self.observation = Observation()
+        self.now_s = 3600.0
+        self.wall = SecondWall(
+            grants=self.grants.all,
+            pods=lambda: self.pods,
+            isolation=self.isolation,
+            hosts=self.hosts,
+            observation=lambda: self.observation,
+            policy=lambda: self.policy,
+            timings=lambda: Timings(lease_ms=60_000),
+            tell=lambda *event: self.told.append(event),
+            count=lambda *pair: self.counted.append(pair),
+            clock=lambda: self.now_s,
+        )
+
+    def uid(self, number: int) -> str:
+        return f"0bd41001-1111-2222-3333-{number:012}"
+
+    def let_in(self, number: int, mib: int, share_class: Any = "unset") -> Grant:
+        grant = Grant(
+            name=f"g{number}", resource="r", ids=(f"s{number}",), pod_uid=self.uid(number), namespace="ns",
+            pod=f"p{number}", container="main", plan_id="1-1", epoch=1, share_class=share_class,
+            core_policy="hard", native=False, granted_at_s=0.0,
+            shares=(CardShare(uuid=CARD, memory_mib=mib, cores=10),),
+        )  # fmt: skip
+        self.grants.reserve(grant)
+        self.grants.write(grant, Edits(), {})
+        self.add_pod(number)
+        return grant
+
+    def add_pod(self, number: int) -> None:
+        ids = {f"{number:064x}": "main"}
+        self.pods.append(PodView(self.uid(number), "ns", f"p{number}", "n", "Running", None, ids))
+
+    def process(self, pid: int, number: int) -> None:
+        self.proc.put(pid, self.uid(number), f"{number:064x}", own=pid - 100)
+
+    def usage(self, number: int, *slots: tuple[int, int, int, int, int]) -> None:
+        self.isolation.pages.path(USAGE, f"g{number}").write_bytes(usage_page(*slots))
+
+    def look(self, *samples: ProcessSample, card: str = CARD, tells: bool = True) -> list[Offence]:
+        """``tells``: else the driver's list could not be read, and these are of an earlier one."""
+        self.observation = Observation(
+            processes={card: samples},
+            untold=frozenset() if tells else frozenset({card}),
+            looks=self.observation.looks + 1,
+        )
+        return [finding.offence for finding in self.wall.look()]
