@@ -57,7 +57,6 @@ class CardNames:
 
 @dataclass(slots=True)
 class _Spec:
-    stamp: tuple[int, int]
     cdi_version: str
     common: Mapping[str, Any]
     devices: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -69,7 +68,7 @@ class Toolkit:
     def __init__(self, places: Sequence[Path], mode: ToolkitMode) -> None:
         self._places = tuple(places)
         self._mode = mode
-        self._read: dict[Path, _Spec | None] = {}
+        self._read: dict[Path, tuple[tuple[int, int, int], _Spec | None]] = {}
 
     @property
     def required(self) -> bool:
@@ -113,22 +112,32 @@ class Toolkit:
     def _load(self, path: Path) -> _Spec | None:
         try:
             status = path.stat()
-            stamp = (status.st_mtime_ns, status.st_ino)
+            # The size too: a file that is being written has the same time for as long as a tick of its clock.
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             known = self._read.get(path)
-            if known is not None and known.stamp == stamp:
-                return known
-            document = _parse(path)
-        except (OSError, ValueError, yaml.YAMLError) as error:
+            if known is None or known[0] != stamp:
+                known = self._read[path] = (stamp, _spec(path))
+        except OSError as error:  # another time, perhaps
             log.warning("%s was not read: %s", path, error)
             return None
+        return known[1]
+
+
+def _spec(path: Path) -> _Spec | None:
+    """None: it is broken, or none of the toolkit's cards (the GPU operator leaves others, as long as that).
+    Raises ``OSError``."""
+    try:
+        document = _parse(path)
         if document.get("kind") != NVIDIA_KIND:
             return None
-        spec = _Spec(stamp, str(document.get("cdiVersion", "0.3.0")), document.get("containerEdits") or {})
+        spec = _Spec(str(document.get("cdiVersion", "0.3.0")), document.get("containerEdits") or {})
         for device in document.get("devices") or ():
             if isinstance(device, dict):
                 spec.devices[str(device.get("name"))] = device.get("containerEdits") or {}
-        self._read[path] = spec
-        return spec
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        log.warning("%s was not read: %s", path, error)
+        return None
+    return spec
 
 
 def _parse(path: Path) -> dict[str, Any]:

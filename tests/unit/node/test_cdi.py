@@ -1,11 +1,13 @@
 """CDI specs, and the grants in them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 from vc_egpu.volcano.annotations import CardShare
+from vc_egpu_node import toolkit as toolkit_module
 from vc_egpu_node.cdi import Grant, GrantFolder, read_grant, spec_of
 from vc_egpu_node.toolkit import CardNames, Edits, Toolkit, ToolkitError
 
@@ -138,4 +140,49 @@ def test_a_spec_that_changes_is_read_again(tmp_path: Path) -> None:
     fresh = tmp_path / "new"
     fresh.write_text(FIXTURE.read_text())
     fresh.replace(path)
+    assert toolkit.unusable([CardNames(CARD_1, 0)]) == {}
+
+
+def test_each_file_is_read_once_whatever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The GPU operator's spec for its own pods lies beside it, as long as this one; every look at every card
+    asks."""
+    read: list[str] = []
+
+    def note(path: Path) -> dict[str, object]:
+        read.append(path.name)
+        return parse(path)
+
+    parse = toolkit_module._parse
+    monkeypatch.setattr(toolkit_module, "_parse", note)
+    document = yaml.safe_load(FIXTURE.read_text())
+    (tmp_path / "nvidia.yaml").write_text(FIXTURE.read_text())
+    (tmp_path / "management.nvidia.com-gpu.yaml").write_text(
+        yaml.safe_dump({**document, "kind": "management.nvidia.com/gpu"})
+    )
+    (tmp_path / "nvidia-old.yaml").write_text("devices: [")
+    toolkit = Toolkit([tmp_path], "required")
+    cards = [CardNames(CARD_1, 0), CardNames(CARD_2, 1)]
+    for _ in range(3):
+        assert toolkit.unusable(cards) == {}
+    assert sorted(read) == ["management.nvidia.com-gpu.yaml", "nvidia-old.yaml", "nvidia.yaml"]
+    assert caplog.text.count("nvidia-old.yaml was not read") == 1
+    (tmp_path / "nvidia-old.yaml").write_text("devices: {")
+    toolkit.unusable(cards)
+    assert caplog.text.count("nvidia-old.yaml was not read") == 2
+    (tmp_path / "nvidia-old.yaml").unlink()
+    assert toolkit.unusable(cards) == {}
+
+
+def test_a_file_that_is_being_written_is_read_again(tmp_path: Path) -> None:
+    """Within one tick of the file system's clock: its time alone does not tell the halves apart."""
+    path = tmp_path / "nvidia.yaml"
+    text = FIXTURE.read_text()
+    path.write_text(text[: len(text) // 2])
+    then = path.stat().st_mtime_ns
+    toolkit = Toolkit([tmp_path], "required")
+    assert toolkit.unusable([CardNames(CARD_1, 0)])
+    path.write_text(text)
+    os.utime(path, ns=(then, then))
     assert toolkit.unusable([CardNames(CARD_1, 0)]) == {}
