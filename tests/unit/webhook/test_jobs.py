@@ -1,6 +1,7 @@
 """Volcano Jobs at the door: new ones."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from unit.webhook.job_reviews import PRIORITY, QUEUE, complete, refusal, small
@@ -102,6 +103,10 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         job(queue="nowhere"),
         ("spec.queue", "'nowhere' does not exist", "you may use: a, org-1"),
     ),
+    "a misspelt queue": (
+        job(queue="orgg-1"),
+        ("spec.queue", "'orgg-1' does not exist, did you mean 'org-1'? you may use: a, org-1"),
+    ),
     "a closed queue": (job(queue="closed"), ("spec.queue", "'closed' is Closed")),
     "no queue": (job(queue=None), ("spec.queue", "no queue is named", "you may use: a, org-1")),
     "two classes in one gang": (
@@ -151,6 +156,18 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         job({**task("w", 2), "minAvailable": 3}, task("v", 5)),
         ('spec.tasks["w"].minAvailable', "3 is more than its 2 replicas"),
     ),
+    "members that are made only once others run": (
+        job(task("m", 1), {**task("w", 4), "dependsOn": {"name": ["m"]}}),
+        ("spec.minAvailable", "5 members", "4 of task 'w'", "once 'm' runs", "never start", "at most 1"),
+    ),
+    "members that are made once any of two others runs": (
+        job(
+            task("m", 2),
+            task("n", 1),
+            {**task("w", 2), "minAvailable": 1, "dependsOn": {"name": ["m", "n"], "iteration": "any"}},
+        ),
+        ("spec.minAvailable", "4 members", "once 'm' or 'n' runs", "at most 3"),
+    ),
     "two tasks of one name": (job(task("w", 1), task("w", 1)), ("spec.tasks", "'w'")),
     "high without leave, on a template": (
         job(task("w", 1), task("v", 1, annotations={PRIORITY: "high"}), annotations={PRIORITY: "high"}),
@@ -178,6 +195,39 @@ def test_the_cap_is_for_the_least_that_must_start_together() -> None:
     assert complete(job(cheap, dear, minAvailable=9))
     message = refusal(job(dict(cheap, minAvailable=0), dict(dear, minAvailable=9), minAvailable=9))
     assert "9 volcano.sh/vgpu-h20" in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "depends_on"),
+    [
+        ({"minAvailable": 1}, {"name": ["m"]}),
+        ({"minAvailable": 3}, {"name": ["n", "m"], "iteration": "any"}),
+        ({}, {"name": []}),
+        ({}, {"name": ["n"]}),
+        ({}, {"name": "m"}),
+        ({}, "m"),
+    ],
+)
+def test_a_gang_whose_first_members_can_start_is_taken(spec: Json, depends_on: Any) -> None:
+    """A task of which none has to run keeps nobody waiting; what makes no sense the API server refuses."""
+    first = [task("m", 1), {**task("n", 1), "minAvailable": 0}]
+    assert complete(job(*first, {**task("w", 1), "dependsOn": depends_on}, **spec))
+
+
+def test_only_queues_that_one_may_use_are_guessed() -> None:
+    """The name of another's queue would help nobody: the next refusal would say that it is another's."""
+    for named in ("org-22", "closd", "dfault"):
+        message = refusal(job(queue=named))
+        assert "you may use: a, org-1" in message
+        assert "did you mean" not in message
+
+
+def test_a_near_queue_is_found_among_many() -> None:
+    """Refusals list the first 32 queues: the one that was meant may be another."""
+    many = {name: queue(name, capability=caps(8)) for name in [f"b-{i}" for i in range(500)] + ["vision"]}
+    leave = ("alice use queues vision", "alice use queues b-0")
+    message = refusal(job(queue="visoin"), context(*leave, queues=many))
+    assert "did you mean 'vision'? you may use: b-0, vision" in message
 
 
 def test_the_parents_cap_counts_as_well() -> None:

@@ -1,6 +1,8 @@
 """Who may use a queue and the class ``high``: the questions, and the refusals that name a way out."""
 
+import difflib
 from collections.abc import Sequence
+from typing import Final
 
 from vc_egpu.volcano import names
 from vc_egpu.webhook.context import ROOT_QUEUE, Context, state_of
@@ -10,6 +12,10 @@ from vc_egpu.webhook.questions import Access, QueueLookup, Subject, Unanswered, 
 
 QUEUE_GROUP = "scheduling.volcano.sh"
 PRIORITY_CLASS_GROUP = "scheduling.k8s.io"
+_CLOSE_ENOUGH: Final = 0.75
+_LONGEST_NAME: Final = 253
+_MAX_COMPARED: Final = 1000
+"""Queues; to compare them takes some 5 ms."""
 
 
 def queue_access(subject: Subject, verb: str, queue: str, namespace: str = "") -> Access:
@@ -20,20 +26,21 @@ def queue_access(subject: Subject, verb: str, queue: str, namespace: str = "") -
 def check_queue(queue: str, subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:
     """Refuse a queue that does not exist, takes nothing, or that none of these may use."""
     if not queue:
-        raise Refusal(f"{path}: no queue is named; {_usable(subjects, namespace, context)}")
+        raise Refusal(f"{path}: no queue is named{_usable(subjects, namespace, context)}")
     obj = context.queues.get(queue)
     lookup = QueueLookup(queue)
     if obj is None and queue != ROOT_QUEUE and not context.answers.looked_up(lookup):
         raise Unanswered([lookup])
     if obj is None or queue == ROOT_QUEUE:
         problem = "takes no work itself" if queue == ROOT_QUEUE else "does not exist"
-        raise Refusal(f"{path}: queue {queue[:63]!r} {problem}; {_usable(subjects, namespace, context)}")
+        usable = _usable(subjects, namespace, context, meant=queue)
+        raise Refusal(f"{path}: queue {queue[:63]!r} {problem}{usable}")
     questions = [queue_access(subject, names.VERB_USE, queue, namespace) for subject in subjects]
     if not any_allowed(context.answers, questions):
         who = " and ".join(str(subject) for subject in subjects)
         raise Refusal(
             f'{path}: {who} may not use queue {queue!r} (RBAC verb "{names.VERB_USE}" on '
-            f"queues.{QUEUE_GROUP}); {_usable(subjects, namespace, context)}"
+            f"queues.{QUEUE_GROUP}){_usable(subjects, namespace, context)}"
         )
     check_open_leaf(queue, context.queues, path, state_of(obj))
 
@@ -59,8 +66,11 @@ def check_high(subjects: Sequence[Subject], namespace: str, context: Context, pa
         )
 
 
-def _usable(subjects: Sequence[Subject], namespace: str, context: Context) -> str:
-    """The end of a refusal: which queues would do."""
+def _usable(subjects: Sequence[Subject], namespace: str, context: Context, meant: str = "") -> str:
+    """The end of a refusal: which queues would do, and which of these may have been ``meant``.
+
+    Others are not guessed: they would be refused as well.
+    """
     candidates = [
         name
         for name in context.queues.names
@@ -68,12 +78,21 @@ def _usable(subjects: Sequence[Subject], namespace: str, context: Context) -> st
         and not context.queues.children(name)
         and state_of(context.queues.get(name) or {}) == "Open"
     ]
-    tried = candidates[: context.settings.max_listed_queues]
+    near = _near(meant, candidates)
+    tried = [*near, *(name for name in candidates if name not in near)][: context.settings.max_listed_queues]
     questions = [
         queue_access(subject, names.VERB_USE, queue, namespace) for queue in tried for subject in subjects
     ]
-    usable = list(dict.fromkeys(access.name for access in allowed_of(context.answers, questions)))
+    usable = {access.name for access in allowed_of(context.answers, questions)}
     if usable:
-        return f"you may use: {', '.join(usable)}"
+        guess = next((f", did you mean {name!r}? " for name in near if name in usable), "; ")
+        return f"{guess}you may use: {', '.join(sorted(usable))}"
     more = "" if len(tried) == len(candidates) else f" of the first {len(tried)}"
-    return f"there is no queue{more} that you may use"
+    return f"; there is no queue{more} that you may use"
+
+
+def _near(meant: str, candidates: Sequence[str]) -> list[str]:
+    """Those that are spelt much the same. Bounded: all reviews wait for this one."""
+    if not meant:
+        return []
+    return difflib.get_close_matches(meant[:_LONGEST_NAME], candidates[:_MAX_COMPARED], cutoff=_CLOSE_ENOUGH)

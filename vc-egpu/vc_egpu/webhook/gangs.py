@@ -21,6 +21,10 @@ class Members:
     """Countable resources of one pod."""
     cards: int = 0
     """Cards of one pod."""
+    waits_for: tuple[str, ...] = ()
+    """Tasks that have to run before its pods are made."""
+    any_will_do: bool = False
+    """One of them is enough."""
 
 
 def gang_size(tasks: Sequence[Members], min_available: int | None) -> int:
@@ -82,6 +86,27 @@ def check_minimums(tasks: Sequence[Members], min_available: int | None) -> None:
         raise Refusal(
             f"spec.minAvailable: {min_available} is more than the {total} replicas of all tasks: "
             "it could never start"
+        )
+    _check_order(tasks, gang_size(tasks, min_available))
+
+
+def _check_order(tasks: Sequence[Members], size: int) -> None:
+    """Refuse gangs that wait for members which are made only once others of the gang run: none ever does."""
+    least = {task.task: task.min_available for task in tasks}
+
+    def comes_later(task: Members) -> bool:
+        waits = [least.get(name, 1) > 0 for name in task.waits_for]
+        return bool(waits) and (all(waits) if task.any_will_do else any(waits))
+
+    later = [task for task in tasks if task.replicas and comes_later(task)]
+    first = sum(task.replicas for task in tasks) - sum(task.replicas for task in later)
+    if later and size > first:
+        task = later[0]
+        before = (" or " if task.any_will_do else " and ").join(repr(name[:63]) for name in task.waits_for)
+        raise Refusal(
+            f"spec.minAvailable: the gang is {size} members, of which {task.replicas} of task "
+            f"{task.task[:63]!r} are made only once {before} runs (dependsOn): it could never start; "
+            f"name at most {first}"
         )
 
 

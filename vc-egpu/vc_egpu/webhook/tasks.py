@@ -61,7 +61,10 @@ class Task:
             self.raw.get("minAvailable"), replicas, f'spec.tasks["{self.name[:63]}"].minAvailable'
         )
         cards = sum(container.cards for container in ask.containers.values())
-        return Members(self.name, replicas, minimum, ask.sums(), cards)
+        depends_on = mapping(self.raw.get("dependsOn"))
+        waits_for = tuple(str(name) for name in items(depends_on.get("name")))
+        any_will_do = depends_on.get("iteration") == "any"
+        return Members(self.name, replicas, minimum, ask.sums(), cards, waits_for, any_will_do)
 
     def completed(self, ask: PodAsk) -> Json:
         """The task with the totals in its template, and the managed label."""
