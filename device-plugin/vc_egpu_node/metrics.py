@@ -14,7 +14,7 @@ from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.annotations import NodeCards
 
 from vc_egpu_node.cdi import Grant
-from vc_egpu_node.monitor import Observation
+from vc_egpu_node.monitor import Observation, unattributed_mib
 from vc_egpu_node.processes import Use
 from vc_egpu_node.slots import Slot
 from vc_egpu_node.suspend import SuspendedPod
@@ -175,6 +175,17 @@ def _inventory(view: View) -> Iterator[Metric]:
         offered.add_metric(values, float(card.offered and card.healthy))
         held.add_metric(values, len(card.held))
     yield from (healthy, offered, held)
+    if view.isolated:  # else the agent does not see who is on its cards
+        nobodys = GaugeMetricFamily(
+            "egpu_node_card_unattributed_mib",
+            "Memory of the card that is used, but by no process that the driver names, MiB.",
+            labels=labels,
+        )
+        for card in view.node_cards.cards:
+            size = unattributed_mib(view.observation, card.uuid)
+            if size is not None:
+                nobodys.add_metric((card.uuid, str(card.index), card.model), size)
+        yield nobodys
     slots = GaugeMetricFamily(
         "egpu_node_slots", "Slots offered to the kubelet.", labels=("resource", "health")
     )

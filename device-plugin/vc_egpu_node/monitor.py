@@ -42,6 +42,22 @@ class Observation:
     """How often processes were read."""
 
 
+def unattributed_mib(seen: Observation, uuid: str) -> int | None:
+    """What of a card's memory is used by no process that the driver names; None: it does not tell.
+
+    The driver counts memory for the process that owns it. What only a DMA-BUF keeps, after its owner freed it
+    or ended, is the driver's own (``RmDmabufGetClientAndDevice`` in NVIDIA's kernel module), and so is what
+    it lost of programs that crashed. Used memory and processes are not read at one moment: only a difference
+    that lasts means anything.
+    """
+    sample, processes = seen.samples.get(uuid), seen.processes.get(uuid, ())
+    if uuid in seen.untold or sample is None or sample.memory_used_mib is None:
+        return None
+    if any(one.memory_mib == 0 for one in processes):  # of these it does not tell how much they have
+        return None
+    return max(0, sample.memory_used_mib - sum(one.memory_mib for one in processes))
+
+
 class Monitor:
     """Watches the cards of one vendor. ``observation`` may be read from any thread."""
 
