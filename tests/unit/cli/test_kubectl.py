@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
+from unit.kube.tiny_api import status as tiny_status
 from vc_egpu.cli import kubectl, pause, render, stop
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
@@ -186,6 +187,47 @@ def test_why_reads_the_nodes_of_the_gang_and_no_others(
     assert ("node n1 is gone" in capsys.readouterr().out) is gone
     asked = [path.partition("?")[0] for _, path, _ in server.requests if path.startswith("/api/v1/nodes")]
     assert asked == ["/api/v1/nodes/n1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        (tiny_status(403, "Forbidden"), "you may not list jobs"),
+        (tiny_status(404, "NotFound"), "the cluster has no jobs"),
+    ],
+)
+def test_why_does_without_volcano_jobs(
+    answer: docs.Json, missing: str, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has Deployments only need not be allowed to see Jobs."""
+    said = docs.verdict("WaitingForCards", "no card is free")
+    server.put(
+        "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g",
+        docs.group("g", "research", job="chat", said=said),
+    )
+    for name, status, words in (
+        ("chat", kubectl.EXIT_OK, "no card is free"),
+        ("chit", kubectl.EXIT_FOUND, f"did you mean chat?; {missing}"),
+    ):
+        server.skip, server.script = 2, [(answer["code"], answer, {})]
+        argv = ["why", name, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]
+        assert kubectl.main(argv) == status
+        shown = capsys.readouterr()
+        assert words in shown.out + shown.err
+
+
+def test_ctrl_c_while_it_is_shown_ends_it_in_a_word(
+    server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with thousands of rows on a slow terminal."""
+
+    def interrupted(_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kubectl, "as_json", interrupted)
+    argv = ["queues", "-n", "ml", "-o", "json", "--kubeconfig", str(server.kubeconfig(tmp_path))]
+    assert kubectl.main(argv) == kubectl.EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "kubectl egpu: interrupted\n"
 
 
 def test_ctrl_c_ends_it_in_a_word(

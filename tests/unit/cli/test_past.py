@@ -33,7 +33,7 @@ def tell(events: list[docs.Json], *, rolled_back: str = "", kind: str = "Job") -
     pods = [docs.pod(f"train-w-{i}", group="train-1", gated=True, phase="Pending") for i in range(2)]
     queues = {"research": docs.queue("research", h20=6)}
     (story,) = why_view.stories(
-        "train", "ml", groups=[group], pods=pods, jobs=[], queues=queues, events=events, now=Instant(AT)
+        "train", "ml", groups=[group], pods=pods, queues=queues, events=events, now=Instant(AT)
     )
     return story
 

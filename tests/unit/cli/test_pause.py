@@ -217,6 +217,6 @@ def test_cards_and_why_show_who_is_away() -> None:
         "metadata": {"name": "train", "namespace": "ml"},
         "status": {"conditions": [condition(AWAY, 0.0)]},
     }
-    (story,) = why_view.stories("train", "ml", groups=[group], pods=[pod], jobs=[], queues={})
+    (story,) = why_view.stories("train", "ml", groups=[group], pods=[pod], queues={})
     assert any("on the host of n1" in note for note in story.notes)
     assert story.members[0].phase == "Suspended"

@@ -58,7 +58,6 @@ def test_why_shows_it_as_a_note() -> None:
         "ml",
         groups=[docs.group("train-1", "research", job="train")],
         pods=[POD],
-        jobs=[],
         queues={},
         nodes={"n1": node},
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import render, why_view
+from vc_egpu.cli import render, why_view, world
 
 SENTENCE = "asks for 4 shares of h20; the queue research has 2 of 6 left"
 
@@ -13,7 +13,9 @@ def tell(name: str, **lists: list[docs.Json]) -> tuple[why_view.GangStory, ...]:
     queues = {q["metadata"]["name"]: q for q in lists.pop("queues", [docs.queue("research", h20=6)])}
     groups, pods, jobs, events = (lists.pop(kind, []) for kind in ("groups", "pods", "jobs", "events"))
     assert not lists, "misspelt"
-    return why_view.stories(name, "ml", groups=groups, pods=pods, jobs=jobs, queues=queues, events=events)
+    return why_view.stories(
+        name, "ml", groups=groups, pods=pods, jobs=world.Listing(jobs), queues=queues, events=events
+    )
 
 
 def waiting_gang() -> dict[str, list[docs.Json]]:

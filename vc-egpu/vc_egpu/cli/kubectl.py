@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace = options.namespace or context_namespace(options.kubeconfig, options.context)
         run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
         answer = run(api, namespace, options)
+        _print(answer, options.output)
     except (why_view.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
@@ -79,8 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(*explain(error))
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
+    return answer.status
+
+
+def _print(answer: Answer, output: str) -> None:
     try:
-        if options.output == "json":
+        if output == "json":
             sys.stdout.flush()
             sys.stdout.buffer.write(as_json(answer.document) + b"\n")  # UTF-8, whatever the terminal has
         else:
@@ -89,7 +94,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever reads has what it wanted, as `head` does; the interpreter shall not try again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return answer.status
 
 
 def explain(error: KubeError) -> tuple[str, int]:
@@ -178,16 +182,19 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     if name.count("/") == 1 and name.partition("/")[0] not in _KINDS:
         namespace, _, name = name.partition("/")
     groups, pods = (api.list(resource, namespace).items for resource in (POD_GROUPS, PODS))
+    chosen = why_view.meant(name, groups, pods)
+    jobs = world.list_optional(api, VOLCANO_JOBS, namespace)
     told = why_view.stories(
         name,
         namespace,
         groups=groups,
         pods=pods,
-        jobs=api.list(VOLCANO_JOBS, namespace).items,
+        jobs=jobs,
         queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
         events=world.list_optional(api, CORE_EVENTS, namespace).items,
-        nodes=world.nodes_named(api, why_view.places(name, groups, pods)),
+        nodes=world.nodes_named(api, why_view.places(chosen)),
         now=time.time(),
+        chosen=chosen,
     )
     return Answer(told, Group(*(render.why(story) for story in told)))
 

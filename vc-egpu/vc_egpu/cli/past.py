@@ -13,6 +13,7 @@ from vc_egpu.admission import backoffs
 from vc_egpu.cli import world
 from vc_egpu.core.cluster import Instant
 from vc_egpu.kube import Json
+from vc_egpu.volcano.makers import controller_of
 
 _EVICTED: Final = frozenset({"Preempted", "Replaced"})
 """Reasons of the admission controller's events on pods that it made go."""
@@ -20,7 +21,7 @@ _EVICTED: Final = frozenset({"Preempted", "Replaced"})
 
 def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> list[str]:
     """One sentence for each cause for which pods of the gang were evicted, oldest first."""
-    owner = world.controller_of(group)
+    owner = controller_of(group)
     present = {str(pod["metadata"]["name"]) for pod in members}
     # Controllers that do not number their pods end names with five characters, others each time.
     earlier = re.compile(rf"{re.escape(str(owner['name']))}-[0-9a-z]{{5}}" if owner else "(?!)")

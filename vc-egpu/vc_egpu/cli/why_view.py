@@ -13,6 +13,7 @@ from vc_egpu.core.cluster import Instant
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.knobs import slips
+from vc_egpu.volcano.makers import controller_of, deployment_behind
 
 NO_VERDICT = "NoVerdictYet"
 NOT_MANAGED = "NotManaged"
@@ -24,6 +25,11 @@ _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 """Phases of Jobs that hold nothing and wait for nothing."""
 _MAX_NAMED = 5
+_UNASKED = world.Listing(())
+
+
+Gang = tuple[Json, list[Json]]
+"""A PodGroup and its members."""
 
 
 class UnknownJobError(LookupError):
@@ -72,38 +78,41 @@ def stories(
     *,
     groups: Sequence[Json],
     pods: Sequence[Json],
-    jobs: Sequence[Json],
     queues: Mapping[str, Json],
+    jobs: world.Listing = _UNASKED,
     events: Sequence[Json] = (),
     nodes: Mapping[str, Json] | None = None,
     now: Instant | None = None,
+    chosen: Sequence[Gang] | None = None,
 ) -> tuple[GangStory, ...]:
     """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
 
     ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
     door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
-    ``now`` no roll-back is told. Raises :class:`UnknownJobError`.
+    ``now`` no roll-back is told. ``chosen``: what :func:`meant` found, where it was asked before. Raises
+    :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
-    chosen = _meant(name, groups, pods)
+    chosen = meant(name, groups, pods) if chosen is None else chosen
     if chosen:
         return tuple(_story(group, own, queues, nodes, events=events, now=now) for group, own in chosen)
-    for job in jobs:
+    for job in jobs.items:
         if job["metadata"]["name"] == name:
             return (_without_group(job, refusal(name, events, str(job["metadata"].get("uid") or ""))),)
     for pod in pods:
         if pod["metadata"]["name"] == name:
             raise UnknownJobError(_unmanaged(name, pod))
     refused = refusal(name, events)
-    raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs))
+    unseen = f"; {jobs.missing}" if jobs.missing else ""
+    raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs.items) + unseen)
 
 
-def places(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[str]:
-    """Names of the nodes on which the gangs that ``name`` means have members."""
-    return sorted({node for _, own in _meant(name, groups, pods) for node in trouble.places(own)})
+def places(gangs: Iterable[Gang]) -> list[str]:
+    """Names of the nodes on which these have members."""
+    return sorted({node for _, own in gangs for node in trouble.places(own)})
 
 
-def _meant(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, list[Json]]]:
+def meant(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[Gang]:
     """The PodGroups that ``name`` means, each with its members."""
     name, members = name.rpartition("/")[2], world.members_of(pods)
     each = ((group, members.get(world.key(group), [])) for group in groups)
@@ -114,19 +123,15 @@ def _means(name: str, group: Json, members: Sequence[Json]) -> bool:
     metadata = group["metadata"]
     if name == metadata["name"]:
         return True
-    owner = world.controller_of(group)
-    if owner is not None and owner.get("name") == name:
+    if controller_of(group).get("name") == name:
         return True
     return any(name in {pod["metadata"]["name"], _deployment_of(pod)} for pod in members)
 
 
 def _deployment_of(pod: Json) -> str:
-    """The Deployment behind a pod of a ReplicaSet, by how Deployments name their ReplicaSets."""
-    hashed = world.labels(pod).get("pod-template-hash")
-    for owner in pod["metadata"].get("ownerReferences") or ():
-        if owner.get("kind") == "ReplicaSet" and hashed:
-            return str(owner["name"]).removesuffix(f"-{hashed}")
-    return ""
+    """The Deployment behind a pod; empty where there is none."""
+    owner = controller_of(pod)
+    return deployment_behind(owner.get("kind", ""), owner.get("name", ""), world.labels(pod))
 
 
 def _story(
@@ -141,16 +146,14 @@ def _story(
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
     queue = world.queue_of(group, members)
-    owner = world.controller_of(group)
+    owner = controller_of(group)
     foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
     if foreign:
         verdict = {"reason": NOT_MANAGED, "message": foreign}
     told = [*past.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
     living = sum(not world.finished(pod) for pod in members)
     if not foreign and living < int(spec.get("minMember") or 1) and verdict.get("status") != "True":
-        told += filter(
-            None, [refusal(str((owner or metadata)["name"]), events, str((owner or {}).get("uid") or ""))]
-        )
+        told += filter(None, [refusal(str((owner or metadata)["name"]), events, str(owner.get("uid") or ""))])
     return GangStory(
         group=world.key(group),
         job=name_of(group, members),
@@ -177,7 +180,7 @@ def _slips(members: Sequence[Json]) -> list[str]:
 def name_of(group: Json, members: Sequence[Json]) -> str:
     """What its user calls it: the Deployment or Job behind it, or the PodGroup itself."""
     deployment = next(filter(None, map(_deployment_of, members)), "")
-    return deployment or str((world.controller_of(group) or group["metadata"])["name"])
+    return deployment or str((controller_of(group) or group["metadata"])["name"])
 
 
 def class_of(group: Json, members: Sequence[Json]) -> str:

@@ -184,12 +184,6 @@ def members_of(pods: Iterable[Json]) -> dict[str, list[Json]]:
     return dict(members)
 
 
-def controller_of(document: Json) -> Json | None:
-    """The reference to what makes it and makes it anew, if there is such a thing."""
-    owners: Iterable[Json] = document["metadata"].get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), None)
-
-
 def checked_queue(pod: Json) -> str:
     """The queue that a pod was checked for at the door; empty where none is written on it."""
     return checked_for(annotations(pod), labels(pod))

@@ -39,6 +39,7 @@ from vc_egpu.kube.resources import (
     QUEUES,
     VOLCANO_JOBS,
 )
+from vc_egpu.volcano.makers import controller_of
 
 K = TypeVar("K", bound=Hashable)
 SETTLE_S: Final = 0.05
@@ -274,8 +275,8 @@ class Controller:
         old, group = self._groups.watch(change)
         key = key_of(group)
         self._ask(self._group_queue, key)
-        owner = next(iter(group["metadata"].get("ownerReferences") or ()), None)
-        if owner is not None and owner.get("kind") == "Job":
+        owner = controller_of(group)
+        if owner.get("kind") == "Job":
             self._ask(self._job_queue, (key[0], owner["name"]))
         checked = {pod.checked for pod in self._pods.by("group", key)}
         self._tell_queues({*checked, gangs.queue_of(group), gangs.queue_of(old) if old is not None else ""})

@@ -9,6 +9,7 @@ from vc_egpu.jobs.pods import owner_reference
 from vc_egpu.volcano import names
 from vc_egpu.volcano.job import Job, Task
 from vc_egpu.volcano.knobs import KNOBS
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.meta import Json
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
@@ -191,7 +192,7 @@ def loose_group(
         sources.append((owner.get("metadata") or {}).get("annotations") or {})
     size = _first(names.GROUP_MIN_MEMBER, sources)
     queue = _first(names.QUEUE_NAME, [*sources, namespace_annotations]) or "default"
-    uid = reference["uid"] if reference is not None else metadata["uid"]
+    uid = reference["uid"] if reference else metadata["uid"]
     is_number = size is not None and size.isdecimal() and len(size) <= _MAX_DIGITS
     min_member = max(1, int(size)) if size is not None and is_number else 1
     return LooseGroup(f"podgroup-{uid}", min_member, queue)
@@ -201,7 +202,7 @@ def loose_group_document(group: LooseGroup, pod: Mapping[str, Any]) -> Json:
     """The PodGroup itself; it goes with the pod's controller, or with the bare pod."""
     metadata, spec = pod["metadata"], pod["spec"]
     reference = controller_of(pod)
-    owner = dict(reference) if reference is not None else _own_reference(pod)
+    owner = reference or _own_reference(pod)
     taken = inherited(metadata.get("annotations") or {})
     keep = {names.PREEMPTABLE, *KNOBS}
     group_spec: Json = {
@@ -223,12 +224,6 @@ def loose_group_document(group: LooseGroup, pod: Mapping[str, Any]) -> Json:
         "spec": group_spec,
         "status": {"phase": PodGroupPhase.INQUEUE.value},
     }
-
-
-def controller_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The owner reference of an object's controller."""
-    references = (document.get("metadata") or {}).get("ownerReferences") or ()
-    return next((reference for reference in references if reference.get("controller")), None)
 
 
 def _own_reference(pod: Mapping[str, Any]) -> Json:

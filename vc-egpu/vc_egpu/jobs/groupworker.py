@@ -14,6 +14,7 @@ from vc_egpu.kube import ApiConnection, Json, Key, Resource
 from vc_egpu.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from vc_egpu.kube.resources import BATCH_JOBS, DAEMON_SETS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.volcano import names
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
 EMPTY_FOR_S: Final = 120.0
@@ -122,8 +123,8 @@ class GroupWorker:
 
     def _owner(self, document: Json, namespace: str) -> Json | None:
         """The pod's controller, remembered for a while; None if it cannot be read (an unknown kind)."""
-        reference = gangs.controller_of(document)
-        if reference is None:
+        reference = controller_of(document)
+        if not reference:
             return None
         resource = _OWNERS.get((reference["apiVersion"], reference["kind"]))
         if resource is None:

@@ -22,6 +22,7 @@ from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command
 from vc_egpu.volcano.job import Job, JobAction, Task
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.meta import ModelError
 
 LONGEST_WAIT_S: Final = 3600.0
@@ -303,8 +304,7 @@ class JobWorker:
             answer = self._api.create(PODS, document)
         except AlreadyExists:
             answer = self._api.get(PODS, name, namespace)
-            owner = gangs.controller_of(answer)
-            if owner is None or owner.get("uid") != job.metadata.uid:
+            if controller_of(answer).get("uid") != job.metadata.uid:
                 raise InTheWay(job, {**answer, "kind": "Pod"}) from None
         else:
             self._metrics.pods_created.inc()

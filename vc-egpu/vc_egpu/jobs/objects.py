@@ -2,13 +2,13 @@
 
 import threading
 
-from vc_egpu.jobs.gangs import controller_of
 from vc_egpu.jobs.plugins import plugins_of
 from vc_egpu.jobs.pods import build_claims, owner_reference
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import AlreadyExists, Unavailable
 from vc_egpu.kube.resources import CONFIG_MAPS, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, SERVICES
 from vc_egpu.volcano.job import Job
+from vc_egpu.volcano.makers import controller_of
 
 _RESOURCES: dict[str, Resource] = {
     resource.kind: resource
@@ -60,8 +60,7 @@ class ObjectKeeper:
             return
         except AlreadyExists:
             present = self._api.get(resource, metadata["name"], metadata["namespace"])
-        owner = controller_of(present)
-        if owner is None or owner.get("uid") != job.metadata.uid:
+        if controller_of(present).get("uid") != job.metadata.uid:
             raise InTheWay(job, {**present, "kind": thing["kind"]})
         if "data" in thing and present.get("data") != thing["data"]:
             body: Json = {

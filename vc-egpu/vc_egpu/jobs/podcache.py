@@ -8,11 +8,12 @@ from typing import Any, Final
 import orjson
 
 from vc_egpu.jobs import requests
-from vc_egpu.jobs.gangs import Member, controller_of
+from vc_egpu.jobs.gangs import Member
 from vc_egpu.jobs.views import PodView
 from vc_egpu.kube import Json, Key
 from vc_egpu.volcano import names
 from vc_egpu.volcano.job import Job
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.pod_status import refusal_of
 
@@ -123,12 +124,12 @@ class CachedPod:
         managed = labels.get(names.MANAGED_LABEL) == "true"
         phase = document["status"].get("phase") or "Pending"
         is_over = phase in {"Succeeded", "Failed"}
-        is_job = owner is not None and owner.get("kind") == Job.__name__ and owner["apiVersion"] == _JOB_API
+        is_job = owner.get("kind") == Job.__name__ and owner.get("apiVersion") == _JOB_API
         return cls(
             key=(namespace, metadata["name"]),
             uid=metadata["uid"],
             view=PodView.of(document) if is_job else None,
-            job=(namespace, owner["name"], owner["uid"]) if owner is not None and is_job else None,
+            job=(namespace, owner["name"], owner["uid"]) if is_job else None,
             group=annotations.get(names.GROUP_NAME),
             managed=managed,
             checked=checked_for(annotations, labels) if managed and not is_over else "",

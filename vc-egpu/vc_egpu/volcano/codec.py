@@ -29,6 +29,7 @@ from vc_egpu.core.cluster import (
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, NodeCard, NodeCards, Request
 from vc_egpu.volcano.codec_resources import resources, units
+from vc_egpu.volcano.makers import controller_in
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.resource_names import classify
 
@@ -83,10 +84,10 @@ def instant(text: str | None) -> Instant:
 
 def owner_of(metadata: Document) -> Owner | None:
     """The controller that an object names."""
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
-            return Owner(reference["apiVersion"], reference["kind"], reference["name"], reference["uid"])
-    return None
+    reference = controller_in(metadata)
+    if not reference:
+        return None
+    return Owner(reference["apiVersion"], reference["kind"], reference["name"], reference["uid"])
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -183,9 +183,3 @@ def annotations_of(obj: Json) -> dict[str, Any]:
 def labels_of(obj: Json) -> dict[str, Any]:
     """The labels of an object or template."""
     return mapping(mapping(obj.get("metadata")).get("labels"))
-
-
-def controller_of(obj: Json) -> dict[str, Any]:
-    """The owner reference of the controller, or an empty one."""
-    owners = items(mapping(obj.get("metadata")).get("ownerReferences"))
-    return next((mapping(owner) for owner in owners if mapping(owner).get("controller") is True), {})

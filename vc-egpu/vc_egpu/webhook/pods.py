@@ -6,6 +6,7 @@ from typing import Any
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Request
 from vc_egpu.volcano.knobs import slips
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
 from vc_egpu.volcano.request import AskError, PodAsk, read_pod
 from vc_egpu.volcano.resource_names import PER_CARD, classify
@@ -15,7 +16,6 @@ from vc_egpu.webhook.context import (
     Context,
     Review,
     annotations_of,
-    controller_of,
     items,
     labels_of,
     mapping,
