@@ -91,7 +91,7 @@ test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU
 	exit $$failed
 
 # --- benchmarks: each prints one JSON object as its last line --------------------------------
-.PHONY: bench-admission bench-agent bench-webhook bench-decide
+.PHONY: bench-admission bench-agent bench-webhook bench-decide bench-takeover
 bench-admission: toolchain ## submit to bind, 5,000 pods on 1,000 simulated nodes
 	@$(PY) e2e/bench_admission.py
 bench-agent: toolchain native image ## PreStartContainer and the agent's footprint
@@ -100,6 +100,8 @@ bench-webhook: venv ## reviews per second
 	@$(PY) e2e/bench_webhook.py
 bench-decide: venv ## the decision on 5,000 nodes
 	@$(PY) e2e/bench_decide.py
+bench-takeover: venv ## a new leader on 5,000 nodes with 140,000 pods: seconds and memory
+	@$(PY) e2e/bench_takeover.py
 .PHONY: bench-isolation
 bench-isolation: venv native ## shares, classes and overhead of the in-container library, on the fake card
 	@$(PY) tests/bench_isolation.py

@@ -1,12 +1,15 @@
 """A live copy stays true whatever the server and the network do."""
 
+import math
 import queue
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from unit.kube.tiny_api import TinyApi, status
-from vc_egpu.kube import ApiConnection, Backoff, Change, Reflector
+from vc_egpu.kube import ApiConnection, Backoff, Change, Json, ObjectList, Reflector
+from vc_egpu.kube.errors import Unavailable
 from vc_egpu.kube.resources import CONFIG_MAPS
 
 PATH = "/api/v1/namespaces/n/configmaps"
@@ -192,3 +195,32 @@ def test_stop_wakes_a_waiting_watch_at_once(start: Start) -> None:
     reflector, _ = start()
     reflector.stop(timeout_s=2)
     assert not reflector._thread.is_alive()
+
+
+class Paging:
+    """Lists one page, and the next one only when it is told to."""
+
+    def __init__(self) -> None:
+        self.listed, self.go_on = threading.Event(), threading.Event()
+
+    def list(self, *_: Any, transform: Callable[[Json], Json], **__: Any) -> ObjectList:
+        items = [transform({"metadata": {"name": "a", "resourceVersion": "7"}})]
+        self.listed.set()
+        self.go_on.wait(30)
+        return ObjectList(items, "7")
+
+    def stream(self, *_: Any, **__: Any) -> Any:
+        raise Unavailable("no watch here")
+
+
+def test_each_page_of_a_list_is_a_word_from_the_server() -> None:
+    pages = Paging()
+    reflector = Reflector(cast("ApiConnection", pages), CONFIG_MAPS)
+    assert reflector.silent_s() == math.inf
+    reflector.start()
+    assert pages.listed.wait(30)
+    assert reflector.silent_s() < math.inf
+    assert not reflector.synced.is_set()
+    pages.go_on.set()
+    assert reflector.wait_synced(30)
+    reflector.stop()

@@ -10,7 +10,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.transport import Json
-from vc_egpu.volcano import names
+from vc_egpu.volcano import kept, names
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.pod_codec import pod
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def drain(api: ApiConnection) -> int:
     """Take our gates and orders to suspend off all pods; 0 when none is left, else 1 (see the log)."""
     left: list[str] = []
-    for document in api.list(PODS).items:
+    for document in api.list(PODS, transform=kept.pod).items:
         if names.SUSPEND in (document["metadata"].get("annotations") or {}):
             left += _called_back(api, document)
         gates = (document.get("spec") or {}).get("schedulingGates") or ()

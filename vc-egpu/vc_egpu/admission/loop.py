@@ -23,6 +23,7 @@ from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.deciding import decide_safely, without_admissions
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
+from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.orphans import Orphans
 from vc_egpu.admission.reports import Reports, pod_reference
@@ -36,12 +37,11 @@ from vc_egpu.kube.watch import Change
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.model_table import ModelTable
 
-SYNC_TIMEOUT_S: Final = 120.0
 TICK_S: Final = 1.0
 """How often rules about time are looked at while any is pending."""
 REVIEW_S: Final = 5.0
 """How often who waits or is suspended is looked at although nothing happened: holds and back-offs run out."""
-ALIVE_S: Final = SYNC_TIMEOUT_S + 30.0
+ALIVE_S: Final = SILENCE_S + 30.0
 MOST_PAUSE_S: Final = 0.2
 """Between two decisions is twice what the last one took, for writes and watches, and at most this: who could
 be admitted waits for it."""
@@ -52,14 +52,6 @@ MAX_BATCH: Final = 4000
 STOP_KEY: Final = "stopAdmitting"
 
 logger = logging.getLogger(__name__)
-
-
-class NotSyncedError(Exception):
-    """The first lists did not arrive in time, or show plans of a later epoch (``newest``)."""
-
-    def __init__(self, message: str, newest: int = -1) -> None:
-        super().__init__(message)
-        self.newest = newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +150,9 @@ class Loop:
         """Whether the loop turned lately; taking over counts as turning."""
         return time.monotonic() - self._turned_at < ALIVE_S
 
+    def _heard(self, at: float) -> None:
+        self._turned_at = at
+
     def _over(self) -> bool:
         return self._stopping.is_set() or self._leadership.remaining_s() <= 0
 
@@ -168,13 +163,9 @@ class Loop:
 
     def _load(self) -> None:
         """All first lists, in an order in which each finds what it names; then adopt the plans there are."""
-        deadline = time.monotonic() + SYNC_TIMEOUT_S
-        while not self._sources.synced():
-            if self._over():
-                return
-            if time.monotonic() > deadline:
-                raise NotSyncedError(f"no list of {', '.join(self._sources.missing())} in {SYNC_TIMEOUT_S} s")
-            self._sources.wait(0.05)
+        wait_for(self._sources, self._over, self._heard)
+        if self._over():
+            return
         arrived: list[Arrival] = []
         while not self._inbox.empty():
             item = self._inbox.get()
@@ -182,6 +173,7 @@ class Loop:
                 arrived.append(item)
         for plural, change in sorted(arrived, key=lambda item: LOAD_ORDER.index(item[0])):
             self._changed(plural, change)
+            self._heard(time.monotonic())
         self._mirror.settle_all()
         adopted = {g.plan.plan_id for g in self._mirror.groups.values() if g.plan is not None}
         newest = max((plans.epoch_of(plan_id) for plan_id in adopted), default=-1)

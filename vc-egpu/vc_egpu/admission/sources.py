@@ -68,13 +68,13 @@ class Sources:
         for thread in threads:
             thread.join()
 
-    def synced(self) -> bool:
-        """Whether all first lists have been delivered."""
-        return not self.missing()
-
     def missing(self) -> list[str]:
         """Kinds whose first list has not arrived."""
         return [plural for plural, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+
+    def silent_s(self) -> float:
+        """Seconds since anything of these arrived; infinite before that."""
+        return min((self._reflectors[plural].silent_s() for plural in self.missing()), default=0.0)
 
     def wait(self, timeout_s: float) -> None:
         """Wait a while for a list that is missing."""

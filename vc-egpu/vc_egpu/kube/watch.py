@@ -202,6 +202,7 @@ class Reflector:
 
     def _item(self, document: Json) -> Json:
         """An item of a list: it carries neither, watch events do, and callbacks are to see no difference."""
+        self._contact_at = time.monotonic()
         document.setdefault("apiVersion", self.resource.api_version)
         document.setdefault("kind", self.resource.kind)
         return self._transform(document)
