@@ -92,6 +92,11 @@ class Isolation:
         if not shared(grant):
             return {}
         with self._lock:
+            if not self.library.whole:
+                log.error(
+                    "%s is not whole any more: put right before %s starts", self.library.folder, grant.name
+                )
+                self.library = self.library.again()
             new = grant.name not in self._paged
             self._paged.add(grant.name)
             try:

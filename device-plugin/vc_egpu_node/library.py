@@ -2,6 +2,8 @@
 
 A version is a folder named by the digest of its files. A running program keeps the files it has mapped,
 since an upgrade makes another folder; a folder goes when no container was ever started with it any more.
+
+A folder is not believed by its name: programs for which a library is named that is not there run without it.
 """
 
 import hashlib
@@ -10,10 +12,13 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Collection
+import stat
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from vc_egpu_node.state import write_bytes_atomically
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,7 @@ _PLACES_32: Final = {
     "x86_64": ("lib/i386-linux-gnu", "lib32"),
     "aarch64": ("lib/arm-linux-gnueabihf",),
 }
+FILE_MODE: Final = 0o755
 _READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
 _TEST_MARK: Final = b"EGPU_TEST_ROOT"
 
@@ -57,6 +63,25 @@ class Library:
     hook: Path | None = None
     test_build: bool = False
     """Programs can choose their own limits: it looks for its pages where an environment variable says."""
+    source: Path = Path()
+    """What it was installed from."""
+    machine: str = ""
+    sizes: tuple[tuple[str, int], ...] = ()
+    """Path in the folder and bytes of each file."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its files are there, by their size and mode: cheap enough for each start."""
+        files = all(_looks_right(self.folder / path, size) for path, size in self.sizes)
+        return files and all(_is_open(one) for one in _folders(self.folder, dict(self.sizes)))
+
+    def again(self) -> "Library":
+        """The same put right, or what lies at its source by now. Raises ``OSError``."""
+        try:
+            return install(self.source, self.folder.parent, self.machine)
+        except LibraryError as error:
+            cause = error.__cause__
+            raise cause if isinstance(cause, OSError) else OSError(str(error)) from error
 
     def mounts(self) -> list[dict[str, Any]]:
         """What every container with the library gets."""
@@ -93,12 +118,16 @@ def install(library: Path, versions: Path, machine: str = "") -> Library:
         )
         digest = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
         folder = versions / digest
-        if not folder.is_dir():
-            _write_version(contents, folder, machine)
+        wanted = _files_of(contents, machine)
+        if folder.is_dir():
+            _put_right(wanted, folder)
+        else:
+            _write_version(wanted, folder)
     except OSError as error:
         raise LibraryError(f"{library} was not installed: {error}") from error
     hook = folder / HOOK_NAME if HOOK_NAME in contents else None
-    return Library(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME])
+    sizes = tuple((path, len(data)) for path, data in wanted.items())
+    return Library(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME], library, machine, sizes)
 
 
 def _check(data: bytes, machine: str, library: Path) -> None:
@@ -109,20 +138,60 @@ def _check(data: bytes, machine: str, library: Path) -> None:
         raise LibraryError(f"{library} is no 64-bit library for {machine}")
 
 
-def _write_version(contents: dict[str, bytes], folder: Path, machine: str) -> None:
+def _files_of(contents: dict[str, bytes], machine: str) -> dict[str, bytes]:
+    """All of a version, by path in its folder."""
+    places = dict.fromkeys(_PLACES[machine], LIBRARY_NAME)
+    if STUB_NAME in contents:
+        places |= dict.fromkeys(_PLACES_32[machine], STUB_NAME)
+    files = {f"root/{place}/{LIBRARY_NAME}": contents[name] for place, name in places.items()}
+    files["ld.so.preload"] = f"{PRELOAD_LINE}\n".encode()
+    if HOOK_NAME in contents:
+        files[HOOK_NAME] = contents[HOOK_NAME]
+    return files
+
+
+def _put_right(files: dict[str, bytes], folder: Path) -> None:
+    """Of a version that is there, what is missing or another one. Whoever has a file mapped keeps it."""
+    for name, data in files.items():
+        path = folder / name
+        if not (_looks_right(path, len(data)) and path.read_bytes() == data):
+            log.error("%s was not as it was installed, it is written again", path)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            write_bytes_atomically(path, data, flush=True, mode=FILE_MODE)
+    for path in _folders(folder, files):
+        path.chmod(0o755)
+
+
+def _folders(folder: Path, files: Iterable[str]) -> set[Path]:
+    """All folders of a version with these files."""
+    below = {folder / parent for name in files for parent in Path(name).parents}
+    return below | {folder}
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether users other than root reach what is in it."""
+    return folder.stat().st_mode & 0o055 == 0o055
+
+
+def _looks_right(path: Path, size: int) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and (status.st_size, stat.S_IMODE(status.st_mode)) == (
+        size,
+        FILE_MODE,
+    )
+
+
+def _write_version(files: dict[str, bytes], folder: Path) -> None:
     """All of it or nothing: made under another name, flushed, then renamed."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     draft = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
-        places = dict.fromkeys(_PLACES[machine], LIBRARY_NAME)
-        if STUB_NAME in contents:
-            places |= dict.fromkeys(_PLACES_32[machine], STUB_NAME)
-        for place, name in places.items():
-            _write(draft / "root" / place / LIBRARY_NAME, contents[name])
-        _write(draft / "ld.so.preload", f"{PRELOAD_LINE}\n".encode())
-        if HOOK_NAME in contents:
-            _write(draft / HOOK_NAME, contents[HOOK_NAME])
-        for path in (draft, *(one for one in draft.rglob("*") if one.is_dir())):
+        for name, data in files.items():
+            _write(draft / name, data)
+        for path in _folders(draft, files):
             path.chmod(0o755)
         draft.rename(folder)
     except OSError:
@@ -135,7 +204,7 @@ def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(data)
-        os.fchmod(file.fileno(), 0o755)
+        os.fchmod(file.fileno(), FILE_MODE)
         file.flush()
         os.fsync(file.fileno())
 

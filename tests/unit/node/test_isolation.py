@@ -49,6 +49,43 @@ def test_what_lies_beside_the_library_goes_with_it(tmp_path: Path, source: Path)
     assert hook["args"][1:] == ["/usr/local/vc-egpu/$LIB/libvgpu-egpu.so", "/x/merged"]
 
 
+DAMAGES = ("gone", "short", "folder gone", "folder closed", "hook not executable")
+
+
+def damage(version: Path, how: str) -> None:
+    """What a repaired file system, or somebody who tidies up, leaves of a version."""
+    path = version / "root/lib64" / LIBRARY_NAME
+    match how:
+        case "gone":
+            path.unlink()
+        case "short":
+            os.truncate(path, 3)
+        case "folder gone":
+            shutil.rmtree(version)
+        case "folder closed":
+            path.parent.chmod(0o700)  # others than root could not reach it
+        case "hook not executable":
+            (version / HOOK_NAME).chmod(0o644)
+
+
+def whole(version: Path) -> bool:
+    path = version / "root/lib64" / LIBRARY_NAME
+    reached = path.parent.stat().st_mode & 0o005 == 0o005
+    return reached and path.read_bytes() == ELF + b"one" and os.access(version / HOOK_NAME, os.X_OK)
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, "garbled"])
+def test_a_version_is_not_believed_by_its_name(tmp_path: Path, source: Path, how: str) -> None:
+    """A library that is named and cannot be loaded is a line on stderr: the program runs unlimited."""
+    source.with_name(HOOK_NAME).write_bytes(b"hook")
+    first = install(source, tmp_path / "versions", "x86_64")
+    damage(first.folder, how)
+    if how == "garbled":
+        (first.folder / "root/lib64" / LIBRARY_NAME).write_bytes(ELF + b"eno")
+    assert install(source, tmp_path / "versions", "x86_64") == first
+    assert whole(first.folder)
+
+
 @pytest.mark.parametrize(
     ("content", "machine", "text"),
     [
@@ -195,6 +232,21 @@ def test_a_change_that_could_not_be_written_is_written_later(node: Node, which: 
         assert page is not None
         assert page.limits[0].memory_bytes == 700 << 20
     assert node.isolation.mend("a") == ()
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_no_container_starts_on_a_library_that_is_not_whole(tmp_path: Path, source: Path, how: str) -> None:
+    source.with_name(HOOK_NAME).write_bytes(b"hook")
+    node = Node(tmp_path, source)
+    node.let_in(grant("a", ("GPU-0", 1000, 20)))
+    damage(node.isolation.library.folder, how)
+    node.let_in(grant("b", ("GPU-0", 1000, 20)))
+    assert whole(node.isolation.library.folder)
+    damage(node.isolation.library.folder, how)
+    source.unlink()
+    with pytest.raises(OSError, match="there is no"):
+        node.let_in(grant("c", ("GPU-0", 1000, 20)))
+    assert "c" not in node.isolation.paged
 
 
 def test_native_cards_go_without(node: Node) -> None:
