@@ -7,7 +7,8 @@ driver) and status file is enough, also for processes that go round the library.
 import os
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,9 @@ _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[./\n]|$)"
 )
+AGAIN_S: Final = 30.0
+"""A PID that the driver tells and no process has is looked for again after so long: what has died stays in
+some drivers' lists."""
 _KERNEL_THREAD: Final = 0x0020_0000
 """Among the flags in a stat file."""
 
@@ -54,8 +58,11 @@ class Host:
 class ContainerOfProcess:
     """Looks PIDs up in the host's process tree."""
 
-    def __init__(self, proc_dir: Path) -> None:
+    def __init__(self, proc_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc_dir = proc_dir
+        self._clock = clock
+        self._nobodys: dict[int, float] = {}
+        """PIDs that no process had, and when that was looked for."""
 
     def container_id(self, pid: int) -> str | None:
         """64 hex digits, or None for a process that is in no container (or is gone)."""
@@ -69,11 +76,12 @@ class ContainerOfProcess:
         pod_uid, container_id = place(self._read(pid, "cgroup"))
         return Host(pid, start, container_id, pod_uid, own_pid(self._read(pid, "status")) or pid)
 
-    def hosts(self, pids: Iterable[int]) -> dict[int, Host]:
+    def hosts(self, pids: Iterable[int], *, inner: bool = True) -> dict[int, Host]:
         """PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
-        namespace: where nothing on the host that could use a card has it, the one process of a pod which has
-        it there is meant. A program of the host on a card is itself: no container answers for it, and nobody
-        reads the whole process tree because it is there."""
+        namespace (``inner``: this one may): where nothing on the host that could use a card has it, the one
+        process of a pod which has it there is meant. A program of the host on a card is itself: no container
+        answers for it, and nobody reads the whole process tree because it is there, nor each time for a PID
+        that nobody had."""
         found: dict[int, Host] = {}
         lost: set[int] = set()
         for pid in set(pids):
@@ -82,12 +90,17 @@ class ContainerOfProcess:
                 found[pid] = host
             if host is None or (not host.pod_uid and is_kernels(self._read(pid, "stat"))):
                 lost.add(pid)
-        if lost:
+        if not inner:
+            return found
+        now_s = self._clock()
+        self._nobodys = {pid: at for pid, at in self._nobodys.items() if pid in lost and now_s - at < AGAIN_S}
+        if lost - self._nobodys.keys():
             matches: dict[int, list[Host]] = {}
             for host in self._in_pods():
                 if host.own_pid in lost and host.own_pid != host.pid:
                     matches.setdefault(host.own_pid, []).append(host)
             found |= {pid: hosts[0] for pid, hosts in matches.items() if len(hosts) == 1}
+            self._nobodys |= dict.fromkeys(lost - matches.keys() - self._nobodys.keys(), now_s)
         return found
 
     def in_pod(self, pod_uid: str) -> list[Host]:

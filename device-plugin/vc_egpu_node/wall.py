@@ -14,7 +14,7 @@ from typing import Final
 
 from vc_egpu_node import secondwall
 from vc_egpu_node.accounts import Activity, Usage, context_cost, read_activity, read_usage
-from vc_egpu_node.beyond import Beyond, Books, Process, Shown
+from vc_egpu_node.beyond import Beyond, Books, Shown
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.config import WallPolicy
 from vc_egpu_node.control import Timings
@@ -22,13 +22,13 @@ from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import ACTIVITY, USAGE
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess, Host
+from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.secondwall import Allowance, Finding, Seen
+from vc_egpu_node.sight import MIB, Sight
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
-MIB: Final = 1024 * 1024
 SAMPLE_S: Final = 0.1
 TELL_AGAIN_S: Final = 300.0
 PAGES: Final = "PagesPutRight"
@@ -98,6 +98,7 @@ class SecondWall:
         self._pods = pods
         self._isolation = isolation
         self._hosts = hosts
+        self._sight = Sight(hosts)
         self._observation = observation
         self._policy = policy
         self._timings = timings
@@ -160,10 +161,10 @@ class SecondWall:
         paged = self._isolation.paged
         pages = {one.name: self._read(one) for one in grants if one.name in paged}
         self._let_in_s = {name: at for name, at in self._let_in_s.items() if name in pages}
-        seen, hosts = self._seen(observation, grants, {pod.uid: pod for pod in self._pods()}, pages)
-        limited = [one for one in grants if one.name in pages]
-        shown, untold = _shown(seen, hosts), observation.untold
         usages = {name: page.usage for name, page in pages.items() if page.complete}
+        seen, shown = self._sight.look(observation, grants, self._pods(), usages)
+        untold = observation.untold
+        limited = [one for one in grants if one.name in pages]
         self._books.look(limited, usages, shown, untold)
         self._learn(limited, pages, shown, untold)
         allowances = {one.name: self._allowance(one, grants, pages, seen, untold) for one in grants}
@@ -204,32 +205,6 @@ class SecondWall:
             lease_ms=timings.lease_ms,
             hang_ms=timings.hang_ms,
         )
-
-    def _seen(
-        self,
-        observation: Observation,
-        grants: Iterable[Grant],
-        pods: Mapping[str, PodView],
-        pages: Mapping[str, _Pages],
-    ) -> tuple[list[Seen], dict[int, Host]]:
-        samples = [(uuid, one) for uuid, several in observation.processes.items() for one in several]
-        hosts = self._hosts.hosts(one.pid for _, one in samples)
-        by_container = {(one.pod_uid, one.container): one for one in grants}
-        seen = []
-        for uuid, sample in samples:
-            host = hosts.get(sample.pid)
-            pod = pods.get(host.pod_uid) if host is not None else None
-            container = container_of(host, pod, by_container) if host and pod else None
-            if host is None or pod is None or container is None:
-                continue
-            grant = by_container.get((pod.uid, container))
-            registered = None
-            if grant is not None and grant.name in pages and pages[grant.name].complete:
-                registered = _registered(grant, uuid, host, pages[grant.name].usage)
-            owner = grant.name if grant is not None else f"{pod.namespace}/{pod.name}/{container}/{pod.uid}"
-            numbers = (host.pid, host.start_ticks, sample.memory_mib, sample.sm_percent)
-            seen.append(Seen(uuid, *numbers, owner, registered, mps=sample.mps))
-        return seen, {host.pid: host for host in hosts.values()}
 
     def _allowance(
         self,
@@ -327,38 +302,9 @@ class SecondWall:
         return not known
 
 
-def _shown(seen: Iterable[Seen], hosts: Mapping[int, Host]) -> Shown:
-    """What goes through an MPS server is the server's as much as the program's: it is left out."""
-    shown: dict[tuple[str, str], dict[Process, int]] = {}
-    for one in seen:
-        if not one.mps:
-            processes = shown.setdefault((one.owner, one.uuid), {})
-            process = (hosts[one.pid].own_pid, one.start_ticks)
-            processes[process] = processes.get(process, 0) + one.memory_mib * MIB
-    return shown
-
-
-def container_of(host: Host, pod: PodView, granted: Iterable[tuple[str, str]]) -> str | None:
-    """Name of the container that a process belongs to. The pod's status may not name a container yet that
-    has just begun: then it is the only one with cards that the status does not name, if there is only one."""
-    known = pod.containers.get(host.container_id)
-    if known is not None:
-        return known
-    missing = [name for uid, name in granted if uid == pod.uid and name not in pod.containers.values()]
-    return missing[0] if len(missing) == 1 else None
-
-
 def _has_context(usage: Usage, process: tuple[int, int], card: int) -> bool:
     slot = usage.slot_of(*process)
     return slot is not None and bool(slot.contexts >> card & 1)
-
-
-def _registered(grant: Grant, uuid: str, host: Host, usage: Usage | None) -> bool:
-    card = next((index for index, share in enumerate(grant.shares) if share.uuid == uuid), None)
-    if usage is None or card is None:
-        return False
-    slot = usage.slot_of(host.own_pid, host.start_ticks)
-    return slot is not None and slot.uses(card)
 
 
 def _higher(grant: Grant, grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> list[tuple[str, int, int]]:

@@ -22,7 +22,7 @@ from vc_egpu_node.accounts import (
 )
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.processes import ContainerOfProcess, own_pid, place, start_ticks
-from vc_egpu_node.wall import container_of
+from vc_egpu_node.sight import container_of
 
 # --- pages -------------------------------------------------------------------------------------------
 

@@ -163,6 +163,29 @@ def test_processes_of_the_host_are_none_of_ours(wall: Wall) -> None:
     assert wall.look(ProcessSample(700, 5000, 90)) == wall.look(ProcessSample(700, 5000, 90)) == []
 
 
+def test_a_dead_pid_that_the_driver_goes_on_telling_is_nobody_elses(wall: Wall) -> None:
+    """Some process inside some container has every small number."""
+    wall.policy = "kill"
+    for number in (1, 2):
+        wall.let_in(number, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 500, 0))
+    wall.proc.put(600, wall.uid(2), f"{2:064x}", own=700)
+    dead = ProcessSample(700, 5000, 0)
+    for _ in range(3):
+        assert wall.look(ProcessSample(501, 500, 0), dead) == []
+    wall.look(dead)
+    assert wall.look(dead) == []
+    assert (wall.hosts.killed, wall.told) == ([], [])
+
+
+def test_a_driver_that_tells_containers_own_pids_is_understood(wall: Wall) -> None:
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    told = ProcessSample(401, 5000, 0)
+    assert [wall.look(told) for _ in range(2)] == [[], [Offence.OVER_GRANT, Offence.UNREGISTERED]]
+
+
 def test_a_garbled_page_hurts_its_owner_only(wall: Wall) -> None:
     wall.let_in(1, 1000)
     wall.let_in(2, 1000)

@@ -1,11 +1,12 @@
 """cgroups, processes and runtime configurations, as found on hosts."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess, Use
+from vc_egpu_node.processes import AGAIN_S, ContainerOfProcess, Host, Use
 from vc_egpu_node.runtime import bypasses
 from vc_egpu_node.vendors.base import ProcessSample
 
@@ -13,6 +14,16 @@ UID = "0bd41001-1111-2222-3333-444444444444"
 UNDERSCORED = UID.replace("-", "_")
 SLICE = "kubepods.slice"
 OTHER = "9bd41001-1111-2222-3333-444444444444"
+
+
+class Counting(ContainerOfProcess):
+    """Counts how often it read the whole process tree."""
+
+    walks = 0
+
+    def _in_pods(self) -> Iterator[Host]:
+        self.walks += 1
+        return super()._in_pods()
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,36 @@ def test_whose_a_pid_is_that_the_driver_tells(tmp_path: Path) -> None:
     found = ContainerOfProcess(tmp_path).hosts([700, 701, 702, 703, 704, 9700])
     assert {pid: host.pid for pid, host in found.items()} == {700: 700, 701: 9701, 702: 9702, 9700: 9700}
     assert found[700].pod_uid == ""
+
+
+def test_a_pid_that_nobody_has_is_not_looked_for_at_every_look(tmp_path: Path) -> None:
+    """Some drivers go on listing what has died: the whole tree was read for it every two seconds."""
+    now_s = 0.0
+    hosts = Counting(tmp_path, clock=lambda: now_s)
+    pod = f"0::/kubepods/pod{UID}/{'c' * 64}\n"
+
+    def put(pid: int, own: int) -> None:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(pod)
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) S {'0 ' * 18}5 0")
+        (tmp_path / str(pid) / "status").write_text(f"NSpid:\t{pid}\t{own}\n")
+
+    put(9001, 1)
+    for _ in range(5):
+        assert hosts.hosts([700]) == {}
+    assert hosts.walks == 1
+    assert hosts.hosts([700, 1])[1].pid == 9001  # another one: that is looked for at once
+    assert hosts.walks == 2
+    hosts.hosts([700, 1])  # who was found is looked for each time: a second one of that number may have come
+    assert hosts.walks == 3
+    put(9002, 1)
+    assert hosts.hosts([700, 1]) == {}
+    put(9700, 700)
+    now_s += AGAIN_S
+    assert hosts.hosts([700])[700].pid == 9700
+    walks = hosts.walks
+    assert hosts.hosts([9001])[9001].own_pid == 1
+    assert hosts.walks == walks
 
 
 def test_processes_are_summed_by_container(tmp_path: Path) -> None:
