@@ -59,6 +59,16 @@ def affinity(zone: str) -> Json:
 
 def pod(*, managed: bool, phase: str = "Running") -> Json:
     """With everything in it that the codecs know, and a good deal that they do not."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": pod_metadata(managed=managed),
+        "spec": pod_spec(managed=managed),
+        "status": pod_status(phase),
+    }
+
+
+def pod_metadata(*, managed: bool) -> Json:
     share = CardShare(uuid="GPU-n1-0", memory_mib=30000, cores=30)
     cards = Cards(pod_uid=UID, node="n1", plan_id="p1", containers={"main": (share,)})
     order = SuspendOrder(plan_id="1-1", pod_uid=UID, since=7)
@@ -82,80 +92,82 @@ def pod(*, managed: bool, phase: str = "Running") -> Json:
         "kubernetes.io/config.mirror": "abc",
     }
     return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "g-w-3",
-            "namespace": "default",
-            "uid": UID,
-            "resourceVersion": "77",
-            "generation": 2,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "deletionTimestamp": "2026-01-01T00:10:00Z",
-            "labels": {"app": "train", **({names.MANAGED_LABEL: "true"} if managed else {})},
-            "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": "x" * 500,
-                **(ours if managed else {"checksum": "y"}),
+        "name": "g-w-3",
+        "namespace": "default",
+        "uid": UID,
+        "resourceVersion": "77",
+        "generation": 2,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "deletionTimestamp": "2026-01-01T00:10:00Z",
+        "labels": {"app": "train", **({names.MANAGED_LABEL: "true"} if managed else {})},
+        "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": "x" * 500,
+            **(ours if managed else {"checksum": "y"}),
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "name": "g",
+                "uid": "j",
+                "controller": True,
+            }
+        ],
+    }
+
+
+def pod_spec(*, managed: bool) -> Json:
+    return {
+        "schedulingGates": [{"name": "somebody.else/gate"}, *([{"name": names.GATE}] if managed else [])],
+        "nodeName": "n1",
+        "schedulerName": "volcano",
+        "priority": 5,
+        "nodeSelector": {"pool": "a"},
+        "affinity": affinity("z1"),
+        "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}],
+        "overhead": {"cpu": "1"},
+        "resources": {"requests": {"memory": "9Gi"}, "limits": {"memory": "10Gi"}},
+        "containers": [container("main", 5000), container("second", 5001)],
+        "initContainers": [
+            container("side", 5002, restartPolicy="Always"),
+            container("first", 5003, resources=amounts("40")),
+        ],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}},
+            {"name": "scratch", "emptyDir": {}},
+        ],
+    }
+
+
+def pod_status(phase: str) -> Json:
+    return {
+        "phase": phase,
+        "reason": "OutOfcpu",
+        "message": "Pod was rejected",
+        "startTime": "2026-01-01T00:00:01Z",
+        "podIP": "10.1.2.3",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:20:05Z"},
+            said(names.CONDITION_ADMITTED, "Admitted"),
+            said(names.CONDITION_SUSPENDED, suspension_words.SUSPEND_FAILED),
+        ],
+        "containerStatuses": [
+            {
+                "name": "main",
+                "state": {"running": {"startedAt": "2026-01-01T00:00:03Z"}},
+                "imageID": "x" * 90,
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": "batch.volcano.sh/v1alpha1",
-                    "kind": "Job",
-                    "name": "g",
-                    "uid": "j",
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": {
-            "schedulingGates": [{"name": "somebody.else/gate"}, *([{"name": names.GATE}] if managed else [])],
-            "nodeName": "n1",
-            "schedulerName": "volcano",
-            "priority": 5,
-            "nodeSelector": {"pool": "a"},
-            "affinity": affinity("z1"),
-            "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}],
-            "overhead": {"cpu": "1"},
-            "resources": {"requests": {"memory": "9Gi"}, "limits": {"memory": "10Gi"}},
-            "containers": [container("main", 5000), container("second", 5001)],
-            "initContainers": [
-                container("side", 5002, restartPolicy="Always"),
-                container("first", 5003, resources=amounts("40")),
-            ],
-            "volumes": [
-                {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}},
-                {"name": "scratch", "emptyDir": {}},
-            ],
-        },
-        "status": {
-            "phase": phase,
-            "reason": "OutOfcpu",
-            "message": "Pod was rejected",
-            "startTime": "2026-01-01T00:00:01Z",
-            "podIP": "10.1.2.3",
-            "conditions": [
-                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:20:05Z"},
-                said(names.CONDITION_ADMITTED, "Admitted"),
-                said(names.CONDITION_SUSPENDED, suspension_words.SUSPEND_FAILED),
-            ],
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "state": {"running": {"startedAt": "2026-01-01T00:00:03Z"}},
-                    "imageID": "x" * 90,
-                },
-                {
-                    "name": "second",
-                    "state": {
-                        "waiting": {
-                            "reason": "CreateContainerError",
-                            "message": "PreStartContainer: not yet",
-                        },
-                        "terminated": {"finishedAt": "2026-01-01T00:21:07Z"},
+            {
+                "name": "second",
+                "state": {
+                    "waiting": {
+                        "reason": "CreateContainerError",
+                        "message": "PreStartContainer: not yet",
                     },
+                    "terminated": {"finishedAt": "2026-01-01T00:21:07Z"},
                 },
-            ],
-        },
+            },
+        ],
     }
 
 

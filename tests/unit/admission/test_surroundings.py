@@ -101,39 +101,73 @@ def test_selectors(selector: dict[str, Any], labels: dict[str, str], matches: bo
     assert found.matches(labels) is matches
 
 
+def volume(name: str, zone: str) -> dict[str, Any]:
+    expression = {"key": "zone", "operator": "In", "values": [zone]}
+    where = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": version()},
+        "spec": {"nodeAffinity": {"required": where}},
+    }
+
+
+def claim(name: str, volume: str = "") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "uid": f"claim-{name}", "resourceVersion": version()}
+    return {"metadata": metadata, "spec": {"volumeName": volume} if volume else {}}
+
+
+def with_claims(*claims: str, uid: str) -> dict[str, Any]:
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    return pod(f"pod-{uid}", uid=uid, spec={"volumes": [*volumes, {"name": "scratch", "emptyDir": {}}]})
+
+
+def zones(mirror: Mirror, uid: str) -> tuple[Any, ...]:
+    terms = mirror.snapshot().pods[PodUid(uid)].shape.affinity_terms
+    return tuple(requirement.values[0] for term in terms for requirement in term)
+
+
 def test_the_volume_that_a_claim_is_bound_to_says_where_a_pod_may_go() -> None:
     mirror = world()
-    claim = {"persistentVolumeClaim": {"claimName": "data"}}
-    mirror.apply("pods", added(pod(uid="p", spec={"volumes": [claim]})))
+    mirror.apply("pods", added(with_claims("data", uid="p")))
     assert mirror.snapshot().pods[PodUid("p")].shape.affinity_terms == ()
-    where = {
-        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
-    }
-    mirror.apply(
-        "persistentvolumes",
-        added(
-            {
-                "metadata": {"name": "pv", "uid": "pv", "resourceVersion": version()},
-                "spec": {"nodeAffinity": {"required": where}},
-            }
-        ),
-    )
-    mirror.apply(
-        "persistentvolumeclaims",
-        added(
-            {
-                "metadata": {
-                    "name": "data",
-                    "namespace": "default",
-                    "uid": "c",
-                    "resourceVersion": version(),
-                },
-                "spec": {"volumeName": "pv"},
-            }
-        ),
-    )
+    mirror.apply("persistentvolumes", added(volume("pv", "a")))
+    mirror.apply("persistentvolumeclaims", added(claim("data", "pv")))
     shape = mirror.snapshot().pods[PodUid("p")].shape
     assert shape.affinity_terms == ((Requirement("zone", "In", ("a",)),),)
+
+
+def test_volumes_that_come_and_go_have_nobody_read_anew_but_their_own_pods() -> None:
+    mirror = world()
+    mirror.apply("pods", added(with_claims("mine", "shared", uid="p")))
+    mirror.apply("pods", added(with_claims("other", uid="q")))
+    mirror.apply("persistentvolumeclaims", added(claim("mine")))
+    before = {uid: mirror.pods[PodUid(uid)] for uid in "pq"}
+    mirror.apply("persistentvolumes", added(volume("pv", "a")))
+    assert all(mirror.pods[PodUid(uid)] is before[uid] for uid in "pq")  # nobody is bound to it
+    mirror.apply("persistentvolumeclaims", added(claim("mine", "pv")))
+    assert zones(mirror, "p") == ("a",)
+    assert mirror.pods[PodUid("q")] is before["q"]
+    mirror.apply("persistentvolumes", added(volume("pv", "b")))
+    mirror.apply("persistentvolumes", added(volume("pv-2", "c")))
+    mirror.apply("persistentvolumeclaims", added(claim("shared", "pv-2")))
+    assert zones(mirror, "p") == ("b", "c")
+    assert mirror.pods[PodUid("q")] is before["q"]
+    mirror.apply("persistentvolumeclaims", deleted(claim("shared", "pv-2")))
+    mirror.apply("persistentvolumes", deleted(volume("pv", "b")))
+    assert zones(mirror, "p") == ()
+
+
+def test_of_pods_and_claims_that_are_gone_nothing_is_left() -> None:
+    mirror = world()
+    empty = (vars(mirror._claimants), vars(mirror.around))
+    before = repr(empty)
+    mirror.apply("pods", added(with_claims("data", uid="p")))
+    mirror.apply("persistentvolumes", added(volume("pv", "a")))
+    mirror.apply("persistentvolumeclaims", added(claim("data", "pv")))
+    assert repr(empty) != before
+    mirror.apply("pods", deleted(with_claims("data", uid="p")))
+    mirror.apply("persistentvolumeclaims", deleted(claim("data", "pv")))
+    mirror.apply("persistentvolumes", deleted(volume("pv", "a")))
+    assert repr(empty) == before
 
 
 def held(*uids: str) -> str:

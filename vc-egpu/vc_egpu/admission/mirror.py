@@ -13,6 +13,7 @@ from typing import Final
 from vc_egpu.admission import backoffs, gangs, owners
 from vc_egpu.admission.answers import Answers
 from vc_egpu.admission.backoffs import RolledBack
+from vc_egpu.admission.claimants import Claimants, ClaimKey
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
@@ -72,7 +73,7 @@ class Mirror:
         self.freed = False
         self.revision = 0
         self._versions = Versions()
-        self._claimants: dict[PodUid, Document] = {}
+        self._claimants = Claimants()
         self._appliers = {
             "nodes": self._node,
             "pods": self._pod,
@@ -173,7 +174,7 @@ class Mirror:
         uid = PodUid(document["metadata"]["uid"])
         before = self.pods.get(uid)
         if deleted:
-            self._claimants.pop(uid, None)
+            self._claimants.remove(uid)
             if before is None:
                 return
             del self.pods[uid]
@@ -183,8 +184,7 @@ class Mirror:
                 self._set_held(before.pod.node)
             self._settle(before, None)
             return
-        if any("persistentVolumeClaim" in volume for volume in document["spec"].get("volumes") or ()):
-            self._claimants[uid] = document
+        self._claimants.put(uid, document)
         decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before)
         if not decoded.managed:
             self._foreign(decoded, before)
@@ -340,18 +340,17 @@ class Mirror:
 
     def _budget(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_budget(document, deleted=deleted):
-            namespace = document["metadata"]["namespace"]
-            for uid, decoded in list(self.pods.items()):
-                if decoded.managed and decoded.pod.namespace == namespace:
-                    self._enter_again(uid)
+            within = f"{document['metadata']['namespace']}/"
+            for key in [key for key in self.members if key.startswith(within)]:
+                self.enter_again(list(self.members[key]))
 
     def _claim(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_claim(document, deleted=deleted):
-            self._reread_claimants()
+            self._reread([(document["metadata"]["namespace"], document["metadata"]["name"])])
 
     def _volume(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_volume(document, deleted=deleted):
-            self._reread_claimants()
+            self._reread(self.around.claims_on(document["metadata"]["name"]))
 
     def _switch(self, document: Document, *, deleted: bool) -> None:
         self.around.put_switches(document, deleted=deleted)
@@ -362,8 +361,8 @@ class Mirror:
 
     # --- reading again ---------------------------------------------------------------------------
 
-    def _reread_claimants(self) -> None:
-        for document in list(self._claimants.values()):
+    def _reread(self, claims: Iterable[ClaimKey]) -> None:
+        for document in self._claimants.of(claims):
             self._pod(document, deleted=False)
 
     def _reread_plans(self, node: NodeName) -> None:

@@ -1,6 +1,6 @@
 """What is watched beside nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from vc_egpu.admission.budgets import Budget, budget, forbids, overdrawn
 from vc_egpu.volcano import codec
@@ -16,6 +16,8 @@ class Surroundings:
         self.switches: Mapping[str, str] = {}
         self._budgets: dict[str, dict[str, Budget]] = {}
         self._claims: dict[tuple[str, str], str] = {}
+        self._bound: dict[str, set[tuple[str, str]]] = {}
+        """The same by volume."""
         self._volumes: dict[str, Terms] = {}
 
     def put_budget(self, document: Document, *, deleted: bool) -> bool:
@@ -38,7 +40,17 @@ class Surroundings:
             self._claims.pop(key, None)
         else:
             self._claims[key] = volume
+        if volume != before:
+            self._bound.get(before, set()).discard(key)
+            if not self._bound.get(before):
+                self._bound.pop(before, None)
+            if volume:
+                self._bound.setdefault(volume, set()).add(key)
         return bool(volume != before)
+
+    def claims_on(self, volume: str) -> Collection[tuple[str, str]]:
+        """The claims that are bound to a volume, by namespace and name."""
+        return self._bound.get(volume, ())
 
     def put_volume(self, document: Document, *, deleted: bool) -> bool:
         """A PersistentVolume changed."""
