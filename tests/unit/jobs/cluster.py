@@ -46,15 +46,21 @@ class Cluster:
         self.controller._job_changed(Change(ChangeKind.ADDED, self.server.put(f"{path}/status", document)))
         return document
 
-    def command(self, action: str, target: Json, *, namespace: str = "mine", **otherwise: str) -> None:
+    def command(
+        self, action: str, target: Json, *, namespace: str = "mine", called: str = "c", **otherwise: str
+    ) -> None:
         """A Command for it, whose ``otherwise`` tells of the target what is not so."""
-        path = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands/c"
+        path = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands/{called}"
         metadata = target["metadata"]
         told = {"apiVersion": target["apiVersion"], "kind": target["kind"], "name": metadata["name"]}
         document = {
             "apiVersion": "bus.volcano.sh/v1alpha1",
             "kind": "Command",
-            "metadata": {"name": "c", "namespace": namespace},
+            "metadata": {
+                "name": called,
+                "namespace": namespace,
+                "creationTimestamp": "2025-06-15T15:00:00Z",
+            },
             "action": action,
             "target": {**told, "uid": metadata["uid"], **otherwise},
         }

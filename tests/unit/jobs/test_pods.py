@@ -145,6 +145,13 @@ def test_pytorch_with_go_style_arguments() -> None:
     assert env(build(subject, "w"))["RANK"] == "1"
 
 
+def test_ranks_of_pytorch_are_each_there_once() -> None:
+    """With more masters than one Volcano gives two pods the same, and both wait for ever."""
+    subject = job(task("master", 2), task("worker", 2), plugins={"pytorch": []})
+    ranks = [env(build(subject, name, i))["RANK"] for name in ("master", "worker") for i in range(2)]
+    assert ranks == ["0", "1", "2", "3"]
+
+
 def test_the_order_of_plugins_does_not_matter() -> None:
     tasks = task("master", 1), task("worker", 2)
     one = build(job(*tasks, plugins={"svc": [], "env": [], "pytorch": []}), "worker")
@@ -215,6 +222,10 @@ def test_defaults_leave_the_stored_job_alone() -> None:
             job(task("a", dependsOn={"name": ["b"]}), task("b", dependsOn={"name": ["a"]})),
             "dependsOn goes in a circle: a -> b -> a",
         ),
+        (
+            job(*(task(f"t{i}", 1, dependsOn={"name": [f"t{(i + 1) % 3000}"]}) for i in range(3000))),
+            "dependsOn goes in a circle: t0 -> t1 -> t2",
+        ),
         (job(volumes=[{"mountPath": "/x"}]), "spec.volumes[0]: neither"),
         (job(volumes=[{"mountPath": "/x", "volumeClaimName": "a"}] * 2), "'/x' is named 2 times"),
     ],
@@ -222,6 +233,17 @@ def test_defaults_leave_the_stored_job_alone() -> None:
 def test_refused_by_name(subject: Job, expected: str) -> None:
     found = problems(subject)
     assert any(expected in text for text in found), found
+
+
+def test_a_name_with_a_dot_is_refused_where_it_would_be_a_hosts() -> None:
+    subject = job()
+    subject.metadata.name = "train.v2"
+    assert problems(subject) == []
+    dotted = job(plugins={"svc": []})
+    dotted.metadata.name = "train.v2"
+    (found,) = problems(dotted)
+    assert found.startswith("spec.plugins[svc]: the Job's name 'train.v2'"), found
+    assert "no dot" in found
 
 
 def test_an_ordinary_job_is_not_refused() -> None:

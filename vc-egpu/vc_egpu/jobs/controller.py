@@ -13,9 +13,9 @@ from vc_egpu.jobs.cache import Latest
 from vc_egpu.jobs.groupworker import GroupWorker
 from vc_egpu.jobs.jobworker import JobWorker
 from vc_egpu.jobs.metrics import Metrics
+from vc_egpu.jobs.orders import Target
 from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.jobs.queueworker import QueueWorker
-from vc_egpu.jobs.views import Target
 from vc_egpu.kube import (
     ApiConnection,
     Change,

@@ -5,7 +5,8 @@ does both on its own copy of the Job. The stored object is not changed.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from vc_egpu.jobs.plugins import PLUGINS, PluginError
@@ -13,6 +14,7 @@ from vc_egpu.volcano.job import Job, JobAction, JobEvent, LifecyclePolicy, Task
 
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name."""
+_MAX_NAMED: Final = 8
 _INTERNAL_EVENTS: Final = frozenset({JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING})
 _INTERNAL_ACTIONS: Final = frozenset({JobAction.SYNC_JOB, JobAction.ENQUEUE_JOB})
 
@@ -121,29 +123,21 @@ def _dependencies(job: Job) -> Iterator[str]:
                 yield f"spec.tasks[{index}].dependsOn: there is no task {name!r}"
     cycle = _cycle(by_name)
     if cycle:
-        yield f"spec.tasks: dependsOn goes in a circle: {' -> '.join(cycle)}"
+        more = " -> ..." if len(cycle) > _MAX_NAMED else ""
+        yield f"spec.tasks: dependsOn goes in a circle: {' -> '.join(cycle[:_MAX_NAMED])}{more}"
 
 
-def _cycle(tasks: dict[str, Task]) -> list[str]:
-    done: set[str] = set()
-
-    def visit(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return [*path[path.index(name) :], name]
-        if name in done or name not in tasks:
-            return []
-        depends_on = tasks[name].depends_on
-        for other in depends_on.name if depends_on is not None else ():
-            found = visit(other, [*path, name])
-            if found:
-                return found
-        done.add(name)
-        return []
-
-    for name in tasks:
-        found = visit(name, [])
-        if found:
-            return found
+def _cycle(tasks: Mapping[str, Task]) -> list[str]:
+    """Tasks of which each waits for the next, the first of them again at the end; empty if there is none."""
+    waits_for = {
+        name: [other for other in task.depends_on.name if other in tasks]
+        for name, task in tasks.items()
+        if task.depends_on is not None
+    }
+    try:
+        TopologicalSorter(waits_for).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
     return []
 
 

@@ -13,9 +13,10 @@ from vc_egpu.jobs.draft import FINISHED, Decision, Group, Kill
 from vc_egpu.jobs.machine import decide
 from vc_egpu.jobs.metrics import Metrics
 from vc_egpu.jobs.objects import InTheWay, ObjectKeeper
+from vc_egpu.jobs.orders import Target, first_of
 from vc_egpu.jobs.plugins import plugins_of
 from vc_egpu.jobs.podcache import CachedPod, trim
-from vc_egpu.jobs.views import Eviction, GroupView, Order, Target, World
+from vc_egpu.jobs.views import Eviction, GroupView, Order, World
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
 from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
@@ -154,10 +155,9 @@ class JobWorker:
         )
 
     def _command(self, job: Job) -> Command | None:
-        """The oldest Command for this very Job."""
+        """The first Command for this very Job."""
         target = Target("Job", job.metadata.namespace, job.metadata.name, job.metadata.uid)
-        found = [Command.parse(raw) for raw in self._commands.by("target", target)]
-        return min(found, key=lambda c: (c.metadata.creation_timestamp or "", c.metadata.name), default=None)
+        return first_of(self._commands.by("target", target))
 
     # --- telling the API server ----------------------------------------------------------------------
 

@@ -60,6 +60,8 @@ class Svc:
         options = _parse("svc", parser, arguments)
         self._publish_not_ready: bool = options.publish_not_ready_addresses
         self._network_policy: bool = not options.disable_network_policy
+        if "." in job.metadata.name:
+            raise PluginError(f"the Job's name {job.metadata.name!r} is its pods' domain, it may have no dot")
         self._job = job
         self._config_map = f"{job.metadata.name}-svc"
 
@@ -140,7 +142,7 @@ class Pytorch:
         master = next((task for task in job.spec.tasks if task.name == options.master), None)
         if master is None:
             raise PluginError(f"there is no task {options.master!r}, name the master's with --master")
-        self._roles = {options.master: 0, options.worker: 1}
+        self._roles = {options.worker: master.replicas, options.master: 0}  # first rank
         self._port: int = options.port
         self._address = _host(job, master, 0)
         self._world_size = sum(task.replicas for task in job.spec.tasks if task.name in self._roles)

@@ -8,8 +8,8 @@ from typing import Any
 from vc_egpu.jobs import requests
 from vc_egpu.jobs.cache import Latest
 from vc_egpu.jobs.gangs import queue_of
+from vc_egpu.jobs.orders import Target, first_of
 from vc_egpu.jobs.podcache import CachedPod
-from vc_egpu.jobs.views import Target
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, key_of
 from vc_egpu.kube.errors import Conflict, NotFound
 from vc_egpu.kube.resources import COMMANDS, QUEUES
@@ -106,8 +106,7 @@ class QueueWorker:
     def _command(self, queue: Json) -> Command | None:
         metadata = queue["metadata"]
         target = Target("Queue", "", metadata["name"], metadata["uid"])
-        found = [Command.parse(raw) for raw in self._commands.by("target", target)]
-        return min(found, key=lambda c: (c.metadata.creation_timestamp or "", c.metadata.name), default=None)
+        return first_of(self._commands.by("target", target))
 
     def _take_down(self, queue: Json, command: Command, state: QueueState) -> None:
         meta = command.metadata

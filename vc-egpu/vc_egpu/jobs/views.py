@@ -126,20 +126,6 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a Command is for.
-
-    All of it has to be so, not only the UID: the door asked whether its author may update the object that is
-    named, in the Command's own namespace.
-    """
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Order:
     """A Command for the Job."""
 
