@@ -4,7 +4,7 @@ Families are made anew at each scrape from what is known then; only the kubelet'
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -71,9 +71,9 @@ class View:
     isolated: bool = False
     """Whether new containers get the isolation library."""
     accounts: Iterable[Account] = ()
-    """What containers with the library say of themselves."""
+    """What containers with the library say of themselves; the later one behind."""
     suspensions: Iterable[SuspendedPod] = ()
-    """Pods that are or were suspended."""
+    """Pods that are or were suspended; likewise."""
     now_s: float = 0.0
     """Unix time."""
 
@@ -131,13 +131,27 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families, from the present state."""
-        view = self._view()
+        view = _later_ones(self._view())
         yield from _cards(view)
         yield from _inventory(view)
         yield from _containers(view)
         yield from _accounts(view)
         yield from _suspensions(view)
         yield from _agent(view)
+
+
+def _later_ones(view: View) -> View:
+    """Of each name the later one: a pod that was deleted with force may still hold its cards while its
+    successor of the same name starts, and a series has one value."""
+    grants = sorted(view.grants, key=lambda one: one.granted_at_s)
+    return replace(
+        view,
+        grants=tuple({(one.namespace, one.pod, one.container): one for one in grants}.values()),
+        accounts=tuple(
+            {(one.namespace, one.pod, one.container, one.uuid): one for one in view.accounts}.values()
+        ),
+        suspensions=tuple({(one.namespace, one.pod): one for one in view.suspensions}.values()),
+    )
 
 
 def _labels_of(view: View, card: CardReading) -> list[str]:

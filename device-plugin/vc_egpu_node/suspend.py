@@ -173,7 +173,7 @@ class Suspender:
         with self._lock:
             return [
                 SuspendedPod(one.namespace, one.pod, one.state, one.seconds(self._clock()), one.host_mib)
-                for one in self._records.values()
+                for one in sorted(self._records.values(), key=lambda one: one.since_s)
             ]
 
     def _run(self) -> None:

@@ -330,7 +330,7 @@ def _watched(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> set[tuple[
 def _accounts(
     grants: Iterable[Grant], pages: Mapping[str, _Pages], beyond: Mapping[str, Beyond]
 ) -> Iterable[Account]:
-    for grant in grants:
+    for grant in sorted(grants, key=lambda one: one.granted_at_s):
         found = pages.get(grant.name)
         for card, share in enumerate(grant.shares if found is not None else ()):
             usage, activity = (found.usage, found.activity) if found is not None else (None, ())

@@ -1,12 +1,16 @@
 """What the agent shows of containers: what was granted, what was used, and how long they waited for whom."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from unit.node.granted import grant
+from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu_node.accounts import Activity
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Observation
+from vc_egpu_node.suspend import SuspendedPod
 from vc_egpu_node.wall import Account
 
 LABELS = {"namespace": "ns", "pod": "p", "container": "main", "uuid": "GPU-0"}
@@ -40,3 +44,41 @@ def test_what_a_container_did_on_its_card(name: str, value: float) -> None:
 def test_without_the_library_nobody_counts() -> None:
     family = shown(isolated=False)
     assert family("held_seconds_total") is None
+
+
+def test_a_name_that_two_pods_had_is_one_series() -> None:
+    """A StatefulSet's pod is deleted with force: its successor starts before the first one has let go. Two
+    values for one series are a fault of the target to Prometheus, and neither is counted."""
+    late, early = (
+        replace(grant(name, ("GPU-0", mib, 10)), pod="web-0", granted_at_s=at_s)
+        for name, mib, at_s in (("b", 2000, 60.0), ("a", 1000, 5.0))
+    )
+    activity = replace(ACTIVITY, units=1)
+    accounts = [
+        Account("ns", "web-0", "main", "GPU-0", charged_mib=10, managed_mib=0, activity=ACTIVITY),
+        Account("ns", "web-0", "main", "GPU-0", charged_mib=20, managed_mib=0, activity=activity),
+    ]
+    suspended = [
+        SuspendedPod("ns", "web-0", SuspensionState.SUSPENDED, 5.0, 10),
+        SuspendedPod("ns", "web-0", SuspensionState.RUNNING, 1.0, 0),
+    ]
+    view = View(
+        "n1", Observation(), NodeCards(), isolated=True, grants=[late, early], accounts=accounts,
+        suspensions=suspended, now_s=100.0,
+    )  # fmt: skip
+    registry = Metrics(lambda: view).registry
+    series = [
+        (sample.name, tuple(sorted(sample.labels.items())))
+        for family in registry.collect()
+        for sample in family.samples
+    ]
+    assert len(set(series)) == len(series)
+    labels = {**LABELS, "namespace": late.namespace, "pod": "web-0", "container": late.container}
+    assert registry.get_sample_value("egpu_node_container_memory_granted_mib", labels) == 2000
+    assert registry.get_sample_value("egpu_node_container_time_held_seconds", labels) == 40
+    assert registry.get_sample_value("egpu_node_container_memory_charged_mib", labels) == 20
+    assert registry.get_sample_value("egpu_node_container_units_total", labels) == 1
+    of_pod = {"namespace": "ns", "pod": "web-0"}
+    assert registry.get_sample_value("egpu_node_pod_suspended_seconds_total", of_pod) == 1
+    of_pod["state"] = "suspended"
+    assert registry.get_sample_value("egpu_node_pod_suspension_state", of_pod) is None
