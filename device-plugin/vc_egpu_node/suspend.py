@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -50,6 +51,9 @@ class World(Protocol):
     def pods(self) -> Mapping[str, LowPod] | None:
         """The low pods here, by UID; None: not known yet."""
 
+    def is_here(self, pod_uid: str) -> bool:
+        """Whether it still is on this node and has not ended, whatever is known of its cards."""
+
     def state(self) -> NodeState:
         """Of the node; suspended pods are not counted in it yet."""
 
@@ -86,7 +90,8 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def all(self) -> dict[str, Record]:
-        """By pod UID; what cannot be read is set aside."""
+        """By pod UID. What cannot be read is set aside, and its pod taken for one that was being suspended:
+        whether it is away nobody knows, and its order, or that there is none, says what is to be done."""
         found = {}
         for path in sorted(self._folder.glob("*.json")):
             try:
@@ -97,6 +102,9 @@ class Store:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 log.exception("%s is broken and set aside", path, exc_info=error)
                 path.replace(path.with_suffix(".broken"))
+                found[path.stem] = machine.unreadable(path.stem)
+                with suppress(OSError):  # said above; until something else is written it holds for this agent
+                    self.put(found[path.stem])
         return found
 
     def put(self, record: Record) -> None:
@@ -131,7 +139,8 @@ class Suspender:
         self._busy: set[str] = set()
         self._said: NodeSuspension | None = None
         self._essences: dict[str, tuple[object, ...]] = {}
-        self._gates_known = False
+        self._gated: frozenset[str] = frozenset()
+        """Pods whose gate is as their record says."""
         self._odd: dict[str, str] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="suspend")
         self._due = threading.Event()
@@ -193,10 +202,9 @@ class Suspender:
         pods = self._world.pods()
         if pods is None:
             return
-        if not self._gates_known:  # pages of an agent before this one
-            for uid in pods:
-                self._world.gate(uid, closed=uid in self.closed())
-            self._gates_known = True
+        for uid in pods.keys() - self._gated:  # pages of an agent before this one
+            self._world.gate(uid, closed=uid in self.closed())
+        self._gated = frozenset(pods)
         self._take_in(pods)
         self._forget(pods)
         node = self._with_suspended(self._world.state(), pods)
@@ -215,7 +223,8 @@ class Suspender:
 
     def _step(self, pod: LowPod, verdict: Verdict) -> None:
         order, now_s = self._order(pod), self._clock()
-        record = self._records.get(pod.uid) or Record(pod.uid, pod.view.namespace, pod.view.name)
+        known = self._records.get(pod.uid) or Record(pod.uid, "", "")
+        record = replace(known, namespace=pod.view.namespace, pod=pod.view.name)
         action = machine.due(record, order, verdict, now_s)
         if action is Action.REFUSE and order is not None:
             self._keep(machine.refused(record, order, verdict.reason, now_s))
@@ -228,7 +237,7 @@ class Suspender:
     def _begin(self, pod: LowPod, record: Record, action: Action, order: SuspendOrder | None) -> None:
         now_s = self._clock()
         after = machine.begun(record, action, order, now_s)
-        if action is Action.SUSPEND:
+        if action is Action.SUSPEND or not record.processes:
             after = replace(after, processes=self._worker.processes(pod, record.processes))
         try:
             self._keep(after)
@@ -329,8 +338,10 @@ class Suspender:
         self._world.tell(pod, kind, reason, text)
 
     def _forget(self, pods: Mapping[str, LowPod]) -> None:
-        """Records of pods that hold nothing here any more."""
-        for uid in [one for one in self._records if one not in pods and one not in self._busy]:
+        """Records of pods that are not here any more. One whose cards are not known (its files are gone, and
+        the kubelet has not answered yet) may be away."""
+        gone = [uid for uid in self._records if uid not in pods and not self._world.is_here(uid)]
+        for uid in (one for one in gone if one not in self._busy):
             with self._lock:
                 del self._records[uid]
             self._store.forget(uid)

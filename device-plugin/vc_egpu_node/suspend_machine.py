@@ -162,6 +162,12 @@ def later(record: Record, reason: str, now_s: float, *, touched: bool) -> Record
     return replace(record, touched=touched, retry_at_s=now_s + RETRY_S, reason=_short(reason))
 
 
+def unreadable(pod_uid: str) -> Record:
+    """What a record is taken for that cannot be read."""
+    reason = "how far it was with being suspended could not be read"
+    return Record(pod_uid, "", pod_uid, state=SuspensionState.SUSPENDING, reason=reason, touched=True)
+
+
 def found(record: Record) -> Record:
     """After a restart of the agent: a helper may have begun with what was under way."""
     return replace(record, touched=record.touched or record.state is SuspensionState.SUSPENDING)

@@ -65,6 +65,10 @@ class NodeWorld:
         self._facts.forget(frozenset(found))
         return found
 
+    def is_here(self, pod_uid: str) -> bool:
+        """See :meth:`World.is_here`."""
+        return any(view.uid == pod_uid and not view.ended for view in self._parts.pods.views())
+
     def state(self) -> NodeState:
         """See :meth:`World.state`."""
         policy = self._parts.policy()

@@ -53,6 +53,9 @@ class Suspending:
     def pods(self) -> Mapping[str, LowPod] | None:
         return low_pods(self.node.grants.all(), self.node.pods)
 
+    def is_here(self, pod_uid: str) -> bool:
+        return any(view.uid == pod_uid for view in self.node.pods)
+
     def state(self) -> NodeState:
         return NodeState("570.124.06", several_allowed=False, budget_mib=10_000, booked_mib={})
 

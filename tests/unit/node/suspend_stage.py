@@ -100,6 +100,8 @@ class Stage:
         self.folder = folder
         self.card = Card()
         self.pods_here: dict[str, LowPod] | None = {UID: low_pod()}
+        self.gone = False
+        """From the node, not only from the books of its cards."""
         self.verdict_now = Verdict()
         self.gates: dict[str, bool] = {}
         self.told: list[tuple[str, str]] = []
@@ -131,6 +133,9 @@ class Stage:
     # the world
     def pods(self) -> Mapping[str, LowPod] | None:
         return self.pods_here
+
+    def is_here(self, pod_uid: str) -> bool:
+        return not self.gone
 
     def state(self) -> NodeState:
         return NodeState("580.1", False, 10_000, {})

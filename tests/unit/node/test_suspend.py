@@ -108,7 +108,7 @@ def test_a_pod_that_is_gone_leaves_nothing_behind(stage: Stage) -> None:
     stage.pods_here = None
     stage.suspender.look()  # the watch is not there yet: nothing is concluded
     assert stage.suspender.suspended() == {UID}
-    stage.pods_here = {}
+    stage.pods_here, stage.gone = {}, True
     stage.suspender.look()
     assert list(stage.folder.iterdir()) == []
     assert stage.said[-1].pods == {}

@@ -220,10 +220,47 @@ def test_a_record_that_cannot_be_read_is_set_aside(stage: Stage) -> None:
     (path,) = stage.folder.iterdir()
     path.write_text(path.read_text()[:-9])
     stage.restart()
-    assert [one.suffix for one in stage.folder.iterdir()] == [".broken"]
+    assert sorted(one.suffix for one in stage.folder.iterdir()) == [".broken", ".json"]
     assert stage.look().state == "suspended"  # by the order: said and done once more
     path.write_text(json.dumps({**Record("uid-other", "ns", "x").document()}))
-    assert Store(stage.folder).all() == {}
+    for _ in range(2):  # also the agent after the next
+        assert list(Store(stage.folder).all()) == [UID]
+        assert stage.state_now() == "suspending"
+
+
+@pytest.mark.parametrize("spoilt", ["cut", "newer"])
+def test_a_pod_whose_record_cannot_be_read_is_brought_back(stage: Stage, spoilt: str) -> None:
+    """Nobody else knows that it is away: it would stand still for ever, and nothing would say so."""
+    stage.order(1)
+    stage.look()
+    (path,) = stage.folder.iterdir()
+    text = path.read_text()
+    path.write_text(text[:-9] if spoilt == "cut" else text.replace('"version": 1', '"version": 2'))
+    stage.order(None)
+    stage.restart()
+    assert stage.suspender.suspended() == frozenset()  # its memory may be on the card
+    assert stage.look().state == "running"
+    assert stage.card.calls[-1] == ("resume", (PROCESS,))
+    assert stage.card.states[PROCESS] == "running"
+    assert not stage.gates[UID]
+    assert [one.pod for one in stage.suspender.pods()] == ["train"]
+
+
+def test_a_pod_that_is_here_is_not_forgotten_while_its_cards_are_not_known(stage: Stage) -> None:
+    """The CDI folder was cleared, and the kubelet, who knows its containers, starts again itself."""
+    stage.order(1)
+    stage.look()
+    stage.restart()
+    stage.pods_here = {}
+    stage.suspender.look()
+    assert stage.state_now() == "suspended"
+    stage.gates.clear()
+    stage.order(1)
+    assert stage.look().state == "suspended"
+    assert stage.gates[UID]
+    stage.pods_here, stage.gone = {}, True
+    stage.suspender.look()
+    assert list(stage.folder.iterdir()) == []
 
 
 def test_a_disk_that_is_full_begins_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
