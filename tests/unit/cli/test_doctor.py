@@ -1,14 +1,15 @@
 """`kubectl egpu doctor`: what it finds before and after installing."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.cli import documents as docs
-from unit.kube.tiny_api import tiny_api
+from unit.kube.tiny_api import status, tiny_api
 from vc_egpu.cli import doctor, doctor_facts, render
 from vc_egpu.cli.doctor_facts import Facts
 from vc_egpu.cli.doctor_stack import CLASSES, CRDS, removal_findings
@@ -258,3 +259,45 @@ def test_a_cordon_that_is_misspelt_keeps_nothing_off() -> None:
     (finding,) = bad(replace(healthy(), nodes=Listing([node])))
     assert finding.text.startswith("n1 cordons 1, GPU-A, which it has not")
     assert finding.hint == "its cards are GPU-a"
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "age_s", "level"),
+    [(3600, 2, "warn"), (-600, 2, "warn"), (-600, 590, "fail"), (0, 100, "fail")],
+)
+def test_how_old_a_lease_is_the_clusters_clock_tells(
+    ahead_s: float, age_s: float, level: str, tmp_path: Path
+) -> None:
+    """A laptop's clock that is off made a controller that leads look dead, or a dead one alive."""
+    there = datetime.now(UTC) - timedelta(seconds=ahead_s)
+    lease = {
+        "holderIdentity": "a",
+        "renewTime": (there - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "leaseDurationSeconds": 15,
+    }
+    with tiny_api() as server:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{names.SYSTEM_NAMESPACE}/leases/vc-egpu-admission"
+        server.put(path, named("vc-egpu-admission", spec=lease))
+        server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
+        server.script_for = "SelfSubjectReview"
+        server.script = [(201, {"metadata": {"creationTimestamp": there.strftime("%Y-%m-%dT%H:%M:%SZ")}}, {})]
+        with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
+            facts = doctor_facts.read(api)
+    found = doctor.examine(replace(healthy(), leases=facts.leases, clock_ahead_s=facts.clock_ahead_s))
+    about = [f for f in found if f.topic in {"clock", "leader"} and f.level != "ok"]
+    assert doctor.verdict(about) == level, said(about)
+    assert any(f"s {'ahead of' if ahead_s > 0 else 'behind'} the cluster's" in f.text for f in about) is bool(
+        ahead_s
+    )
+
+
+def test_a_clock_that_nobody_tells_is_ones_own(tmp_path: Path) -> None:
+    stale = named("vc-egpu-admission", spec={"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00Z"})
+    with tiny_api() as server:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{names.SYSTEM_NAMESPACE}/leases/vc-egpu-admission"
+        server.put(path, stale)
+        server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
+        server.script_for = "SelfSubjectReview"
+        server.script = [(403, status(403, "Forbidden"), {})]
+        with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
+            assert doctor_facts.read(api).clock_ahead_s == 0

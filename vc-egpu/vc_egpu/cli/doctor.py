@@ -5,13 +5,13 @@ Pure: facts in, findings out.
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 import yaml
 
 from vc_egpu.cli import world
-from vc_egpu.cli.doctor_facts import Facts, has_cards
+from vc_egpu.cli.doctor_facts import CLOCKS_DIFFER_S, Facts, has_cards
 from vc_egpu.cli.doctor_stack import stack_findings
 from vc_egpu.cli.findings import Finding, fail, ok, warn
 from vc_egpu.kube import Json
@@ -27,7 +27,7 @@ OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh
 
 def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
     """All findings, in the order in which one would look."""
-    now = now or datetime.now(UTC)
+    now = (now or datetime.now(UTC)) - timedelta(seconds=facts.clock_ahead_s)
     checks: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
         _kubernetes,
         _kubelets,
@@ -35,6 +35,7 @@ def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
         _driver,
         _other_plugins,
         _volcano,
+        _clock,
     )
     found = [finding for check in checks for finding in check(facts)]
     if facts.installed:
@@ -54,6 +55,13 @@ def version_of(text: str) -> tuple[int, int]:
     """Major and minor of ``v1.36.3``; (0, 0) of what is none."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _clock(facts: Facts) -> Iterable[Finding]:
+    off_s = facts.clock_ahead_s
+    if abs(off_s) > CLOCKS_DIFFER_S:
+        where = "ahead of" if off_s > 0 else "behind"
+        yield warn("clock", f"your own clock is {abs(off_s):.0f} s {where} the cluster's, which counts here")
 
 
 def _kubernetes(facts: Facts) -> Iterable[Finding]:

@@ -1,5 +1,6 @@
 """What ``kubectl egpu doctor`` reads. Whatever cannot be read is said, never guessed."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from vc_egpu.cli.stop import SWITCH_KEY
 from vc_egpu.cli.world import Listing, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
-from vc_egpu.kube.errors import Forbidden, NotFound
+from vc_egpu.kube.errors import Forbidden, KubeError, NotFound
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -22,6 +23,7 @@ from vc_egpu.kube.resources import (
     VALIDATING_WEBHOOKS,
 )
 from vc_egpu.volcano import names
+from vc_egpu.volcano.codec import instant
 
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 ADMISSION_POLICY_BINDINGS = Resource(
@@ -31,6 +33,14 @@ ADMISSION_POLICY_BINDINGS = Resource(
     "ValidatingAdmissionPolicyBinding",
     namespaced=False,
 )
+
+SELF_SUBJECT_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
+_WHO_AM_I: Final[Json] = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+"""Everybody may ask it, and the answer says when it was given."""
+CLOCKS_DIFFER_S: Final = 5.0
+STALE_S: Final = 30.0
 
 NOTHING: Final = Listing(())
 
@@ -64,6 +74,8 @@ class Facts:
     """Whether the operator's switch stops all admitting."""
     scheduler_configs: Sequence[str] = ()
     """Texts of Volcano's scheduler configuration, where it runs."""
+    clock_ahead_s: float = 0.0
+    """How far the user's own clock is ahead of the API server's; 0 where nothing looked as if it were."""
 
 
 def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
@@ -71,6 +83,7 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
     version = str(api.request("GET", "/version").get("gitVersion") or "")
     nodes = list_optional(api, NODES)
     carded = [str(node["metadata"]["name"]) for node in nodes.items if has_cards(node)][:cards_only_on]
+    leases = list_optional(api, LEASES, names.SYSTEM_NAMESPACE)
     webhooks = [list_optional(api, resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
     return Facts(
         version=version,
@@ -86,11 +99,12 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
             [*webhooks[0].items, *webhooks[1].items], webhooks[0].missing or webhooks[1].missing
         ),
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
-        leases=list_optional(api, LEASES, names.SYSTEM_NAMESPACE),
+        leases=leases,
         pods=list_optional(api, PODS),
         models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
         stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),
+        clock_ahead_s=_clock_ahead_s(api, leases.items),
     )
 
 
@@ -110,6 +124,19 @@ def has_cards(node: Json) -> bool:
         or "egpu.volcano.sh/node-cards" in (node["metadata"].get("annotations") or {})
         or any(name.startswith(("nvidia.com/gpu", "volcano.sh/vgpu-")) for name in allocatable)
     )
+
+
+def _clock_ahead_s(api: ApiConnection, leases: Sequence[Json]) -> float:
+    """Asked where a lease is old or of the future by our own clock: either it is, or the clock is off."""
+    own = time.time()
+    ages_s = [own - instant((lease.get("spec") or {}).get("renewTime")) for lease in leases]
+    if all(-CLOCKS_DIFFER_S <= age_s <= STALE_S for age_s in ages_s):
+        return 0.0
+    try:
+        answer = api.create(SELF_SUBJECT_REVIEWS, dict(_WHO_AM_I))
+        return own - instant(answer["metadata"]["creationTimestamp"])
+    except (KubeError, KeyError, TypeError, ValueError):
+        return 0.0
 
 
 def _exists(api: ApiConnection) -> bool:
