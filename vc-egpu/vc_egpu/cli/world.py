@@ -25,33 +25,15 @@ class Listing:
     missing: str = ""
 
 
-def list_all(
-    api: ApiConnection, resource: Resource, namespace: str | None, label_selector: str | None = None
-) -> Listing:
+def list_all(api: ApiConnection, resource: Resource, namespace: str | None) -> Listing:
     """Objects of all namespaces, or those of ``namespace`` where the user may see no more."""
     try:
-        return Listing(api.list(resource, label_selector=label_selector, transform=light).items)
+        return Listing(api.list(resource).items)
     except Forbidden:
         if namespace is None or not resource.namespaced:
             raise
-    items = api.list(resource, namespace, label_selector=label_selector, transform=light).items
+    items = api.list(resource, namespace).items
     return Listing(items, f"you may list {resource.plural} in namespace {namespace} only")
-
-
-def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
-    """The pods that ask for cards, as far as the user may see them: a large cluster has many more others."""
-    return list_all(api, PODS, namespace, f"{names.MANAGED_LABEL}=true")
-
-
-def light(document: Json) -> Json:
-    """An object without what is large and looked at by no command: a pod's is 6 KB, 30 KB once it is read."""
-    document["metadata"].pop("managedFields", None)
-    if document.get("kind") == "Pod":
-        spec = document.get("spec") or {}
-        document["spec"] = {key: spec[key] for key in _READ_OF_PODS if key in spec}
-    if document.get("kind") == "Node":
-        (document.get("status") or {}).pop("images", None)
-    return document
 
 
 def list_optional(api: ApiConnection, resource: Resource, namespace: str | None = None) -> Listing:
