@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.cli.stop import SWITCH_KEY
-from vc_egpu.cli.world import Listing, list_optional
+from vc_egpu.cli.world import Listing, light_pod, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound
 from vc_egpu.kube.resources import (
@@ -100,7 +100,7 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         ),
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
         leases=leases,
-        pods=list_optional(api, PODS),
+        pods=list_optional(api, PODS, transform=light_pod),
         models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
         stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),

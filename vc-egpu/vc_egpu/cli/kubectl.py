@@ -173,7 +173,8 @@ def _nominal(api: ApiConnection) -> dict[str, int]:
 def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
     if options.job is None or options.everywhere:
         place = None if options.everywhere else namespace
-        groups, pods = (api.list(resource, place).items for resource in (POD_GROUPS, PODS))
+        groups = api.list(POD_GROUPS, place).items
+        pods = api.list(PODS, place, transform=world.light_pod).items
         makers = [m for r in (REPLICA_SETS, STATEFUL_SETS) for m in world.list_optional(api, r, place).items]
         events = world.list_optional(api, CORE_EVENTS, place).items
         waiting = waiting_view.report(groups, pods, place=place or "", makers=makers, events=events)
@@ -210,7 +211,7 @@ _KINDS: Final = frozenset(
 
 
 def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
-    groups, pods = (world.list_all(api, resource, namespace) for resource in (POD_GROUPS, PODS))
+    groups, pods = world.list_all(api, POD_GROUPS, namespace), world.managed_pods(api, namespace)
     partial = groups.missing or pods.missing
     if partial:
         partial += ": of others only what their pods hold is counted, a moment late, and not who waits"
@@ -225,7 +226,7 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
 
 def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
     if options.removal:
-        found = tuple(removal_findings(api.list(PODS).items))
+        found = tuple(removal_findings(api.list(PODS, transform=world.light_pod).items))
     else:
         found = doctor.examine(doctor_facts.read(api))
     worst = doctor.verdict(found)

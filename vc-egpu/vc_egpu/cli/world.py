@@ -1,7 +1,7 @@
 """What the commands read from the cluster, before anything is made of it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -15,6 +15,7 @@ from vc_egpu.volcano.payer import checked_for, payer
 from vc_egpu.volcano.resource_names import classify
 
 _ONE_BY_ONE: Final = 32
+_MANAGED: Final = f"{names.MANAGED_LABEL}=true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +26,48 @@ class Listing:
     missing: str = ""
 
 
-def list_all(api: ApiConnection, resource: Resource, namespace: str | None) -> Listing:
+Transform = Callable[[Json], Json]
+
+
+def list_all(
+    api: ApiConnection,
+    resource: Resource,
+    namespace: str | None,
+    *,
+    label_selector: str | None = None,
+    transform: Transform | None = None,
+) -> Listing:
     """Objects of all namespaces, or those of ``namespace`` where the user may see no more."""
     try:
-        return Listing(api.list(resource).items)
+        return Listing(api.list(resource, label_selector=label_selector, transform=transform).items)
     except Forbidden:
         if namespace is None or not resource.namespaced:
             raise
-    items = api.list(resource, namespace).items
+    items = api.list(resource, namespace, label_selector=label_selector, transform=transform).items
     return Listing(items, f"you may list {resource.plural} in namespace {namespace} only")
 
 
-def list_optional(api: ApiConnection, resource: Resource, namespace: str | None = None) -> Listing:
+def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
+    """The pods that ask for cards, as far as the user may see them; a large cluster has many more others."""
+    return list_all(api, PODS, namespace, label_selector=_MANAGED, transform=light_pod)
+
+
+def light_pod(pod: Json) -> Json:
+    """A pod without its containers: read by Python they are 30 KB that no table shows."""
+    pod["metadata"].pop("managedFields", None)
+    spec = pod.get("spec") or {}
+    return {**pod, "spec": {key: spec[key] for key in ("schedulingGates", "nodeName") if key in spec}}
+
+
+def list_optional(
+    api: ApiConnection,
+    resource: Resource,
+    namespace: str | None = None,
+    transform: Transform | None = None,
+) -> Listing:
     """Objects; none, and a word why, where the API or the right to see them is missing."""
     try:
-        return Listing(api.list(resource, namespace).items)
+        return Listing(api.list(resource, namespace, transform=transform).items)
     except NotFound:
         return Listing((), f"the cluster has no {resource.plural}.{resource.group}")
     except Forbidden:
@@ -67,7 +95,7 @@ def nodes_named(api: ApiConnection, wanted: Sequence[str]) -> dict[str, Json] | 
 
 def nodes_and_pods(api: ApiConnection, namespace: str) -> tuple[Listing, Listing]:
     """All nodes, and the pods that the user may see."""
-    return Listing(api.list(NODES).items), list_all(api, PODS, namespace)
+    return Listing(api.list(NODES).items), managed_pods(api, namespace)
 
 
 def annotations(document: Json) -> Mapping[str, str]:
