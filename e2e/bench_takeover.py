@@ -5,7 +5,8 @@
 The controller is the product's own process; the API server is a stand-in that lists the cluster page by page
 and keeps quiet afterwards (a real one would take the machine's memory). Prints one JSON object as its last
 line: ``takeover_s`` from the process's start until it leads with everything read, of which the stand-in took
-``api_server_cpu_s``; ``rss_mib`` afterwards and ``rss_most_mib`` on the way.
+``api_server_cpu_s``; ``rss_mib`` afterwards and ``rss_most_mib`` on the way; ``idle_cpu_percent`` of one core
+while nothing happens then.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from bench.big_cluster import MODELS, BigCluster
 
 LEADS = re.compile(r"epoch \d+: (\d+) pods, (\d+) gangs")
 LIMIT_S = 600.0
+SETTLE_S, IDLE_S = 5.0, 20.0
 
 
 def handler_for(cluster: BigCluster, over: threading.Event) -> type[BaseHTTPRequestHandler]:
@@ -75,6 +77,20 @@ def status_of(pid: int) -> tuple[float, float]:
     return int(fields["VmRSS"]) / 1024, int(fields["VmHWM"]) / 1024
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle_percent(pid: int) -> float:
+    """Of one core, once what taking over left behind is done."""
+    time.sleep(SETTLE_S)
+    before, began = cpu_s(pid), time.monotonic()
+    time.sleep(IDLE_S)
+    return 100 * (cpu_s(pid) - before) / (time.monotonic() - began)
+
+
 def kubeconfig(folder: Path, url: str) -> Path:
     path = folder / "kubeconfig"
     document = {
@@ -116,10 +132,11 @@ def measure(cluster: BigCluster, folder: Path) -> dict[str, float | int]:
         pods, gangs = map(int, found.groups())
         if (pods, gangs) != (cluster.counts()["pods"], cluster.counts()["podgroups"]):
             raise SystemExit(f"it read {pods} pods and {gangs} gangs of {cluster.counts()}")
+        idle = idle_percent(process.pid)
         rss_mib, most_mib = status_of(process.pid)
     finally:
         stop.cancel()
-        process.kill()
+        process.terminate()
         process.wait()
         over.set()
         server.shutdown()
@@ -128,6 +145,7 @@ def measure(cluster: BigCluster, folder: Path) -> dict[str, float | int]:
         "api_server_cpu_s": round(time.process_time() - own_cpu_s, 1),
         "rss_mib": round(rss_mib),
         "rss_most_mib": round(most_mib),
+        "idle_cpu_percent": round(idle, 1),
         "pods": pods,
         "gangs": gangs,
     }

@@ -151,7 +151,19 @@ def group(number: int) -> Json:
             "queue": "team",
             "minResources": {names.shared_resource("h20"): str(GANG), "cpu": "16"},
         },
-        "status": {"phase": "Running", "running": GANG},
+        "status": {
+            "phase": "Running",
+            "running": GANG,
+            "conditions": [
+                {
+                    "type": names.CONDITION_ADMITTED,
+                    "status": "True",
+                    "reason": "Admitted",
+                    "message": f"{GANG} members placed",
+                    "lastTransitionTime": TIME,
+                }
+            ],
+        },
     }
 
 
