@@ -246,25 +246,35 @@ class PodHelper:
 
     def _message(self, name: str, timeout_s: float) -> str:
         """What the container left behind when it ended."""
+        last: Json = {}
 
         def ended() -> bool:
-            there = self._document(name) is not None
-            return bool(self._answer(name)) or (there and self._has_ended(name))
+            nonlocal last
+            document = self._document(name)
+            if document is None and _told_to_end(last):  # its containers went first, unlike with force
+                return True
+            last = document or last
+            return bool(self._answer(name)) or _is_over(document)
 
         if not self._wait(ended, timeout_s):
             raise HelperError(f"pod {name} has not ended after {timeout_s:.0f} s")
         answer = self._answer(name)
         if answer:
             return answer
-        status = (self._document(name) or {}).get("status") or {}
+        status = last.get("status") or {}
         for container in status.get("containerStatuses") or ():
-            ended_as = (container.get("state") or {}).get("terminated") or {}
+            state = container.get("state") or {}
+            ended_as = state.get("terminated") or {}
             if ended_as.get("message"):
                 return str(ended_as["message"])
             if ended_as:
                 raise HelperError(
                     f"pod {name}: {ended_as.get('reason')}, exit code {ended_as.get('exitCode')}"
                 )
+            if "running" in state:  # the node went down with it
+                raise HelperError(f"pod {name}: {status.get('phase')} while it ran")
+        if not _is_over(last):
+            raise HelperError(f"pod {name} was deleted before it answered")
         raise NotBegunError(f"pod {name}: {status.get('phase')} before it could begin")
 
     def _answer(self, name: str) -> str:
@@ -283,7 +293,7 @@ class PodHelper:
 
     def _has_ended(self, name: str) -> bool:
         document = self._document(name)
-        return document is None or (document.get("status") or {}).get("phase") in TERMINAL
+        return document is None or _is_over(document)
 
     def _document(self, name: str) -> Json | None:
         return self._pods.reflector.get(name, self._namespace)
@@ -309,3 +319,11 @@ class PodHelper:
         except KubeError as error:
             self._lose(name)
             log.warning("pod %s is not deleted yet: %s", name, error)
+
+
+def _is_over(pod: Json | None) -> bool:
+    return pod is not None and (pod.get("status") or {}).get("phase") in TERMINAL
+
+
+def _told_to_end(pod: Json) -> bool:
+    return "deletionTimestamp" in (pod.get("metadata") or {})

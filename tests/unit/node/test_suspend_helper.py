@@ -44,7 +44,7 @@ class Api:
         self.pods: dict[str, dict[str, Any]] = {}
         self.made: list[dict[str, Any]] = []
         self.refuse: KubeError | None = None
-        self.template = {
+        self.template: dict[str, Any] = {
             "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"activeDeadlineSeconds": 0}}
         }
         self.reflector = self
@@ -103,6 +103,12 @@ def test_the_pod_is_of_the_template_on_this_node_and_goes_when_it_has_answered()
         (ended(reason="Error", exitCode=139), HelperError, "Error, exit code 139"),
         (ended(message="{"), HelperError, "cannot be read"),
         ({"phase": "Failed"}, NotBegunError, "before it could begin"),
+        (
+            {"phase": "Failed", "containerStatuses": [{"state": {"waiting": {}}}]},
+            NotBegunError,
+            "could begin",
+        ),
+        ({"phase": "Failed", "containerStatuses": [{"state": {"running": {}}}]}, HelperError, "while it ran"),
         ({"phase": "Running"}, HelperError, "has not ended"),
     ],
 )
@@ -111,6 +117,29 @@ def test_a_pod_without_an_answer(status: dict[str, Any], error: type[Exception],
     with pytest.raises(error, match=text):
         pod_helper(api).run("suspend", [(7, 9)], 10)
     assert api.pods == {}
+
+
+@pytest.mark.parametrize(("told_to_end", "text"), [(True, "was deleted"), (False, "has not ended")])
+def test_a_pod_that_somebody_deletes_is_not_waited_for(told_to_end: bool, text: str) -> None:
+    """The launches of the pod that it works on wait as long. Deleted with force it may still run."""
+    api = Api(None)
+
+    def looked_at(name: str, _namespace: str) -> Any:
+        looks.append(name)
+        if len(looks) > 3:
+            api.pods.pop(name, None)
+        document = api.pods.get(name)
+        stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if told_to_end and len(looks) > 2 else {}
+        return document and {**document, "metadata": stamp}
+
+    looks: list[str] = []
+    helper = pod_helper(api)
+    api.template["template"]["spec"]["activeDeadlineSeconds"] = 300
+    get = api.get
+    api.get = lambda *arguments: (looked_at if isinstance(arguments[0], str) else get)(*arguments)  # type: ignore[method-assign]
+    with pytest.raises(HelperError, match=text):
+        helper.run("suspend", [(7, 9)], 10)
+    assert (len(looks) < 10) is told_to_end
 
 
 def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
