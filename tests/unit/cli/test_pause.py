@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from unit.cli import documents as docs
@@ -70,6 +71,18 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             found.put(name)
         yield found
         api.close()
+
+
+def test_what_is_asked_again_and_again_costs_the_cluster_little(cluster: Cluster) -> None:
+    """A namespace may hold 16,000 pods, of which few ask for cards: reading them takes seconds."""
+    cluster.suspend(timeout_s=0)
+    lists = [path for method, path, _ in cluster.server.requests if path.startswith(f"{PODS}?")]
+    assert lists
+    assert all(f"labelSelector={quote(names.MANAGED_LABEL + '=true', safe='')}" in path for path in lists)
+    assert pause.pause_s(took_s=0.01, left_s=100) == pause.POLL_S
+    assert pause.pause_s(took_s=2.0, left_s=100) == 8.0
+    assert pause.pause_s(took_s=2.0, left_s=3.0) == 3.0
+    assert pause.pause_s(took_s=2.0, left_s=-1.0) == 0.0
 
 
 AWAY = Said("True", "Suspended", "4096 MiB of GPU memory are on the host of n1: a user asked for it")

@@ -17,6 +17,9 @@ from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 
 POLL_S: Final = 0.5
+_REST: Final = 4
+"""Times as long as a look took: a large namespace is not read all the time."""
+_MANAGED: Final = f"{names.MANAGED_LABEL}=true"
 STANDS_S: Final = 10.0
 """A reason against suspending is believed once it stands so long: an agent looks at processes every 2 s, and
 of a pod that has just begun it knows nothing yet."""
@@ -152,7 +155,9 @@ def _wait(
     deadline = time.monotonic() + timeout_s
     last = ""
     while True:
+        began = time.monotonic()
         found = _members(api, pod)
+        took_s = time.monotonic() - began
         members = tuple(state_of(member) for member in found if world.cards_of(member) is not None)
         there = sum(1 for member in members if member.state == wanted)
         ordered = wanted == RUNNING or _target_ordered(found, pod)
@@ -167,7 +172,12 @@ def _wait(
         if line != last:
             progress(line)
             last = line
-        time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+        time.sleep(pause_s(took_s, deadline - time.monotonic()))
+
+
+def pause_s(took_s: float, left_s: float) -> float:
+    """How long to wait after a look that took so long, where so much time is left."""
+    return max(0.0, min(left_s, max(POLL_S, _REST * took_s)))
 
 
 def _late(members: Sequence[MemberState], wanted: str, timeout_s: float) -> str:
@@ -209,7 +219,7 @@ def _members(api: ApiConnection, pod: Json) -> list[Json]:
     group, namespace = world.group_key(pod), pod["metadata"]["namespace"]
     found = [
         p
-        for p in api.list(PODS, namespace).items
+        for p in api.list(PODS, namespace, label_selector=_MANAGED).items
         if p["metadata"]["uid"] == pod["metadata"]["uid"] or (group and world.group_key(p) == group)
     ]
     return [p for p in found if not world.finished(p) and not p["metadata"].get("deletionTimestamp")]
