@@ -70,6 +70,11 @@ class Answer:
         """Nothing is locked or on the host."""
         return all(state in ("none", "gone", "running") for state in self.states.values())
 
+    @property
+    def stuck(self) -> bool:
+        """Some process can neither run nor come back."""
+        return "failed" in self.states.values()
+
 
 class Helper(Protocol):
     """One way to run it."""

@@ -163,18 +163,28 @@ class Worker:
 
     def _resume(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
         until_s = time.monotonic() + policy.resume_room_s
-        while missing := self._shortage(pod, dict(record.card_mib)):
-            if self._wished(pod.uid):
-                return Outcome(pod.uid, Result.ORDERED)
-            if time.monotonic() > until_s:
-                text = f"no room to come back within {policy.resume_room_s:.0f} s: {missing}"
-                return Outcome(pod.uid, Result.FAILED, text)
-            if self._stopping.wait(PAUSE_S):
-                raise NotNowError("the agent ends")
-        answer = self._run("resume", record, policy)
-        if answer.done:
-            return Outcome(pod.uid, Result.RESUMED, "it runs again")
-        return Outcome(pod.uid, Result.FAILED, answer.error)
+        while True:
+            while missing := self._shortage(pod, dict(record.card_mib)):
+                if self._wished(pod.uid):
+                    return Outcome(pod.uid, Result.ORDERED)
+                if time.monotonic() > until_s:
+                    text = f"no room to come back within {policy.resume_room_s:.0f} s: {missing}"
+                    return Outcome(pod.uid, Result.FAILED, text)
+                self._pause()
+            answer = self._run("resume", record, policy)
+            if answer.done:
+                return Outcome(pod.uid, Result.RESUMED, "it runs again")
+            if answer.stuck or time.monotonic() > until_s:
+                return Outcome(pod.uid, Result.FAILED, answer.error)
+            # Its memory lies where it did: somebody took the room meanwhile, of whom the cards tell soon.
+            log.warning("%s/%s: trying again: %s", record.namespace, record.pod, answer.error)
+            seen = self._look().number
+            while self._look().number < seen + 2 and time.monotonic() <= until_s:
+                self._pause()
+
+    def _pause(self) -> None:
+        if self._stopping.wait(PAUSE_S):
+            raise NotNowError("the agent ends")
 
     def _run(self, verb: Verb, record: Record, policy: Policy) -> Answer:
         if not record.processes:

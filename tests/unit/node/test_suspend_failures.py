@@ -7,6 +7,7 @@ import pytest
 from unit.node.suspend_stage import PROCESS, UID, Stage
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.suspension import SuspendOrder, is_refused
+from vc_egpu_node.config import Policy
 from vc_egpu_node.suspend import Store
 from vc_egpu_node.suspend_helper import (
     Answer,
@@ -111,6 +112,22 @@ def test_one_failed_restore_is_a_failure(stage: Stage) -> None:
     stage.order(None)
     assert stage.look().state == "failed"
     assert stage.suspender.suspended() == frozenset()  # its memory may come back at any moment: it is booked
+
+
+@pytest.mark.parametrize(("left", "resumed"), [("checkpointed", True), ("failed", False)])
+def test_room_that_somebody_took_before_the_restore_is_waited_for(
+    stage: Stage, left: str, resumed: bool
+) -> None:
+    """A process of the host, say: the pod's memory lies where it did, and its work is not lost yet."""
+    stage.policy = Policy(resume_room_s=600.0)
+    stage.order(1)
+    stage.look()
+    stage.card.answers = [Answer(done=False, error="Restore of 71: 2", states={71: left})]
+    looks = stage.card.looks
+    stage.order(None)
+    assert stage.look().state == ("running" if resumed else "failed")
+    assert [verb for verb, _ in stage.card.calls] == ["suspend", *["resume"] * (1 + resumed)]
+    assert not resumed or stage.card.looks >= looks + 2  # whether there is room was asked anew
 
 
 def test_no_room_in_time_is_a_failure_and_nothing_is_tried(stage: Stage) -> None:
