@@ -26,7 +26,8 @@ from vc_egpu.kube.transport import (
 
 PatchKind = Literal["merge", "json", "strategic", "apply"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
-PAGE_SIZE: Final = 1000
+PAGE_SIZE: Final = 500
+"""As kubectl reads: a page is held whole, and a Job may be 50 KB."""
 _PATCH_TYPES: Final[Mapping[PatchKind, str]] = {
     "merge": MERGE_PATCH,
     "json": JSON_PATCH,
