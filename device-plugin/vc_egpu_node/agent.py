@@ -243,7 +243,7 @@ class Agent:
             return "cards are not counted yet, or the API server has not been reached"
         if not self._kubelet.settled:
             return "the kubelet does not know every resource yet"
-        return ""
+        return self._known.unknown
 
     # --- the loop's step -------------------------------------------------------------------------
 

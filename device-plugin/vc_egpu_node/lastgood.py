@@ -4,7 +4,8 @@ A file that turns bad must cost no node its agent: with one typo a roll-out woul
 nodes without one start nothing. Nor may it make a policy weaker than somebody wrote it (``secondWall: kill``
 must not become ``report``, a ratio below 1 must not become 1): so defaults never stand in for a file that
 cannot be read. What was good lies on the node as well, for the agent after this one; a node that never saw a
-good file takes nothing new until it does, as one without its library does.
+good file takes nothing new until it does, as one without its library does, and its agent is not ready, so
+that a roll-out stops there.
 """
 
 import logging

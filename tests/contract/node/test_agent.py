@@ -165,15 +165,18 @@ def test_an_agent_that_begins_with_a_broken_file_is_there_and_says_so(
     event = "PolicyBroken" if which == "policy" else "ModelTableBroken"
     with an_agent(tmp_path, **paths) as running:
         running.until(lambda problem: named in problem)
-        running.until(lambda _: running.agent.unready() == "")
+        running.until(lambda _: named in running.agent.unready())  # a roll-out stops at such nodes
+        assert running.agent.unhealthy() == ""
         assert running.metric(broken) == 1
         running.until(lambda _: event in running.events())
         paths[which].write_text(good[which])
         running.until(lambda problem: problem == UNFOLLOWED)
+        running.until(lambda _: running.agent.unready() == "")
         assert running.metric(broken) == 0
     paths[which].write_text(typo)
     with an_agent(tmp_path, **paths) as running:
         running.until(lambda problem: problem == UNFOLLOWED)
+        running.until(lambda _: running.agent.unready() == "")
         assert running.metric(f'egpu_node_slots{{health="healthy",resource="{RES}"}}') == 14
         assert running.metric(broken) == 1
         running.until(lambda _: event in running.events())
