@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from vc_egpu.jobs.plugins import PLUGINS, PluginError
+from vc_egpu.jobs.templates import misshapen
 from vc_egpu.volcano.job import Job, JobAction, JobEvent, LifecyclePolicy, Task
 
 MAX_POD_NAME: Final = 63
@@ -76,6 +77,7 @@ def _tasks(job: Job) -> Iterator[str]:
             yield f"{where}.partitionPolicy: partitions need Volcano's own controllers"
         if not task.template.spec.get("containers"):
             yield f"{where}.template.spec.containers: a pod needs at least one container"
+        yield from misshapen(task.template.spec, f"{where}.template.spec")
         name = f"{job.metadata.name}-{task.name}-{max(0, task.replicas - 1)}"
         if len(name) > MAX_POD_NAME:
             yield f"{where}.name: pod {name!r} has {len(name)} characters in its name, at most {MAX_POD_NAME}"

@@ -1,7 +1,7 @@
 """The pods of a Job, as Volcano's controllers make them: names, labels, annotations, volumes, plugins."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -50,7 +50,7 @@ def build_pod(job: Job, task: Task, index: int, plugins: Sequence[Plugin], local
             "labels": _labels(job, task, index),
             "annotations": _annotations(job, task, index),
         },
-        "spec": orjson.loads(orjson.dumps(template.spec)),  # by far the quickest deep copy
+        "spec": _copy(template.spec),
     }
     if template.metadata.finalizers:
         pod["metadata"]["finalizers"] = list(template.metadata.finalizers)
@@ -66,6 +66,19 @@ def build_pod(job: Job, task: Task, index: int, plugins: Sequence[Plugin], local
     for plugin in plugins:
         plugin.adorn(pod, task, index)
     return pod
+
+
+def _copy(spec: Json) -> Json:
+    """A pod spec of its own, in which null is absent, as it is for the API server."""
+    text = orjson.dumps(spec)  # by far the quickest deep copy
+    copied: Json = orjson.loads(text)
+    return _without_nulls(copied) if b"null" in text else copied
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def claim_name(job: Job, index: int) -> str:
@@ -105,8 +118,10 @@ def _labels(job: Job, task: Task, index: int) -> dict[str, str]:
 def _annotations(job: Job, task: Task, index: int) -> dict[str, str]:
     own = job.metadata.annotations
     inherited: dict[str, str] = {key: own[key] for key in _INHERITED_ANNOTATIONS if key in own}
+    # Whoever takes this mark off makes the pod anew: coming from the template it would come back without end.
+    template = {k: v for k, v in task.template.metadata.annotations.items() if k != names.OUT_OF_SYNC}
     annotations = {
-        **task.template.metadata.annotations,
+        **template,
         names.TASK_INDEX: str(index),
         names.TASK_SPEC: task.name,
         names.GROUP_NAME: job.pod_group_name(),
