@@ -69,13 +69,12 @@ class QueueWorker:
         queue = self._queues.get(("", name))
         if queue is None:
             return None
-        gangs = self._gangs_of(name)
-        pods = [*self._without_group(name), *(pod for _, members in gangs for pod in members)]
+        gangs, pods = self._counted(name)
         used = requests.total(pod.requested for pod in pods if pod.occupies)
         command = self._command(queue)
         old = queue.get("status") or {}
         state = next_state(old.get("state"), command.action if command is not None else None, len(gangs))
-        status = queue_status(old, state, [group for group, _ in gangs], used)
+        status = queue_status(old, state, gangs, used)
         if status != old:
             answer = self._api.update_status(QUEUES, {**queue, "status": status})
             self._queues.put(answer)
@@ -84,24 +83,24 @@ class QueueWorker:
             return 0.0  # there may be another
         return None
 
-    def _gangs_of(self, name: str) -> list[tuple[Json, list[CachedPod]]]:
-        """PodGroups that count to this queue, each with its pods: the caps count them by the same rule."""
-        named = {key_of(group) for group in self._groups.by("queue", name)}
-        checked = {pod.group_key for pod in self._pods.by("checked", name) if pod.group_key is not None}
-        found = ((self._groups.get(key), self._pods.by("group", key)) for key in sorted(named | checked))
-        return [
-            (group, members)
-            for group, members in found
-            if group is not None and payer(queue_of(group), (pod.checked for pod in members)) == name
-        ]
+    def _counted(self, name: str) -> tuple[list[Json], list[CachedPod]]:
+        """PodGroups that count to this queue, and all pods that do: the caps count them by the same rule.
 
-    def _without_group(self, name: str) -> list[CachedPod]:
-        """Pods that were checked for this queue and whose PodGroup is not there."""
-        return [
-            pod
-            for pod in self._pods.by("checked", name)
-            if pod.group_key is None or self._groups.get(pod.group_key) is None
-        ]
+        Pods whose PodGroup is not there count to the queue that they were checked for.
+        """
+        checked = self._pods.by("checked", name)
+        keys = {pod.group_key for pod in checked if pod.group_key is not None}
+        keys |= {key_of(group) for group in self._groups.by("queue", name)}
+        pods = [pod for pod in checked if pod.group_key is None]
+        gangs: list[Json] = []
+        for key in sorted(keys):
+            group, members = self._groups.get(key), self._pods.by("group", key)
+            if group is None:
+                pods += [pod for pod in members if pod.checked == name]
+            elif payer(queue_of(group), (pod.checked for pod in members)) == name:
+                gangs.append(group)
+                pods += members
+        return gangs, pods
 
     def _command(self, queue: Json) -> Command | None:
         metadata = queue["metadata"]

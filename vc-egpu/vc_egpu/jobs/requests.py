@@ -43,10 +43,13 @@ def times(a: Amounts, count: int) -> Amounts:
 
 
 def total(parts: Iterable[Amounts]) -> Amounts:
-    """The sum of all."""
-    out: Amounts = {}
+    """The sum of all. Pods of one template share their amounts: these are added up once."""
+    alike: dict[int, list[Amounts]] = {}
     for part in parts:
-        out = add(out, part)
+        alike.setdefault(id(part), []).append(part)
+    out: Amounts = {}
+    for same in alike.values():
+        out = add(out, times(same[0], len(same)))
     return out
 
 
