@@ -15,7 +15,7 @@ from vc_egpu.volcano import names
 from vc_egpu_node import inventory, runtime
 from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
-from vc_egpu_node.collect import Collector, holdings
+from vc_egpu_node.collect import Collector, Patience, holdings
 from vc_egpu_node.config import ConfigError, Settings
 from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
 from vc_egpu_node.guard import Guard
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 IDLE_S: Final = 10.0
 """The loop looks around so often even if nothing wakes it."""
-LEAVING_S: Final = 0.2
-"""While containers of ended pods still run."""
 GATHER_S: Final = 0.1
 """What happens together is written together."""
 SWEEP_S: Final = 60.0
@@ -159,21 +157,23 @@ class Agent:
         self._node.start()
         self._guard.start()
         swept_s = time.monotonic()
-        leaving = 0
+        patience = Patience()
         while not self._stopping.is_set():
             self._beat_s = time.monotonic()
             self._change_limits()  # also what came while things were gathered
+            wait_s = IDLE_S if self._synced_once else SYNC_S
             try:
                 if self._ready_to_work():
-                    leaving = self._step()
+                    wait_s = patience.wait_s(self._step(), time.monotonic(), IDLE_S)
                 if time.monotonic() - swept_s > SWEEP_S:
                     self._collector.sweep()
                     swept_s = time.monotonic()
             except KubeError as error:
                 log.warning("the node was not brought up to date: %s", error)
+                wait_s = patience.again_s(IDLE_S)
             except Exception:
                 log.exception("a fault of ours; trying again")
-            self._wake.wait(LEAVING_S if leaving else IDLE_S if self._synced_once else SYNC_S)
+            self._wake.wait(wait_s)
             self._change_limits()
             self._stopping.wait(GATHER_S)
             self._wake.clear()

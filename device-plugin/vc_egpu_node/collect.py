@@ -23,6 +23,40 @@ UNCLAIMED_S: Final = 120.0
 """A promise that no container of the kubelet's has claimed for so long is dropped."""
 
 
+LEAVING_S: Final = 0.2
+"""While containers of ended pods still run."""
+LEAVING_MOST_S: Final = 5.0
+"""The same, once they have done so for minutes: a process that the kernel does not let end may for days."""
+
+
+AGAIN_S: Final = 0.5
+"""After the API server refused something once; twice as long each time."""
+
+
+class Patience:
+    """How long to wait before the next look at who is leaving: a look reads the node's cgroup tree."""
+
+    def __init__(self) -> None:
+        self._refused = 0
+        self._leaving = 0
+        self._since_s = 0.0
+
+    def wait_s(self, leaving: int, now_s: float, idle_s: float) -> float:
+        """``leaving``: how many still are; ``idle_s``: the answer where nobody is."""
+        self._refused = 0
+        if leaving != self._leaving:
+            self._leaving, self._since_s = leaving, now_s
+        if not leaving:
+            return idle_s
+        return min(max(LEAVING_S, (now_s - self._since_s) / 50), LEAVING_MOST_S)
+
+    def again_s(self, idle_s: float) -> float:
+        """The look could not be told of. Somebody may wait for just that, and so may all other nodes."""
+        wait_s: float = min(idle_s, AGAIN_S * 2 ** min(self._refused, 16))
+        self._refused += 1
+        return wait_s
+
+
 def holdings(grants: Iterable[Grant]) -> dict[str, Holding]:
     """What is held, by card."""
     pods: dict[str, set[str]] = {}
