@@ -233,3 +233,21 @@ def test_cards_and_why_show_who_is_away() -> None:
     (story,) = why_view.stories("train", "ml", groups=[group], pods=[pod], queues={})
     assert any("on the host of n1" in note for note in story.notes)
     assert story.members[0].phase == "Suspended"
+
+
+@pytest.mark.parametrize("named", ["train-0", "pod/train-0", "pods/train-0", "po/train-0", "ml/train-0"])
+def test_a_pod_by_any_name_that_kubectl_gives_it(
+    named: str, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [
+        "suspend",
+        named,
+        "--timeout=0",
+        "-n",
+        "ml",
+        "--kubeconfig",
+        str(cluster.server.kubeconfig(tmp_path)),
+    ]
+    assert kubectl.main(argv) == kubectl.EXIT_FOUND
+    assert "not suspended within 0 s" in capsys.readouterr().out
+    assert cluster.paused() == ["train-0"]

@@ -246,3 +246,18 @@ def test_a_podgroup_that_names_another_queue_than_its_pods_were_checked_for() ->
     assert story.queue == "research"
     (note,) = story.notes
     assert note == "its PodGroup names queue theirs, its pods were checked for research and count there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "told"), [("StatefulSet", 1, True), ("StatefulSet", 2, False), ("Job", 1, False)]
+)
+def test_a_stateful_set_that_makes_its_pods_one_by_one_waits_for_ever(
+    kind: str, pods: int, told: bool
+) -> None:
+    """The first is gated until the second is there, which is made once the first is ready."""
+    group = docs.group("podgroup-1", "research", job="db", members=2)
+    group["metadata"]["ownerReferences"][0]["kind"] = kind
+    group["status"]["conditions"] = [docs.verdict("WaitingForMembers", f"{pods} of 2 members are there")]
+    own = [docs.pod(f"db-{i}", group="podgroup-1", gated=True, phase="Pending") for i in range(pods)]
+    (story,) = tell("db", groups=[group], pods=own)
+    assert any("podManagementPolicy: Parallel" in note for note in story.notes) is told

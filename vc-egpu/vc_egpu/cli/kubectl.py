@@ -256,7 +256,7 @@ def _resume(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
 def _paused(
     action: Callable[..., pause.PauseOutcome], api: ApiConnection, namespace: str, options: argparse.Namespace
 ) -> Answer:
-    place, _, name = str(options.pod).removeprefix("pod/").rpartition("/")
+    place, _, name = re.sub("^(pod|pods|po)/", "", str(options.pod)).rpartition("/")
 
     def told(line: str) -> None:
         render.show(line, stderr=True, style="dim")

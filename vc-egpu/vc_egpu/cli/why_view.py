@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from vc_egpu.cli import past, trouble, world
 from vc_egpu.core.cluster import Instant
+from vc_egpu.core.reasons import Reason
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.knobs import slips
@@ -17,6 +18,11 @@ from vc_egpu.volcano.makers import controller_of, deployment_behind
 
 NO_VERDICT = "NoVerdictYet"
 NOT_MANAGED = "NotManaged"
+WAITS_FOR_MEMBERS = Reason.WAITING_FOR_MEMBERS.value
+ONE_BY_ONE = (
+    "a StatefulSet makes each pod once the one before it is ready, which none is until the gang is complete: "
+    "it needs podManagementPolicy: Parallel"
+)
 NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 """Reasons under which a plan on the PodGroup counts; under others it is the record of an earlier one."""
@@ -227,6 +233,10 @@ def _notes(
     if not members:
         phase = (group.get("status") or {}).get("phase") or "Pending"
         notes.append(f"it has no pods yet; its PodGroup is {phase}")
+    if controller_of(group).get("kind") == "StatefulSet" and verdict.get("reason") == WAITS_FOR_MEMBERS:
+        living = sum(not world.finished(pod) for pod in members)
+        if living < int((group.get("spec") or {}).get("minMember") or 1):
+            notes.append(ONE_BY_ONE)
     if not verdict and any(names.GATE in world.gates(pod) for pod in members):
         notes.append(
             "no verdict after some seconds means that no admission controller leads: `kubectl egpu doctor`"
