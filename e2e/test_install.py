@@ -5,16 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import urllib3
+import yaml
 from localcluster import ClusterSpec, LocalCluster
+from stack.identity import service_account_kubeconfig
 from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import Json, phase
 from stack.removal import CLUSTER_WIDE, OURS, gated, left_on_hosts, listed, of_ours, remove
 from vc_egpu.kube.errors import NotFound
-from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
+from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from vc_egpu.volcano import names
 from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
 pytestmark = pytest.mark.cluster
 
 
@@ -67,6 +71,38 @@ def test_the_agent_s_rights_end_at_its_own_node(installed: Stack) -> None:
         }
     )
     assert "vc-egpu-system-pods" in refused
+
+
+@pytest.mark.parametrize(
+    ("account", "path", "schema"),
+    [
+        (
+            "admission",
+            f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vc-egpu-admission",
+            "vc-egpu-leases",
+        ),
+        ("admission", "/api/v1/nodes", "vc-egpu"),
+        ("webhook", "/api/v1/namespaces", "vc-egpu"),
+        ("node-agent", "/api/v1/nodes", "service-accounts"),
+    ],
+)
+def test_at_a_busy_api_server_controllers_do_not_stand_with_everybody(
+    installed: Stack, account: str, path: str, schema: str
+) -> None:
+    config = yaml.safe_load(
+        service_account_kubeconfig(installed.cluster, NAMESPACE, f"vc-egpu-{account}").read_text()
+    )
+    cluster = config["clusters"][0]["cluster"]
+    answer = urllib3.PoolManager(ca_certs=cluster["certificate-authority"]).request(
+        "GET",
+        cluster["server"] + path,
+        headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
+    )
+    names_of = {
+        found["metadata"]["uid"]: found["metadata"]["name"]
+        for found in installed.kit.api.list(FLOW_SCHEMAS).items
+    }
+    assert names_of[answer.headers["X-Kubernetes-PF-FlowSchema-UID"]] == schema
 
 
 def test_queues_apply_and_default_lets_nobody_in(installed: Stack) -> None:

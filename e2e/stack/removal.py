@@ -13,7 +13,7 @@ from stack.kit import is_gated
 REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = ("egpu", "vgpu")
 CLUSTER_WIDE = (
-    "clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations,"
+    "clusterroles,clusterrolebindings,priorityclasses,flowschemas,mutatingwebhookconfigurations,"
     "validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 

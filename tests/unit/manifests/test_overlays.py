@@ -64,6 +64,21 @@ def test_accounts_exist_and_every_role_is_bound_to_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
+def test_at_a_busy_api_server_every_controller_has_a_place_and_no_agent_has(name: str) -> None:
+    objects = overlay(name)
+    placed = {}
+    for schema in of_kind(objects, "FlowSchema"):
+        (rule,) = schema["spec"]["rules"]
+        subjects = [subject["serviceAccount"] for subject in rule["subjects"]]
+        assert all(account["namespace"] == NAMESPACE for account in subjects)
+        placed[schema["spec"]["priorityLevelConfiguration"]["name"]] = {a["name"] for a in subjects}
+    controllers = {d["metadata"]["name"] for d in of_kind(objects, "ServiceAccount")} - {"vc-egpu-node-agent"}
+    assert controllers <= placed["workload-high"] <= controllers | {"vc-egpu-jobs"}
+    with_leases = {name for name in controllers if name != "vc-egpu-webhook"}
+    assert with_leases <= placed["leader-election"] <= with_leases | {"vc-egpu-jobs"}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
 def test_roles_name_what_they_need(name: str) -> None:
     for role in of_kind(overlay(name), "Role", "ClusterRole"):
         for rule in role["rules"]:
