@@ -207,19 +207,22 @@ class Suspender:
         self._gated = frozenset(pods)
         self._take_in(pods)
         self._forget(pods)
-        node = self._with_suspended(self._world.state(), pods)
-        verdicts = {uid: self._world.verdict(pod, node) for uid, pod in pods.items()}
+        node, verdicts = self._world.state(), {}
         for uid, pod in sorted(pods.items()):
+            # Each after those before it: what they take of the host is not free for this one.
+            verdicts[uid] = self._world.verdict(pod, self._with_suspended(node, pods))
             if uid not in self._busy:
                 self._step(pod, verdicts[uid])
         self._publish(pods, verdicts)
 
     def _with_suspended(self, node: NodeState, pods: Mapping[str, LowPod]) -> NodeState:
-        booked = dict(node.booked_mib)
+        booked, leaving = dict(node.booked_mib), set[str]()
         for uid, record in self._records.items():
             if uid in pods and record.state is not SuspensionState.RUNNING:
                 booked[uid] = booked.get(uid, 0) + pods[uid].book_mib
-        return replace(node, booked_mib=booked)
+            if uid in pods and record.state is SuspensionState.SUSPENDING:
+                leaving |= {grant.name for grant in pods[uid].grants}
+        return replace(node, booked_mib=booked, leaving=frozenset(leaving))
 
     def _step(self, pod: LowPod, verdict: Verdict) -> None:
         order, now_s = self._order(pod), self._clock()

@@ -43,6 +43,8 @@ class NodeState:
     budget_mib: int
     booked_mib: Mapping[str, int]
     """By pod UID: what it takes of the host's budget now, spilled or suspended."""
+    leaving: frozenset[str] = frozenset()
+    """Containers whose memory is on its way to the host."""
 
 
 def low_pods(grants: Iterable[Grant], views: Iterable[PodView]) -> dict[str, LowPod]:
@@ -97,6 +99,8 @@ class FactsOf:
             for card in range(count)
         )
         passed_on = sum(sum(usage.shared_bytes) for usage in usages if usage is not None)
+        others = node.leaving - {grant.name for grant in pod.grants}
+        coming = sum(one.memory_mib for one in look.seen if one.owner in others)
         paged = self._paged()
         with_seen = {one.owner for one in seen}
         return Facts(
@@ -117,7 +121,7 @@ class FactsOf:
             book_mib=pod.book_mib,
             rooms=self._rooms(pod, look),
             host=HostRoom(
-                free_mib(self._proc_dir),
+                max(0, free_mib(self._proc_dir) - coming),
                 node.budget_mib,
                 sum(mib for uid, mib in node.booked_mib.items() if uid != pod.uid),
             ),

@@ -1,7 +1,7 @@
 """A suspender with a scripted helper: its pods really hold memory, the clock is injected, no node is."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,9 @@ class Stage:
         self.gone = False
         """From the node, not only from the books of its cards."""
         self.verdict_now = Verdict()
+        self.verdict_of: Callable[[NodeState], Verdict] = lambda _node: self.verdict_now
+        self.leaving: dict[str, frozenset[str]] = {}
+        """By pod: which containers' memory was on its way to the host when it was judged last."""
         self.gates: dict[str, bool] = {}
         self.told: list[tuple[str, str]] = []
         self.said: list[NodeSuspension] = []
@@ -142,7 +145,8 @@ class Stage:
 
     def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
         self.booked = dict(node.booked_mib)
-        return self.verdict_now
+        self.leaving[pod.uid] = node.leaving
+        return self.verdict_of(node)
 
     def gate(self, pod_uid: str, *, closed: bool) -> None:
         self.gates[pod_uid] = closed

@@ -10,7 +10,7 @@ from vc_egpu.core.cluster import SuspensionState
 from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.suspend import Store
-from vc_egpu_node.suspend_facts import low_pods, spilled_mib
+from vc_egpu_node.suspend_facts import LowPod, low_pods, spilled_mib
 from vc_egpu_node.suspend_machine import Record
 from vc_egpu_node.suspend_verdict import Verdict
 from vc_egpu_node.suspend_world import away
@@ -145,3 +145,24 @@ def test_who_is_away_is_known_without_what_brings_them_back(stage: Stage) -> Non
     stage.order(1)
     stage.look()
     assert away(stage.folder.parent) == ["ns/train"]
+
+
+def test_pods_that_are_ordered_away_together_are_judged_one_after_the_other(stage: Stage) -> None:
+    """Each by itself would find room on the host that its neighbour takes a second later."""
+    first, second = (
+        LowPod(low_pod(uid=uid, name=uid, suspend=order(1, uid)).view,
+               (grant(uid, (CARD, 8_000, 50), share_class="low", pod_uid=uid),))
+        for uid in ("uid-1", "uid-2")
+    )  # fmt: skip
+    stage.pods_here = {one.uid: one for one in (first, second)}
+    stage.verdict_of = lambda node: Verdict("no room beside it" if node.leaving else "")
+    stage.suspender.look()
+    assert stage.leaving == {"uid-1": frozenset(), "uid-2": {"uid-1"}}
+    assert stage.booked == {"uid-1": 8_000}
+    while stage.suspender._busy:
+        assert stage.worked.acquire(timeout=60)
+        stage.suspender.look()
+    assert stage.leaving["uid-2"] == frozenset()  # what has left is no longer in the host's free memory
+    said = stage.said[-1].pods
+    assert {uid: one.state for uid, one in said.items()} == {"uid-1": "suspended", "uid-2": "running"}
+    assert said["uid-2"].reason == "no room beside it"

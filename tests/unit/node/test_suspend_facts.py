@@ -125,3 +125,9 @@ def test_processes_are_those_of_the_driver_then_those_of_the_library(here: Pod) 
     usage = Usage((slot(5, 11), slot(7, 99)), (0,))  # 7 was another process once
     here.look = Look((seen(72, "main", 600),), {"main": usage, "side": None}, 1)
     assert here.facts_of.processes(here.pod, here.look) == ((72, 12), (71, 11))
+
+
+def test_memory_that_is_on_its_way_to_the_host_is_not_free_there(here: Pod) -> None:
+    here.look = Look((seen(71, "main", 600), seen(81, "other", 300), seen(82, "third", 50)), {}, 1)
+    facts = here.facts_of.of_pod(here.pod, here.look, replace(NODE, leaving=frozenset({"other", "main"})))
+    assert facts.host.free_mib == 19_700
