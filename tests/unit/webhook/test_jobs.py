@@ -19,6 +19,7 @@ from unit.webhook.world import (
     queue,
     task,
 )
+from vc_egpu.webhook.decision import MAX_WARNINGS
 from vc_egpu.webhook.jobs import review_final_job, review_job
 from vc_egpu.webhook.pods import review_pod
 from vc_egpu.webhook.questions import Access, Subject, Unanswered
@@ -307,3 +308,25 @@ def test_a_misspelt_annotation_is_told_of() -> None:
         "has no effect, did you mean egpu.volcano.sh/priority?",
         f'spec.tasks["w"].template.metadata.labels["{PRIORITY}"]: has no effect, it is an annotation',
     ]
+
+
+class Counted(dict[str, Any]):
+    """Annotations that know how often their keys were looked through."""
+
+    looks = 0
+
+    def keys(self) -> Any:
+        type(self).looks += 1
+        return super().keys()
+
+
+def test_slips_are_looked_for_until_there_are_enough_of_them() -> None:
+    """To find what is near takes time, and all reviews wait for this one: of 3,000 tasks it was a second."""
+    Counted.looks = 0
+    annotations = [Counted({f"egpu.volcano.sh/priorty-{i}": "low"}) for i in range(3000)]
+    tasks = [task(f"t{i}", 0, small()) for i in range(3000)]
+    for each, of in zip(tasks, annotations, strict=True):
+        each["template"]["metadata"] = {"annotations": of}
+    decision = review_job(create(job(task("w", 1), *tasks)), context())
+    assert len(decision.warnings) == MAX_WARNINGS
+    assert Counted.looks <= 2 * MAX_WARNINGS

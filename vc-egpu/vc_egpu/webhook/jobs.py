@@ -20,7 +20,7 @@ from vc_egpu.webhook.context import (
     mapping,
     spec_of,
 )
-from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
+from vc_egpu.webhook.decision import MAX_WARNINGS, Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.questions import Subject, any_allowed, together
 from vc_egpu.webhook.tasks import Task, copied_back, min_available_of, tasks_of
 
@@ -112,7 +112,8 @@ def _check_templates(checked: Sequence[_Checked], job: Json, context: Context) -
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
         warnings += [*knobs.warnings, *([warning] if warning else [])]
-        warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
+        if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
+            warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
     return warnings
 
 
