@@ -188,6 +188,16 @@ def test_the_agent_s_policy_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
+def test_an_agent_starts_without_its_config_maps(name: str) -> None:
+    """It goes by what was good last. A pod whose ConfigMap was deleted does not start, and no agent comes
+    back after a reboot."""
+    volumes = pod_specs(overlay(name))["vc-egpu-node-agent"]["volumes"]
+    maps = {one["name"]: one["configMap"] for one in volumes if "configMap" in one}
+    assert {"models", "policy"} <= set(maps)
+    assert all(one["optional"] for one in maps.values())
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
 def test_flags_are_those_of_the_processes(name: str) -> None:
     """A flag that a process does not know would keep it from starting."""
     readers: dict[str, Callable[[list[str]], object]] = {
