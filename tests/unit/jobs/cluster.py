@@ -86,13 +86,17 @@ class Cluster:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         self.controller._pod_changed(Change(ChangeKind.ADDED, self.server.put(path, document)))
 
-    def group(self, name: str, queue: str, namespace: str = "mine") -> None:
-        """A PodGroup that names this queue."""
+    def group(self, name: str, queue: str, namespace: str = "mine", owner: Json | None = None) -> None:
+        """A PodGroup that names this queue, made for ``owner``."""
         path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups/{name}"
         document = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "kind": "PodGroup",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "ownerReferences": [{**owner, "controller": True}] if owner else [],
+            },
             "spec": {"minMember": 1, "queue": queue},
             "status": {"phase": "Running", "running": 1},
         }

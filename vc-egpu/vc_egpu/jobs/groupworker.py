@@ -14,6 +14,7 @@ from vc_egpu.kube import ApiConnection, Json, Key, Resource
 from vc_egpu.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from vc_egpu.kube.resources import BATCH_JOBS, DAEMON_SETS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.volcano import names
+from vc_egpu.volcano.job import Job
 from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
@@ -21,6 +22,8 @@ EMPTY_FOR_S: Final = 120.0
 """A PodGroup of pods of other controllers that had no pod for this long is deleted: scaled to nothing. Longer
 than cards are kept for a replacement."""
 _LOOSE_PREFIX: Final = "podgroup-"
+_JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
+"""A Job may be called ``podgroup``: its PodGroup is the Job worker's."""
 _OWNER_CACHE_S: Final = 30.0
 _OWNERS: Final[dict[tuple[str, str], Resource]] = {
     (resource.api_version, resource.kind): resource
@@ -147,7 +150,9 @@ class GroupWorker:
 
     def _sweep(self, key: Key, group: Json, pods: list[Any]) -> float | None:
         """Delete a PodGroup of ours whose controller has no pods any more."""
-        if pods or not key[1].startswith(_LOOSE_PREFIX):
+        owner = controller_of(group)
+        is_ours = key[1] == f"{_LOOSE_PREFIX}{owner.get('uid')}" and owner.get("apiVersion") != _JOB_API
+        if pods or not is_ours:
             self._empty_since.pop(key, None)
             return None
         since = self._empty_since.setdefault(key, self._clock())
