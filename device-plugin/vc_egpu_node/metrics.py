@@ -183,12 +183,16 @@ def _inventory(view: View) -> Iterator[Metric]:
     healthy = GaugeMetricFamily("egpu_node_card_healthy", "1: the card is in order.", labels=labels)
     offered = GaugeMetricFamily("egpu_node_card_offered", "1: the card takes new containers.", labels=labels)
     held = GaugeMetricFamily("egpu_node_card_held_pods", "Pods that hold a share of the card.", labels=labels)
+    untold = GaugeMetricFamily(
+        "egpu_node_card_untold", "1: the driver does not tell who runs on the card.", labels=labels
+    )
     for card in view.node_cards.cards:
         values = (card.uuid, str(card.index), card.model)
         healthy.add_metric(values, float(card.healthy))
         offered.add_metric(values, float(card.offered and card.healthy))
         held.add_metric(values, len(card.held))
-    yield from (healthy, offered, held)
+        untold.add_metric(values, float(card.uuid in view.observation.untold))
+    yield from (healthy, offered, held, untold)
     if view.isolated:  # else the agent does not see who is on its cards
         nobodys = GaugeMetricFamily(
             "egpu_node_card_unattributed_mib",
