@@ -11,7 +11,7 @@ between any two writes:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from vc_egpu.jobs.draft import FINISHED, Decision, Draft, Group, Note
@@ -43,11 +43,10 @@ def decide(world: World, refusals: Iterable[str] = ()) -> Decision:
     if job.metadata.deletion_timestamp:
         return Decision()
     draft = Draft(world, job.status.model_copy())
-    refused = list(refusals)
-    if refused and draft.phase is P.PENDING and not world.pods:
-        return _refuse(draft, "Refused", "; ".join(refused))
-    if not world.queue_known and world.group is None and draft.phase is P.PENDING:
-        return _refuse(draft, "QueueNotFound", f"there is no queue {job.spec.queue!r}")
+    not_run = _not_run(draft, list(refusals))
+    if not_run is not None:
+        obeyed = world.order is not None and _obey(draft)
+        return draft.finish() if obeyed else _refuse(draft, *not_run)
     if draft.status.state.reason in {"Refused", "QueueNotFound"}:
         draft.enter(draft.phase, "Accepted", "what was missing is there now")
     if not _obey(draft):
@@ -56,11 +55,24 @@ def decide(world: World, refusals: Iterable[str] = ()) -> Decision:
     return draft.finish()
 
 
+def _not_run(draft: Draft, refusals: Sequence[str]) -> tuple[str, str] | None:
+    """Why a Job that has not begun is not begun, in a word and in a sentence; None if it is."""
+    world = draft.world
+    if draft.phase is not P.PENDING:
+        return None
+    if refusals and not world.pods:
+        return "Refused", "; ".join(refusals)
+    if not world.queue_known and world.group is None:
+        return "QueueNotFound", f"there is no queue {world.job.spec.queue!r}"
+    return None
+
+
 def _refuse(draft: Draft, reason: str, message: str) -> Decision:
     """Not run, but not failed either: a later controller, or a queue that comes, may change it."""
     if draft.status.state.message != message:
+        said = list(draft.notes)
         draft.enter(P.PENDING, reason, message)
-        draft.notes = [Note(warning=True, reason=reason, text=message)]
+        draft.notes = [*said, Note(warning=True, reason=reason, text=message)]
     return draft.finish()
 
 
