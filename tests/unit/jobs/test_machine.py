@@ -304,6 +304,16 @@ def test_ttl_counts_from_the_end() -> None:
     assert decide(world(finished, group=None, now=NOW + 30)).delete_job
 
 
+def test_ttl_counts_from_now_where_nobody_knows_the_end() -> None:
+    """As of a Job that was brought back from a backup: not deleted with its logs at the first look."""
+    unknown = decide(world(job(status=in_phase(P.FAILED), ttlSecondsAfterFinished=30), group=None))
+    assert (unknown.delete_job, unknown.wake_at) == (False, NOW + 30)
+    assert unknown.status is not None
+    known = job(status=unknown.status, ttlSecondsAfterFinished=30)
+    assert not decide(world(known, group=None, now=NOW + 29)).delete_job
+    assert decide(world(known, group=None, now=NOW + 30)).delete_job
+
+
 def test_ttl_does_not_touch_a_suspended_job() -> None:
     status = in_phase(P.ABORTED)
     status["state"]["lastTransitionTime"] = "2025-06-15T15:06:40Z"

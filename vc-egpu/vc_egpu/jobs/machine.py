@@ -17,7 +17,7 @@ from typing import Final
 from vc_egpu.jobs.draft import FINISHED, Decision, Draft, Group, Note
 from vc_egpu.jobs.plugins import pod_name
 from vc_egpu.jobs.policies import TARGETED, Answer, judge
-from vc_egpu.jobs.views import PodPhase, World, seconds
+from vc_egpu.jobs.views import PodPhase, World, seconds, timestamp
 from vc_egpu.volcano.job import JobAction, JobPhase, Task
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
@@ -233,9 +233,12 @@ def _aborted(draft: Draft) -> None:
 def _finished(draft: Draft) -> None:
     _stop(draft)
     ttl_s = draft.world.job.spec.ttl_seconds_after_finished
-    ended_at = seconds(draft.status.state.last_transition_time)
     if ttl_s is None or draft.phase not in FINISHED:
         return
+    ended_at = seconds(draft.status.state.last_transition_time)
+    if not ended_at:
+        ended_at, state = draft.world.now, draft.status.state
+        draft.status.state = state.model_copy(update={"last_transition_time": timestamp(ended_at)})
     if draft.world.now >= ended_at + ttl_s:
         draft.delete_job = True
     else:
