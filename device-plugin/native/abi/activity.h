@@ -50,7 +50,9 @@ struct egpu_activity_card {
 
     /* What ran lately, in rows: neighbours take it from their own times. */
     _Atomic uint32_t run_next;     /* runs[run_next % EGPU_ACTIVITY_RUNS] is written next */
-    uint32_t reserved3[15];
+    uint32_t reserved3;
+    _Atomic uint64_t turns_ns;     /* when the card was last seen, by anybody, to leave units in their midst; 0: never */
+    uint32_t reserved4[12];
     struct egpu_activity_run runs[EGPU_ACTIVITY_RUNS];
 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000, OTHERS = 512, REMEMBERED = 128, HISTORIES = 48 };
-static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
+static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000, KNOWN_NS = 1000000000;
 
 void egpu_correct(int index, uint64_t booked_ns, uint64_t length_ns) {
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -36,7 +36,7 @@ static bool usable(const struct egpu_run *run, int64_t from_ns) {
 /* What each page said that ran, for longer than the page holds it: the watcher's own. */
 static struct history {
     const struct egpu_activity_card *page; /* NULL: free */
-    uint32_t seen, next;
+    uint32_t seen, next, watched;
     struct egpu_run ring[REMEMBERED];
 } histories[HISTORIES];
 
@@ -88,6 +88,31 @@ static uint32_t gather(const struct egpu_activity_card *page, uint32_t rows, int
     return count;
 }
 
+/* Looks at the neighbour's new runs among those of all others on the card, once these are known as well. */
+static void watch_turns(int index, const struct egpu_near_all *all, const struct egpu_activity_card *page, int64_t now_ns) {
+    struct history *own = history_of(page);
+    if (own == NULL)
+        return;
+    const int64_t since_sure_ns = now_ns - egpu_cards[index].slices.sure_ns;
+    if (own->next - own->watched > REMEMBERED || since_sure_ns < KNOWN_NS) /* there is nothing to find out */
+        own->watched = own->next - (since_sure_ns < KNOWN_NS ? 0 : REMEMBERED);
+    for (; own->watched != own->next; own->watched++) {
+        const struct egpu_run *run = &own->ring[own->watched % REMEMBERED];
+        struct egpu_run others[OTHERS];
+        uint32_t count = 0;
+        if (run->end_ns + EGPU_SETTLE_NS > now_ns)
+            return;
+        const struct egpu_activity_card *mine = &egpu_activity_own()->cards[index];
+        for (int i = 0; i < EGPU_ACTIVITY_RUNS; i++) /* with those of this process, which are not remembered */
+            if (read_run(&mine->runs[i], &others[count]) && usable(&others[count], run->begin_ns))
+                count++;
+        for (uint32_t i = 0; i < all->count; i++)
+            if (all->near[i].own_card == index && all->near[i].card != page)
+                count = gather(all->near[i].card, EGPU_ACTIVITY_RUNS, run->begin_ns, others, count);
+        egpu_slices_watch(&egpu_cards[index].slices, run, others, count);
+    }
+}
+
 /* The watcher's looks at who has work, in a ring. */
 static struct crowds { uint32_t next; struct egpu_sample ring[SAMPLES]; } crowds[EGPU_ACTIVITY_CARDS];
 
@@ -125,6 +150,16 @@ static bool dense(const struct egpu_batch *batch) {
     return batch->apart_ns < (int64_t)(batch->booked_ns / batch->count * 7 / 8);
 }
 
+/* Of those on the card whoever has many units sees soon how it runs them, and says so to the others; each also to the
+ * processes of its container that come later. */
+static void hear_of_turns(int index, struct egpu_slices *seen, int64_t now_ns) {
+    const struct egpu_near_all *all = egpu_near_now();
+    egpu_slices_hear(seen, egpu_activity_own()->cards[index].turns_ns, now_ns);
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->near[i].own_card == index)
+            egpu_slices_hear(seen, all->near[i].card->turns_ns, now_ns);
+}
+
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
     bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -134,7 +169,10 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
     if (batch->end_ns - begin > EVEN_LEAST_NS)
         unit.even_ns = even_part(index, begin, batch->end_ns);
+    hear_of_turns(index, &card->slices, now_ns);
     unit.sliced = egpu_sliced(&card->slices, &unit, runs, count);
+    if ((uint64_t)card->slices.sure_ns > page->turns_ns)
+        page->turns_ns = (uint64_t)card->slices.sure_ns;
     if (card->sliced != unit.sliced)
         card->sliced = unit.sliced;
     egpu_spin_lock(&card->lock);
@@ -158,11 +196,11 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
             batch->kind->expects = expects;
     }
     egpu_spin_unlock(&card->lock);
+    const uint64_t most = egpu_charged(&card->slices, &unit, length);
     if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
-        egpu_correct(index, batch->charged_ns, length);
+        egpu_correct(index, batch->charged_ns, most);
     if (unit.end_ns - (int64_t)length - unit.begin_ns > EGPU_LATER_NS) /* it ran in another second than it was launched in */
         egpu_burst(page, unit.end_ns);
-    const uint64_t most = egpu_slices_told(&card->slices, &unit) || unit.even_ns < length ? length : unit.even_ns;
     const bool less = most < batch->second_ns;
     const uint64_t shorter = less ? most : batch->second_ns;
     egpu_second_book(&egpu_activity_own()->seconds[index], batch->end_ns - (int64_t)shorter,
@@ -184,6 +222,9 @@ void egpu_settle_card(int index, int64_t now_ns) {
             remember(all->near[i].card, 0);
     if (card->polling || atomic_exchange(&card->polling, 1))
         return;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->near[i].own_card == index)
+            watch_turns(index, all, all->near[i].card, now_ns);
     egpu_spin_lock(&card->lock);
     struct egpu_batch *first = card->settling, *last = NULL;
     for (struct egpu_batch *one = first; one != NULL && one->end_ns + EGPU_SETTLE_NS <= now_ns; one = one->next)

@@ -49,7 +49,7 @@ struct egpu_gate_in {
     uint64_t rate_ppm;      /* EGPU_RATE_FREE: no limit */
     int64_t paid_ns;
     uint64_t second_ns;     /* what one may hold; 0: any */
-    uint64_t used_ns;       /* what the last held, with all that is in flight */
+    uint64_t used_ns;       /* what the one that ends with this unit holds besides it, with all that is in flight */
     bool spare;             /* there is time for this unit even if what is in flight is as long as any */
     /* in flight on this card, over all processes of the container */
     uint64_t bound_ns;      /* 0: no bound */

@@ -74,9 +74,8 @@ static void fill_second(struct visit *visit, const struct egpu_activity_card *pa
     }
     if (in->now_ns - in->paid_ns > EGPU_BURST_NS || in->now_ns < page->burst_until_ns || in->spare) {
         in->second_ns = limits->cores_percent * (uint64_t)(10 * 1000 * 1000);
-        in->used_ns = egpu_add(egpu_second_used(&egpu_activity_own()->seconds[visit->index], in->now_ns),
-                               in->spare && most > in->queued_ns ? most : in->queued_ns);
-        in->used_ns = egpu_add(in->used_ns, for_high ? 0 : others_ns);
+        const uint64_t queued = egpu_add(in->spare && most > in->queued_ns ? most : in->queued_ns, for_high ? 0 : others_ns);
+        in->used_ns = egpu_second_besides(&egpu_activity_own()->seconds[visit->index], in->now_ns, queued, in->unit_ns);
     }
 }
 

@@ -118,3 +118,10 @@ uint64_t egpu_second_used(const struct egpu_second *second, int64_t now_ns) {
     }
     return sum << UNIT_BITS;
 }
+
+uint64_t egpu_second_besides(const struct egpu_second *second, int64_t now_ns, uint64_t queued_ns, uint64_t unit_ns) {
+    if (queued_ns >= SECOND_NS)
+        return queued_ns;
+    const uint64_t ahead_ns = queued_ns + (unit_ns < SECOND_NS ? unit_ns : SECOND_NS);
+    return egpu_second_used(second, clamp(now_ns, 0, FAR_NS) + (int64_t)ahead_ns) + queued_ns;
+}

@@ -68,5 +68,9 @@ void egpu_second_book(struct egpu_second *second, int64_t end_ns, uint64_t lengt
 /* What of the second before `now_ns` is booked. */
 uint64_t egpu_second_used(const struct egpu_second *second, int64_t now_ns);
 
+/* What the second will hold besides a unit when that ends, at the soonest: once all that is queued before it and itself
+ * have run without a pause. What then lies further back is no longer in it, and no second until then holds more. */
+uint64_t egpu_second_besides(const struct egpu_second *second, int64_t now_ns, uint64_t queued_ns, uint64_t unit_ns);
+
 /* The state when the rate changes: what is owed stays, how fast it is paid changes. */
 int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm, int64_t now_ns);

@@ -97,28 +97,52 @@ bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *un
     return unit->sliced || seen->guesses >= GUESSES || (unit->kind != NULL && unit->kind->clean >= CLEAN_ENOUGH);
 }
 
-bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count) {
-    const int64_t begin = later(unit->begin_ns, unit->own_end_ns);
-    int64_t last = begin;
+void egpu_slices_hear(struct egpu_slices *seen, uint64_t sure_ns, int64_t now_ns) {
+    if (sure_ns > (uint64_t)now_ns)
+        return;
+    seen->sure_ns = later(seen->sure_ns, (int64_t)sure_ns);
+    seen->at_ns = later(seen->at_ns, seen->sure_ns);
+}
+
+uint64_t egpu_charged(const struct egpu_slices *seen, const struct egpu_unit *unit, uint64_t length_ns) {
+    return egpu_slices_told(seen, unit) || unit->even_ns < length_ns ? length_ns : unit->even_ns;
+}
+
+/* The last end of others before the unit's; 0: none since `begin_ns`. */
+static int64_t follow_order(struct egpu_slices *seen, const struct egpu_unit *unit, int64_t begin_ns,
+                            const struct egpu_run *others, uint32_t count) {
+    int64_t last = begin_ns;
     bool inside = false;
     for (uint32_t i = 0; i < count; i++) {
         inside |= nested(unit, &others[i]);
         if (others[i].end_ns < unit->end_ns)
             last = later(last, others[i].end_ns);
     }
-    if (last > begin) {
-        seen->nested += (inside ? 1000 : 0) - seen->nested / 32; /* one by itself is a launch that was interrupted */
-        if (seen->nested > OFTEN)
-            seen->at_ns = unit->end_ns;
+    if (last <= begin_ns)
+        return 0;
+    seen->nested += (inside ? 1000 : 0) - seen->nested / 32; /* one by itself is a launch that was interrupted */
+    if (seen->nested > OFTEN) {
+        seen->sure_ns = later(seen->sure_ns, unit->end_ns);
+        seen->at_ns = later(seen->at_ns, seen->sure_ns);
     }
-    if (one_length(unit->kind) && unit->even_ns != 0 && last > begin) {
+    return last;
+}
+
+void egpu_slices_watch(struct egpu_slices *seen, const struct egpu_run *run, const struct egpu_run *others, uint32_t count) {
+    const struct egpu_unit unit = {.begin_ns = run->begin_ns, .end_ns = run->end_ns};
+    follow_order(seen, &unit, run->begin_ns, others, count);
+}
+
+bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count) {
+    const int64_t begin = later(unit->begin_ns, unit->own_end_ns), last = follow_order(seen, unit, begin, others, count);
+    if (one_length(unit->kind) && unit->even_ns != 0 && last != 0) {
         const uint64_t known = unit->kind->clean_ns * unit->count + 1;
         seen->whole_off += apart(at_least_0(unit->end_ns - last), known) * 1000 / known - seen->whole_off / 8;
         seen->even_off += apart(unit->even_ns, known) * 1000 / known - seen->even_off / 8;
         if (++seen->units >= SEEN_ENOUGH && seen->whole_off > FAR_OFF && seen->even_off < seen->whole_off / 3)
-            seen->at_ns = unit->end_ns;
+            seen->at_ns = seen->sure_ns = unit->end_ns;
     }
-    if (unit->kind != NULL && unit->kind->clean < CLEAN_ENOUGH && unit->even_ns != 0 && unit->booked_ns != 0 && last > begin)
+    if (unit->kind != NULL && unit->kind->clean < CLEAN_ENOUGH && unit->even_ns != 0 && unit->booked_ns != 0 && last != 0)
         guess(seen, unit, at_least_0(unit->end_ns - last));
     return seen->at_ns != 0 && unit->end_ns - seen->at_ns < SLICED_NS;
 }

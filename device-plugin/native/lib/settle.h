@@ -51,15 +51,27 @@ struct egpu_way { uint64_t mean, off; };
  * is known from when it was alone; and which of them says the same of the same kind again and again where it is not.
  * In 1/1000: 32 times the mean of the first, 8 times that of the others. Zeros at first. */
 struct egpu_slices {
-    int64_t at_ns;
+    int64_t at_ns;   /* the last that spoke for it */
+    int64_t sure_ns; /* and that was no guess */
     uint64_t nested, whole_off, even_off;
     uint32_t units, guesses;
     struct egpu_way whole, even;
 };
 bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count);
 
+/* The same of a neighbour's unit, as far as the order of launches and ends tells. `others`: runs of all but its owner. */
+void egpu_slices_watch(struct egpu_slices *seen, const struct egpu_run *run, const struct egpu_run *others, uint32_t count);
+
+/* Somebody else on the card, or this container before, was sure of it then: one with few units would need seconds to
+ * see that. What comes of no guess is believed of neighbours as their runs are, from which it could be made as well. */
+void egpu_slices_hear(struct egpu_slices *seen, uint64_t sure_ns, int64_t now_ns);
+
 /* Whether enough was seen to tell. */
 bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *unit);
+
+/* What the share pays for a unit that was settled at `length_ns`: the longer reading, until one can tell which is right.
+ * What was then paid too much is not given back: all at once it would be more than a second may hold. */
+uint64_t egpu_charged(const struct egpu_slices *seen, const struct egpu_unit *unit, uint64_t length_ns);
 
 /* Its device time. `others`: the neighbours' runs, in any order; `crowd`: somebody has work in flight besides. */
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);

@@ -198,6 +198,44 @@ static void seconds_add_up(void) {
     HOLDS(paid >= now && paid <= now + EGPU_PASS_FAR_NS);
 }
 
+/* Units that are let through as long as the second that ends with them has room, by a guess of their length: no second
+ * holds more than the cap and one unit, and whoever may not go would have been beyond it. */
+static void seconds_ahead_keep_the_cap(long steps) {
+    const int64_t edge = 40 * MS;
+    for (long done = 0; done < steps; done += 200) {
+        struct egpu_second second = {0};
+        const int64_t cap = SECOND / 100 * (int64_t)(1 + dice(99)), length = MS + (int64_t)dice(200 * MS);
+        int64_t now = SECOND * (int64_t)(1 + dice(1000)), sum = 0, longest = 0;
+        first = last = 0;
+        for (int i = 0; i < 200; i++, step++) {
+            const int64_t cost = length * (int64_t)(50 + dice(101)) / 100, guess = length * (int64_t)(50 + dice(101)) / 100;
+            uint64_t besides = egpu_second_besides(&second, now, 0, (uint64_t)guess);
+            HOLDS(besides <= egpu_second_used(&second, now));
+            if (besides >= (uint64_t)cap) {
+                HOLDS(egpu_second_used(&second, now + guess) >= (uint64_t)cap);
+                now += MS / 2;
+                continue;
+            }
+            longest = cost > longest ? cost : longest;
+            longest = guess > longest ? guess : longest;
+            now += cost;
+            egpu_second_book(&second, now, (uint64_t)cost, false);
+            passed[last++ % LOG] = (__typeof__(passed[0])){now, cost};
+            for (sum += cost; first < last && passed[first % LOG].at <= now - SECOND;)
+                sum -= passed[first++ % LOG].cost;
+            int64_t cut = first < last ? now - SECOND - (passed[first % LOG].at - passed[first % LOG].cost) : 0;
+            HOLDS(sum - (cut > 0 ? cut : 0) <= cap + longest + edge);
+            if (dice(4) == 0) /* others are on the card */
+                now += (int64_t)dice(100 * MS);
+        }
+    }
+    struct egpu_second wilds; /* whatever stands in the page, and whatever is asked */
+    for (int i = 0; i < EGPU_ACTIVITY_SPANS; i++)
+        wilds.spans[i] = (uint32_t)wild();
+    const uint64_t queued = wild();
+    HOLDS(egpu_second_besides(&wilds, (int64_t)(wild() >> 1), queued, wild()) >= queued);
+}
+
 static void pulse_is_short_and_claims_run_out(void) {
     static struct egpu_pulse pulse;
     static int64_t now = 1;
@@ -245,16 +283,35 @@ static void even_parts_add_up(void) {
     HOLDS(size == 0 || (part <= stay / 4 && part + size >= stay / 4));
 }
 
+/* Whatever neighbours say of when the card took turns: no moment of the future is believed, and none is forgotten. */
+static void turns_are_of_the_past(void) {
+    const int64_t now = (int64_t)dice(1000 * (uint64_t)SECOND), sure = (int64_t)dice((uint64_t)now + 1);
+    struct egpu_slices seen = {.at_ns = sure + (int64_t)dice((uint64_t)(now - sure) + 1), .sure_ns = sure};
+    const struct egpu_slices before = seen;
+    egpu_slices_hear(&seen, wild(), now);
+    HOLDS(seen.at_ns <= now && seen.sure_ns <= seen.at_ns);
+    HOLDS(seen.at_ns >= before.at_ns && seen.sure_ns >= before.sure_ns);
+    egpu_slices_hear(&seen, (uint64_t)now, now);
+    HOLDS(seen.at_ns == now && seen.sure_ns == now);
+    struct egpu_unit unit = {.end_ns = now, .even_ns = wild(), .booked_ns = wild(), .sliced = dice(2)};
+    seen.guesses = (uint32_t)dice(20);
+    const uint64_t length = wild(), paid = egpu_charged(&seen, &unit, length);
+    HOLDS(paid >= length && (paid == length || (paid == unit.even_ns && !egpu_slices_told(&seen, &unit))));
+}
+
 int main(int count, char **values) {
     long steps = count > 1 ? atol(values[1]) : 100000;
     seed = count > 2 ? strtoull(values[2], NULL, 0) : 88172645463325252u;
     share_keeps_its_second(steps);
+    step = 0;
+    seconds_ahead_keep_the_cap(steps);
     for (step = 0; step < steps; step++) {
         limiter_survives_anything();
         gate_keeps_its_rules();
         seconds_add_up();
         pulse_is_short_and_claims_run_out();
         even_parts_add_up();
+        turns_are_of_the_past();
     }
     printf("%ld steps\n", steps);
     return 0;

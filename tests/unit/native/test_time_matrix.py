@@ -13,11 +13,11 @@ from unit.native.virtual_worlds import MS, SECOND, Seen, World
 WARM_MS = 300
 LONG_MS = 10_000
 CAP_POINTS = 2.0
-SECOND_POINTS = 0.5
+SECOND_POINTS = 0.4
 """By so much a sliding second may hold more than the share and one unit. The aim is 0."""
 MIXED_SECOND_POINTS = 2.5
 """The same where launches of one kernel differ 400-fold in length."""
-SLICED_SECOND_POINTS = 5.0
+SLICED_SECOND_POINTS = 2.5
 """The same on a card that gives slices: what a unit took there is reckoned, and may be wrong by so much."""
 SOFT_POINTS = 3.0
 SHORT, MIDDLE, LONG = 50_000, MS, 20 * MS
@@ -226,6 +226,45 @@ def test_hard_shares_on_a_card_that_gives_slices(tmp_path: Path, group: tuple[in
     seen = _hard(World(tmp_path, mode="slices"), group, "run", 1000, length)
     for index, cores in enumerate(group):
         assert seen.share(f"c{index}", WARM_MS, LONG_MS) == pytest.approx(cores, abs=CAP_POINTS)
+
+
+@pytest.mark.parametrize(
+    ("words", "group", "processes", "seed"),
+    [
+        (("run", 1000, LONG), (10, 20, 70), 1, 1),
+        (("graph", 30 * MS), (10, 20, 30, 40), 1, 1),
+        (("run", 1000, LONG), (10, 20, 70), 2, 2),
+        (("graph", 30 * MS), (30, 60), 2, 2),
+    ],
+    ids=str,
+)
+def test_long_units_are_paid_for_before_it_is_known_that_the_card_goes_round(
+    tmp_path: Path, words: tuple[object, ...], group: tuple[int, ...], processes: int, seed: int
+) -> None:
+    """Who has a small share sees few ends: the others tell it, and until then the longer reading counts."""
+    seen = _hard(
+        World(tmp_path, mode="slices", seed=seed), group, *words, processes=processes, to_ms=LONG_MS
+    )
+    for index, cores in enumerate(group):
+        assert _beyond(seen, f"c{index}", cores) <= SLICED_SECOND_POINTS
+
+
+@pytest.mark.parametrize(
+    ("words", "group", "seed"),
+    [
+        (("graph", 30 * MS), (10, 20, 70), 1),
+        (("graph", 30 * MS), (10, 20, 70), 2),
+        (("run", 1000, LONG), (10, 20, 70), 2),
+    ],
+    ids=str,
+)
+def test_what_others_took_of_a_second_is_made_good(
+    tmp_path: Path, words: tuple[object, ...], group: tuple[int, ...], seed: int
+) -> None:
+    """Shares of 100 in all: who has the largest finds the card taken at times, and has to make that good."""
+    seen = _hard(World(tmp_path, mode="slices", seed=seed), group, *words, to_ms=40_000)
+    for index, cores in enumerate(group):
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, 40_000)) <= CAP_POINTS
 
 
 @pytest.mark.parametrize(
