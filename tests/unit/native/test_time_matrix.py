@@ -242,9 +242,7 @@ def test_long_units_are_paid_for_before_it_is_known_that_the_card_goes_round(
     tmp_path: Path, words: tuple[object, ...], group: tuple[int, ...], processes: int, seed: int
 ) -> None:
     """Who has a small share sees few ends: the others tell it, and until then the longer reading counts."""
-    seen = _hard(
-        World(tmp_path, mode="slices", seed=seed), group, *words, processes=processes, to_ms=LONG_MS
-    )
+    seen = _hard(World(tmp_path, mode="slices", seed=seed), group, *words, processes=processes, to_ms=LONG_MS)
     for index, cores in enumerate(group):
         assert _beyond(seen, f"c{index}", cores) <= SLICED_SECOND_POINTS
 

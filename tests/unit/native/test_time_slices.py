@@ -58,6 +58,18 @@ def test_shares_are_kept_where_the_card_goes_round(
         assert _accounted(world, seen, box) == pytest.approx(1, abs=ACCOUNTED)
 
 
+@pytest.mark.parametrize("length_ns", [20_000, 5 * MS])
+def test_whoever_is_alone_finds_both_kinds_of_card_alike(tmp_path: Path, length_ns: int) -> None:
+    """There is nobody to take turns with; nor does a card that somebody looks at begin later for it."""
+    shares = []
+    for mode in ("fifo", "slices"):
+        (tmp_path / mode).mkdir()
+        shares.append(
+            _run(World(tmp_path / mode, mode=mode), (90,), length_ns, 1_000).share("c0", 300, 1_000)
+        )
+    assert shares[1] == pytest.approx(shares[0], abs=0.1)
+
+
 @pytest.mark.parametrize("mode", ["fifo", "slices"])
 @pytest.mark.parametrize("length_ns", [2_000, 10_000])
 def test_launches_that_share_a_booking_stay_within_the_share(world: World, mode: str, length_ns: int) -> None:

@@ -101,6 +101,8 @@ static void advance(int index, int64_t now)
         int other = next_with_work(card, card->current);
         if (other < 0) {
             int64_t next = next_arrival(card);
+            if (next == NOT_YET) /* who looks may be ahead of who launches next: that is not in the card's past */
+                return;
             card->clock = next < now ? next : now;
             card->slice_end = card->clock;
             continue;
