@@ -96,7 +96,7 @@ def test_training_leaves_its_cards_for_inference_and_runs_on(world: Rig) -> None
         world.until_bound(HIGH, timeout_s=60)
         pods = until_pods(world, LOW, "training is away", all_say("Suspended"))
         assert uids(pods) == before, "nobody was evicted"
-        assert "makes room for gang default/infer" in said(pods[0])[1]
+        assert "makes room for Job default/infer" in said(pods[0])[1]
         assert "1234 MiB of GPU memory are on the host" in said(pods[0])[1]
         group = world.api.get(POD_GROUPS, LOW.name, LOW.namespace)
         assert "8 of 8 pods on 2 nodes, 9872 MiB" in said(group)[1]

@@ -24,7 +24,7 @@ from unit.admission.suspended_gang import (
     until,
     waiting_for,
 )
-from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, KEY, PODS, Stage
+from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.admission.loop import View
 from vc_egpu.admission.metrics import Level1
@@ -97,7 +97,7 @@ def test_nobody_is_evicted_until_all_who_can_have_left_for_a_while(stage: Stage)
     until(stage, lambda: ordered(stage))
     order = order_on(stage, UIDS[0])
     assert order is not None
-    assert order.why == f"makes room for gang {KEY}"
+    assert order.why == "makes room for Job default/g"
     stage.conductor.carry_out(Plan(2), 1000.0)
     assert stage.asked_to_go() == []
     answer(stage, "suspended")

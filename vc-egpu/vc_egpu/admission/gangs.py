@@ -18,7 +18,7 @@ from vc_egpu.core.cluster import (
     plan_key,
 )
 from vc_egpu.core.plan import Admission
-from vc_egpu.volcano import plans
+from vc_egpu.volcano import makers, plans
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.codec import DecodedGroup
 from vc_egpu.volcano.payer import payer
@@ -118,6 +118,15 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         not_before=retry.until,
         template=template.rows,
     )
+
+
+def called(group: Group, members: Iterable[DecodedPod]) -> str:
+    """What people call a gang: ``Deployment infer/chat``, by what makes its pods; else its PodGroup."""
+    key, owner = group.decoded.gang.key, group.decoded.owner
+    if owner is None:
+        return f"gang {key}"
+    labels = next((member.labels for member in members if member.owner == owner), {})
+    return makers.called(key.partition("/")[0], owner.kind, owner.name, labels)
 
 
 def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from vc_egpu.admission.evictions import EvictionOrder, Evictions, whole_gangs
 from vc_egpu.admission.executor import Done, Executor
-from vc_egpu.admission.gangs import Group
+from vc_egpu.admission.gangs import Group, called
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.suspending import Suspending
 from vc_egpu.core.plan import Eviction
@@ -78,7 +78,7 @@ class MakingRoom:
         if [victim for victim in whole if not self.host.is_settled(victim.gang.key)]:
             return  # all of them are asked about at once, and this comes again when they are
         for pod in pods:
-            self.host.event(pod, "Preempted", f"makes room for gang {key} of higher priority")
+            self.host.event(pod, "Preempted", f"makes room for {self._called(key, group)} of higher priority")
         self.host.count("evicted", len(pods))
         order = EvictionOrder(key, group.plan.plan_id, pods, whole)
         self.host.evictions.start(self.host.executor, self.host.api, order, self.host.clock)
@@ -86,13 +86,17 @@ class MakingRoom:
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
         """Have those leave their cards who can; whether they are to be waited for first."""
         left = self.suspending.left(plan.suspends)
+        why_order = f"makes room for {self._called(key, group)}"
         for gang in sorted({str(pod.pod.gang) for pod in left}):
             pods = [pod.pod.uid for pod in left if pod.pod.gang == gang]
-            why = self.suspending.order(gang, pods, self.host.next_id(), f"makes room for gang {key}")
+            why = self.suspending.order(gang, pods, self.host.next_id(), why_order)
             if why:
                 self.host.strip(key, group, f"gang {gang} stays on its cards: {why}")
                 break
         return bool(left)
+
+    def _called(self, key: str, group: Group) -> str:
+        return called(group, self.host.mirror.members.get(key, {}).values())
 
     def replace_broken(self, eviction: Eviction) -> None:
         """Pods that could not be brought back from a suspension: made anew, for nobody's sake."""
