@@ -14,7 +14,7 @@ from vc_egpu_node import abi
 WARM_MS = 2000
 """Until it is known that the card does so, and how long the kernels are, a share is kept less exactly."""
 CAP_POINTS = 3.5
-SECOND_POINTS = 3.0
+SECOND_POINTS = 2.0
 ACCOUNTED = 0.1
 GROUPS = ((50,), (30, 60), (10, 20, 30, 40))
 
