@@ -100,7 +100,9 @@ static void watch_turns(int index, const struct egpu_near_all *all, const struct
         const struct egpu_run *run = &own->ring[own->watched % REMEMBERED];
         struct egpu_run others[OTHERS];
         uint32_t count = 0;
-        if (run->end_ns + EGPU_SETTLE_NS > now_ns)
+        if (run->begin_ns < 0 || run->begin_ns > run->end_ns || run->end_ns > now_ns) /* nobody measured that */
+            continue;
+        if (run->end_ns > now_ns - EGPU_SETTLE_NS)
             return;
         const struct egpu_activity_card *mine = &egpu_activity_own()->cards[index];
         for (int i = 0; i < EGPU_ACTIVITY_RUNS; i++) /* with those of this process, which are not remembered */
