@@ -164,7 +164,10 @@ def _event(line: bytes) -> Json:
 
 
 def _brief(objects: dict[str, Json]) -> str:
-    return "; ".join(
-        f"{name}: {phase(obj)} {[c.get('reason') for c in (obj.get('status') or {}).get('conditions') or ()]}"
-        for name, obj in sorted(objects.items())[:12]
-    )
+    """Of some objects what they say of themselves: a test that gave up has nothing else to tell."""
+    told = []
+    for name, obj in sorted(objects.items())[:12]:
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        said = [": ".join(filter(None, (c.get("reason"), c.get("message")))) for c in conditions]
+        told.append(f"{name}: {phase(obj)} {said}")
+    return "; ".join(told)
