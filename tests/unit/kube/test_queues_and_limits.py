@@ -49,6 +49,17 @@ def test_later_means_later_and_the_earlier_wish_wins() -> None:
     assert queue.get(0) is None, "one wish, given out once"
 
 
+def test_whoever_waits_for_a_key_of_a_thousand_years_hence_gets_what_comes_before() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("late", 1000 * 365 * 86400.0)
+    found: list[str | None] = []
+    worker = threading.Thread(target=lambda: found.append(queue.get()))
+    worker.start()
+    queue.add("now")
+    worker.join(30)
+    assert found == ["now"]
+
+
 def test_failures_wait_longer_each_time_until_one_success() -> None:
     queue: WorkQueue[str] = WorkQueue(first_s=1, most_s=8, clock=Clock())
     delays = [queue.retry("a") for _ in range(6)]

@@ -91,7 +91,8 @@ class WorkQueue(Generic[K]):
                     if left_s <= 0:
                         return None
                     wait_s = left_s if wait_s is None else min(wait_s, left_s)
-                self._condition.wait(wait_s)
+                # A key of next year is no longer a wait than a thread can have, which is an error.
+                self._condition.wait(None if wait_s is None else min(wait_s, threading.TIMEOUT_MAX))
 
     def done(self, key: K) -> None:
         """The worker that got ``key`` is finished with it."""

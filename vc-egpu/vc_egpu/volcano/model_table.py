@@ -10,7 +10,7 @@ Validation at the door goes by this table, not by the nodes that happen to be up
         cardsPerNode: 8
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -65,15 +65,13 @@ class ModelTable(BaseModel):
     def from_yaml(cls, text: str) -> Self:
         """Parse the file; raises :class:`ModelTableError`."""
         try:
-            return cls.model_validate(yaml.safe_load(text) or {})
+            return cls.model_validate(_document(text) or {})
         except ValidationError as error:
             first = error.errors()[0]
             path = ".".join(str(part) for part in first["loc"])
             got = "" if isinstance(first["input"], (dict, list)) else f", got {str(first['input'])[:100]!r}"
             where = f"model table, {path}" if path else "model table"
             raise ModelTableError(f"{where}: {first['msg']}{got}") from error
-        except yaml.YAMLError as error:
-            raise ModelTableError(f"model table: not YAML: {' '.join(str(error).split())}") from error
 
     def get(self, name: str) -> GpuModel | None:
         """The row of a model, or None."""
@@ -83,3 +81,11 @@ class ModelTable(BaseModel):
         """The row whose products hold this NVML product name, or None."""
         wanted = product.strip().lower()
         return next((m for m in self.models if wanted in (p.strip().lower() for p in m.products)), None)
+
+
+def _document(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Not all that is wrong is a YAMLError: 2024-13-45 is a date that there is not.
+        raise ModelTableError(f"model table: not YAML: {' '.join(str(error).split())}") from error
