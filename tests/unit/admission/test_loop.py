@@ -18,6 +18,7 @@ from vc_egpu.admission.executor import Done
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.making_room import SHIELD_S
+from vc_egpu.admission.missing import ASK_AFTER_S
 from vc_egpu.admission.settings import Settings
 from vc_egpu.core.cluster import NodeName, PodUid
 from vc_egpu.core.reasons import Reason
@@ -243,3 +244,27 @@ def test_who_could_not_be_evicted_is_a_victim_again_whatever_the_wall_clock_does
         stage.loop._clock._value += passes_s
         stage.turn()
         assert bool(stage.mirror.shielded) is is_shielded
+
+
+def test_a_podgroup_that_no_watch_told_of_is_asked_for_by_name(stage: Stage) -> None:
+    """Its pods would wait for it as long as the watch stands still, and be told that it is not there."""
+    stage.server.put(f"{GROUPS}/lost", group("lost", members=1))
+    stage.arrives("pods", pod("lost-w-0", gang="lost", uid="pod-7"))
+    stage.arrives("pods", pod("bare-w-0", gang="not-made-yet", uid="pod-8"))
+    stage.loop._next_review = 0.0
+    stage.turn()
+    asked = [path for method, path, _ in stage.server.requests if method == "GET"]
+    assert not any("podgroups/lost" in path for path in asked), "its controller may be about to make it"
+    stage.loop._clock._value += ASK_AFTER_S + 1
+    stage.loop._next_review = 0.0
+    stage.turn()
+    answers: dict[str, Done] = {}
+    while not {"default/lost", "default/not-made-yet"} <= answers.keys():
+        item = stage.loop._inbox.get(timeout=30)
+        if isinstance(item, Done) and item.kind == "found":
+            answers[item.key] = item
+    for done in answers.values():
+        stage.loop._finished(done)
+    assert "default/lost" in stage.mirror.groups
+    assert "default/not-made-yet" not in stage.mirror.groups
+    assert "default/lost" in stage.mirror.tries

@@ -274,6 +274,15 @@ class Conductor:
                     self.reports.look_again(done.key, self.clock)
             case "orphan":
                 self.count("orphans")
+            case "found":
+                self._found(done)
+
+    def _found(self, done: Done) -> None:
+        if done.document is None or done.key in self.mirror.groups:
+            return
+        logger.warning("gang %s: its PodGroup is there, and no watch has told of it", done.key)
+        self.count("found_unwatched")
+        self._enter(done)
 
     def _group_done(self, done: Done) -> None:
         self._busy.discard(done.key)

@@ -22,7 +22,18 @@ from vc_egpu.volcano.pod_codec import DecodedPod
 
 Json = dict[str, Any]
 Kind = Literal[
-    "plan", "strip", "enqueue", "carry", "fence", "evict", "suspend", "resume", "orphan", "condition", "read"
+    "plan",
+    "strip",
+    "enqueue",
+    "carry",
+    "fence",
+    "evict",
+    "suspend",
+    "resume",
+    "orphan",
+    "condition",
+    "read",
+    "found",
 ]
 WRITERS: Final = 32
 """Writes that gates wait for, at the same time. An API server takes 200 in all unless told otherwise, and
@@ -98,6 +109,18 @@ class Executor:
             lambda: self._read_group(Done("plan", key, plan_id=plan_id, error=error), group),
             Done("read", key, plan_id=plan_id, error=error),
         )
+
+    def look_for_group(self, key: str) -> None:
+        """Ask for a PodGroup that nobody told of."""
+        namespace, name = key.split("/", 1)
+
+        def work() -> Done:
+            try:
+                return Done("found", key, document=self._api.get(POD_GROUPS, name, namespace))
+            except NotFound:
+                return Done("found", key, gone=True)
+
+        self._submit(self._helpers, work, Done("found", key))
 
     # --- pods ------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.leader import HealthyClock, Leadership
 from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
+from vc_egpu.admission.missing import Missing
 from vc_egpu.admission.orphans import Orphans
 from vc_egpu.admission.reports import Reports, pod_reference
 from vc_egpu.admission.settings import Settings
@@ -114,6 +115,7 @@ class Loop:
         self._watchlist = rollback.Watchlist()
         self._orphans = Orphans()
         self._pending = enqueue.Pending()
+        self._missing = Missing()
         self._collector = Collector()
         self._verdicts: dict[str, Verdict] = {}
         self._decide_s = 0.0
@@ -330,7 +332,10 @@ class Loop:
             waiting = any(v.reason is not Reason.ADMITTED for v in self._verdicts.values())
             # Who is suspended waits as well, though no verdict says so.
             waiting = waiting or self._mirror.state.somebody_is_away
-            self._mirror.freed = self._mirror.freed or waiting or bool(settled.without_group(self._mirror))
+            alone = settled.without_group(self._mirror)
+            self._mirror.freed = self._mirror.freed or waiting or bool(alone)
+            for key in self._missing.due(alone, clock):
+                self._executor.look_for_group(key)
         if clock < self._next_tick:
             return
         self._next_tick = clock + TICK_S
