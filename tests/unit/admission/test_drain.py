@@ -18,10 +18,14 @@ def test_gates_are_lifted_and_suspended_pods_told_to_come_back(tmp_path: Path) -
         order = SuspendOrder(pod_uid="away", plan_id="4-2").encode()
         away = let_go(pod("away", uid="away", annotations={names.SUSPEND: order}), PLAN_ID, bound=True)
         server.put(f"{PODS}/away", away)
+        bare = let_go(pod("bare", uid="bare", annotations={names.SUSPEND: order}), PLAN_ID, bound=True)
+        del bare["metadata"]["labels"], bare["metadata"]["annotations"][names.REQUEST]
+        server.put(f"{PODS}/bare", bare)  # somebody took our marks off it
         listed = {"metadata": {"resourceVersion": "1"}, "items": list(server.objects.values())}
         server.script.append((200, listed, {}))
         assert drain(api) == 0
         assert "schedulingGates" not in server.objects[f"{PODS}/waits"]["spec"]
-        assert names.SUSPEND not in server.objects[f"{PODS}/away"]["metadata"]["annotations"]
+        for name in ("away", "bare"):
+            assert names.SUSPEND not in server.objects[f"{PODS}/{name}"]["metadata"]["annotations"]
         assert names.CARDS in server.objects[f"{PODS}/away"]["metadata"]["annotations"]
         api.close()

@@ -10,7 +10,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.transport import Json
-from vc_egpu.volcano import kept, names
+from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.pod_codec import pod
 
@@ -20,11 +20,10 @@ logger = logging.getLogger(__name__)
 def drain(api: ApiConnection) -> int:
     """Take our gates and orders to suspend off all pods; 0 when none is left, else 1 (see the log)."""
     left: list[str] = []
-    for document in api.list(PODS, transform=kept.pod).items:
-        if names.SUSPEND in (document["metadata"].get("annotations") or {}):
+    for document in api.list(PODS, transform=_if_concerned).items:
+        if _bears_order(document):
             left += _called_back(api, document)
-        gates = (document.get("spec") or {}).get("schedulingGates") or ()
-        if not any(gate.get("name") == names.GATE for gate in gates):
+        if not _is_gated(document):
             continue
         where = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
         if _ungate(api, document):
@@ -34,6 +33,20 @@ def drain(api: ApiConnection) -> int:
     for where in left:
         logger.error("pod %s: still gated or suspended", where)
     return 1 if left else 0
+
+
+def _if_concerned(document: Json) -> Json:
+    """Of all other pods of the cluster nothing is kept."""
+    return document if _bears_order(document) or _is_gated(document) else {"metadata": {}}
+
+
+def _bears_order(document: Json) -> bool:
+    return names.SUSPEND in (document["metadata"].get("annotations") or {})
+
+
+def _is_gated(document: Json) -> bool:
+    gates = (document.get("spec") or {}).get("schedulingGates") or ()
+    return any(gate.get("name") == names.GATE for gate in gates)
 
 
 def _called_back(api: ApiConnection, document: Json) -> list[str]:
