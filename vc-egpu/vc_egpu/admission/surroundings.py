@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from vc_egpu.admission.budgets import Budget, budget, forbids, overdrawn
+from vc_egpu.admission.claimants import ClaimKey
 from vc_egpu.volcano import codec
 from vc_egpu.volcano.codec import Document, Terms
 
@@ -15,8 +16,8 @@ class Surroundings:
         """Volcano Jobs by (namespace, name)."""
         self.switches: Mapping[str, str] = {}
         self._budgets: dict[str, dict[str, Budget]] = {}
-        self._claims: dict[tuple[str, str], str] = {}
-        self._bound: dict[str, set[tuple[str, str]]] = {}
+        self._claims: dict[ClaimKey, str] = {}
+        self._bound: dict[str, set[ClaimKey]] = {}
         """The same by volume."""
         self._volumes: dict[str, Terms] = {}
 
@@ -48,7 +49,7 @@ class Surroundings:
                 self._bound.setdefault(volume, set()).add(key)
         return bool(volume != before)
 
-    def claims_on(self, volume: str) -> Collection[tuple[str, str]]:
+    def claims_on(self, volume: str) -> Collection[ClaimKey]:
         """The claims that are bound to a volume, by namespace and name."""
         return self._bound.get(volume, ())
 

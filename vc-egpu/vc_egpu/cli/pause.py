@@ -19,7 +19,6 @@ from vc_egpu.volcano import names
 POLL_S: Final = 0.5
 _REST: Final = 4
 """Times as long as a look took: a large namespace is not read all the time."""
-_MANAGED: Final = f"{names.MANAGED_LABEL}=true"
 STANDS_S: Final = 10.0
 """A reason against suspending is believed once it stands so long: an agent looks at processes every 2 s, and
 of a pod that has just begun it knows nothing yet."""
@@ -219,7 +218,7 @@ def _members(api: ApiConnection, pod: Json) -> list[Json]:
     group, namespace = world.group_key(pod), pod["metadata"]["namespace"]
     found = [
         p
-        for p in api.list(PODS, namespace, label_selector=_MANAGED).items
+        for p in api.list(PODS, namespace, label_selector=world.MANAGED).items
         if p["metadata"]["uid"] == pod["metadata"]["uid"] or (group and world.group_key(p) == group)
     ]
     return [p for p in found if not world.finished(p) and not p["metadata"].get("deletionTimestamp")]

@@ -15,7 +15,8 @@ from vc_egpu.volcano.payer import checked_for, payer
 from vc_egpu.volcano.resource_names import classify
 
 _ONE_BY_ONE: Final = 32
-_MANAGED: Final = f"{names.MANAGED_LABEL}=true"
+MANAGED: Final = f"{names.MANAGED_LABEL}=true"
+"""The label selector of pods that ask for cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def list_all(
 
 def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
     """The pods that ask for cards, as far as the user may see them; a large cluster has many more others."""
-    return list_all(api, PODS, namespace, label_selector=_MANAGED, transform=light_pod)
+    return list_all(api, PODS, namespace, label_selector=MANAGED, transform=light_pod)
 
 
 def light_pod(pod: Json) -> Json:
