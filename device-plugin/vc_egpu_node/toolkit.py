@@ -65,15 +65,18 @@ class _Spec:
 class Toolkit:
     """Reads the toolkit's specs, again when they change."""
 
-    def __init__(self, places: Sequence[Path], mode: ToolkitMode) -> None:
+    def __init__(
+        self, places: Sequence[Path], mode: ToolkitMode, *, driver_device: Path = DRIVER_DEVICE
+    ) -> None:
         self._places = tuple(places)
         self._mode = mode
+        self._driver_device = driver_device
         self._read: dict[Path, tuple[tuple[int, int, int], _Spec | None]] = {}
 
     @property
     def required(self) -> bool:
         """Whether a container must not start without the toolkit's edits."""
-        return self._mode == "required" or (self._mode == "auto" and DRIVER_DEVICE.exists())
+        return self._mode == "required" or (self._mode == "auto" and self._driver_device.exists())
 
     def edits(self, cards: Sequence[CardNames]) -> Edits:
         """The edits of exactly these cards; raises :class:`ToolkitError`."""

@@ -127,9 +127,13 @@ def test_positions_count_only_where_no_card_has_a_uuid(tmp_path: Path) -> None:
 
 
 def test_without_a_spec(tmp_path: Path) -> None:
-    assert Toolkit([tmp_path], "auto").edits([CardNames(CARD_1, 0)]).merged() == {}
-    with pytest.raises(ToolkitError, match="run nvidia-ctk cdi generate"):
-        Toolkit([tmp_path], "required").edits([CardNames(CARD_1, 0)])
+    device = tmp_path / "nvidiactl"
+    toolkit = Toolkit([tmp_path / "cdi"], "auto", driver_device=device)
+    assert toolkit.edits([CardNames(CARD_1, 0)]).merged() == {}
+    device.touch()  # a driver was loaded
+    for needed in (toolkit, Toolkit([tmp_path / "cdi"], "required", driver_device=tmp_path / "none")):
+        with pytest.raises(ToolkitError, match="run nvidia-ctk cdi generate"):
+            needed.edits([CardNames(CARD_1, 0)])
 
 
 def test_a_spec_that_changes_is_read_again(tmp_path: Path) -> None:
