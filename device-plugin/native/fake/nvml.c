@@ -20,11 +20,6 @@ typedef struct {
 } nvmlPciInfo_t;
 typedef struct {
     unsigned pid;
-    unsigned long long usedGpuMemory;
-    unsigned gpuInstanceId, computeInstanceId;
-} nvmlProcessInfo_t;
-typedef struct {
-    unsigned pid;
     unsigned long long timeStamp;
     unsigned smUtil, memUtil, encUtil, decUtil;
 } nvmlProcessUtilizationSample_t;
@@ -186,10 +181,12 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memo
 
 API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     WITH_CARD(device,
-        memory->total = card->memory_bytes;
-        memory->reserved = card->reserved_mib << 20;
-        memory->used = card->used_mib << 20;
-        memory->free = memory->total - memory->used - memory->reserved;);
+        SINCE(510) {
+            memory->total = card->memory_bytes;
+            memory->reserved = card->reserved_mib << 20;
+            memory->used = card->used_mib << 20;
+            memory->free = memory->total - memory->used - memory->reserved;
+        });
 }
 
 API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
@@ -231,7 +228,7 @@ API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *ma
 }
 
 API nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned *cores) {
-    WITH_CARD(device, *cores = card->cores;);
+    WITH_CARD(device, SINCE(510) *cores = card->cores;);
 }
 
 API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, unsigned *pending) {
@@ -301,35 +298,6 @@ API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsign
 
 API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void *info) {
     WITH_CARD(device, (void)card; (void)info; result = NOT_SUPPORTED;);
-}
-
-static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos, bool drawing) {
-    unsigned found = 0;
-    WITH_CARD(device,
-        const bool wide = strncmp(state->driver, "535.", 4) == 0 && atoi(state->driver + 4) < 98;
-        for (size_t i = 0; i < card->process_count; i++) {
-            const struct process *one = &card->processes[i];
-            if (drawing ? !one->draws : one->only_draws) continue;
-            if (found++ >= *count) continue;
-            /* The first drivers of 535 had a field more at the end of each. */
-            nvmlProcessInfo_t *info = (nvmlProcessInfo_t *)((char *)infos + (found - 1) * (sizeof *infos + (wide ? 8 : 0)));
-            info->pid = one->pid;
-            info->usedGpuMemory = one->used_mib << 20;
-            info->gpuInstanceId = info->computeInstanceId = 0xFFFFFFFFu;
-            if (wide) memset(info + 1, 0, 8);
-        }
-        if (found > *count) result = INSUFFICIENT_SIZE;
-        *count = found;);
-}
-
-API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                         nvmlProcessInfo_t *infos) {
-    return list_processes(device, count, infos, false);
-}
-
-API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                          nvmlProcessInfo_t *infos) {
-    return list_processes(device, count, infos, true);
 }
 
 API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,

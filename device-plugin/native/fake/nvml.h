@@ -7,13 +7,15 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #define API __attribute__((visibility("default")))
 
 typedef int nvmlReturn_t;
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15,
+    LIB_RM_VERSION_MISMATCH = 18,
 };
 
 /* A handle lives as long as the library: the uuid says which card of the present state it means. */
@@ -27,6 +29,10 @@ typedef struct device *nvmlDevice_t;
 
 extern pthread_mutex_t nvml_lock;
 extern unsigned nvml_users; /* initialised so often, and not shut down */
+
+/* For WITH_STATE and WITH_CARD: a function of the drivers from `major` on. A name that a real library lacks cannot go
+ * from this one; callers get the same code. */
+#define SINCE(major) if (atoi(state->driver) < (major)) result = FUNCTION_NOT_FOUND; else
 
 /* Runs `body` with `state` bound, under the lock, unless the library or the node is in error. */
 #define WITH_STATE(body)                                                     \

@@ -209,7 +209,8 @@ class NvidiaVendor:
         handle = self._handles.get(uuid)
         if handle is None:
             return CardSample()
-        memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+        memory = _optional(_memory, handle)
+        reserved = getattr(memory, "reserved", None)
         rates = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle)
         power_mw = _optional(pynvml.nvmlDeviceGetPowerUsage, handle)
         encoder = _optional(pynvml.nvmlDeviceGetEncoderUtilization, handle)
@@ -218,7 +219,7 @@ class NvidiaVendor:
         return CardSample(
             memory_used_mib=None if memory is None else memory.used // MIB,
             memory_free_mib=None if memory is None else memory.free // MIB,
-            memory_reserved_mib=None if memory is None else memory.reserved // MIB,
+            memory_reserved_mib=None if reserved is None else reserved // MIB,
             gpu_util_percent=None if rates is None else int(rates.gpu),
             mem_copy_util_percent=None if rates is None else int(rates.memory),
             enc_util_percent=None if encoder is None else int(encoder[0]),
@@ -315,6 +316,16 @@ def _field(handle: Any, field_id: int) -> int | None:
     if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return int(values[0].value.uiVal)
+
+
+def _memory(handle: Any) -> Any:
+    """Drivers before 510 have the first version alone, whose sums leave out what they keep for themselves."""
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+    return pynvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _capability(handle: Any) -> tuple[int, int] | None:

@@ -13,6 +13,8 @@ WIDE_LISTS: Final = ((535, 0), (535, 98))
 """Drivers from the first up to the second, without it, list processes in records of one field more, under the
 same name and version of the call."""
 NO_SUCH_LIST: Final = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+OLD_NAME: Final = "_v2"
+"""Of the list in drivers before 510; its records are the same."""
 LIST_TRIES: Final = 4
 """More processes may come between two calls, of which one asks how many there are."""
 Kind = Literal["Compute", "MPSCompute", "Graphics"]
@@ -31,19 +33,31 @@ class _WideProcess(ctypes.Structure):
 
 
 def running(handle: Any, kind: Kind, *, wide: bool) -> list[Any]:
-    """Processes of one kind; none where card or driver have no such list. Raises :class:`UntoldError`.
+    """Processes of one kind; none where the card has no such list. Every driver lists programs that compute:
+    one that has no name of that list which we know does not tell. Raises :class:`UntoldError`.
     ``wide``: the driver is one of :data:`WIDE_LISTS`."""
     name = f"nvmlDeviceGet{kind}RunningProcesses"
     for tries_left in reversed(range(LIST_TRIES)):
         try:
-            return _wide_list(handle, f"{name}_v3") if wide else list(getattr(pynvml, name)(handle))
+            return _wide_list(handle, f"{name}_v3") if wide else _list(handle, name)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
             code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-            if code in NO_SUCH_LIST:
+            nameless = code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND and kind == "Compute"
+            if code in NO_SUCH_LIST and not nameless:
                 return []
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE or not tries_left:
                 raise UntoldError(f"{name}: {error}") from error
     raise AssertionError("not reached")
+
+
+def _list(handle: Any, name: str) -> list[Any]:
+    try:
+        return list(getattr(pynvml, name)(handle))
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
+        code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        if code != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+    return list(getattr(pynvml, name + OLD_NAME)(handle))
 
 
 def _wide_list(handle: Any, name: str) -> list[_WideProcess]:

@@ -51,6 +51,19 @@ def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
     assert vendor.sample("GPU-unknown").gpu_util_percent is None
 
 
+def test_a_driver_that_does_not_tell_reserved_memory_apart_still_tells_the_rest(
+    nvml_node: MakeNode, vendor: NvidiaVendor
+) -> None:
+    node = nvml_node(1)
+    node.driver = "470.256.02"
+    node.cards[0].used_mib = 1000
+    node.write()
+    assert vendor.scan().problem == ""
+    sample = vendor.sample(node.cards[0].uuid)
+    assert (sample.memory_used_mib, sample.memory_free_mib) == (1000, 97304)
+    assert sample.memory_reserved_mib is None
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

@@ -36,11 +36,13 @@ def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vend
     }
 
 
-@pytest.mark.parametrize("driver", ["535.54.03", "535.86.10", "535.98", "535.104.05", "580.65.06"])
+@pytest.mark.parametrize(
+    "driver", ["470.256.02", "535.54.03", "535.86.10", "535.98", "535.104.05", "580.65.06"]
+)
 def test_processes_are_read_as_each_driver_lists_them(
     nvml_node: MakeNode, vendor: NvidiaVendor, driver: str
 ) -> None:
-    """The first drivers of 535 have a field more in each record, under the same name."""
+    """The first drivers of 535 have one field more in a record, under the same name; 470 has an older one."""
     node = nvml_node(1)
     node.driver = driver
     node.cards[0].processes = [(4000 + n, 100 * n, n) for n in range(1, 7)]
@@ -49,6 +51,19 @@ def test_processes_are_read_as_each_driver_lists_them(
     assert vendor.processes(node.cards[0].uuid) == tuple(
         ProcessSample(4000 + n, 100 * n, n) for n in range(1, 7)
     )
+
+
+def test_a_driver_whose_list_has_no_name_that_we_know_does_not_tell(
+    nvml_node: MakeNode, vendor: NvidiaVendor
+) -> None:
+    """Nobody would see programs that take more than they may: that is not a card without programs."""
+    node = nvml_node(1)
+    node.driver = "418.226.00"
+    node.cards[0].processes = [(4242, 900, 70)]
+    node.write()
+    vendor.scan()
+    with pytest.raises(UntoldError, match="nvmlDeviceGetComputeRunningProcesses"):
+        vendor.processes(node.cards[0].uuid)
 
 
 @pytest.mark.parametrize(("code", "tells"), [(999, False), (15, False), (7, False), (3, True)])
