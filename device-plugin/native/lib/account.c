@@ -162,6 +162,12 @@ static void hear_of_turns(int index, struct egpu_slices *seen, int64_t now_ns) {
             egpu_slices_hear(seen, all->near[i].card->turns_ns, now_ns);
 }
 
+/* What a unit says of the next of its kind: of one that was longer than expected, not for how long it waited for a launch
+ * that stood at our gate. The more the next were taken to need, the longer they would hold each other back. */
+static uint64_t without_wait(const struct egpu_batch *batch, uint64_t length_ns, uint64_t expected_ns) {
+    return length_ns / 2 > expected_ns * batch->count ? egpu_sub(length_ns, batch->waited_ns) : length_ns;
+}
+
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
     bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -183,11 +189,12 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     uint64_t length = egpu_settle(&unit, runs, count, crowd);
     const bool lone = egpu_lone();
     if (batch->kind != NULL && (batch->count == 1 || (batch->idle_ns == 0 && (!lone || dense(batch))))) {
-        egpu_learn(&batch->kind->stats, length / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
+        const uint64_t known = batch->kind->expects, itself = without_wait(batch, length, known);
+        egpu_learn(&batch->kind->stats, itself / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
                    batch->end_ns);
-        uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0), known = batch->kind->expects;
+        uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0);
         uint64_t off = known > expects ? known - expects : expects - known;
-        const bool strange = length / batch->count > 2 * known + STRANGE_NS;
+        const bool strange = itself / batch->count > 2 * known + STRANGE_NS;
         const uint32_t steady = batch->kind->steady;
         if (strange ? steady != 0 : steady < EGPU_STEADY)
             batch->kind->steady = strange ? 0 : steady + 1;

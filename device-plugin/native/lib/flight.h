@@ -70,6 +70,7 @@ struct egpu_batch {
     uint64_t idle_ns, booked_ns, queued_ns;
     uint64_t charged_ns;         /* what the share's books have for it, once it has ended */
     uint64_t second_ns;          /* and those of the second: until it is settled, rather too much */
+    uint64_t waited_ns;          /* of its time: for a launch that stood at the gate, as far as one can tell */
     uint64_t ahead_ns;          /* booked and queued for launches that may still join it; part of queued_ns */
     uint32_t flew;               /* launches that are counted in `flying`: those that did not ride */
     struct egpu_kind_row *kind;  /* NULL: of several */
@@ -94,6 +95,9 @@ struct egpu_card {
     _Atomic uint32_t sliced;    /* it lately switched between programs in the midst of units */
     EGPU_LINE _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
     _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */
+    _Atomic int64_t let_ns;     /* when a launch last passed that had stood at the gate */
+    _Atomic int64_t stood_ns;   /* from when on it had, and those just before it while nothing ended */
+    _Atomic(const void *) let_stream;
     _Atomic uint32_t polling;   /* one thread asks the driver at a time */
     struct egpu_spin lock;      /* of all that follows */
     struct egpu_batch *pending, **pending_end, *settling, *settling_last;

@@ -19,6 +19,7 @@ enum {
     TURN_NS = 25 * 1000 * 1000,     /* what others' turn on the card takes: units of 20 ms, and the look at their end */
     SAME_STREAM_TURNS = 2,          /* see `due_among` */
     PAUSE_NS = 4 * 1000 * 1000,     /* who goes from unit to unit thinks no longer in between */
+    ROW_NS = 2 * 1000 * 1000,       /* nor who launches what belongs together */
 };
 
 struct visit {
@@ -289,7 +290,17 @@ void egpu_refund(const struct egpu_launched *launch) {
     egpu_unbook(launch->context->card, launch->booked_ns + launch->ahead_ns);
 }
 
+/* Units that wait for a launch wait for as long as it stands here; of several in a row, as long as all of them do. */
+static void let_through(struct egpu_card *card, const struct egpu_launched *launch, int64_t now_ns) {
+    const int64_t before = card->let_ns;
+    if (card->ended_ns >= before || launch->now_ns - before > ROW_NS)
+        card->stood_ns = launch->now_ns;
+    card->let_stream = launch->stream;
+    card->let_ns = now_ns;
+}
+
 void egpu_hold(struct egpu_launched *launch) {
+    bool waited = false;
     struct visit visit = {.index = launch->context->card, .control = egpu_control_now()};
     int64_t refreshed = launch->now_ns;
     visit.in.now_ns = launch->now_ns;
@@ -303,6 +314,7 @@ void egpu_hold(struct egpu_launched *launch) {
                 break;
         } else {
             wait_at(&visit, launch, &out);
+            waited = true;
         }
         visit.in.now_ns = egpu_now_ns();
         if (visit.in.now_ns - refreshed >= REFRESH_NS) {
@@ -314,5 +326,7 @@ void egpu_hold(struct egpu_launched *launch) {
             visit.control = egpu_control_now();
         }
     }
+    if (waited)
+        let_through(&egpu_cards[visit.index], launch, visit.in.now_ns);
     launch->now_ns = visit.in.now_ns;
 }

@@ -3,7 +3,7 @@
 #include "flight.h"
 
 enum { LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3, BUSY_STREAMS = 16, PROCESSES = 8 /* of a neighbour, believed */ };
-enum { MEETING_NS = 10 * 1000 * 1000, PATIENCE_MORE_NS = 25 * 1000 * 1000, PATIENCE_MOST_NS = 150 * 1000 * 1000 };
+enum { MEET_NS = 2 * 1000 * 1000, MEETING_NS = 10 * 1000 * 1000, PATIENCE_MORE_NS = 25 * 1000 * 1000, PATIENCE_MOST_NS = 150 * 1000 * 1000 };
 
 /* When the batch ended; 0: not yet. */
 static int64_t ended(const struct egpu_real *real, const struct egpu_batch *batch, int64_t now_ns) {
@@ -61,6 +61,15 @@ static uint64_t most_of(const struct egpu_activity_card *page, const struct egpu
     return stay_ns < longest ? stay_ns : longest;
 }
 
+/* How long it ran only because a launch that it waited for stood at the gate: it ends soon after that was let through. */
+static uint64_t waited_for_launch(const struct egpu_card *card, const struct egpu_batch *batch, int64_t begin_ns) {
+    const int64_t let = card->let_ns, stood = card->stood_ns;
+    const int64_t from = stood > begin_ns ? stood : begin_ns;
+    if (let <= from || let > batch->end_ns || batch->end_ns - let > MEET_NS || card->let_stream == batch->stream)
+        return 0;
+    return (uint64_t)(let - from);
+}
+
 static void take_out(int index, struct egpu_batch *batch) {
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -72,7 +81,7 @@ static void take_out(int index, struct egpu_batch *batch) {
         int64_t pass = card->lone_pass_ns;
         uint32_t meets = batch->kind->meets;
         bool elsewhere = card->lone_pass_stream != batch->stream;
-        if (card->passes != 0 && elsewhere && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < 2000000) {
+        if (card->passes != 0 && elsewhere && pass > batch->begin_ns && batch->end_ns > pass && batch->end_ns - pass < MEET_NS) {
             if (++batch->kind->hints >= HINTS) /* it ends when another launch is let through: it waits for that */
                 batch->kind->meets = MEETS;
         } else if (meets != 0) {
@@ -83,6 +92,7 @@ static void take_out(int index, struct egpu_batch *batch) {
     int64_t begin = batch->begin_ns > own_end ? batch->begin_ns : own_end;
     uint64_t stay = egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin);
     uint64_t length = batch->unknown ? stay : batch->booked_ns;
+    batch->waited_ns = waited_for_launch(card, batch, begin);
     /* Its event came after a pause: where it was reached at once the work had ended before, one cannot tell when. */
     if (batch->late_ns != 0)
         batch->idle_ns += batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns
@@ -102,7 +112,7 @@ static void take_out(int index, struct egpu_batch *batch) {
     if (batch->unknown)
         batch->booked_ns = length;
     if (batch->kind != NULL && batch->kind->expects == 0) /* a first idea, until it is settled */
-        batch->kind->expects = length / batch->count + 1;
+        batch->kind->expects = egpu_sub(length, batch->waited_ns) / batch->count + 1;
     publish(page, batch, length, egpu_slot_tag());
     page->progress_ns = (uint64_t)batch->end_ns;
     struct egpu_batch **at = &card->settling; /* in the order of their ends, which is not that in which we learn of them */

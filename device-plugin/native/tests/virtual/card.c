@@ -1,13 +1,14 @@
 /* Cards in virtual time, and as much of a driver as the compute side asks for.
  *
  * First in, first out: a unit's end is known when it is queued. In slices: the cards' clocks follow those who look,
- * programs take turns of 2 ms. */
+ * programs take turns of 2 ms. Streams side by side: each is a queue of its own. Units that meet run beside all
+ * others, and end when as many of them as want to have been launched. */
 #include "world.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAUNCH_NS = 1500, RECORD_NS = 600, QUERY_NS = 250, SMALL_NS = 30, NOISE_PERCENT = 20, EVENT_STEP_NS = 500 };
+enum { LAUNCH_NS = 1500, RECORD_NS = 600, QUERY_NS = 250, SMALL_NS = 30, NOISE_PERCENT = 20, EVENT_STEP_NS = 500, PARTIES = 16 };
 static const int64_t NOT_YET = INT64_MAX, SLICE_NS = 2000000;
 
 struct unit {
@@ -22,10 +23,12 @@ static struct card {
     int current; /* process that has the slice */
     struct unit *first[MAX_PROCESSES], *last[MAX_PROCESSES];
 } cards[MAX_CARDS];
-struct CUstream_st { int card; uint32_t last; };
+static struct meeting { struct party { uint32_t unit; int64_t enqueued, length; } parties[PARTIES]; int arrived; } meetings[MAX_PROCESSES];
+struct CUstream_st { int card; uint32_t last; int64_t free_at; };
 struct CUevent_st { uint32_t unit; int64_t at; };
 
-bool cards_in_slices;
+bool cards_in_slices, cards_side_by_side;
+char kernel_that_meets;
 static int64_t *ends; /* by number of the unit, from 1 */
 static uint32_t units, units_room;
 static struct stretch *stretches;
@@ -127,19 +130,50 @@ static int64_t next_change(int index)
 
 /* --- units ---------------------------------------------------------------------------------------- */
 
+static int64_t noisy(int64_t length)
+{
+    return length * (100 - NOISE_PERCENT) / 100 + (int64_t)dice((uint64_t)(length * 2 * NOISE_PERCENT / 100) + 1);
+}
+
+static void new_unit(CUstream stream)
+{
+    if (++units >= units_room)
+        ends = realloc(ends, (units_room = units_room * 2 + 65536) * sizeof *ends);
+    stream->last = units;
+    ends[units] = NOT_YET;
+}
+
+/* One of `parties` of this program that run until all of them do, and so long together. */
+static void enqueue_meeting(CUstream stream, int64_t length, int parties)
+{
+    struct process *process = task_process();
+    struct meeting *meeting = &meetings[process->number];
+    new_unit(stream);
+    meeting->parties[meeting->arrived++] = (struct party){units, task_now(), noisy(length)};
+    for (int i = 0; meeting->arrived == parties && i < parties; i++) {
+        const struct party *one = &meeting->parties[i];
+        ends[one->unit] = task_now() + one->length;
+        say_ran(process->number, stream->card, one->enqueued, one->enqueued, ends[one->unit]);
+    }
+    meeting->arrived %= parties;
+}
+
 static void enqueue(CUstream stream, int64_t length)
 {
     struct process *process = task_process();
     struct card *card = &cards[stream->card];
     int64_t now = task_now();
-    length = length * (100 - NOISE_PERCENT) / 100 + (int64_t)dice((uint64_t)(length * 2 * NOISE_PERCENT / 100) + 1);
-    if (++units >= units_room)
-        ends = realloc(ends, (units_room = units_room * 2 + 65536) * sizeof *ends);
-    stream->last = units;
+    length = noisy(length);
+    new_unit(stream);
+    if (cards_side_by_side) {
+        int64_t begin = now > stream->free_at ? now : stream->free_at;
+        stream->free_at = ends[units] = begin + length;
+        say_ran(process->number, stream->card, now, begin, begin + length);
+        return;
+    }
     if (cards_in_slices) {
         struct unit *unit = malloc(sizeof *unit);
         *unit = (struct unit){.enqueued = now, .left = length, .number = units, .process = process->number};
-        ends[units] = NOT_YET;
         advance(stream->card, now);
         if (card->first[process->number] == NULL)
             card->first[process->number] = unit;
@@ -183,9 +217,12 @@ void stream_wait(CUstream stream)
 static CUresult launch_kernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, CUstream stream, void **params, void **extra)
 {
-    (void)f, (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
+    (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
     task_works(LAUNCH_NS);
-    enqueue(stream, *(int64_t *)params[0]);
+    if ((char *)f == &kernel_that_meets)
+        enqueue_meeting(stream, *(int64_t *)params[0], *(int *)params[1]);
+    else
+        enqueue(stream, *(int64_t *)params[0]);
     return CUDA_SUCCESS;
 }
 

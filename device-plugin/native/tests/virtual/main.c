@@ -1,13 +1,15 @@
 /* virtual_time LIBRARY FOLDER < lines
  *
  *   card UUID BUS                                 in the order of their numbers
- *   mode fifo|slices
+ *   mode fifo|slices|overlap
  *   seed N                                        all noise of the run
  *   late N                                        one of N wake-ups comes late, by up to 300 us; 0: none does
  *   change MS FILE FROM                           then a control page's bytes become those of another file
  *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...] [HOST_NS]  launches without end, DEPTH of them before each
  *                                                            wait, after each of them HOST_NS of the program's own
  *   program ROOT CARD BEGIN_MS END_MS then DEPTH NS[,NS...]  one of the first length, then DEPTH of each other
+ *   program ROOT CARD BEGIN_MS END_MS beside DEPTH NS[,NS...]  a thread with a stream for each length: runs of that one
+ *   program ROOT CARD BEGIN_MS END_MS meet PARTIES NS        kernels that wait for each other, on as many streams
  *   program ROOT CARD BEGIN_MS END_MS graph NS               graphs of that length
  *   program ROOT CARD BEGIN_MS END_MS serve LOAD SEED        requests of 40 kernels of 100 us, Poisson arrivals
  *
@@ -22,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MS = 1000000, WAITED_NS = 10000, KERNELS = 40, KERNEL_NS = 100000, REQUESTS = 1 << 16, CHANGES = 16 };
+enum { MS = 1000000, WAITED_NS = 10000, KERNELS = 40, KERNEL_NS = 100000, REQUESTS = 1 << 16, CHANGES = 16, SECOND_NS = 1000 * MS };
 
 struct program {
     struct process process;
@@ -42,7 +44,7 @@ static const int64_t EPOCH_NS = 1000000000000;
 static struct program programs[MAX_PROCESSES];
 static int program_count;
 static struct waits waits, calls;
-static char kernel; /* its address is the function */
+static char kernels[16]; /* their addresses are the functions; the first is of all lengths */
 
 static void note(struct waits *in, int process, int64_t from, int64_t to)
 {
@@ -59,16 +61,20 @@ static void waited(int process, int64_t from)
     task_lets_others();
 }
 
-static void launch(struct program *program, CUstream stream, int64_t length)
+static void launch_of(struct program *program, CUstream stream, char *function, void **params)
 {
-    void *params[] = {&length};
     int64_t from = task_now();
     uint64_t before = task_calls();
-    program->process.launch((CUfunction)&kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+    program->process.launch((CUfunction)function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
     program->launches++;
     if (task_calls() != before)
         note(&calls, program->process.number, from, (int64_t)(task_calls() - before));
     waited(program->process.number, from);
+}
+
+static void launch(struct program *program, CUstream stream, int64_t length)
+{
+    launch_of(program, stream, &kernels[0], (void *[]){&length});
 }
 
 static void run(struct program *program, CUstream stream)
@@ -99,6 +105,21 @@ static void graphs(struct program *program, CUstream stream)
     stream_wait(stream);
 }
 
+static void meet(struct program *program)
+{
+    CUstream streams[16];
+    for (int i = 0; i < program->depth; i++)
+        streams[i] = stream_new(&program->process);
+    while (task_now() < program->end && program->requests < REQUESTS) {
+        int64_t from = task_now();
+        for (int i = 0; i < program->depth; i++)
+            launch_of(program, streams[i], &kernel_that_meets, (void *[]){&program->lengths[0], &program->depth});
+        for (int i = 0; i < program->depth; i++)
+            stream_wait(streams[i]);
+        program->took[program->requests++] = task_now() - from;
+    }
+}
+
 /* Arrivals are the program's own, so that the same ones come whoever else runs. */
 static double between_0_and_1(uint64_t *seed)
 {
@@ -120,14 +141,47 @@ static void serve(struct program *program, CUstream stream)
     }
 }
 
+static void use_context(const struct program *program)
+{
+    static char contexts[MAX_PROCESSES]; /* their addresses are the handles */
+    task_contexts()->stack[0] = (CUcontext)(void *)&contexts[program->process.number];
+}
+
+struct thread { struct program *program; int length; };
+
+static void one_thread(void *with)
+{
+    const struct thread *thread = with;
+    struct program *program = thread->program;
+    use_context(program);
+    CUstream stream = stream_new(&program->process);
+    while (task_now() < program->end) {
+        for (int i = 0; i < program->depth && task_now() < program->end; i++)
+            launch_of(program, stream, &kernels[thread->length], (void *[]){&program->lengths[thread->length]});
+        stream_wait(stream);
+    }
+}
+
+static void beside(struct program *program)
+{
+    struct thread threads[16];
+    for (int i = 0; i < program->length_count; i++)
+        threads[i] = (struct thread){program, i};
+    for (int i = 1; i < program->length_count; i++)
+        task_new(&program->process, one_thread, &threads[i], task_now());
+    one_thread(&threads[0]);
+    task_waits_until(program->end + SECOND_NS); /* nobody runs on what is ours */
+}
+
 static void body(void *with)
 {
     struct program *program = with;
-    static char contexts[MAX_PROCESSES]; /* their addresses are the handles */
-    task_contexts()->stack[0] = (CUcontext)(void *)&contexts[program->process.number];
+    use_context(program);
     CUstream stream = stream_new(&program->process);
     strcmp(program->kind, "run") == 0 ? run(program, stream)
         : strcmp(program->kind, "then") == 0 ? then(program, stream)
+        : strcmp(program->kind, "beside") == 0 ? beside(program)
+        : strcmp(program->kind, "meet") == 0 ? meet(program)
         : strcmp(program->kind, "graph") == 0 ? graphs(program, stream) : serve(program, stream);
 }
 
@@ -172,7 +226,8 @@ static void add_program(const char *line, const char *library, const char *folde
     if (program_count == MAX_PROCESSES ||
         sscanf(line, "program %511s %d %ld %ld %15s%n", root, &program->process.card, &begin, &end, program->kind, &used) != 5)
         abort();
-    if (strcmp(program->kind, "run") == 0 || strcmp(program->kind, "then") == 0)
+    if (strcmp(program->kind, "run") == 0 || strcmp(program->kind, "then") == 0 ||
+        strcmp(program->kind, "beside") == 0 || strcmp(program->kind, "meet") == 0)
         sscanf(line + used, "%d %255s %d", &program->depth, lengths, &program->host_ns);
     else if (strcmp(program->kind, "graph") == 0)
         sscanf(line + used, "%255s", lengths);
@@ -228,7 +283,7 @@ int main(int count, char **values)
         if (sscanf(line, "card %47s %31s", first, second) == 2 && card < MAX_CARDS)
             cards_name(card++, first, second);
         else if (sscanf(line, "mode %15s", first) == 1)
-            cards_in_slices = strcmp(first, "slices") == 0;
+            cards_in_slices = strcmp(first, "slices") == 0, cards_side_by_side = strcmp(first, "overlap") == 0;
         else if (sscanf(line, "seed %lu", &seed) == 1 || sscanf(line, "late %lu", &late) == 1)
             tasks_seed(seed, (uint32_t)late);
         else if (strncmp(line, "program ", 8) == 0)

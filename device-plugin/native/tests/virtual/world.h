@@ -40,7 +40,8 @@ uint64_t dice(uint64_t sides);
 int64_t late_by(void);         /* how long a wake-up takes this time */
 
 /* --- card.c --- */
-extern bool cards_in_slices;
+extern bool cards_in_slices, cards_side_by_side;
+extern char kernel_that_meets; /* its address is the function */
 struct stretch { int32_t process, card; int64_t enqueued, start, end; };
 void cards_name(int card, const char *uuid, const char *bus);
 void *driver_function(const char *name); /* of our driver, or NULL */
