@@ -94,10 +94,11 @@ def submit(state: ClusterState, key: str, asks: PodShape, share_class: ShareClas
         state.put_pod(Pod(uid, "ask", uid, asks, PodPhase.GATED, None, key, "w", index, created=created))
 
 
-def carry_out(state: ClusterState, key: str, revision: int) -> float:
+def carry_out(state: ClusterState, key: str, revision: int, collector: Collector) -> float:
     """Time one decision for one gang, then do what it says."""
     started = time.perf_counter()
-    plan = decide(state.snapshot(revision), Policy(), 1e6, only=[key])
+    with collector.held_off():
+        plan = decide(state.snapshot(revision), Policy(), 1e6, only=[key])
     took = time.perf_counter() - started
     snapshot = state.snapshot(revision)
     for admission in plan.admissions:
@@ -137,8 +138,8 @@ def main() -> None:
     collector = Collector()
     collector.begin()
     fill(state, arguments.nodes, arguments.cards, rng)
-    carry_out(state, "fill/0", 0)
-    # Garbage is collected as in the controller, which keeps full passes off the path of decisions.
+    carry_out(state, "fill/0", 0, collector)
+    # Garbage is collected as in the controller, which keeps it off the path of decisions.
     collector.loaded(time.monotonic())
 
     singles = []
@@ -146,7 +147,7 @@ def main() -> None:
         memory, cores = rng.choice([(8192, 10), (16384, 25), (49152, 50), (73728, 100)])
         share_class = rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH])
         submit(state, f"ask/{number}", shape(memory, cores), share_class, created=float(number))
-        singles.append(carry_out(state, f"ask/{number}", number + 1))
+        singles.append(carry_out(state, f"ask/{number}", number + 1, collector))
 
     for number in range(arguments.waiting):
         # Eight empty cards of one node for each member: there are none, in eight shapes of asking.

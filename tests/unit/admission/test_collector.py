@@ -47,6 +47,30 @@ def test_no_full_pass_falls_into_a_storm(collector: Collector, full_passes: list
     assert len(kept) < len(more)
 
 
+def test_no_pass_of_any_kind_falls_into_a_decision(collector: Collector) -> None:
+    passes: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            passes.append(info["generation"])
+
+    collector.begin()
+    collector.loaded(0.0)
+    gc.callbacks.append(note)
+    try:
+        with collector.held_off():
+            kept = busy(100_000)
+            assert not passes
+        more = busy(100)
+        assert passes == [0], "the first look comes right after it"
+    finally:
+        gc.callbacks.remove(note)
+    with pytest.raises(ValueError, match="a decision"), collector.held_off():
+        raise ValueError("a decision that fails")
+    assert gc.isenabled()
+    assert len(kept) > len(more)
+
+
 def test_what_was_loaded_is_out_of_sight_and_what_came_later_after_the_next_quiet_moment(
     collector: Collector,
 ) -> None:

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from unit.core import make
-from vc_egpu.core.capacity import candidates, need_of, places, pods_by_cards, rooms
+from vc_egpu.core.capacity import candidates, need_of, not_full, places, pods_by_cards, rooms
 from vc_egpu.core.cluster import (
     CardAsk,
     CardId,
@@ -171,3 +171,28 @@ def test_pods_by_cards_agrees_with_trying() -> None:
         copies = tuple(rng.randint(0, 3) for _ in range(4))
         cards = rng.randint(1, 4)
         assert int(pods_by_cards(np.array([copies]), cards)[0]) == tried(copies, cards), (copies, cards)
+
+
+def test_what_is_left_out_as_full_has_no_room() -> None:
+    rng = random.Random(7)
+    left_out = 0
+    for _ in range(60):
+        ledger = Ledger()
+        for number in range(6):
+            ledger.put_node(make.node(f"n{number}", 2, memory_ratio=rng.choice([1.0, 1.5])))
+            for _ in range(rng.randrange(4)):
+                shape = make.shape(rng.randrange(1, make.H20_MIB), rng.choice([0, 30]))
+                book(
+                    ledger, f"n{number}", shape, rng.choice(list(ShareClass)), f"n{number}/{rng.randrange(2)}"
+                )
+        asks = [
+            CardAsk(f"c{i}", "h20", 1, rng.randrange(1, make.H20_MIB), 10) for i in range(rng.randrange(3))
+        ]
+        need = need_of(ledger, make.shape(asks=tuple(asks)), rng.choice(list(ShareClass)))
+        rows = candidates(ledger, need, np.ones(len(ledger.names), np.bool_))
+        some = rows[rooms(ledger, need, rows)[0] > 0].tolist()
+        kept = not_full(ledger, need, rows).tolist()
+        assert set(some) <= set(kept) <= set(rows.tolist())
+        assert kept == sorted(kept)
+        left_out += len(rows) - len(kept)
+    assert left_out > 20, "it is good for something"

@@ -7,6 +7,8 @@ put out of the collector's sight, so that such a pass looks only at what came si
 """
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +42,15 @@ class Collector:
         gc.collect()
         gc.freeze()
         self._tidied = self._full = now
+
+    @contextmanager
+    def held_off(self) -> Iterator[None]:
+        """Somebody waits for what is done here: not even young objects are looked at before it is over."""
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
 
     def quiet(self, now: float) -> None:
         """Nothing happens at the moment: tidy up if it is time."""

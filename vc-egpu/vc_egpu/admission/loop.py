@@ -294,7 +294,8 @@ class Loop:
         only = None if self._mirror.freed else touched
         self._mirror.freed, self._mirror.tries = False, set()
         began = time.perf_counter()
-        plan, failed = decide_safely(self._mirror.snapshot(), self._settings.policy, time.time(), only)
+        with self._collector.held_off():
+            plan, failed = decide_safely(self._mirror.snapshot(), self._settings.policy, time.time(), only)
         self._decide_s = time.perf_counter() - began
         # On an idle cluster the next event is decided at once; in a storm there is time for other things.
         self._next_decide = self._conductor.clock + min(2 * self._decide_s, MOST_PAUSE_S)

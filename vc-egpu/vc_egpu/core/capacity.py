@@ -326,6 +326,22 @@ def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
     return room, np.minimum(calm, room)
 
 
+def not_full(ledger: Ledger, need: Need, rows: Ints) -> Ints:
+    """Of ``rows``, those where each ask finds a card with memory and cores for it; the others have no room.
+
+    Not all the rules, at a fourth of the price of :func:`rooms`, for a search that is on its way through
+    nodes most of which are full.
+    """
+    for ask in need.asks:
+        fits = ledger.memory_cap[rows] - ledger.memory_used[rows] >= ask.memory_mib
+        if ask.high:
+            fits &= ledger.high_cores[rows] <= ledger.high_cap[rows][:, None] - ask.high
+        if ask.low:
+            fits &= ledger.low_cores[rows] <= ledger.low_cap[rows][:, None] - ask.low
+        rows = rows[fits.any(axis=1)]
+    return rows
+
+
 def pods_fitting(ledger: Ledger, need: Need, mask: Flags) -> Ints:
     """By row, over all rows: how many pods of this shape fit."""
     pods = np.zeros(len(mask), np.int64)

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.capacity import Need, candidates, rooms
+from vc_egpu.core.capacity import Need, candidates, not_full, rooms
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Flags, Ints
@@ -167,7 +167,11 @@ def _pack(trial: Trial, need: Need, rows: Ints, wanted: int) -> dict[int, int]:
     start, size = 0, _FIRST_ROWS
     while start < len(rows) and wanted:
         piece = rows[start : start + size]
+        if start:  # the fullest come first, and those in front had no room
+            piece = not_full(trial.ledger, need, piece)
         start, size = start + size, size * 4
+        if not len(piece):
+            continue
         room, calm = rooms(trial.ledger, need, piece)
         some = np.flatnonzero(room)
         for row, most, still in zip(
