@@ -19,7 +19,7 @@ from typing import Final
 from unit.native.memory_worlds import UUIDS, Share, control_page
 
 from symbols.arguments import arguments, ctype
-from symbols.rows import LEFT_OUT, Row, rows, wrapped
+from symbols.rows import LEFT_OUT, Row, found_by_threads, rows, wrapped
 from symbols.scene import Scene
 
 WANTED_AT: Final = 88
@@ -94,8 +94,7 @@ class Program:
     def _asked(self, row: Row) -> int | None:
         """A name means one of two symbols, by the default stream of who asks; or a newer one."""
         threads = self.way == "procaddress-threads"
-        twins = {row.symbol + "_ptsz", row.symbol + "_ptds"} & rows().keys()
-        if row.per_thread != threads and (row.per_thread or twins):
+        if row.symbol not in found_by_threads() if threads else row.per_thread:
             return None
         found, status = c_void_p(), c_int()
         flags = c_uint64(2 if threads else 0)

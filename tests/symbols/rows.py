@@ -44,6 +44,14 @@ def rows() -> dict[str, Row]:
 
 
 @cache
+def found_by_threads() -> frozenset[str]:
+    """What cuGetProcAddress answers a program whose default stream is per thread: where a name has an entry
+    point for that, no other. The look-up itself has one in the headers alone: no driver answers with it."""
+    twins = {row.base for row in rows().values() if row.per_thread} - {"cuGetProcAddress"}
+    return frozenset(name for name, row in rows().items() if row.per_thread == (row.base in twins))
+
+
+@cache
 def wrapped() -> frozenset[str]:
     """Symbols of libcuda that the library has a function for."""
     text = "".join((NATIVE / "lib" / f"symbols_{part}.def").read_text() for part in ("memory", "time"))

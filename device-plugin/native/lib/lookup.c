@@ -7,6 +7,7 @@
 #include "internal.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <string.h>
 
 typedef void *dlsym_function(void *, const char *);
@@ -211,11 +212,12 @@ static void *answer_to(const struct egpu_real *real, const char *symbol, int ver
 }
 
 /* The wrapper for what the real driver answered, `*function`, to a question about `symbol`. */
-static void replace(const char *symbol, void **function, int version, bool per_thread)
+static void replace(const char *symbol, void **function, int asked, bool per_thread)
 {
     const struct egpu_real *real = egpu_driver();
     const struct egpu_symbol *by_name = NULL;
     void *wrapper = NULL;
+    const int version = asked < 0 ? INT_MAX : asked; /* drivers know no sign */
     int newest = 0;
     if (!symbol || !function || !*function || egpu_is_ours(*function))
         return;

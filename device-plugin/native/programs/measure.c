@@ -159,7 +159,7 @@ static uint64_t graphs(uint64_t end, long long kernels, uint64_t ns) {
     CHECK(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     for (long long i = 0; i < kernels; i++) launch_spin(&program, stream, ns);
     CHECK(cu->cuStreamEndCapture(stream, &graph));
-    CHECK(cu->cuGraphInstantiate(&exec, graph, 0));
+    CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (; now_ns() < end; count++) CHECK(cu->cuGraphLaunch(exec, stream));
     wait_all();
     return count;

@@ -19,7 +19,7 @@
     X(cuEventCreate, cuEventCreate) X(cuEventRecord, cuEventRecord) X(cuEventQuery, cuEventQuery)                    \
     X(cuEventSynchronize, cuEventSynchronize) X(cuLaunchKernel, cuLaunchKernel)                                      \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2) X(cuStreamEndCapture, cuStreamEndCapture)                       \
-    X(cuGraphInstantiate, cuGraphInstantiateWithFlags) X(cuGraphLaunch, cuGraphLaunch)                               \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) X(cuGraphLaunch, cuGraphLaunch)                      \
     X(cuMemAddressReserve, cuMemAddressReserve) X(cuMemCreate, cuMemCreate) X(cuMemMap, cuMemMap)                    \
     X(cuMemSetAccess, cuMemSetAccess) X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity)
 

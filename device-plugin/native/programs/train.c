@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
         CHECK(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
         step(&program, stream, &loop, counter);
         CHECK(cu->cuStreamEndCapture(stream, &graph));
-        CHECK(cu->cuGraphInstantiate(&exec, graph, 0));
+        CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
     }
     say("ready");
     uint64_t seen = 0;

@@ -64,6 +64,8 @@ static void find_functions(const char *way)
     void *library = strcmp(way, "direct") == 0 ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     __typeof__(cuGetProcAddress_v2) *ask = NULL;
     int version = 0;
+    const bool threads = strcmp(way, "procaddress-stream") == 0;
+    const uint64_t flags = threads ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : CU_GET_PROC_ADDRESS_DEFAULT;
     if (library)
         *(void **)&ask = dlsym(library, "cuGetProcAddress_v2");
     if (strncmp(way, "procaddress", 11) == 0 && ask) {
@@ -82,10 +84,11 @@ static void find_functions(const char *way)
                 found = direct[j].name && strcmp(direct[j].name, rows[i].name) == 0 ? direct[j].function : NULL;
         else if (strcmp(way, "dlsym") == 0)
             found = dlsym(library, rows[i].name);
-        else if (rows[i].since <= version)
-            ask(rows[i].base, &found, rows[i].since < 2000 ? 2000 : rows[i].since,
-                strcmp(way, "procaddress-stream") == 0 ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
-                                                        : CU_GET_PROC_ADDRESS_DEFAULT, &status);
+        else if (rows[i].since <= version) {
+            ask(rows[i].base, &found, rows[i].since < 2000 ? 2000 : rows[i].since, flags, &status);
+            if (!found && threads) /* what is for streams of threads came with 7.0 */
+                ask(rows[i].base, &found, 7000, flags, &status);
+        }
         memcpy((char *)&cu + rows[i].offset, &found, sizeof found);
     }
 }

@@ -61,14 +61,10 @@ class Asked:
     @property
     def symbol(self) -> str:
         """What the name means for that version; empty: nothing that headers tell of."""
-        # From 12.0 on this name means the call with flags.
-        name = self.name
-        if (name, self.version >= 12000) == ("cuGraphInstantiate", True):
-            name = "cuGraphInstantiateWithFlags"
         fit = [
             row
             for row in rows().values()
-            if row.base == name and row.since <= self.version and row.per_thread <= (self.flags == 2)
+            if row.base == self.name and row.since <= self.version and row.per_thread <= (self.flags == 2)
         ]
         return max(fit, key=lambda row: (row.per_thread, row.since)).symbol if fit else ""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from symbols.actor import PLENTY, Outcome
 from symbols.headers import committed, from_wheels
-from symbols.rows import LEFT_OUT, NATIVE, rows, wrapped
+from symbols.rows import LEFT_OUT, NATIVE, found_by_threads, rows, wrapped
 from symbols.table import DOCUMENT, DONE, REPOSITORY, Group, document, groups
 from unit.native.memory_worlds import BUILD, OK, OUT_OF_MEMORY, UUIDS, Share, World
 
@@ -81,10 +81,10 @@ def test_each_is_called_in_each_way_that_leads_to_it(
     called = {symbol for symbol, _ in outcomes}
     expected = {one.name for one in committed()} - LEFT_OUT
     if _way(request).startswith("procaddress"):
-        threads = _way(request).endswith("threads")
-        twins = {name for name in expected if re.search(r"_pt[ds][sz]$", name)}
-        plain = {re.sub(r"_pt[ds][sz]$", "", name) for name in rows() if rows()[name].per_thread}
-        expected -= plain if threads else twins
+        if _way(request).endswith("threads"):
+            expected &= found_by_threads()
+        else:
+            expected = {name for name in expected if not rows()[name].per_thread}
     assert called >= expected
 
 

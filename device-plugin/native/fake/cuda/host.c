@@ -180,6 +180,7 @@ VALUES()
 VALUES(_v2)
 
 static CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags) {
+    TRY(enter("cuStreamBatchMemOp"));
     if (!list || flags) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
         const CUstreamBatchMemOpParams *one = &list[i];

@@ -107,6 +107,7 @@ bool ipc_pooled_gone(const struct block *block) {
 
 API CUresult cuMemPoolImportPointer(CUdeviceptr *to, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
     CUipcMemHandle handle;
+    ENTER();
     if (!pool || !data) return CUDA_ERROR_INVALID_VALUE;
     memcpy(&handle, data, sizeof handle);
     TRY(cuIpcOpenMemHandle_v2(to, handle, 0));

@@ -25,17 +25,32 @@ static const struct { const char *name; int since; void *plain, *per_thread; } E
 #include "egpu_cuda_rest.def"
 };
 
-static CUdriverProcAddressQueryResult find(const char *name, void **to, int version, bool per_thread) {
-    int best = -1, known = 0;
+/* What entry points for default streams of threads came with. */
+enum { PER_THREAD_SINCE = 7000 };
+
+/* Whether a driver of that version has an entry point of the name for default streams of threads. */
+static bool has_twin(const char *name, int mine) {
+    /* Real ones (470 to 555) answer with the plain look-up, and export no other. */
+    if (strcmp(name, "cuGetProcAddress") == 0) return false;
+    for (size_t i = 0; i < sizeof ENTRIES / sizeof *ENTRIES; i++)
+        if (ENTRIES[i].per_thread && ENTRIES[i].since <= mine && strcmp(ENTRIES[i].name, name) == 0) return true;
+    return false;
+}
+
+/* `version` of the program, `mine` of the driver: it knows nothing that came later. */
+static CUdriverProcAddressQueryResult find(const char *name, void **to, unsigned version, int mine, bool per_thread) {
+    int best = -1;
+    bool known = false;
+    const bool twins = per_thread && has_twin(name, mine);
     *to = NULL;
-    /* From 12.0 on this name means the call with flags. */
-    if (version >= 12000 && strcmp(name, "cuGraphInstantiate") == 0) name = "cuGraphInstantiateWithFlags";
     for (size_t i = 0; i < sizeof ENTRIES / sizeof *ENTRIES; i++) {
-        if (strcmp(ENTRIES[i].name, name) != 0) continue;
-        known = 1;
-        if (ENTRIES[i].since > version || ENTRIES[i].since <= best) continue;
-        best = ENTRIES[i].since;
-        *to = per_thread && version >= 7000 && ENTRIES[i].per_thread ? ENTRIES[i].per_thread : ENTRIES[i].plain;
+        const int since = ENTRIES[i].since;
+        if (since > mine || strcmp(ENTRIES[i].name, name) != 0) continue;
+        known = true;
+        if ((unsigned)since > version || since <= best) continue;
+        if (twins && (!ENTRIES[i].per_thread || version < PER_THREAD_SINCE)) continue;
+        best = since;
+        *to = twins ? ENTRIES[i].per_thread : ENTRIES[i].plain;
     }
     if (*to) return CU_GET_PROC_ADDRESS_SUCCESS;
     return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -52,13 +67,14 @@ static void told(const char *symbol, int version, uint64_t flags, int found, con
     fclose(file);
 }
 
+/* Versions have no sign and no end: programs of a later CUDA get the newest that there is. */
 static CUresult look(const char *symbol, void **to, int version, uint64_t flags, CUdriverProcAddressQueryResult *found,
                      const void *caller) {
+    enum { BOTH = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM };
     int mine;
-    if (!symbol || !to || flags > 2) return CUDA_ERROR_INVALID_VALUE;
+    if (!symbol || !to || flags > BOTH) return CUDA_ERROR_INVALID_VALUE;
     TRY(cuDriverGetVersion(&mine));
-    if (version > mine) return CUDA_ERROR_INVALID_VALUE;
-    *found = find(symbol, to, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    *found = find(symbol, to, (unsigned)version, mine, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
     told(symbol, version, flags, *found, caller);
     return CUDA_SUCCESS;
 }
@@ -73,8 +89,12 @@ API CUresult cuGetProcAddress_v2(const char *symbol, void **to, int version, uin
 
 API CUresult cuGetProcAddress(const char *symbol, void **to, int version, uint64_t flags) {
     CUdriverProcAddressQueryResult found;
-    TRY(look(symbol, to, version, flags, &found, __builtin_return_address(0)));
-    return found == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    void *function;
+    if (!to) return CUDA_ERROR_INVALID_VALUE;
+    TRY(look(symbol, &function, version, flags, &found, __builtin_return_address(0)));
+    if (!function) return CUDA_ERROR_NOT_FOUND;
+    *to = function;
+    return CUDA_SUCCESS;
 }
 
 /* Whoever was compiled for default streams of threads means those where it does not say which. */

@@ -110,14 +110,17 @@ static CUresult allocate(CUdeviceptr *to, size_t bytes, CUmemoryPool pool, CUstr
     return result;
 }
 
-static CUresult allocate_async(const char *name, CUdeviceptr *to, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    TRY(enter(name));
-    return allocate(to, bytes, pool, stream);
+static CUresult allocate_async(CUdeviceptr *to, size_t bytes, CUstream stream) {
+    TRY(enter("cuMemAllocAsync"));
+    return allocate(to, bytes, NULL, stream);
 }
-EXPORT_TSZ(cuMemAllocAsync, (CUdeviceptr *to, size_t bytes, CUstream stream),
-           allocate_async("cuMemAllocAsync", to, bytes, NULL, stream))
+EXPORT_TSZ(cuMemAllocAsync, (CUdeviceptr *to, size_t bytes, CUstream stream), allocate_async(to, bytes, stream))
+static CUresult allocate_from(CUdeviceptr *to, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    TRY(enter("cuMemAllocFromPoolAsync"));
+    return pool ? allocate(to, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
+}
 EXPORT_TSZ(cuMemAllocFromPoolAsync, (CUdeviceptr *to, size_t bytes, CUmemoryPool pool, CUstream stream),
-           pool ? allocate_async("cuMemAllocFromPoolAsync", to, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE)
+           allocate_from(to, bytes, pool, stream))
 
 static CUresult free_async(CUdeviceptr pointer, CUstream handle) {
     CUstream stream;

@@ -138,6 +138,7 @@ API CUresult cuMemRangeGetAttribute(void *to, size_t bytes, CUmem_range_attribut
 
 API CUresult cuMemRangeGetAttributes(void **to, size_t *bytes, CUmem_range_attribute *which, size_t kinds,
                                      CUdeviceptr pointer, size_t count) {
+    ENTER();
     for (size_t i = 0; i < kinds; i++) TRY(cuMemRangeGetAttribute(to[i], bytes[i], which[i], pointer, count));
     return CUDA_SUCCESS;
 }
