@@ -1,10 +1,5 @@
 /* NVML shows the container's own slice of a card and its own processes, with the pids that they have inside. */
-#include "memory.h"
-
-typedef struct nvmlDevice_st *nvmlDevice_t;
-typedef int nvmlReturn_t;
-enum { NVML_SUCCESS = 0, NVML_INVALID_ARGUMENT = 2, NVML_INSUFFICIENT_SIZE = 7, NVML_FUNCTION_NOT_FOUND = 13 };
-enum { NO_INSTANCE = -1, MOST_PROCESSES = EGPU_USAGE_SLOTS };
+#include "nvml_view.h"
 
 struct memory_v1 { unsigned long long total, left, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, left, used; };
@@ -13,13 +8,7 @@ struct process_v2 { unsigned pid; unsigned long long bytes; unsigned gpu_instanc
 struct process_detail { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; unsigned long long guarded; };
 struct process_details { unsigned version, mode, count; struct process_detail *processes; };
 
-/* The real function of that type; the caller returns where there is none. */
-#define REAL(real, name)                                                             \
-    __typeof__(name) *const real = (__typeof__(name) *)(uintptr_t)egpu_nvml(#name);  \
-    if (!real)                                                                       \
-    return NVML_FUNCTION_NOT_FOUND
-
-static int card_of(nvmlDevice_t device)
+int egpu_nvml_card(nvmlDevice_t device)
 {
     char uuid[96] = "";
     nvmlReturn_t (*read)(nvmlDevice_t, char *, unsigned) =
@@ -44,7 +33,7 @@ EGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct mem
 {
     REAL(real, nvmlDeviceGetMemoryInfo);
     nvmlReturn_t result = real(device, memory);
-    const int card = result == NVML_SUCCESS ? card_of(device) : EGPU_NO_LIMITS;
+    const int card = result == NVML_SUCCESS ? egpu_nvml_card(device) : EGPU_NO_LIMITS;
     if (card < 0)
         return result;
     const struct egpu_room room = egpu_room_on(card);
@@ -58,7 +47,7 @@ EGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct 
 {
     REAL(real, nvmlDeviceGetMemoryInfo_v2);
     nvmlReturn_t result = real(device, memory);
-    const int card = result == NVML_SUCCESS ? card_of(device) : EGPU_NO_LIMITS;
+    const int card = result == NVML_SUCCESS ? egpu_nvml_card(device) : EGPU_NO_LIMITS;
     if (card < 0)
         return result;
     const struct egpu_room room = egpu_room_on(card);
@@ -70,11 +59,10 @@ EGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct 
     return result;
 }
 
-struct processes {
-    size_t count;
-    uint32_t pids[MOST_PROCESSES];
-    uint64_t bytes[MOST_PROCESSES];
-};
+void egpu_nvml_processes(int card, struct processes *all)
+{
+    all->count = egpu_processes_on(card, all->pids, all->bytes, MOST_PROCESSES);
+}
 
 /* NVML's protocol for lists: what fits, or how much room is needed. */
 static nvmlReturn_t sized(unsigned *count, const struct processes *all)
@@ -87,7 +75,7 @@ static nvmlReturn_t sized(unsigned *count, const struct processes *all)
 static nvmlReturn_t list_v1(int card, unsigned *count, struct process_v1 *processes)
 {
     struct processes all;
-    all.count = egpu_processes_on(card, all.pids, all.bytes, MOST_PROCESSES);
+    egpu_nvml_processes(card, &all);
     nvmlReturn_t result = sized(count, &all);
     if (all.count && result == NVML_SUCCESS && !processes)
         return NVML_INVALID_ARGUMENT;
@@ -99,7 +87,7 @@ static nvmlReturn_t list_v1(int card, unsigned *count, struct process_v1 *proces
 static nvmlReturn_t list_v2(int card, unsigned *count, struct process_v2 *processes)
 {
     struct processes all;
-    all.count = egpu_processes_on(card, all.pids, all.bytes, MOST_PROCESSES);
+    egpu_nvml_processes(card, &all);
     nvmlReturn_t result = sized(count, &all);
     if (all.count && result == NVML_SUCCESS && !processes)
         return NVML_INVALID_ARGUMENT;
@@ -113,14 +101,14 @@ static nvmlReturn_t list_v2(int card, unsigned *count, struct process_v2 *proces
     EGPU_EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *count, struct type *processes)   \
     {                                                                                             \
         REAL(real, name);                                                                         \
-        const int card = count ? card_of(device) : EGPU_NO_LIMITS;                                \
+        const int card = count ? egpu_nvml_card(device) : EGPU_NO_LIMITS;                                \
         return card < 0 ? real(device, count, processes) : list(card, count, processes);          \
     }
 #define EMPTY_LIST(name, type)                                                                    \
     EGPU_EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *count, struct type *processes)   \
     {                                                                                             \
         REAL(real, name);                                                                         \
-        if (!count || card_of(device) < 0)                                                        \
+        if (!count || egpu_nvml_card(device) < 0)                                                        \
             return real(device, count, processes);                                                \
         *count = 0;                                                                               \
         return NVML_SUCCESS;                                                                      \
@@ -139,12 +127,12 @@ EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, process_v2)
 EGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, struct process_details *details)
 {
     REAL(real, nvmlDeviceGetRunningProcessDetailList);
-    const int card = details ? card_of(device) : EGPU_NO_LIMITS;
+    const int card = details ? egpu_nvml_card(device) : EGPU_NO_LIMITS;
     if (card < 0)
         return real(device, details);
     struct processes all = {0};
     if (!details->mode) /* 0: compute */
-        all.count = egpu_processes_on(card, all.pids, all.bytes, MOST_PROCESSES);
+        egpu_nvml_processes(card, &all);
     nvmlReturn_t result = sized(&details->count, &all);
     if (all.count && result == NVML_SUCCESS && !details->processes)
         return NVML_INVALID_ARGUMENT;
