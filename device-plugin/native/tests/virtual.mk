@@ -12,7 +12,7 @@ $(OUT)/virtual-time: $(VIRTUAL_WORLD) $(VIRTUAL)/world.h $(wildcard include/*) |
 	$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -g -rdynamic -o $@.tmp $(VIRTUAL_WORLD) -ldl -lm
 	mv $@.tmp $@
 
-$(OUT)/virtual-process.so: $(VIRTUAL)/process.c $(VIRTUAL)/shim.h $(VIRTUAL)/world.h $(LIB_SOURCES) $(LIB_HEADERS) | $(COMPILER)
+$(OUT)/virtual-process.so: $(VIRTUAL)/process.c $(VIRTUAL)/shim.h $(VIRTUAL)/world.h $(LIB_SOURCES) $(LIB_HEADERS) tests/virtual.mk | $(COMPILER)
 	@mkdir -p $(OUT)
 	$(CC) $(STRICT) $(CFLAGS) -g -DEGPU_TEST_ROOT $(LIB_FLAGS) -include $(VIRTUAL)/shim.h -shared -Wl,-Bsymbolic \
 		-o $@.tmp $(VIRTUAL)/process.c $(VIRTUAL_LIB)
