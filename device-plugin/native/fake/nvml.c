@@ -189,6 +189,11 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t
         });
 }
 
+/* As where the whole card is protected. */
+API nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, nvmlMemory_t *memory) {
+    return nvmlDeviceGetMemoryInfo(device, memory);
+}
+
 API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     WITH_CARD(device, rates->gpu = card->util; rates->memory = card->mem_util;);
 }

@@ -37,7 +37,7 @@ ONE(nvmlDeviceGetEnforcedPowerLimit, unsigned, POWER_LIMIT_MW)
 ONE(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
 ONE(nvmlDeviceIsMigDeviceHandle, unsigned, 0)
 ONE(nvmlDeviceGetBrand, int, 0)
-ONE(nvmlDeviceGetAccountingMode, int, 0)
+ONE(nvmlDeviceGetAccountingMode, int, 1)
 
 API nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *percent) {
     WITH_CARD(device, (void)card; (void)percent; result = NOT_SUPPORTED;);

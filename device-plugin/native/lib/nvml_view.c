@@ -29,17 +29,33 @@ static uint64_t left_of(int card, const struct egpu_room *room, uint64_t actual)
     return egpu_has_context(card) ? left : egpu_sub(left, egpu_round(limits->context_bytes));
 }
 
-EGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct memory_v1 *memory)
+static void show_share(nvmlDevice_t device, struct memory_v1 *memory)
 {
-    REAL(real, nvmlDeviceGetMemoryInfo);
-    nvmlReturn_t result = real(device, memory);
-    const int card = result == NVML_SUCCESS ? egpu_nvml_card(device) : EGPU_NO_LIMITS;
+    const int card = egpu_nvml_card(device);
     if (card < 0)
-        return result;
+        return;
     const struct egpu_room room = egpu_room_on(card);
     memory->left = left_of(card, &room, memory->left);
     memory->total = room.total;
     memory->used = room.total - memory->left;
+}
+
+EGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct memory_v1 *memory)
+{
+    REAL(real, nvmlDeviceGetMemoryInfo);
+    nvmlReturn_t result = real(device, memory);
+    if (result == NVML_SUCCESS)
+        show_share(device, memory);
+    return result;
+}
+
+/* Of a card for confidential computing, whose memory is that; others have none of it. */
+EGPU_EXPORT nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, struct memory_v1 *memory)
+{
+    REAL(real, nvmlDeviceGetConfComputeProtectedMemoryUsage);
+    nvmlReturn_t result = real(device, memory);
+    if (result == NVML_SUCCESS && memory->total)
+        show_share(device, memory);
     return result;
 }
 
