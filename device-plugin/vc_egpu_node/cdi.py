@@ -106,7 +106,7 @@ def spec_of(
     """The CDI document: exactly this container's cards, and nothing that would open another one."""
     own_env = [f"{names.ENV_CARDS}={grant.cards_json}", "NVIDIA_VISIBLE_DEVICES=void"]
     overruled = {entry.split("=", 1)[0] for entry in own_env}
-    edits = toolkit.merged()
+    edits = toolkit.merged(shared=not grant.native)
     edits["env"] = [e for e in edits.get("env", ()) if e.split("=", 1)[0] not in overruled] + own_env
     edits["mounts"] = [
         *edits.get("mounts", ()),

@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 NVIDIA_KIND: Final = "nvidia.com/gpu"
 DRIVER_DEVICE: Final = Path("/dev/nvidiactl")
 """Exists where the NVIDIA driver is loaded: there, a container without the toolkit's edits has no card."""
-_LISTS: Final = ("env", "deviceNodes", "mounts", "hooks", "additionalGids")
+TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
+"""A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver lets a container have of a card,
+by two variables of the container's environment. On a shared card the plan says that, not the tenant."""
 
 
 class ToolkitError(RuntimeError):
@@ -33,16 +35,22 @@ class Edits:
     cdi_version: str = "0.3.0"
     parts: tuple[Mapping[str, Any], ...] = ()
 
-    def merged(self) -> dict[str, Any]:
-        """One ``containerEdits`` object; what two parts both name stands in it once."""
+    def merged(self, *, shared: bool = False) -> dict[str, Any]:
+        """One ``containerEdits`` object; what two parts both name stands in it once. ``shared``: without
+        :data:`TENANTS_LIMITS`."""
         result: dict[str, Any] = {}
         for part in self.parts:
             for key, value in part.items():
-                if key not in _LISTS:
-                    result.setdefault(key, copy.deepcopy(value))
+                if not isinstance(value, list):
+                    if value is not None:
+                        result.setdefault(key, copy.deepcopy(value))
                     continue
                 entries = result.setdefault(key, [])
                 entries += [copy.deepcopy(entry) for entry in value if entry not in entries]
+        if shared and "hooks" in result:
+            result["hooks"] = [
+                one for one in result["hooks"] if TENANTS_LIMITS not in (one.get("args") or ())
+            ]
         return result
 
 

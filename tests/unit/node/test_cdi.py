@@ -112,6 +112,53 @@ def test_exactly_the_chosen_cards_are_merged(tmp_path: Path) -> None:
     assert len(both["hooks"]) == 2
 
 
+def _newer(tmp_path: Path) -> Toolkit:
+    """As later toolkits write it: hooks of single cards, device numbers, lists that we know nothing of."""
+    hook = {
+        "hookName": "createRuntime",
+        "path": "/usr/bin/nvidia-cdi-hook",
+        "env": ["NVIDIA_CTK_DEBUG=false"],
+    }
+    document = yaml.safe_load(FIXTURE.read_text())
+    document["cdiVersion"] = "1.1.0"
+    document["containerEdits"]["additionalGids"] = [44]
+    for minor, device in enumerate(document["devices"][2:4]):
+        limits = ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", device["name"]]
+        chmod = ["nvidia-cdi-hook", "chmod", "--mode", "755", "--path", f"/dev/dri{minor}"]
+        device["containerEdits"] = {
+            "deviceNodes": [{"path": f"/dev/nvidia{minor}", "major": 195, "minor": minor, "fileMode": 438}],
+            "hooks": [{**hook, "args": limits}, {**hook, "hookName": "createContainer", "args": chmod}],
+            "netDevices": [{"hostInterfaceName": f"eth{minor}", "name": f"eth{minor}"}],
+            "mounts": None,
+        }
+    (tmp_path / "nvidia.yaml").write_text(yaml.safe_dump(document))
+    return Toolkit([tmp_path], "required")
+
+
+def test_every_list_of_every_card_is_merged_whatever_it_is_called(tmp_path: Path) -> None:
+    both = _newer(tmp_path).edits([CardNames(CARD_1, 0), CardNames(CARD_2, 1)])
+    edits = spec_of(grant(native=True), both, tmp_path)["devices"][0]["containerEdits"]
+    assert [node.get("minor") for node in edits["deviceNodes"]] == [None, None, 0, 1]
+    assert [one["name"] for one in edits["netDevices"]] == ["eth0", "eth1"]
+    assert edits["additionalGids"] == [44]
+    assert [one["args"][1] for one in edits["hooks"]] == [
+        "create-symlinks", "update-ldcache", *["apply-cuda-memory-limits", "chmod"] * 2,
+    ]  # fmt: skip
+    assert both.cdi_version == "1.1.0"
+
+
+def test_a_share_is_not_what_the_container_s_environment_says(tmp_path: Path) -> None:
+    """That hook sets what the driver lets the container have on a card as its environment asks, as root: the
+    tenant writes that. Who has the card alone may."""
+    edits = _newer(tmp_path).edits([CardNames(CARD_1, 0)])
+    shared, whole = (
+        spec_of(grant(native=native), edits, tmp_path)["devices"][0]["containerEdits"]["hooks"]
+        for native in (False, True)
+    )
+    assert [one["args"][1] for one in shared] == ["create-symlinks", "update-ldcache", "chmod"]
+    assert len(whole) == 4
+
+
 def test_a_card_that_the_spec_does_not_know_is_refused() -> None:
     toolkit = Toolkit([FIXTURE], "required")
     with pytest.raises(ToolkitError, match="knows neither GPU-zzz nor card 0"):
