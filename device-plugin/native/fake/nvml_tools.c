@@ -65,6 +65,15 @@ API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned roo
     WITH_STATE(result = name_of(pid, name, room););
 }
 
+/* Answered before initialising too, and without a driver. */
+API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
+    pthread_mutex_lock(&nvml_lock);
+    const struct state *state = state_now();
+    const int needed = snprintf(version, length, "%u.%s", state->cuda / 1000, state->driver);
+    pthread_mutex_unlock(&nvml_lock);
+    return needed >= 0 && (unsigned)needed < length ? SUCCESS : INSUFFICIENT_SIZE;
+}
+
 static nvmlReturn_t by_index(unsigned index, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
