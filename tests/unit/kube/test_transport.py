@@ -343,3 +343,41 @@ def test_through_a_proxy_all_is_the_same(server: Server) -> None:
         for method, path in [("GET", "a"), ("GET", "b"), ("GET", "b"), ("POST", "c"), ("POST", "d")]
     ]
     transport.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+
+def test_a_line_of_a_watch_is_there_when_it_came_also_where_a_proxy_took_the_chunks_away(
+    server: Server,
+) -> None:
+    more = threading.Event()
+    server.script += [HEAD + b"one\ntw|o\nhalf", more]
+    transport = _transport(server.port)
+    stream = transport.stream("/x", {"watch": True}, idle_timeout_s=30.0)
+    lines = stream.lines()
+    assert [next(lines), next(lines)] == [b"one", b"two"]
+    stream.close()
+    assert list(lines) == []
+    more.set()
+    transport.close()
+
+
+def test_a_line_that_drips_has_a_time_to_end_in(server: Server) -> None:
+    server.script.append(HEAD + b"one\n|" + DRIP)
+    transport = _transport(server.port)
+    stream = transport.stream("/x", {"watch": True}, idle_timeout_s=0.2)
+    lines = stream.lines()
+    assert next(lines) == b"one"
+    with pytest.raises(RequestTimeout, match="did not end"):
+        next(lines)
+    stream.close()
+    transport.close()
+
+
+def test_a_watch_that_is_refused_in_half_a_sentence_is_an_error_of_ours(server: Server) -> None:
+    server.script.append(b"HTTP/1.1 500 X\r\nContent-Length: 90\r\n\r\nsorry, b" + END)
+    transport = _transport(server.port)
+    with pytest.raises(Unavailable):
+        transport.stream("/x", {"watch": True}, idle_timeout_s=30.0)
+    transport.close()

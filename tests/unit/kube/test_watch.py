@@ -165,11 +165,97 @@ def test_a_server_that_is_away_for_a_while(start: Start, server: TinyApi) -> Non
 
 
 def test_silence_is_asked_about(start: Start, server: TinyApi) -> None:
-    reflector, seen = start(idle_timeout_s=0.2)
+    reflector, seen = start(idle_timeout_s=1.0)
     server.wait_for_watch(count=2)  # the first one is taken for dead
     server.put(f"{PATH}/a", config_map("a"))
     assert seen.next() == ("ADDED", "a")
     assert reflector.relists == 1
+
+
+def test_silence_again_is_not_believed(start: Start, server: TinyApi) -> None:
+    """A server that was set back to an older version has nothing to say about what comes after a later."""
+    server.version = 5000
+    reflector, seen = start(idle_timeout_s=0.2)
+    with server.lock:
+        server.version = 200
+        server.objects[f"{PATH}/a"] = config_map("a", uid="a", resourceVersion="201")
+    assert seen.next() == ("ADDED", "a")
+    assert reflector.relists > 1
+
+
+class Counting(Backoff):
+    """Never waits; ``failures`` counts."""
+
+    def next_s(self) -> float:
+        super().next_s()
+        return 0.0
+
+
+def test_lists_that_are_too_old_when_they_come_are_not_made_one_after_the_other(
+    api: ApiConnection, server: TinyApi
+) -> None:
+    server.compacted = server.version + 1000
+    counting, enough = Counting(), threading.Event()
+    lists: list[int] = []
+
+    def transform(document: Json) -> Json:
+        lists.append(counting.failures)
+        if len(lists) == 4:
+            server.compacted = 0
+            enough.set()
+        return document
+
+    server.put(f"{PATH}/a", config_map("a"))
+    reflector = Reflector(api, CONFIG_MAPS, namespace="n", transform=transform, backoff=counting).start()
+    assert enough.wait(30)
+    server.wait_for_watch()
+    assert lists == [0, 1, 2, 3], "a longer pause before each"
+    reflector.stop()
+
+
+@pytest.mark.parametrize(
+    "text", [b"{]\n", b'{"type":"ADDED"}\n', b'{"type":"NEWS","object":{"metadata":{}}}\n']
+)
+def test_an_event_that_can_never_be_read_is_gone_around(start: Start, server: TinyApi, text: bytes) -> None:
+    """The server tells it again to everybody who goes on from the version before it."""
+    reflector, seen = start()
+    with server.lock:
+        server.objects[f"{PATH}/a"] = config_map("a", uid="a", resourceVersion="150")
+        server.version = 150
+        server.tell_raw(text)
+    assert seen.next() == ("ADDED", "a")
+    assert reflector.relists > 1
+
+
+def test_an_object_that_cannot_be_made_smaller_is_kept_whole(start: Start, server: TinyApi) -> None:
+    def small(document: Json) -> Json:
+        if document["data"]["v"] == "poison":
+            raise ValueError("unheard of")
+        return {"metadata": document["metadata"], "data": {"v": "small"}}
+
+    server.put(f"{PATH}/a", config_map("a", "poison"))
+    server.put(f"{PATH}/b", config_map("b"))
+    reflector, seen = start(transform=small)
+    assert {seen.next(), seen.next()} == {("ADDED", "a"), ("ADDED", "b")}
+    server.put(f"{PATH}/c", config_map("c", "poison"))
+    assert seen.next() == ("ADDED", "c")
+    kept = {item["metadata"]["name"]: item["data"]["v"] for item in reflector.objects()}
+    assert kept == {"a": "poison", "b": "small", "c": "poison"}
+    assert (reflector.transform_failures, reflector.relists) == (2, 1)
+
+
+def test_who_knows_better_has_all_listed_again(start: Start, server: TinyApi) -> None:
+    reflector, seen = start()
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    with server.lock:  # what this watch never hears of
+        server.version = 150
+        server.objects[f"{PATH}/b"] = config_map("b", uid="b", resourceVersion="150")
+    assert reflector.reached() == "101"
+    reflector.list_again()
+    assert seen.next() == ("ADDED", "b")
+    server.wait_for_watch(count=2)
+    assert (reflector.relists, reflector.reached()) == (2, "150")
 
 
 def test_a_callback_that_fails_loses_nothing_but_its_own_change(api: ApiConnection, server: TinyApi) -> None:

@@ -5,6 +5,7 @@ Bodies are plain JSON documents (dicts) read and written with orjson; nothing he
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -19,6 +20,7 @@ from vc_egpu.kube.config import Endpoint
 from vc_egpu.kube.errors import KubeError, LeaseLost, RequestTimeout, Unauthorized, Unavailable, error_of
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.pool import CONNECT_TIMEOUT_S, POOL_CLASSES, TimeLeft
+from vc_egpu.kube.reading import read
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | bool | None]
@@ -31,6 +33,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _MIN_WRITE_S: Final = 0.05
 """A write that has less time than this left under the lease is not even begun."""
+_MOST_AT_ONCE: Final = 1 << 16
 MOST_RETRY_AFTER_S: Final = 60.0
 """API servers say a second or so: whoever else answers in between is to stop no watch for hours."""
 _NEVER_AGAIN: Final = urllib3.Retry(total=False)
@@ -60,29 +63,43 @@ class _Request:
 
 
 class Stream:
-    """The lines of a watch. ``close`` may be called from another thread and ends the iteration."""
+    """The lines of a watch. ``close`` may be called from another thread and ends the iteration.
 
-    def __init__(self, response: Any, what: str) -> None:
+    ``line_timeout_s`` bounds the time from a line's first byte to its end.
+    """
+
+    def __init__(self, response: Any, what: str, line_timeout_s: float) -> None:
         self._response = response
         self._what = what
+        self._line_timeout_s = line_timeout_s
         self._closed = threading.Event()
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines as they arrive, until the server ends the stream; raises :class:`Temporary`."""
-        rest = b""
+        rest, began = b"", 0.0
         try:
-            for chunk in self._response.stream(1 << 16, decode_content=True):
+            for chunk in self._chunks():
+                began = began if rest else time.monotonic()
                 rest += chunk
-                if b"\n" not in chunk:
-                    continue
-                *whole, rest = rest.split(b"\n")
-                yield from (line for line in whole if line)
+                if b"\n" in chunk:
+                    *whole, rest = rest.split(b"\n")
+                    yield from (line for line in whole if line)
+                    began = time.monotonic()
+                elif time.monotonic() - began > self._line_timeout_s:
+                    raise RequestTimeout(f"{self._what}: a line did not end in time")
         except ReadTimeoutError as error:
             raise RequestTimeout(f"{self._what}: nothing arrived in time") from error
         except (HTTPError, OSError, ValueError, AttributeError) as error:
             # ValueError and AttributeError: the response was closed under the reader by close().
             if not self._closed.is_set():
                 raise Unavailable(f"{self._what}: the stream broke: {error}") from error
+
+    def _chunks(self) -> Iterator[bytes]:
+        """What arrives, as it arrives."""
+        if self._response.chunked:
+            return iter(self._response.stream(_MOST_AT_ONCE, decode_content=True))
+        # Where a proxy took the chunks away, stream() would wait until so many bytes have come: for hours.
+        return iter(lambda: self._response.read1(_MOST_AT_ONCE, decode_content=True), b"")
 
     def close(self) -> None:
         """Wake a reader and give the connection up."""
@@ -193,15 +210,15 @@ class Transport:
                 redirect=False,
                 preload_content=False,
             )
+            if answer.status == 200:
+                return Stream(answer, what, idle_timeout_s)
+            data = answer.read()
         except ReadTimeoutError as error:
             raise RequestTimeout(f"{what}: no answer within {idle_timeout_s:.1f} s") from error
         except (HTTPError, OSError) as error:
             raise Unavailable(f"{what}: the API server was not reached: {error}") from error
-        if answer.status != 200:
-            data = answer.read()
-            answer.close()
-            raise _refusal(what, answer.status, data, answer.headers)
-        return Stream(answer, what)
+        answer.close()
+        raise _refusal(what, answer.status, data, answer.headers)
 
     def close(self) -> None:
         """Give up idle connections."""
@@ -229,7 +246,7 @@ class Transport:
 def parse(data: bytes, what: str) -> Json:
     """The JSON document of an answer; :class:`Unavailable` when something in between answered otherwise."""
     try:
-        document = orjson.loads(data)
+        document = read(data, what)
     except orjson.JSONDecodeError as error:
         raise Unavailable(f"{what}: the answer is not JSON: {error}") from error
     if not isinstance(document, dict):

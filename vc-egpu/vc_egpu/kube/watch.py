@@ -4,6 +4,10 @@ The callback gets every change, one after the other, on the reflector's own thre
 server cannot fill (410) everything is listed again, and what vanished meanwhile is reported as deleted. A
 change that was seen already is not reported twice; changes in between may be skipped (as with every watch),
 the last state never is.
+
+No answer, event or object stops this for good, or is dropped unsaid: what cannot be read is asked for in a
+new list, an object that ``transform`` fails on is kept whole, and a server that does not let us get on (each
+watch ends at once, each list is too old when it has come) is asked ever more seldom, and the log says so.
 """
 
 import logging
@@ -27,6 +31,7 @@ from vc_egpu.kube.errors import (
     Unavailable,
     error_of,
 )
+from vc_egpu.kube.reading import read
 from vc_egpu.kube.resources import Resource
 from vc_egpu.kube.transport import Json, Stream
 
@@ -36,6 +41,14 @@ Key = tuple[str, str]
 IDLE_TIMEOUT_S: Final = 100.0
 """A watch that says nothing for this long (bookmarks come about once a minute) is taken for dead."""
 _SERVER_TIMEOUT_S: Final = 540
+_LASTED_S: Final = 1.0
+"""A watch that ended sooner was ended at once."""
+_SILENCES: Final = 2
+"""After so many in a row the place to go on from is not believed any more: a server whose history was set
+back (restored from a backup) has nothing to tell from there, for hours."""
+_TOLD: Final = frozenset({1, 5, 20})
+_TOLD_EVERY: Final = 60
+"""Failures that are warned about; the last is about every ten minutes."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +89,9 @@ def drop_managed_fields(document: Json) -> Json:
 class Reflector:
     """Keeps ``store`` like the API server's state and reports each change to ``on_change``.
 
-    ``synced`` is set once the first list was delivered. An exception from ``on_change`` is logged with its
-    traceback, counted in ``callback_failures``, and does not stop the stream.
+    ``synced`` is set once the first list was delivered. An exception from ``on_change`` or ``transform`` is
+    logged with its traceback, counted in ``callback_failures`` or ``transform_failures``, and does not stop
+    the stream.
     """
 
     def __init__(
@@ -97,6 +111,7 @@ class Reflector:
         self.synced = threading.Event()
         self.relists = 0
         self.callback_failures = 0
+        self.transform_failures = 0
         self._api = api
         self._on_change = on_change
         self._path = resource.path(namespace)
@@ -111,6 +126,9 @@ class Reflector:
         self._lock = threading.Lock()
         self._store: dict[Key, Json] = {}
         self._version: str | None = None
+        self._reached = ""
+        self._silences = 0
+        self._doubted = threading.Event()
         self._stream: Stream | None = None
         self._stopping = threading.Event()
         self._contact_at = float("-inf")
@@ -124,12 +142,20 @@ class Reflector:
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread; no callback runs after this returns (unless one hangs beyond ``timeout_s``)."""
         self._stopping.set()
+        self._end_watch()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def list_again(self) -> None:
+        """Somebody knows better than this watch does: it is not gone on with, all is listed anew."""
+        self._doubted.set()
+        self._end_watch()
+
+    def _end_watch(self) -> None:
         with self._lock:
             stream = self._stream
         if stream is not None:
             stream.close()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
 
     def wait_synced(self, timeout_s: float) -> bool:
         """Wait for the first list; False if it did not come in time."""
@@ -149,17 +175,25 @@ class Reflector:
         """Seconds since the API server last said anything here (infinite before the first list)."""
         return time.monotonic() - self._contact_at
 
+    def reached(self) -> str:
+        """The version up to which everything was reported; empty before the first list."""
+        return self._reached
+
     # --- the thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            if self._doubted.is_set():
+                self._doubted.clear()
+                self._version = None
             try:
                 if self._version is None:
                     self._list()
                 self._watch()
-            except Gone:
-                logger.info("watch %s: version %s is gone, listing again", self._path, self._version)
+            except Gone as error:
+                # Not at once: where lists take longer than the server remembers, each ends like this.
                 self._version = None
+                self._pause(error, usual=True)
             except NotFound as error:
                 # The CRD may come later: keep asking, and say so once in a while.
                 self._version = None
@@ -171,10 +205,13 @@ class Reflector:
                 self._version = None
                 self._pause(error)
 
-    def _pause(self, error: Exception) -> None:
+    def _pause(self, error: Exception, *, usual: bool = False) -> None:
+        """Wait before the next try; ``usual``: nothing to warn of unless it is so again and again."""
         delay_s = self._backoff.next_s()
         hint_s = error.retry_after_s if isinstance(error, Temporary) else None
-        level = logging.WARNING if self._backoff.failures in {1, 5, 20} else logging.DEBUG
+        failures = self._backoff.failures
+        told = failures in _TOLD or failures % _TOLD_EVERY == 0
+        level = logging.WARNING if told and not (usual and failures == 1) else logging.DEBUG
         logger.log(level, "watch %s: %s; again in %.1f s", self._path, error, delay_s)
         self._stopping.wait(max(delay_s, hint_s or 0.0))
 
@@ -196,8 +233,8 @@ class Reflector:
                 self._apply(ChangeKind.DELETED, key, old)
         for key, document in fresh.items():
             self._apply(ChangeKind.MODIFIED, key, document)
-        self._version = listing.resource_version
-        self._backoff.reset()
+        self._version = self._reached = listing.resource_version
+        self._silences = 0
         self.synced.set()
 
     def _item(self, document: Json) -> Json:
@@ -205,7 +242,17 @@ class Reflector:
         self._contact_at = time.monotonic()
         document.setdefault("apiVersion", self.resource.api_version)
         document.setdefault("kind", self.resource.kind)
-        return self._transform(document)
+        return self._kept(document)
+
+    def _kept(self, document: Json) -> Json:
+        """What is kept of an object; all of it where that cannot be said: whoever reads it may complain."""
+        try:
+            return self._transform(document)
+        except Exception:
+            self.transform_failures += 1
+            where = "/".join(key_of(document))
+            logger.exception("watch %s: %s cannot be made smaller, and is kept whole", self._path, where)
+            return document
 
     def _watch(self) -> None:
         query: dict[str, str | int | bool | None] = {
@@ -215,42 +262,53 @@ class Reflector:
             "resourceVersion": self._version,
             "timeoutSeconds": _SERVER_TIMEOUT_S,
         }
-        began = time.monotonic()
         stream = self._api.stream(self._path, query, idle_timeout_s=self._idle_timeout_s)
+        began = time.monotonic()
         with self._lock:
             self._stream = stream
         try:
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self._doubted.is_set():
                 return
             for line in stream.lines():
                 self._contact_at = time.monotonic()
                 self._receive(line)
-                if self._stopping.is_set():
+                if self._stopping.is_set() or self._doubted.is_set():
                     return
         except RequestTimeout:
-            # Nothing happened for long, or the connection is dead without a word: going on from the same
-            # version costs one request and settles which.
-            logger.debug("watch %s: silent for %.0f s, asking again", self._path, self._idle_timeout_s)
+            self._silent()
         finally:
             with self._lock:
                 self._stream = None
             stream.close()
-        if time.monotonic() - began < 1.0:
+            lasted = time.monotonic() - began >= _LASTED_S
+            if lasted:
+                self._backoff.reset()
+        if not lasted:
             # A server that ends each watch at once must not be asked in a tight loop.
             raise Unavailable(f"WATCH {self._path}: ended by the server at once")
 
+    def _silent(self) -> None:
+        """Nothing happened for long, or the connection is dead without a word: going on from the same
+        version costs one request and settles which."""
+        self._silences += 1
+        logger.info("watch %s: silent for %.0f s, asking again", self._path, self._idle_timeout_s)
+        if self._silences >= _SILENCES:
+            self._version = None
+
     def _receive(self, line: bytes) -> None:
         try:
-            event = orjson.loads(line)
+            event = read(line, f"WATCH {self._path}")
             kind, document = event["type"], event["object"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            self._version = None  # from here on it may be there each time
             raise Unavailable(f"WATCH {self._path}: an event is garbled: {error}") from error
         if kind == "ERROR":
             raise error_of(int(document.get("code") or 500), document, context=f"WATCH {self._path}")
         version = document["metadata"]["resourceVersion"]
         if kind != "BOOKMARK":
-            self._apply(ChangeKind(kind), key_of(document), self._transform(document))
-        self._version = version
+            self._apply(ChangeKind(kind), key_of(document), self._kept(document))
+        self._version = self._reached = version
+        self._silences = 0
         self._backoff.reset()
 
     def _apply(self, kind: ChangeKind, key: Key, document: Json) -> None:
