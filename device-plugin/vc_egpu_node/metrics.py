@@ -16,6 +16,7 @@ from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.monitor import Observation, unattributed_mib
 from vc_egpu_node.processes import Use
+from vc_egpu_node.secondwall import ACTIONS, Action, Offence
 from vc_egpu_node.slots import Slot
 from vc_egpu_node.suspend import SuspendedPod
 from vc_egpu_node.vendors.base import CardReading
@@ -103,6 +104,10 @@ class Metrics(Collector):
             ["offence", "action"],
             registry=self.registry,
         )
+        # The first one has to be seen as growth, so the totals stand at zero before it.
+        for offence in Offence:
+            for action in ACTIONS:
+                self._offences.labels(offence.value, action)
         self._changes = Counter(
             "egpu_node_limit_changes_total",
             "Limits of running containers that were to change, by outcome.",
@@ -117,9 +122,9 @@ class Metrics(Collector):
         if outcome != "ok":
             self._refusals.labels(call, outcome).inc()
 
-    def offence(self, offence: str, action: str) -> None:
+    def offence(self, offence: Offence, action: Action) -> None:
         """Count what the second wall found."""
-        self._offences.labels(offence, action).inc()
+        self._offences.labels(offence.value, action).inc()
 
     def limits_changed(self, outcome: str) -> None:
         """Count a change of a running container's limits: ``applied`` or ``refused``."""

@@ -9,7 +9,7 @@ show counts.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Literal, get_args
 
 LOOKS: Final = 2
 """So many in a row."""
@@ -21,6 +21,11 @@ what its last units in flight leave behind."""
 SAMPLES: Final = 8
 """Fewer tell nothing of the time between."""
 ALWAYS: Final = 0.95
+
+
+Action = Literal["reported", "killed", "failed"]
+"""What was done about an offence; ``failed``: the processes could not be killed."""
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
 
 class Offence(Enum):

@@ -23,7 +23,7 @@ from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import ACTIVITY, USAGE
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.processes import ContainerOfProcess
-from vc_egpu_node.secondwall import Allowance, Finding, Seen
+from vc_egpu_node.secondwall import Action, Allowance, Finding, Offence, Seen
 from vc_egpu_node.sight import MIB, Sight
 
 log = logging.getLogger(__name__)
@@ -86,10 +86,10 @@ class SecondWall:
         policy: Callable[[], WallPolicy],
         timings: Callable[[], Timings],
         tell: Tell,
-        count: Callable[[str, str], None] = lambda _offence, _action: None,
+        count: Callable[[Offence, Action], None] = lambda _offence, _action: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``count`` counts (offence, action): ``reported``, ``killed``, ``failed``."""
+        """``count`` counts what was found and done."""
         self._clock = clock
         self._let_in_s: dict[str, float] = {}
         """By container, on the monotonic clock: what is counted of it must not shrink when the other one is
@@ -274,17 +274,17 @@ class SecondWall:
         if grant is None:  # a container without cards of ours: never killed, since nobody promised it to us
             namespace, pod, container, uid = finding.owner.split("/", 3)
             if self._fresh((finding.owner, reason, finding.uuid)):
-                self._count(reason, "reported")
+                self._count(finding.offence, "reported")
                 self._tell(namespace, pod, uid, reason, f"{container}: {finding.text}")
             return
         if self._policy() != "kill":
             if self._say(grant, reason, f"{grant.container}: {finding.text}", finding.uuid):
-                self._count(reason, "reported")
+                self._count(finding.offence, "reported")
             return
         problems = {why for pid, start in finding.processes if (why := self._hosts.kill(pid, start))}
-        action = "failed" if problems else "killed"
+        action: Action = "failed" if problems else "killed"
         outcome = f"not killed: {'; '.join(sorted(problems))}" if problems else "killed by the node's policy"
-        self._count(reason, action)
+        self._count(finding.offence, action)
         self._say(grant, reason, f"{grant.container}: {finding.text}; {outcome}", finding.uuid, action)
 
     def _say(self, grant: Grant, reason: str, text: str, *about: str) -> bool:

@@ -313,6 +313,8 @@ def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> Non
     assert f"egpu_card_memory_allocated_mib{{{card}}} 0.0" in text
     assert 'egpu_host_memory_booked_mib{for="suspended",node="n1"} 60000.0' in text
     assert 'egpu_operations_total{operation="suspend_orders"} 2.0' in text
+    # Its first one is to be seen as growth.
+    assert 'egpu_operations_total{operation="suspensions_failed"} 0.0' in text
 
 
 def test_a_resume_waits_until_its_orders_are_written(stage: Stage) -> None:

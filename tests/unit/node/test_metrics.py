@@ -10,6 +10,7 @@ from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu_node.accounts import Activity
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Observation
+from vc_egpu_node.secondwall import ACTIONS, Offence
 from vc_egpu_node.suspend import SuspendedPod
 from vc_egpu_node.wall import Account
 
@@ -82,3 +83,16 @@ def test_a_name_that_two_pods_had_is_one_series() -> None:
     assert registry.get_sample_value("egpu_node_pod_suspended_seconds_total", of_pod) == 1
     of_pod["state"] = "suspended"
     assert registry.get_sample_value("egpu_node_pod_suspension_state", of_pod) is None
+
+
+def test_every_offence_is_counted_from_zero() -> None:
+    """A total that first appears as one has not grown, to who asks how much: no alert for the first."""
+    metrics = Metrics(lambda: View("n1", Observation(), NodeCards()))
+
+    def total(offence: Offence, action: str) -> float | None:
+        labels = {"offence": offence.value, "action": action}
+        return metrics.registry.get_sample_value("egpu_node_offences_total", labels)
+
+    assert {total(offence, action) for offence in Offence for action in ACTIONS} == {0.0}
+    metrics.offence(Offence.OVER_GRANT, "killed")
+    assert total(Offence.OVER_GRANT, "killed") == 1.0

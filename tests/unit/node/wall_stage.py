@@ -64,7 +64,7 @@ class Wall:
             policy=lambda: self.policy,
             timings=lambda: Timings(lease_ms=60_000),
             tell=lambda *event: self.told.append(event),
-            count=lambda *pair: self.counted.append(pair),
+            count=lambda offence, action: self.counted.append((offence.value, action)),
             clock=lambda: self.now_s,
         )
 

@@ -15,6 +15,7 @@ from vc_egpu.admission.executor import Done, Executor, Kind
 from vc_egpu.admission.gangs import Group, plan_for
 from vc_egpu.admission.making_room import MakingRoom
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.operations import Operation, Totals, from_zero
 from vc_egpu.admission.reports import Reports, group_reference, pod_reference
 from vc_egpu.admission.retries import Retries
 from vc_egpu.admission.rollback import RollBack, Rolling
@@ -45,7 +46,7 @@ class Conductor:
     evictions: Evictions = field(default_factory=Evictions)
     clock: float = 0.0
     dropped: set[str] = field(default_factory=set)
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: Totals = field(default_factory=from_zero)
     """Totals since this process leads, by name, for the metrics."""
     nominates: bool = False
     """vc-scheduler binds, and enqueues by itself where it has room."""
@@ -384,6 +385,6 @@ class Conductor:
         """Warn about a pod."""
         self.reports.events.event(pod_reference(pod), "Warning", reason, note)
 
-    def count(self, name: str, by: int = 1) -> None:
+    def count(self, name: Operation, by: int = 1) -> None:
         """Add to a total of the metrics."""
-        self.counters[name] = self.counters.get(name, 0) + by
+        self.counters[name] += by

@@ -26,6 +26,7 @@ from vc_egpu.admission.leader import HealthyClock, Leadership
 from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.missing import Missing
+from vc_egpu.admission.operations import Operation
 from vc_egpu.admission.orphans import Orphans
 from vc_egpu.admission.reports import Reports, pod_reference
 from vc_egpu.admission.settings import Settings
@@ -61,7 +62,7 @@ class View:
 
     snapshot: Snapshot
     verdicts: Mapping[str, Verdict]
-    counters: Mapping[str, int]
+    counters: Mapping[Operation, int]
     epoch: int
     admitting: bool
     decide_s: float

@@ -11,6 +11,7 @@ from vc_egpu.admission.evictions import EvictionOrder, Evictions, whole_gangs
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group, called
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.operations import Operation
 from vc_egpu.admission.suspending import Suspending
 from vc_egpu.core.plan import Eviction
 from vc_egpu.kube.connection import ApiConnection
@@ -49,7 +50,7 @@ class Host(Protocol):
     def event(self, pod: DecodedPod, reason: str, note: str) -> None:
         """Warn about a pod."""
 
-    def count(self, name: str, by: int = 1) -> None:
+    def count(self, name: Operation, by: int = 1) -> None:
         """Add to a total of the metrics."""
 
 

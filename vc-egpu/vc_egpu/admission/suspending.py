@@ -15,6 +15,7 @@ from vc_egpu.admission.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.operations import Operation, Totals, from_zero
 from vc_egpu.admission.reports import Reports, group_reference
 from vc_egpu.admission.stranded import DEFAULT_AFTER_S, Stranded
 from vc_egpu.admission.suspension_reports import SuspensionReports
@@ -53,7 +54,7 @@ class Suspending:
     executor: Executor
     reports: Reports
     timeout_s: float = DEFAULT_TIMEOUT_S
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: Totals = field(default_factory=from_zero)
     stranded_after_s: float = DEFAULT_AFTER_S
     _begun: dict[str, _Begun] = field(default_factory=dict)
     _writing: set[PodUid] = field(default_factory=set)
@@ -373,8 +374,8 @@ class Suspending:
             return f"it is {pod.pod.suspension.value}"
         return self.mirror.answers.about(pod).reason or "its node's agent gives no reason"
 
-    def _count(self, name: str, by: int = 1) -> None:
-        self.counters[name] = self.counters.get(name, 0) + by
+    def _count(self, name: Operation, by: int = 1) -> None:
+        self.counters[name] += by
 
 
 def _is_placed(pod: DecodedPod) -> bool:

@@ -1,0 +1,31 @@
+"""What the leader does, counted for the metrics.
+
+Each total stands at zero from the beginning of a leadership: one that first appears as one has not grown, to
+who asks how much it grew, and no alert would tell of the first failure.
+"""
+
+from typing import Final, Literal, get_args
+
+Operation = Literal[
+    "enqueued",
+    "ungated",
+    "rolled_back",
+    "orphans",
+    "evicted",
+    "evicted_broken",
+    "suspend_orders",
+    "suspensions_failed",
+    "resumed",
+    "found_unwatched",
+    "lever_failed",
+    "write_failures",
+    "decisions_failed",
+]
+OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
+
+Totals = dict[Operation, int]
+
+
+def from_zero() -> Totals:
+    """All of them."""
+    return dict.fromkeys(OPERATIONS, 0)
