@@ -309,12 +309,13 @@ class Agent:
         observation = self._monitor.observation
         known_as = [CardNames(card.uuid, card.index) for card in observation.reading.cards]
         seen = facts(document, self._known.policy.foreign_resources)
+        unusable = self._toolkit.unusable(known_as, observation.reading.driver_version)
         previous = self._stock.node_cards if self._stock.ready else previous_cards(document)
         stock = inventory.take_stock(
             observation.reading,
             table=self._known.table,
             policy=self._known.policy,
-            facts=dataclasses.replace(seen, unusable=self._toolkit.unusable(known_as)),
+            facts=dataclasses.replace(seen, unusable=unusable),
             ill=observation.ill,
             holdings=holdings(self._grants.all()),
             previous=previous,

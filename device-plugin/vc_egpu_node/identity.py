@@ -330,7 +330,7 @@ class Identity:
                 raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} {reason}")
         known_as = [CardNames(share.uuid, stock.driver_index.get(share.uuid, -1)) for share in grant.shares]
         try:
-            edits = self._toolkit.edits(known_as)
+            edits = self._toolkit.edits(known_as, "" if running else stock.node_cards.driver_version)
             described = {share.uuid: stock.describe(share) for share in grant.shares}
             self._grants.write(grant, edits, described, running=running)
         except ToolkitError as error:

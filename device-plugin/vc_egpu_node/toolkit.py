@@ -5,6 +5,7 @@ libraries, hooks). Ours are made of exactly the chosen cards' parts of them.
 import copy
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ DRIVER_DEVICE: Final = Path("/dev/nvidiactl")
 TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
 """A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver lets a container have of a card,
 by two variables of the container's environment. On a shared card the plan says that, not the tenant."""
+
+_LIBCUDA: Final = re.compile(r"/libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
 
 
 class ToolkitError(RuntimeError):
@@ -69,6 +72,16 @@ class _Spec:
     common: Mapping[str, Any]
     devices: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    @property
+    def drivers(self) -> frozenset[str]:
+        """Versions of the libraries that it mounts; none where it does not say."""
+        paths = (str(mount.get("containerPath")) for mount in self.common.get("mounts") or ())
+        return frozenset(found[1] for path in paths if (found := _LIBCUDA.fullmatch(path[path.rfind("/") :])))
+
+    def fits(self, driver: str) -> bool:
+        """Whether it may be of that driver; empty: any."""
+        return not driver or not self.drivers or driver in self.drivers
+
 
 class Toolkit:
     """Reads the toolkit's specs, again when they change."""
@@ -86,8 +99,9 @@ class Toolkit:
         """Whether a container must not start without the toolkit's edits."""
         return self._mode == "required" or (self._mode == "auto" and self._driver_device.exists())
 
-    def edits(self, cards: Sequence[CardNames]) -> Edits:
-        """The edits of exactly these cards; raises :class:`ToolkitError`."""
+    def edits(self, cards: Sequence[CardNames], driver: str = "") -> Edits:
+        """The edits of exactly these cards; raises :class:`ToolkitError`. ``driver``: the version that is
+        loaded, whose specs alone count; empty: whichever."""
         if self._mode == "off":
             return Edits()
         specs = self._specs()
@@ -101,17 +115,17 @@ class Toolkit:
         parts: list[Mapping[str, Any]] = []
         version = "0.3.0"
         for card in cards:
-            spec, device = _find(specs, card)
+            spec, device = _find(specs, card, driver)
             version = max(version, spec.cdi_version, key=_numbers)
             parts += [part for part in (spec.common, device) if part not in parts]
         return Edits(version, tuple(parts))
 
-    def unusable(self, cards: Iterable[CardNames]) -> dict[str, str]:
+    def unusable(self, cards: Iterable[CardNames], driver: str = "") -> dict[str, str]:
         """UUID to why no container can be started on the card, for those where that is so."""
         reasons: dict[str, str] = {}
         for card in cards:
             try:
-                self.edits([card])
+                self.edits([card], driver)
             except ToolkitError as error:
                 reasons[card.uuid] = str(error)
         return reasons
@@ -173,20 +187,33 @@ def _files(place: Path) -> Iterable[Path]:
     return sorted(p for p in place.glob("*nvidia*") if p.suffix in (".json", ".yaml", ".yml"))
 
 
-def _find(specs: Sequence[_Spec], card: CardNames) -> tuple[_Spec, Mapping[str, Any]]:
-    """By UUID; by position only in a spec that names no card by UUID (an old one might mean another card)."""
-    for spec in specs:
-        if card.uuid in spec.devices:
-            return spec, spec.devices[card.uuid]
-    for spec in specs:
-        by_uuid = any(name.startswith("GPU-") for name in spec.devices)
-        name = next((n for n in (str(card.index), f"gpu{card.index}") if n in spec.devices), None)
-        if name is not None and not by_uuid:
-            return spec, spec.devices[name]
+def _find(specs: Sequence[_Spec], card: CardNames, driver: str) -> tuple[_Spec, Mapping[str, Any]]:
+    known = [(spec, device) for spec in specs if (device := _device(spec, card)) is not None]
+    # By UUID first: a spec without them may mean another card.
+    known.sort(key=lambda one: card.uuid not in one[0].devices)
+    for spec, device in known:
+        if spec.fits(driver):
+            return spec, device
+    if known:
+        made_for = ", ".join(sorted(known[0][0].drivers))
+        raise ToolkitError(
+            f"the CDI spec of kind {NVIDIA_KIND} was made for driver {made_for}, and {driver} is loaded: "
+            "run nvidia-ctk cdi generate again"
+        )
     raise ToolkitError(
         f"the CDI spec of kind {NVIDIA_KIND} knows neither {card.uuid} nor card {card.index}: "
         "run nvidia-ctk cdi generate again"
     )
+
+
+def _device(spec: _Spec, card: CardNames) -> Mapping[str, Any] | None:
+    """By UUID; by position only in a spec that names no card by UUID (an old one might mean another card)."""
+    if card.uuid in spec.devices:
+        return spec.devices[card.uuid]
+    if any(name.startswith("GPU-") for name in spec.devices):
+        return None
+    name = next((n for n in (str(card.index), f"gpu{card.index}") if n in spec.devices), None)
+    return None if name is None else spec.devices[name]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -165,6 +165,33 @@ def test_a_card_that_the_spec_does_not_know_is_refused() -> None:
         toolkit.edits([CardNames("GPU-zzz", 0)])
 
 
+def test_a_spec_of_another_driver_is_not_used(tmp_path: Path) -> None:
+    """The libraries that it names are gone: no container would start, and the runtime would not say why."""
+    old, new = "570.124.06", "580.65.06"
+    fresh, stale = tmp_path / "fresh", tmp_path / "stale"
+    for folder, version in ((fresh, new), (stale, old)):
+        folder.mkdir()
+        (folder / "nvidia.yaml").write_text(FIXTURE.read_text().replace(old, version))
+    card = CardNames(CARD_1, 0)
+    reason = f"was made for driver {old}, and {new} is loaded: run nvidia-ctk cdi generate again"
+    with pytest.raises(ToolkitError, match=reason):
+        Toolkit([stale], "required").edits([card], new)
+    assert reason in Toolkit([stale], "auto").unusable([card], new)[CARD_1]
+    both = Toolkit([stale, fresh], "required")
+    assert new in str(both.edits([card], new))
+    assert old in str(both.edits([card], old))
+    with pytest.raises(ToolkitError, match="knows neither GPU-zzz"):
+        both.edits([CardNames("GPU-zzz", 7)], new)
+
+
+@pytest.mark.parametrize("library", ["libcuda.so.1.1", "libcuda.so", "libother.so.570.124.06"])
+def test_a_spec_that_does_not_say_its_driver_is_one_of_any(tmp_path: Path, library: str) -> None:
+    spec = tmp_path / "nvidia.yaml"
+    spec.write_text(FIXTURE.read_text().replace("libcuda.so.570.124.06", library))
+    assert Toolkit([tmp_path], "required").unusable([CardNames(CARD_1, 0)], "580.65.06") == {}
+    assert Toolkit([FIXTURE], "required").unusable([CardNames(CARD_1, 0)], "") == {}
+
+
 def test_positions_count_only_where_no_card_has_a_uuid(tmp_path: Path) -> None:
     document = yaml.safe_load(FIXTURE.read_text())
     document["devices"] = [device for device in document["devices"] if not device["name"].startswith("GPU-")]
