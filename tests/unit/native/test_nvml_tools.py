@@ -14,6 +14,26 @@ from unit.native.memory_worlds import BUILD, CAP, MIB, OK, World
 PROGRAMS: Final = tuple(Path(one) for one in os.environ.get("VC_EGPU_NVIDIA_SMI", "").split(":") if one)
 """Copies of NVIDIA's own nvidia-smi, of any drivers from 535 on."""
 
+DRIVERS: Final = tuple(
+    Path(folder) / "libnvidia-ml.so.1"
+    for folder in os.environ.get("VC_EGPU_DRIVER_LIBRARIES", "").split(":")
+    if folder
+)
+"""NVIDIA's own NVML. It needs no card to be asked for its tables."""
+
+WHOSE = """
+import ctypes, os, sys
+words = ctypes.POINTER(ctypes.c_size_t)()
+tools = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
+assert ctypes.CDLL(sys.argv[1]).nvmlInternalGetExportTable(ctypes.byref(words), tools) == 0
+class Where(ctypes.Structure):
+    _fields_ = list(zip(("file", "base", "name", "at"), [ctypes.c_char_p, ctypes.c_void_p] * 2))
+where = Where()
+for place in range(1, words[0] // 8):
+    if ctypes.CDLL(None).dladdr(ctypes.c_void_p(words[place]), ctypes.byref(where)):
+        print(place, os.path.basename(where.file).decode())
+"""
+
 ASKS = """
 import ctypes, sys
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -87,6 +107,24 @@ def test_a_table_that_we_do_not_know_is_the_drivers_own(world: World, driver: st
     _driver(world, driver)
     _two_containers(world)
     assert world.python(ASKS).stdout == world.python(ASKS, LD_PRELOAD="").stdout
+
+
+@pytest.mark.skipif(not DRIVERS, reason="VC_EGPU_DRIVER_LIBRARIES names no folder with a driver's libraries")
+@pytest.mark.parametrize("library", DRIVERS, ids=str)
+def test_of_a_driver_s_own_table_the_lists_alone_are_ours(world: World, library: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", WHOSE, library],
+        env=world.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    whose = dict(line.split() for line in told.stdout.splitlines())
+    assert len(whose) > 150
+    ours = {place for place, file in whose.items() if file == "libvgpu-egpu.so"}
+    old = library.resolve().name.startswith("libnvidia-ml.so.470.")
+    assert ours == (set() if old else {"213", "214", "215"})
+    assert {file for place, file in whose.items() if place not in ours} == {library.name}
 
 
 @pytest.mark.skipif(not PROGRAMS, reason="VC_EGPU_NVIDIA_SMI names no nvidia-smi")
