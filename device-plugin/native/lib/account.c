@@ -168,6 +168,18 @@ static uint64_t without_wait(const struct egpu_batch *batch, uint64_t length_ns,
     return length_ns / 2 > expected_ns * batch->count ? egpu_sub(length_ns, batch->waited_ns) : length_ns;
 }
 
+/* What others had of that time. */
+static uint64_t ran_between(const struct egpu_run *runs, uint32_t count, int64_t from_ns, int64_t to_ns) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const int64_t begin = runs[i].begin_ns > from_ns ? runs[i].begin_ns : from_ns;
+        const int64_t end = runs[i].end_ns < to_ns ? runs[i].end_ns : to_ns;
+        if (end > begin)
+            sum += runs[i].length_ns < (uint64_t)(end - begin) ? runs[i].length_ns : (uint64_t)(end - begin);
+    }
+    return sum;
+}
+
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
     bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -186,7 +198,8 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     egpu_spin_lock(&card->lock);
     if (batch->end_ns > card->settled_end_ns)
         card->settled_end_ns = batch->end_ns;
-    uint64_t length = egpu_settle(&unit, runs, count, crowd);
+    const uint64_t more = egpu_sub(batch->beside_ns, ran_between(runs, count, batch->began_ns, unit.own_end_ns));
+    uint64_t length = egpu_settle(&unit, runs, count, crowd) + more;
     const bool lone = egpu_lone();
     if (batch->kind != NULL && (batch->count == 1 || (batch->idle_ns == 0 && (!lone || dense(batch))))) {
         const uint64_t known = batch->kind->expects, itself = without_wait(batch, length, known);
@@ -205,7 +218,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
             batch->kind->expects = expects;
     }
     egpu_spin_unlock(&card->lock);
-    const uint64_t most = egpu_charged(&card->slices, &unit, length);
+    const uint64_t most = egpu_charged(&card->slices, &unit, length - more) + more;
     if (egpu_cards[index].rate_ppm != EGPU_RATE_FREE)
         egpu_correct(index, batch->charged_ns, most);
     if (unit.end_ns - (int64_t)length - unit.begin_ns > EGPU_LATER_NS) /* it ran in another second than it was launched in */

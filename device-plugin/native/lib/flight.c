@@ -2,9 +2,6 @@
 #define _GNU_SOURCE
 #include "flight.h"
 
-/* Longer units ask each time, and under a limit may wait each time: so each has an event of its own. One behind the next
- * would tell of that wait as of work, and the longer they seem, the longer they wait. */
-enum { RIDES_NS = EGPU_BATCH_NS / 2 };
 enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8, BEGUN_NS = 2000, PAUSE_NS = 5000, LONE_PAUSE_NS = BEGUN_NS + 500 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
@@ -76,6 +73,8 @@ static void return_ahead(struct egpu_batch *batch) {
 /* It will not be seen to end. */
 static void batch_drop(struct egpu_batch *batch) {
     return_ahead(batch);
+    if (batch->before != NULL)
+        egpu_event_give(batch->context, batch->before);
     egpu_flight_undo(batch->context->card, batch->queued_ns, batch->flew, batch->unknown);
     egpu_batch_free(batch);
 }
@@ -177,7 +176,7 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     launch->rides = NULL;
     launch->ahead_ns = 0;
     if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
-        launch->booked_ns > RIDES_NS ||
+        launch->booked_ns > EGPU_RIDES_NS ||
         atomic_load_explicit(&launch->kind->seen, memory_order_relaxed) < EGPU_RIDES)
         return false;
     const struct egpu_near_all *near = egpu_near_now();
@@ -227,6 +226,17 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
         batch_close(launch->real, done);
 }
 
+void egpu_flight_mark(struct egpu_launched *launch) {
+    if (launch->kind->overtaken == 0 || launch->booked_ns <= EGPU_RIDES_NS ||
+        egpu_cards[launch->context->card].rate_ppm == EGPU_RATE_FREE || atomic_load(&egpu_captures) != 0)
+        return;
+    launch->before = egpu_event_take(launch->real, launch->context);
+    if (launch->before != NULL && launch->real->cuEventRecord(launch->before, launch->stream) != CUDA_SUCCESS) {
+        egpu_event_give(launch->context, launch->before);
+        launch->before = NULL;
+    }
+}
+
 void egpu_flight_add(const struct egpu_launched *launch) {
     const struct egpu_card *card = &egpu_cards[launch->context->card];
     struct egpu_batch *done = NULL;
@@ -239,12 +249,15 @@ void egpu_flight_add(const struct egpu_launched *launch) {
         now = begun(now);
     if (first && (batch = batch_take()) != NULL) {
         *batch = (struct egpu_batch){.context = launch->context, .stream = launch->stream, .begin_ns = now,
-                                     .per_thread = launch->per_thread, .kind = launch->kind, .predicted_ns = now};
+                                     .per_thread = launch->per_thread, .kind = launch->kind, .predicted_ns = now,
+                                     .before = launch->before};
         if (open && open->predicted_ns > now)
             batch->predicted_ns = open->predicted_ns;
         uint64_t none = 0;
         atomic_compare_exchange_strong(&egpu_activity_own()->cards[launch->context->card].started_ns, &none, (uint64_t)now);
     }
+    if (launch->before != NULL && (batch == NULL || batch->before != launch->before))
+        egpu_event_give(launch->context, launch->before);
     if (batch == NULL) { /* more is in flight than we can follow: it is booked as estimated */
         egpu_spin_unlock(&streams_spin);
         egpu_flight_undo(launch->context->card, launch->queued_ns + launch->ahead_ns, 1, launch->unknown);
@@ -256,7 +269,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     batch->ahead_ns += launch->ahead_ns;
     uint32_t nth = first && open ? ++open->samples : 0;
     bool sample = nth != 0 && nth % (nth < OFTEN ? 8 : 128) == 0;
-    bool asks = launch->booked_ns > RIDES_NS && card->rate_ppm != EGPU_RATE_FREE;
+    bool asks = launch->booked_ns > EGPU_RIDES_NS && card->rate_ppm != EGPU_RATE_FREE;
     bool full = sample || asks || launch->unknown || batch->booked_ns >= most_ns(launch) ||
                 batch->count >= most_launches(launch);
     bool close = open == NULL || launch->per_thread || (full && open->riding == 0);

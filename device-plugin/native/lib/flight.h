@@ -11,10 +11,14 @@
 #include "internal.h"
 #include "limiter.h"
 #include "settle.h"
+#include "stretches.h"
 
 enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
 /* Batches of short units that were so often as long as expected, where nobody else is on the card. */
 enum { EGPU_LONG_BATCH_NS = 5 * EGPU_BATCH_NS, EGPU_STEADY = 16 };
+/* Longer units ask each time, and under a limit may wait each time: so each has an event of its own. One behind the next
+ * would tell of that wait as of work, and the longer they seem, the longer they wait. */
+enum { EGPU_RIDES_NS = EGPU_BATCH_NS / 2 };
 /* A launch rides only where its kind was measured so often: a first look may be wrong by any factor. */
 enum { EGPU_RIDES = 8 };
 
@@ -36,6 +40,8 @@ struct egpu_kind_row {
     _Atomic uint32_t hints;   /* how often it looked like that */
     _Atomic uint32_t steady;  /* how often it has lately been as long as expected */
     _Atomic uint32_t seen;    /* how often it was measured, up to EGPU_RIDES */
+    _Atomic uint32_t waits;   /* not 0: it lately ran on for a launch that stood at the gate; counts down */
+    _Atomic uint32_t overtaken; /* not 0: others that were launched later lately ended before it; counts down */
     EGPU_LINE struct egpu_kind stats; /* under the card's lock */
 };
 
@@ -60,6 +66,7 @@ struct egpu_batch {
     CUstream stream;
     bool per_thread;
     CUevent event;
+    CUevent before;              /* the event before its first launch; NULL: there is none */
     uint32_t anchor, count;
     int64_t begin_ns, last_ns;   /* first and last launch */
     int64_t apart_ns;            /* the longest from one to the next */
@@ -67,9 +74,11 @@ struct egpu_batch {
     int64_t closed_ns;           /* its last launch had returned by then */
     int64_t late_ns;             /* when its event was recorded, where that was not at once; 0: it was */
     int64_t end_ns;
+    int64_t began_ns;            /* when the card came to it; 0: nobody knows */
     uint64_t idle_ns, booked_ns, queued_ns;
     uint64_t charged_ns;         /* what the share's books have for it, once it has ended */
     uint64_t second_ns;          /* and those of the second: until it is settled, rather too much */
+    uint64_t beside_ns;          /* of its time: before the last end of others of this process that it outlasted */
     uint64_t waited_ns;          /* of its time: for a launch that stood at the gate, as far as one can tell */
     uint64_t ahead_ns;          /* booked and queued for launches that may still join it; part of queued_ns */
     uint32_t flew;               /* launches that are counted in `flying`: those that did not ride */
@@ -105,6 +114,7 @@ struct egpu_card {
     _Atomic int64_t patience_ns; /* by so much units lately were overdue that waited for no launch, but for their turn */
     struct egpu_slices slices;
     struct egpu_pulse pulse;
+    struct egpu_stretches stretches; /* large, and launches do not look at it */
 };
 extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 
@@ -146,12 +156,15 @@ struct egpu_launched {
     uint64_t ahead_ns; /* to be booked beyond that, for the launches that follow it */
     struct egpu_batch *rides; /* the batch that it has joined without asking; NULL: none */
     struct egpu_open *on;     /* where that is open */
+    CUevent before;           /* on its stream; NULL: none */
     int64_t now_ns;
 };
 /* Joins the batch that is open on its stream, on what was booked ahead for it: nothing to ask and to book. Follow with
  * egpu_flight_rode(). False: to the gate, which is told how much to book ahead for others. */
 bool egpu_flight_ride(struct egpu_launched *launch);
 void egpu_flight_rode(const struct egpu_launched *launch, bool made);
+/* Before a launch of a kind that others overtake: an event, which tells when the card came to it. */
+void egpu_flight_mark(struct egpu_launched *launch);
 /* A launch was made: puts it into its stream's batch and closes that where it is time. */
 void egpu_flight_add(const struct egpu_launched *launch);
 /* Closes the batches that wait for more and had no launch since `before_ns`. Never on a stream of a capture. */

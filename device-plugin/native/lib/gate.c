@@ -44,7 +44,7 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
     if (in->suspended)
         return wait_until(EGPU_WAIT_SUSPEND, in, INT64_MAX);
 
-    bool paid = egpu_limiter_free(in->paid_ns, in->rate_ppm, in->now_ns);
+    bool paid = egpu_limiter_free(in->paid_ns, in->rate_ppm, in->now_ns + in->ahead_ns);
     bool full = in->second_ns != 0 && in->used_ns >= in->second_ns;
     bool fits = fits_bound(in);
     bool would_wait = in->held || !paid || full || !fits;
@@ -65,7 +65,7 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
             return (struct egpu_gate_out){.reason = EGPU_PASS_FLOOR};
     }
     if (!paid)
-        return wait_until(EGPU_WAIT_SHARE, in, in->paid_ns);
+        return wait_until(EGPU_WAIT_SHARE, in, in->paid_ns - in->ahead_ns);
     if (full) { /* a second loses no more than it goes on; but what is booked for it may turn out to be less */
         uint64_t over = in->used_ns - in->second_ns;
         return wait_until(EGPU_WAIT_SHARE, in, in->now_ns + (over < EGPU_SECOND_STEP_NS ? (int64_t)over + 1000 : EGPU_SECOND_STEP_NS));

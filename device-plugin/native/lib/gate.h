@@ -51,6 +51,7 @@ struct egpu_gate_in {
     uint64_t second_ns;     /* what one may hold; 0: any */
     uint64_t used_ns;       /* what the one that ends with this unit holds besides it, with all that is in flight */
     bool spare;             /* there is time for this unit even if what is in flight is as long as any */
+    int64_t ahead_ns;       /* so long before it is paid for it may go: what is in flight may run on until then */
     /* in flight on this card, over all processes of the container */
     uint64_t bound_ns;      /* 0: no bound */
     uint64_t queued_ns;     /* estimated length of what has not ended */

@@ -65,7 +65,7 @@ static void fill_second(struct visit *visit, const struct egpu_activity_card *pa
     const struct egpu_control_card *limits = &visit->control->cards[visit->index];
     in->second_ns = in->used_ns = 0;
     in->spare = false;
-    if (limits->core_policy != EGPU_CORES_HARD || in->rate_ppm == EGPU_RATE_FREE || in->paid_ns > in->now_ns)
+    if (limits->core_policy != EGPU_CORES_HARD || in->rate_ppm == EGPU_RATE_FREE || in->paid_ns > in->now_ns + in->ahead_ns)
         return;
     const uint64_t longest = page->longest_ns, in_flight = in->in_flight;
     const uint64_t most = in_flight == 0 ? 0 : longest < EGPU_CREDIT_NS ? longest * in_flight : UINT64_MAX / 2;
@@ -102,6 +102,12 @@ static int64_t due_among(const struct visit *visit, int64_t due_ns, bool mine, C
     return due_ns + turns * ((given > 0 ? given : 0) + TURN_NS);
 }
 
+/* Who waits for others runs on until they come: to hold one of them back costs the share more than to let it go first and
+ * be paid for later. No more than a burst: the next of them that finds nobody waits for all of it. */
+static int64_t ahead_of(const struct egpu_card *card, const struct egpu_launched *launch) {
+    return launch->kind->waits != 0 && card->flying != 0 && card->pending_on != launch->stream ? EGPU_BURST_NS : 0;
+}
+
 static void fill(struct visit *visit, const struct egpu_launched *launch) {
     struct egpu_card *card = &egpu_cards[visit->index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
@@ -111,6 +117,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     in->suspended = control->suspended == 1;
     in->rate_ppm = atomic_load_explicit(&card->rate_ppm, memory_order_relaxed);
     in->paid_ns = atomic_load_explicit(&page->paid_ns, memory_order_relaxed);
+    in->ahead_ns = in->rate_ppm != EGPU_RATE_FREE ? ahead_of(card, launch) : 0;
     bool for_high = bound_of_low(control, visit->index) != 0 || in->held;
     in->bound_ns = for_high ? bound_of_low(control, visit->index) : bound_of_share(control, visit->index, in->rate_ppm, 0);
     in->unit_ns = launch->queued_ns;
@@ -247,7 +254,7 @@ static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_re
                                                  credit_of(visit));
         if (!atomic_compare_exchange_strong(&page->paid_ns, &paid, after))
             return false;
-        if (in->now_ns - in->paid_ns > EGPU_BURST_NS)
+        if (in->now_ns - in->paid_ns > EGPU_BURST_NS || in->paid_ns > in->now_ns)
             egpu_burst(page, in->now_ns);
     }
     if (reason == EGPU_PASS_OVERDUE) {
@@ -286,6 +293,8 @@ void egpu_unbook(int card, uint64_t booked_ns) {
 }
 
 void egpu_refund(const struct egpu_launched *launch) {
+    if (launch->before != NULL)
+        egpu_event_give(launch->context, launch->before);
     egpu_flight_undo(launch->context->card, launch->queued_ns + launch->ahead_ns, 1, launch->unknown);
     egpu_unbook(launch->context->card, launch->booked_ns + launch->ahead_ns);
 }
@@ -293,7 +302,7 @@ void egpu_refund(const struct egpu_launched *launch) {
 /* Units that wait for a launch wait for as long as it stands here; of several in a row, as long as all of them do. */
 static void let_through(struct egpu_card *card, const struct egpu_launched *launch, int64_t now_ns) {
     const int64_t before = card->let_ns;
-    if (card->ended_ns >= before || launch->now_ns - before > ROW_NS)
+    if (card->ended_ns >= before || card->let_stream == launch->stream || launch->now_ns - before > ROW_NS)
         card->stood_ns = launch->now_ns;
     card->let_stream = launch->stream;
     card->let_ns = now_ns;

@@ -32,8 +32,11 @@ bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *rea
         .unknown = expects == 0 && !meets, .booked_ns = expects, .now_ns = egpu_now_ns(),
         .queued_ns = !meets ? expects : expects / 8 < MEET_NS ? expects / 8 : MEET_NS, /* some pass beside it */
     };
-    if (!egpu_flight_ride(launch))
+    if (!egpu_flight_ride(launch)) {
         egpu_hold(launch);
+        if (__builtin_expect(kind->overtaken != 0, 0))
+            egpu_flight_mark(launch);
+    }
     return true;
 }
 

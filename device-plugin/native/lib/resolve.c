@@ -2,21 +2,30 @@
 #define _GNU_SOURCE
 #include "flight.h"
 
-enum { LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3, BUSY_STREAMS = 16, PROCESSES = 8 /* of a neighbour, believed */ };
+enum { LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3, OVERTAKEN = 10000, BUSY_STREAMS = 16, PROCESSES = 8 /* of a neighbour, believed */ };
 enum { MEET_NS = 2 * 1000 * 1000, MEETING_NS = 10 * 1000 * 1000, PATIENCE_MORE_NS = 25 * 1000 * 1000, PATIENCE_MOST_NS = 150 * 1000 * 1000 };
+
+/* When the card reached the event of a batch that ended; 0: one cannot tell. */
+static int64_t reached(const struct egpu_real *real, const struct egpu_batch *batch, CUevent event) {
+    float ms = 0;
+    const int64_t anchor_ns = batch->context->anchor_ns[batch->anchor];
+    if (anchor_ns == 0 || real->cuEventElapsedTime(&ms, batch->context->anchor[batch->anchor], event) != CUDA_SUCCESS)
+        return 0;
+    return anchor_ns + (int64_t)((double)ms * 1e6);
+}
+
+static int64_t began(const struct egpu_real *real, const struct egpu_batch *batch) {
+    const int64_t at = batch->before != NULL ? reached(real, batch, batch->before) : 0;
+    return at == 0 ? 0 : at < batch->begin_ns ? batch->begin_ns : at < batch->end_ns ? at : batch->end_ns;
+}
 
 /* When the batch ended; 0: not yet. */
 static int64_t ended(const struct egpu_real *real, const struct egpu_batch *batch, int64_t now_ns) {
     CUresult result = real->cuEventQuery(batch->event);
     if (result == CUDA_ERROR_NOT_READY)
         return 0;
-    float ms = 0;
-    int64_t anchor_ns = batch->context->anchor_ns[batch->anchor];
-    if (result != CUDA_SUCCESS || anchor_ns == 0 || now_ns - batch->begin_ns > 3000000000 ||
-        real->cuEventElapsedTime(&ms, batch->context->anchor[batch->anchor], batch->event) != CUDA_SUCCESS)
-        return now_ns;
-    int64_t end = anchor_ns + (int64_t)((double)ms * 1e6);
-    return end > now_ns ? now_ns : end < batch->begin_ns ? batch->begin_ns : end;
+    int64_t end = result != CUDA_SUCCESS || now_ns - batch->begin_ns > 3000000000 ? 0 : reached(real, batch, batch->event);
+    return end == 0 || end > now_ns ? now_ns : end < batch->begin_ns ? batch->begin_ns : end;
 }
 
 uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns) {
@@ -70,6 +79,15 @@ static uint64_t waited_for_launch(const struct egpu_card *card, const struct egp
     return (uint64_t)(let - from);
 }
 
+/* How long it ran before others of this process ended that it outlasted, and that nobody has counted yet. */
+static uint64_t beside(struct egpu_card *card, const struct egpu_batch *batch) {
+    bool overtaken;
+    uint64_t more = egpu_stretches_add(&card->stretches, batch->begin_ns, batch->began_ns, batch->end_ns, &overtaken);
+    if (batch->kind != NULL && (overtaken || batch->kind->overtaken != 0))
+        batch->kind->overtaken = overtaken ? OVERTAKEN : batch->kind->overtaken - 1;
+    return more;
+}
+
 static void take_out(int index, struct egpu_batch *batch) {
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -90,13 +108,16 @@ static void take_out(int index, struct egpu_batch *batch) {
     }
     card->passes = 0;
     int64_t begin = batch->begin_ns > own_end ? batch->begin_ns : own_end;
-    uint64_t stay = egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin);
+    batch->beside_ns = beside(card, batch);
+    uint64_t stay = egpu_add(egpu_sub((uint64_t)batch->end_ns, (uint64_t)begin), batch->beside_ns);
     uint64_t length = batch->unknown ? stay : batch->booked_ns;
-    batch->waited_ns = waited_for_launch(card, batch, begin);
+    batch->waited_ns = waited_for_launch(card, batch, batch->beside_ns != 0 ? batch->began_ns : begin);
     /* Its event came after a pause: where it was reached at once the work had ended before, one cannot tell when. */
     if (batch->late_ns != 0)
         batch->idle_ns += batch->end_ns < batch->late_ns + LATE_NS && batch->end_ns > batch->predicted_ns
                               ? (uint64_t)(batch->end_ns - batch->predicted_ns) : 1;
+    if (batch->kind != NULL && (batch->waited_ns > batch->booked_ns || batch->kind->waits != 0))
+        batch->kind->waits = batch->waited_ns > batch->booked_ns ? MEETS : batch->kind->waits - 1;
     if (!batch->unknown) {
         uint64_t slots = egpu_activity_own()->slots_used; /* what our other processes ran is in the stay as well */
         bool crowd = (slots & (slots - 1)) != 0 ||
@@ -168,6 +189,7 @@ static bool collect(const struct egpu_real *real, struct egpu_card *card, struct
         for (uint32_t i = 0; i < busy_count && !known_busy; i++)
             known_busy = busy[i]->stream == batch->stream && busy[i]->context == batch->context;
         batch->end_ns = known_busy ? 0 : ended(real, batch, now_ns);
+        batch->began_ns = batch->end_ns != 0 ? began(real, batch) : 0;
         if (batch->end_ns == 0 && !known_busy) {
             if (busy_count == BUSY_STREAMS)
                 break;
@@ -207,6 +229,8 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
             struct egpu_batch *batch = list;
             list = batch->next;
             egpu_event_give(batch->context, batch->event);
+            if (batch->before != NULL)
+                egpu_event_give(batch->context, batch->before);
             egpu_flight_undo(index, batch->queued_ns, batch->flew, batch->unknown);
             take_out(index, batch);
         }

@@ -9,6 +9,7 @@
 #include "../lib/gate.h"
 #include "../lib/limiter.h"
 #include "../lib/settle.h"
+#include "../lib/stretches.h"
 
 enum { MS = 1000 * 1000, LOG = 1 << 16 };
 static const int64_t SECOND = 1000 * MS;
@@ -299,6 +300,48 @@ static void turns_are_of_the_past(void) {
     HOLDS(paid >= length && (paid == length || (paid == unit.even_ns && !egpu_slices_told(&seen, &unit))));
 }
 
+/* Units of several streams, each behind the one before it on its own, in the order of their ends: with the time since the
+ * last end and what is added to it they have each moment once in which any of them ran, and where not all begins are
+ * known, none twice. */
+static void stretches_count_each_moment_once(void) {
+    enum { STREAMS = 3, TIME = 4000 };
+    static bool ran[TIME];
+    struct egpu_stretches all = {0};
+    int64_t busy_until[STREAMS] = {0}, launched[STREAMS], begins[STREAMS], last = 0;
+    const bool some_unknown = dice(2) != 0;
+    uint64_t counted = 0, true_sum = 0;
+    memset(ran, 0, sizeof ran);
+    for (int i = 0; i < STREAMS; i++) {
+        launched[i] = 1 + (int64_t)dice(50), begins[i] = launched[i];
+        busy_until[i] = begins[i] + 1 + (int64_t)dice(i == 0 ? 900 : 60);
+    }
+    for (;;) {
+        int next = 0;
+        for (int i = 1; i < STREAMS; i++)
+            next = busy_until[i] < busy_until[next] ? i : next;
+        const int64_t begin = begins[next], end = busy_until[next];
+        if (end >= TIME)
+            break;
+        for (int64_t at = begin; at < end; at++)
+            ran[at] = true;
+        bool overtaken;
+        const bool known = !some_unknown || dice(2);
+        const uint64_t more = egpu_stretches_add(&all, launched[next], known ? begin : 0, end, &overtaken);
+        HOLDS(known || more == 0);
+        const int64_t from = known ? begin : launched[next];
+        counted += (uint64_t)(end - (from > last ? from : last)) + more;
+        last = end;
+        launched[next] = end - (int64_t)dice(20), begins[next] = end + (int64_t)dice(30);
+        launched[next] = launched[next] > begins[next] ? begins[next] : launched[next];
+        if (some_unknown)
+            launched[next] = begins[next]; /* where nobody knows better, that is when it began */
+        busy_until[next] = begins[next] + 1 + (int64_t)dice(next == 0 ? 900 : 60);
+    }
+    for (int at = 0; at < TIME; at++)
+        true_sum += ran[at];
+    HOLDS(some_unknown ? counted <= true_sum : counted == true_sum);
+}
+
 int main(int count, char **values) {
     long steps = count > 1 ? atol(values[1]) : 100000;
     seed = count > 2 ? strtoull(values[2], NULL, 0) : 88172645463325252u;
@@ -312,6 +355,8 @@ int main(int count, char **values) {
         pulse_is_short_and_claims_run_out();
         even_parts_add_up();
         turns_are_of_the_past();
+        if (step % 50 == 0)
+            stretches_count_each_moment_once();
     }
     printf("%ld steps\n", steps);
     return 0;

@@ -8,7 +8,7 @@ from unit.native.time_building import compiled
 
 STEPS_QUICK = 100_000
 STEPS_ALL = 1_000_000
-SOURCES = ("tests/properties_time.c", "lib/limiter.c", "lib/gate.c", "lib/settle.c")
+SOURCES = ("tests/properties_time.c", "lib/limiter.c", "lib/gate.c", "lib/settle.c", "lib/stretches.c")
 
 
 def _run(program: Path, steps: int) -> None:

@@ -79,9 +79,9 @@ class Seen:
         return rows[(rows["at"] >= from_ms * MS) & (rows["at"] < to_ms * MS)]
 
     def busy_ns(self, box: str, from_ms: float, to_ms: float) -> int:
-        """Of that span, what the container had of the card."""
-        rows, begin, end = self.of(box), int(from_ms * MS), int(to_ms * MS)
-        return int(np.clip(np.minimum(rows["end"], end) - np.maximum(rows["start"], begin), 0, None).sum())
+        """Of that span, what the container had of the card: streams side by side have it once."""
+        rows = self.of(box)
+        return _union_ns(rows["start"], rows["end"], int(from_ms * MS), int(to_ms * MS)) if len(rows) else 0
 
     def share(self, box: str, from_ms: float, to_ms: float) -> float:
         """The same in percent."""
@@ -115,10 +115,12 @@ class Seen:
         rows = np.sort(self.of(box), order="start")
         if not len(rows):
             return 0
-        sums = np.concatenate([[0], np.cumsum(rows["end"] - rows["start"])])
-        window = rows["start"] + SECOND
-        last = np.searchsorted(rows["start"], window)  # those that begin within it, the last cut off
-        over = np.clip(rows["end"][last - 1] - window, 0, None)
+        ends = np.maximum.accumulate(rows["end"])  # streams side by side have it once
+        starts = np.maximum(rows["start"], np.concatenate([rows["start"][:1], ends[:-1]]))
+        sums = np.concatenate([[0], np.cumsum(np.clip(ends - starts, 0, None))])
+        window = starts + SECOND
+        last = np.searchsorted(starts, window)  # those that begin within it, the last cut off
+        over = np.clip(ends[last - 1] - window, 0, None)
         return int((sums[last] - sums[:-1] - over).max())
 
     def longest_ns(self, box: str) -> int:

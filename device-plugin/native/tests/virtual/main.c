@@ -8,7 +8,8 @@
  *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...] [HOST_NS]  launches without end, DEPTH of them before each
  *                                                            wait, after each of them HOST_NS of the program's own
  *   program ROOT CARD BEGIN_MS END_MS then DEPTH NS[,NS...]  one of the first length, then DEPTH of each other
- *   program ROOT CARD BEGIN_MS END_MS beside DEPTH NS[,NS...]  a thread with a stream for each length: runs of that one
+ *   program ROOT CARD BEGIN_MS END_MS beside DEPTH NS[,NS...] [one]  a thread with a stream for each length: runs of
+ *                                                            it, each of a kernel of its own or all of one
  *   program ROOT CARD BEGIN_MS END_MS meet PARTIES NS        kernels that wait for each other, on as many streams
  *   program ROOT CARD BEGIN_MS END_MS graph NS               graphs of that length
  *   program ROOT CARD BEGIN_MS END_MS serve LOAD SEED        requests of 40 kernels of 100 us, Poisson arrivals
@@ -32,6 +33,7 @@ struct program {
     char kind[16];
     int64_t lengths[16];
     int length_count, depth, host_ns;
+    bool one_kernel;
     uint64_t seed;
     uint64_t launches, requests;
     int64_t *took;
@@ -157,7 +159,7 @@ static void one_thread(void *with)
     CUstream stream = stream_new(&program->process);
     while (task_now() < program->end) {
         for (int i = 0; i < program->depth && task_now() < program->end; i++)
-            launch_of(program, stream, &kernels[thread->length], (void *[]){&program->lengths[thread->length]});
+            launch_of(program, stream, &kernels[program->one_kernel ? 0 : thread->length], (void *[]){&program->lengths[thread->length]});
         stream_wait(stream);
     }
 }
@@ -228,7 +230,7 @@ static void add_program(const char *line, const char *library, const char *folde
         abort();
     if (strcmp(program->kind, "run") == 0 || strcmp(program->kind, "then") == 0 ||
         strcmp(program->kind, "beside") == 0 || strcmp(program->kind, "meet") == 0)
-        sscanf(line + used, "%d %255s %d", &program->depth, lengths, &program->host_ns);
+        sscanf(line + used, "%d %255s %d", &program->depth, lengths, &program->host_ns), program->one_kernel = strstr(line + used, " one") != NULL;
     else if (strcmp(program->kind, "graph") == 0)
         sscanf(line + used, "%255s", lengths);
     else
