@@ -27,7 +27,7 @@ HARMLESS: Final = {
     r"nvmlSystemGetProcessName": "of a pid that the container sees",
     r"nvmlDeviceGetBAR1MemoryInfo": "the window of the bus: of no program, and no share of memory",
     r"nvmlDeviceGetConfComputeMemSizeInfo|nvmlDeviceSetConfComputeUnprotected": "how the card is divided",
-    r"nvmlDevice[GS]etMemoryLimits_v1": "limits of the whole card, which the root of the machine sets",
+    r"nvmlDevice[GS]etMemoryLimits_v1": "of a control group that the caller can open: its own",
     r"nvmlDeviceGet(Encoder|FBC)Sessions": "of programs that encode: no memory, and not how much of the card",
 }
 

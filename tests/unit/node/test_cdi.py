@@ -148,8 +148,8 @@ def test_every_list_of_every_card_is_merged_whatever_it_is_called(tmp_path: Path
 
 
 def test_a_share_is_not_what_the_container_s_environment_says(tmp_path: Path) -> None:
-    """That hook sets what the driver lets the container have on a card as its environment asks, as root: the
-    tenant writes that. Who has the card alone may."""
+    """That hook sets, as root, what the driver guarantees and allows the container on the card, as the tenant
+    wrote it into the environment. Who has the card alone may."""
     edits = _newer(tmp_path).edits([CardNames(CARD_1, 0)])
     shared, whole = (
         spec_of(grant(native=native), edits, tmp_path)["devices"][0]["containerEdits"]["hooks"]
