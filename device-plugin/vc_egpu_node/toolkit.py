@@ -21,9 +21,9 @@ NVIDIA_KIND: Final = "nvidia.com/gpu"
 DRIVER_DEVICE: Final = Path("/dev/nvidiactl")
 """Exists where the NVIDIA driver is loaded: there, a container without the toolkit's edits has no card."""
 TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
-"""A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver guarantees and allows a container
-on a card, by two variables of the container's environment. The tenant writes those, and what one is guaranteed
-others lack: on a shared card the plan says it."""
+"""A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver guarantees and allows a
+container on a card, by two variables of the container's environment. The tenant writes those, and what one is
+guaranteed others lack: on a shared card the plan says it."""
 
 _LIBCUDA: Final = re.compile(r"/libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
 
