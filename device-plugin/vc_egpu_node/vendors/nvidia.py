@@ -23,7 +23,13 @@ from vc_egpu_node.vendors.base import (
     ProcessSample,
     UntoldError,
 )
-from vc_egpu_node.vendors.nvidia_flags import APPLICATION_XIDS, RESET_XIDS, recovery_fault, rows_fault
+from vc_egpu_node.vendors.nvidia_flags import (
+    APPLICATION_XIDS,
+    RESET_XIDS,
+    no_beginning,
+    recovery_fault,
+    rows_fault,
+)
 from vc_egpu_node.vendors.nvidia_lists import WIDE_LISTS, running
 
 log = logging.getLogger(__name__)
@@ -75,7 +81,7 @@ class NvidiaVendor:
         except pynvml.NVMLError as error:
             self.close()
             outdated = self._reached and error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-            return NodeReading(problem=f"NVML: {error}", outdated=outdated)
+            return NodeReading(problem=no_beginning(error.value, str(error)), outdated=outdated)
         self._reached = True
         self._wide_lists = WIDE_LISTS[0] <= _version(driver) < WIDE_LISTS[1]
         cuda = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2)

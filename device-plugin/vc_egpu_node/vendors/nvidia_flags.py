@@ -1,4 +1,5 @@
-"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides. Pure."""
+"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides, and NVML's first answer
+for whoever installs it. Pure."""
 
 from typing import Final
 
@@ -24,6 +25,19 @@ RECOVERY: Final = {
     7: "for a reboot of the system",
 }
 """By NVML's recovery action; 0: none."""
+
+_REACH: Final = "it needs RuntimeClass nvidia or components/driver-root"
+BEGINNINGS: Final = {
+    9: f"the node has no NVIDIA driver loaded, or the agent's container has none of its devices: {_REACH}",
+    12: f"libnvidia-ml.so.1 is not in the agent's container: {_REACH}",
+    18: "the driver's files were changed under it: reload its module, or reboot the node",
+}
+"""By NVML's code when it is initialised: driver not loaded, library not found, versions that do not match."""
+
+
+def no_beginning(code: int, text: str) -> str:
+    """Why NVML cannot be used, for people."""
+    return f"NVML: {text} ({BEGINNINGS[code]})" if code in BEGINNINGS else f"NVML: {text}"
 
 
 def rows_fault(*, pending: bool, failed: bool, capability: tuple[int, int] | None) -> str:

@@ -1,5 +1,8 @@
 """Cards through the real NVML path, against the fake library."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +65,35 @@ def test_a_driver_that_does_not_tell_reserved_memory_apart_still_tells_the_rest(
     sample = vendor.sample(node.cards[0].uuid)
     assert (sample.memory_used_mib, sample.memory_free_mib) == (1000, 97304)
     assert sample.memory_reserved_mib is None
+
+
+def test_a_container_without_the_library_says_what_brings_it(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").touch()  # before one that the machine may have
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from vc_egpu_node.vendors import nvidia as n; print(n.NvidiaVendor().scan().problem)",
+        ],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == (
+        "NVML: NVML Shared Library Not Found (libnvidia-ml.so.1 is not in the agent's container: it needs "
+        "RuntimeClass nvidia or components/driver-root)"
+    )
+
+
+def test_a_driver_that_was_changed_says_what_ends_that(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    node = nvml_node(1)
+    node.error = LIBRARY_MISMATCH
+    node.write()
+    assert "reload its module, or reboot the node" in vendor.scan().problem
+    node.error = 999
+    node.write()
+    assert vendor.scan().problem == "NVML: Unknown Error"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +212,10 @@ def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaVendor) -> 
     node = nvml_node(1)
     node.error = DRIVER_NOT_LOADED
     node.write()
-    assert vendor.scan().problem == "NVML: Driver Not Loaded"
+    assert vendor.scan().problem == (
+        "NVML: Driver Not Loaded (the node has no NVIDIA driver loaded, or the agent's container has none of "
+        "its devices: it needs RuntimeClass nvidia or components/driver-root)"
+    )
     node.error = 0
     node.write()
     assert len(vendor.scan().cards) == 1
