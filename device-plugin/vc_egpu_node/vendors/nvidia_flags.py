@@ -1,5 +1,5 @@
-"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides, and NVML's first answer
-for whoever installs it. Pure."""
+"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides, and NVML's first
+answer for whoever installs it. Pure."""
 
 from typing import Final
 
