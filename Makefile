@@ -74,7 +74,11 @@ test-unit: venv native ## tests that need no cluster
 test-e2e: toolchain native image ## stories on a real cluster
 	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15
 
-test-long: toolchain native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
+.PHONY: toolchain-long
+toolchain-long: venv ## the same and Prometheus, which some long tests run beside the cluster
+	@$(PY) -m localcluster build --with prometheus
+
+test-long: toolchain-long native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) --ignore $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800

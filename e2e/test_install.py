@@ -127,6 +127,7 @@ def test_queues_apply_and_default_lets_nobody_in(installed: Stack) -> None:
 
 def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
     """One gang runs and one waits at the gate when the operator removes everything."""
+    installed.kit.kubectl("apply", "-f", str(REPOSITORY / "manifests/monitoring/access.yaml"))
     folder = str(REPOSITORY / "manifests/examples/cap-waits")
     for step in (0, 1, 2):
         installed.kit.kubectl("apply", "-k", folder, "-l", f"egpu-example/step={step}")

@@ -60,6 +60,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     build = commands.add_parser("build", help="build the binaries into the cache")
     build.add_argument("--jobs", type=int, help="compilations at once (default: one per core)")
+    build.add_argument(
+        "--with",
+        dest="extras",
+        action="append",
+        default=[],
+        choices=[extra.name for extra in toolchain.EXTRAS],
+        help="what no cluster needs, but some tests do",
+    )
     build.set_defaults(run=_build)
     up = commands.add_parser("up", help="start a cluster")
     default = ClusterSpec()
@@ -100,7 +108,7 @@ def _rate(text: str) -> ClientRate:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    seconds = toolchain.build(say, jobs=arguments.jobs)
+    seconds = toolchain.build(say, jobs=arguments.jobs, extras=arguments.extras)
     say(f"binaries ready ({seconds:.0f} s); kubectl is {toolchain.program('kubectl')}")
     return 0
 

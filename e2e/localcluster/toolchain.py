@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,8 @@ class Upstream:
     module: str
     programs: dict[str, str]
     version_variables: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    """Build constraints: what its source leaves out where we do not need it."""
 
     @property
     def folder(self) -> Path:
@@ -95,6 +97,18 @@ UPSTREAMS = (
     Upstream("coredns", "github.com/coredns/coredns", {"coredns": "."}),
 )
 PROGRAMS = tuple(program for upstream in UPSTREAMS for program in upstream.programs)
+_PROMETHEUS = "github.com/prometheus/prometheus"
+EXTRAS = (
+    # Of 30 ways to find targets the one for Kubernetes.
+    Upstream(
+        "prometheus",
+        _PROMETHEUS,
+        {name: f"{_PROMETHEUS}/cmd/{name}" for name in ("prometheus", "promtool")},
+        ("github.com/prometheus/common/version.Version",),
+        ("remove_all_sd", "enable_kubernetes_sd"),
+    ),
+)
+"""Built where they are asked for: some long tests run beside them, no cluster needs them."""
 
 
 def find_go() -> Path | None:
@@ -151,7 +165,13 @@ def folder_of(upstream: Upstream, go: Path) -> Path:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(
         " ".join(
-            (_go_version_text(go), *_FLAGS, upstream.linker_flags(), *upstream.programs.values())
+            (
+                _go_version_text(go),
+                *_FLAGS,
+                upstream.linker_flags(),
+                *upstream.programs.values(),
+                *upstream.tags,
+            )
         ).encode()
     )
     return cache_root() / "bin" / f"{upstream.name}-{upstream.version()}-{digest.hexdigest()[:12]}"
@@ -160,25 +180,27 @@ def folder_of(upstream: Upstream, go: Path) -> Path:
 def program(name: str) -> Path:
     """Path of a built program; an error where it has not been built."""
     go = find_go()
-    upstream = next((u for u in UPSTREAMS if name in u.programs), None)
+    upstream = next((u for u in (*UPSTREAMS, *EXTRAS) if name in u.programs), None)
     if upstream is None:
         raise LocalClusterError(f"no program {name!r}; there are {', '.join(PROGRAMS)}")
     path = folder_of(upstream, go) / name if go else None
     if path is None or not path.is_file():
-        raise LocalClusterError(f"{name} has not been built yet: run `python -m localcluster build`")
+        more = f" --with {upstream.name}" if upstream in EXTRAS else ""
+        raise LocalClusterError(f"{name} has not been built yet: run `python -m localcluster build{more}`")
     return path
 
 
-def missing(go: Path) -> list[Upstream]:
-    """What has still to be built."""
-    return [upstream for upstream in UPSTREAMS if not folder_of(upstream, go).is_dir()]
+def missing(go: Path, extras: Collection[str] = ()) -> list[Upstream]:
+    """What has still to be built; ``extras``: names of :data:`EXTRAS` that are wanted too."""
+    wanted = (*UPSTREAMS, *(extra for extra in EXTRAS if extra.name in extras))
+    return [upstream for upstream in wanted if not folder_of(upstream, go).is_dir()]
 
 
-def build(say: Say, *, jobs: int | None = None) -> float:
+def build(say: Say, *, jobs: int | None = None, extras: Collection[str] = ()) -> float:
     """Build what is missing; returns the seconds it took. Two at once: the second waits for the first."""
     started = time.monotonic()
     go = ensure_go(say)
-    if not missing(go):
+    if not missing(go, extras):
         return time.monotonic() - started
     say(
         "waiting for the build lock"
@@ -186,7 +208,7 @@ def build(say: Say, *, jobs: int | None = None) -> float:
         else f"building with {_go_version_text(go)} into {cache_root()}"
     )
     with locked(_lock_file()):
-        todo = missing(go)
+        todo = missing(go, extras)
         total = sum(len(upstream.programs) for upstream in todo)
         done = 0
         for upstream in todo:
@@ -234,6 +256,7 @@ def _build_one(upstream: Upstream, go: Path, say: Say, *, done: int, total: int,
             work / name,
         ]
         command += [f"-p={jobs}"] if jobs else []
+        command += [f"-tags={','.join(upstream.tags)}"] if upstream.tags else []
         result = subprocess.run(
             [*command, package], cwd=upstream.folder, env=env, capture_output=True, text=True, check=False
         )

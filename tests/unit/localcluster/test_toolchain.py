@@ -37,7 +37,7 @@ def _builds(go: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-@pytest.mark.parametrize("upstream", toolchain.UPSTREAMS[1:], ids=lambda u: u.name)
+@pytest.mark.parametrize("upstream", (*toolchain.UPSTREAMS[1:], *toolchain.EXTRAS), ids=lambda u: u.name)
 def test_versions_are_pinned_with_their_sums(upstream: toolchain.Upstream) -> None:
     assert upstream.version() != "v0"
     sums = (upstream.folder / "go.sum").read_text()

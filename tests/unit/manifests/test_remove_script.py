@@ -41,6 +41,7 @@ def test_all_steps_in_their_order(tmp_path: Path) -> None:
         "delete mutatingwebhook",  # or pods that are made after the drain would wait at the gate for ever
         "--drain",
         "delete validatingadmissionpolicy",
+        "delete clusterrolebinding,clusterrole vc-egpu-scrape",
     )
     places = [next(i for i, call in enumerate(calls) if step in call) for step in steps]
     assert places == sorted(places)

@@ -298,6 +298,7 @@ class Loop:
         with self._collector.held_off():
             plan, failed = decide_safely(self._mirror.snapshot(), self._settings.policy, time.time(), only)
         self._decide_s = time.perf_counter() - began
+        self._conductor.count("decisions")
         # On an idle cluster the next event is decided at once; in a storm there is time for other things.
         self._next_decide = self._conductor.clock + min(2 * self._decide_s, MOST_PAUSE_S)
         if failed:

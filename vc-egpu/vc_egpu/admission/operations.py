@@ -7,6 +7,7 @@ who asks how much it grew, and no alert would tell of the first failure.
 from typing import Final, Literal, get_args
 
 Operation = Literal[
+    "decisions",
     "enqueued",
     "ungated",
     "rolled_back",
