@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { LISTS_AT = 213, LISTS = 3 /* compute, graphics, MPS */, NAME = 4096, ID = 16 };
-enum { FIRST_MAJOR = 535, FIRST_MINOR = 98 /* before that, 535's public records were other ones */, LAST_MAJOR = 580 };
+enum { FIRST_DRIVER = 535098 /* before that, 535's public records were other ones */, LAST_DRIVER = 580999 };
 enum { MOST_WORDS = 4096 }; /* of a table; it had 255 in 555.58.02 */
 
 struct named_process {
@@ -32,14 +32,8 @@ EGPU_EXPORT nvmlReturn_t nvmlInternalGetExportTable(const void **table, const vo
 /* Of a driver that is not among these the records may be others. */
 static bool known_driver(void)
 {
-    char version[96] = "";
-    nvmlReturn_t (*read)(char *, unsigned) =
-        (nvmlReturn_t (*)(char *, unsigned))(uintptr_t)egpu_nvml("nvmlSystemGetDriverVersion");
-    if (!read || read(version, sizeof version) != NVML_SUCCESS)
-        return false;
-    char *end;
-    const long major = strtol(version, &end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
-    return major <= LAST_MAJOR && (major > FIRST_MAJOR || (major == FIRST_MAJOR && minor >= FIRST_MINOR));
+    const unsigned driver = egpu_nvml_driver();
+    return driver >= FIRST_DRIVER && driver <= LAST_DRIVER;
 }
 
 static void name_of(unsigned pid, char *name)

@@ -1,10 +1,15 @@
 /* NVML shows the container's own slice of a card and its own processes, with the pids that they have inside. */
 #include "nvml_view.h"
 
+#include <stdlib.h>
+
+enum { FIRST_WIDE = 535000, FIRST_NARROW = 535098 }; /* drivers */
+
 struct memory_v1 { unsigned long long total, left, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, left, used; };
 struct process_v1 { unsigned pid; unsigned long long bytes; };
 struct process_v2 { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; };
+struct process_wide { struct process_v2 now; unsigned long long guarded; };
 struct process_detail { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; unsigned long long guarded; };
 struct process_details { unsigned version, mode, count; struct process_detail *processes; };
 
@@ -17,6 +22,17 @@ int egpu_nvml_card(nvmlDevice_t device)
         return EGPU_NO_LIMITS;
     int card = egpu_card_of_uuid(uuid, NULL);
     return card >= 0 ? card : EGPU_NO_LIMITS; /* somebody else's card: as NVML shows it */
+}
+
+unsigned egpu_nvml_driver(void)
+{
+    char version[96] = "", *end;
+    nvmlReturn_t (*read)(char *, unsigned) =
+        (nvmlReturn_t (*)(char *, unsigned))(uintptr_t)egpu_nvml("nvmlSystemGetDriverVersion");
+    if (!read || read(version, sizeof version) != NVML_SUCCESS)
+        return 0;
+    const unsigned long major = strtoul(version, &end, 10), minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+    return major < 4000 && minor < 1000 ? (unsigned)(major * 1000 + minor) : 0;
 }
 
 /* Of `room`: what a program may allocate that still has to make its context. `actual`: free on the card by NVML. */
@@ -112,6 +128,21 @@ static nvmlReturn_t list_v2(int card, unsigned *count, struct process_v2 *proces
     return result;
 }
 
+/* The first drivers of 535 have a field more in each record of the newest list, and so have programs for them. */
+static nvmlReturn_t list_v3(int card, unsigned *count, struct process_v2 *processes)
+{
+    const unsigned driver = egpu_nvml_driver();
+    nvmlReturn_t result = list_v2(card, count, processes);
+    if (driver < FIRST_WIDE || driver >= FIRST_NARROW || result != NVML_SUCCESS)
+        return result;
+    struct process_wide *to = (struct process_wide *)processes;
+    for (unsigned i = *count; i-- > 0;) { /* from behind: they grow in place */
+        const struct process_v2 one = processes[i];
+        to[i] = (struct process_wide){one, 0};
+    }
+    return result;
+}
+
 /* Programs that compute are listed as such; none draws, none is behind an MPS server. */
 #define COMPUTE_LIST(name, type, list)                                                            \
     EGPU_EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *count, struct type *processes)   \
@@ -132,7 +163,7 @@ static nvmlReturn_t list_v2(int card, unsigned *count, struct process_v2 *proces
 
 COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses, process_v1, list_v1)
 COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v2, process_v2, list_v2)
-COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v3, process_v2, list_v2)
+COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v3, process_v2, list_v3)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses, process_v1)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, process_v2)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, process_v2)

@@ -25,5 +25,7 @@ struct processes {
 
 /* Which of the control page's cards that is, or EGPU_NO_LIMITS. Refreshes the limits. */
 int egpu_nvml_card(nvmlDevice_t device);
+/* The driver's version as major * 1000 + minor (535098 of 535.98.01); 0: not known. */
+unsigned egpu_nvml_driver(void);
 /* The container's own processes there. */
 void egpu_nvml_processes(int card, struct processes *all);

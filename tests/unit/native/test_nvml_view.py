@@ -4,6 +4,7 @@ import inspect
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -94,6 +95,38 @@ def test_single_processes_are_the_container_s_own(world: World) -> None:
     assert inside.stdout.splitlines() == [own, own, own, nobody, nobody, *outside[5:7], f"{CAP} {CAP}"], (
         inside.stderr
     )
+
+
+LISTS = """
+import ctypes, sys
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("instances", ctypes.c_uint * 2)]
+class Wide(Process):
+    _fields_ = [("guarded", ctypes.c_ulonglong)]
+nvml, card = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)) == 0
+for name, record in (("_v2", Process), ("_v3", Wide if "wide" in sys.argv else Process)):
+    found, count = (record * 3)(), ctypes.c_uint(3)
+    assert getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + name)(card, ctypes.byref(count), found) == 0
+    print(sorted((one.pid, *one.instances) for one in found[: count.value]))
+"""
+
+
+@pytest.mark.parametrize(("driver", "kind"), [("535.54.03", "wide"), ("535.104.05", ""), ("570.124.06", "")])
+def test_lists_have_the_records_that_the_driver_s_have(world: World, driver: str, kind: str) -> None:
+    """The first drivers of 535 have a field more in the newest, and so have programs that read them."""
+    cards = world.root / "cards"
+    cards.write_text(re.sub(r"^driver=.*", f"driver={driver}", cards.read_text()))
+    pids = sorted(world.actor().start().process.pid for _ in range(2))
+    told = subprocess.run(
+        [sys.executable, "-c", LISTS, kind],
+        env=world.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [(pid, 2**32 - 1, 2**32 - 1) for pid in pids]
+    assert told.stdout.splitlines() == [str(rows)] * 2
 
 
 def test_a_container_without_processes_there_is_told_of_none(world: World) -> None:
