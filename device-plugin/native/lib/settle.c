@@ -82,14 +82,15 @@ static void follow_way(struct egpu_way *way, uint64_t length_ns, uint64_t booked
     way->mean += part - way->mean / 8;
 }
 
-/* Nothing is known of the kind for sure: a way that says the same again and again, where the other does not, is right. */
+/* Nothing is known of the kind for sure: a way that says the same again and again, where the other does not, is right.
+ * But by chance it does so, too, where lengths differ much: without any unit that was left for another it says nothing. */
 static void guess(struct egpu_slices *seen, const struct egpu_unit *unit, uint64_t whole_ns) {
     follow_way(&seen->whole, whole_ns, unit->booked_ns, seen->guesses == 0);
     follow_way(&seen->even, unit->even_ns, unit->booked_ns, seen->guesses == 0);
     if (++seen->guesses < GUESSES)
         return;
     seen->guesses = GUESSES;
-    if (seen->whole.off > seen->whole.mean * 2 / 5 && seen->even.off < seen->even.mean / 4)
+    if (seen->nested != 0 && seen->whole.off > seen->whole.mean * 2 / 5 && seen->even.off < seen->even.mean / 4)
         seen->at_ns = unit->end_ns;
 }
 

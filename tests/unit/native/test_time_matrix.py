@@ -17,6 +17,8 @@ SECOND_POINTS = 0.4
 """By so much a sliding second may hold more than the share and one unit. The aim is 0."""
 MIXED_SECOND_POINTS = 2.5
 """The same where launches of one kernel differ 400-fold in length."""
+IN_ORDER_SECOND_POINTS = 3.6
+"""And where two processes have one of 20 ms in flight each that was taken for one of 7."""
 SLICED_SECOND_POINTS = 2.5
 """The same on a card that gives slices: what a unit took there is reckoned, and may be wrong by so much."""
 SOFT_POINTS = 3.0
@@ -111,6 +113,16 @@ def test_two_processes_of_a_container_have_one_share(
     for index, cores in enumerate(group):
         assert abs(seen.off(f"c{index}", cores, WARM_MS, to_ms)) <= CAP_POINTS
         assert _beyond(seen, f"c{index}", cores) <= beyond
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_a_mixture_makes_no_slices_of_a_card_that_runs_units_in_order(tmp_path: Path, seed: int) -> None:
+    """Whoever took it to go round would reckon long units by an even part of their stay, and too short."""
+    group, to_ms = (10, 20, 30, 40), 40_000
+    seen = _hard(World(tmp_path, seed=seed), group, "run", 1000, MIXED, processes=2, to_ms=to_ms)
+    for index, cores in enumerate(group):
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, to_ms)) <= CAP_POINTS
+        assert _beyond(seen, f"c{index}", cores) <= IN_ORDER_SECOND_POINTS
 
 
 @pytest.mark.parametrize("weights", [(25, 75), (50, 50), (10, 20, 70)], ids=str)
