@@ -154,7 +154,9 @@ class Settings:
     checkpoint_namespace: str = names.SYSTEM_NAMESPACE
     """Where the helper's pods are made, and their template is."""
     toolkit: ToolkitMode = "auto"
-    """Whether containers need NVIDIA's own CDI edits; auto: where the driver's devices exist."""
+    """Whether containers need NVIDIA's own CDI edits; auto: where :attr:`driver_device` exists."""
+    driver_device: Path = Path("/dev/nvidiactl")
+    """Exists where the NVIDIA driver is loaded: there a container without the toolkit's edits has no card."""
     toolkit_specs: tuple[Path, ...] = tuple(Path(path) for path in TOOLKIT_SPECS)
     runtime_configs: tuple[Path, ...] = (Path("/etc/containerd"), Path("/etc/docker"), Path("/etc/crio"))
     """Looked at for a default runtime that would hand out cards past us."""
@@ -188,6 +190,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         parser,
         defaults,
         *("kubelet_dir", "pod_resources_socket", "cdi_dir", "state_dir", "cgroup_dir", "proc_dir", "run_dir"),
+        "driver_device",
     )
     parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
     parser.add_argument("--checkpoint", default="", metavar="pod|PATH",

@@ -18,8 +18,6 @@ from vc_egpu_node.config import ToolkitMode
 log = logging.getLogger(__name__)
 
 NVIDIA_KIND: Final = "nvidia.com/gpu"
-DRIVER_DEVICE: Final = Path("/dev/nvidiactl")
-"""Exists where the NVIDIA driver is loaded: there, a container without the toolkit's edits has no card."""
 TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
 """A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver guarantees and allows a
 container on a card, by two variables of the container's environment. The tenant writes those, and what one is
@@ -87,9 +85,7 @@ class _Spec:
 class Toolkit:
     """Reads the toolkit's specs, again when they change."""
 
-    def __init__(
-        self, places: Sequence[Path], mode: ToolkitMode, *, driver_device: Path = DRIVER_DEVICE
-    ) -> None:
+    def __init__(self, places: Sequence[Path], mode: ToolkitMode, driver_device: Path) -> None:
         self._places = tuple(places)
         self._mode = mode
         self._driver_device = driver_device

@@ -94,6 +94,7 @@ class AgentOnNode:
             f"--policy={self.folder}/policy.yaml",
             f"--state-dir={self.state_dir}",
             f"--listen=0.0.0.0:{METRICS_PORT}",
+            f"--driver-device={self.folder}/nvidiactl",  # not the one of a driver that this machine may have
             *self.flags,
         ]
 

@@ -110,7 +110,7 @@ class World:
         self.allocations = AllocationStore(self.root / "allocations")
         self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
         self.pod_resources = PodResources(self.kubelet.pod_resources_socket)
-        self.toolkit = Toolkit([self.root / "toolkit"], "auto", driver_device=self.root / "nvidiactl")
+        self.toolkit = Toolkit([self.root / "toolkit"], "auto", self.root / "nvidiactl")
         self.identity = Identity(
             node=NODE,
             allocations=self.allocations,

@@ -12,6 +12,7 @@ from vc_egpu_node.cdi import Grant, GrantFolder, read_grant, spec_of
 from vc_egpu_node.toolkit import CardNames, Edits, Toolkit, ToolkitError
 
 FIXTURE = Path(__file__).parent / "nvidia-cdi.yaml"
+NO_DRIVER = Path("/nonexistent/nvidiactl")
 CARD_1 = "GPU-aaaaaaaa-0000-4000-8000-000000000001"
 CARD_2 = "GPU-aaaaaaaa-0000-4000-8000-000000000002"
 
@@ -96,7 +97,7 @@ def test_a_copied_file_is_no_grant(tmp_path: Path) -> None:
 
 
 def test_exactly_the_chosen_cards_are_merged(tmp_path: Path) -> None:
-    toolkit = Toolkit([FIXTURE], "required")
+    toolkit = Toolkit([FIXTURE], "required", NO_DRIVER)
     spec = spec_of(grant(), toolkit.edits([CardNames(CARD_1, 0)]), tmp_path)
     edits = spec["devices"][0]["containerEdits"]
     nodes = [node["path"] for node in edits["deviceNodes"]]
@@ -132,7 +133,7 @@ def _newer(tmp_path: Path) -> Toolkit:
             "mounts": None,
         }
     (tmp_path / "nvidia.yaml").write_text(yaml.safe_dump(document))
-    return Toolkit([tmp_path], "required")
+    return Toolkit([tmp_path], "required", NO_DRIVER)
 
 
 def test_every_list_of_every_card_is_merged_whatever_it_is_called(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_share_is_not_what_the_container_s_environment_says(tmp_path: Path) ->
 
 
 def test_a_card_that_the_spec_does_not_know_is_refused() -> None:
-    toolkit = Toolkit([FIXTURE], "required")
+    toolkit = Toolkit([FIXTURE], "required", NO_DRIVER)
     with pytest.raises(ToolkitError, match="knows neither GPU-zzz nor card 0"):
         toolkit.edits([CardNames("GPU-zzz", 0)])
 
@@ -175,9 +176,9 @@ def test_a_spec_of_another_driver_is_not_used(tmp_path: Path) -> None:
     card = CardNames(CARD_1, 0)
     reason = f"was made for driver {old}, and {new} is loaded: run nvidia-ctk cdi generate again"
     with pytest.raises(ToolkitError, match=reason):
-        Toolkit([stale], "required").edits([card], new)
-    assert reason in Toolkit([stale], "auto").unusable([card], new)[CARD_1]
-    both = Toolkit([stale, fresh], "required")
+        Toolkit([stale], "required", NO_DRIVER).edits([card], new)
+    assert reason in Toolkit([stale], "auto", NO_DRIVER).unusable([card], new)[CARD_1]
+    both = Toolkit([stale, fresh], "required", NO_DRIVER)
     assert new in str(both.edits([card], new))
     assert old in str(both.edits([card], old))
     with pytest.raises(ToolkitError, match="knows neither GPU-zzz"):
@@ -188,24 +189,24 @@ def test_a_spec_of_another_driver_is_not_used(tmp_path: Path) -> None:
 def test_a_spec_that_does_not_say_its_driver_is_one_of_any(tmp_path: Path, library: str) -> None:
     spec = tmp_path / "nvidia.yaml"
     spec.write_text(FIXTURE.read_text().replace("libcuda.so.570.124.06", library))
-    assert Toolkit([tmp_path], "required").unusable([CardNames(CARD_1, 0)], "580.65.06") == {}
-    assert Toolkit([FIXTURE], "required").unusable([CardNames(CARD_1, 0)], "") == {}
+    assert Toolkit([tmp_path], "required", NO_DRIVER).unusable([CardNames(CARD_1, 0)], "580.65.06") == {}
+    assert Toolkit([FIXTURE], "required", NO_DRIVER).unusable([CardNames(CARD_1, 0)], "") == {}
 
 
 def test_positions_count_only_where_no_card_has_a_uuid(tmp_path: Path) -> None:
     document = yaml.safe_load(FIXTURE.read_text())
     document["devices"] = [device for device in document["devices"] if not device["name"].startswith("GPU-")]
     (tmp_path / "nvidia.json").write_text(json.dumps(document))
-    edits = Toolkit([tmp_path], "auto").edits([CardNames("GPU-zzz", 1)]).merged()
+    edits = Toolkit([tmp_path], "auto", NO_DRIVER).edits([CardNames("GPU-zzz", 1)]).merged()
     assert "/dev/nvidia1" in [node["path"] for node in edits["deviceNodes"]]
 
 
 def test_without_a_spec(tmp_path: Path) -> None:
     device = tmp_path / "nvidiactl"
-    toolkit = Toolkit([tmp_path / "cdi"], "auto", driver_device=device)
+    toolkit = Toolkit([tmp_path / "cdi"], "auto", device)
     assert toolkit.edits([CardNames(CARD_1, 0)]).merged() == {}
     device.touch()  # a driver was loaded
-    for needed in (toolkit, Toolkit([tmp_path / "cdi"], "required", driver_device=tmp_path / "none")):
+    for needed in (toolkit, Toolkit([tmp_path / "cdi"], "required", NO_DRIVER)):
         with pytest.raises(ToolkitError, match="run nvidia-ctk cdi generate"):
             needed.edits([CardNames(CARD_1, 0)])
 
@@ -213,7 +214,7 @@ def test_without_a_spec(tmp_path: Path) -> None:
 def test_a_spec_that_changes_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "nvidia.yaml"
     path.write_text("kind: nvidia.com/gpu\ndevices: [{name: x}]\n")
-    toolkit = Toolkit([tmp_path], "auto")
+    toolkit = Toolkit([tmp_path], "auto", NO_DRIVER)
     assert list(toolkit.unusable([CardNames(CARD_1, 0)])) == [CARD_1]
     fresh = tmp_path / "new"
     fresh.write_text(FIXTURE.read_text())
@@ -240,7 +241,7 @@ def test_each_file_is_read_once_whatever_it_is(
         yaml.safe_dump({**document, "kind": "management.nvidia.com/gpu"})
     )
     (tmp_path / "nvidia-old.yaml").write_text("devices: [")
-    toolkit = Toolkit([tmp_path], "required")
+    toolkit = Toolkit([tmp_path], "required", NO_DRIVER)
     cards = [CardNames(CARD_1, 0), CardNames(CARD_2, 1)]
     for _ in range(3):
         assert toolkit.unusable(cards) == {}
@@ -259,7 +260,7 @@ def test_a_file_that_is_being_written_is_read_again(tmp_path: Path) -> None:
     text = FIXTURE.read_text()
     path.write_text(text[: len(text) // 2])
     then = path.stat().st_mtime_ns
-    toolkit = Toolkit([tmp_path], "required")
+    toolkit = Toolkit([tmp_path], "required", NO_DRIVER)
     assert toolkit.unusable([CardNames(CARD_1, 0)])
     path.write_text(text)
     os.utime(path, ns=(then, then))
