@@ -9,6 +9,8 @@ from vc_egpu.admission.budgets import Selector
 from vc_egpu.admission.gangs import NO_TEMPLATE
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources, ShareClass
+from vc_egpu.core.decide import decide
+from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names, plans
 from vc_egpu.volcano.annotations import NodeCard, NodeCards, Request
 from vc_egpu.volcano.codec_resources import pod_requests
@@ -245,6 +247,32 @@ def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> Non
 
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:
     assert enqueue.template(job(memory="lots"), TABLE) == NO_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("part", "odd"),
+    [
+        ("template", {"metadata": "words", "spec": {}}),
+        ("template", {"metadata": {"labels": "words"}, "spec": {}}),
+        ("template", {"metadata": {"labels": {names.MANAGED_LABEL: "true"}, "annotations": 7}, "spec": {}}),
+        ("nodeSelector", {"pool": {"a": 1}}),
+        ("nodeSelector", {"pool": ["a"]}),
+        ("tolerations", [{"key": {"a": 1}}]),
+        ("replicas", 2_000_000_000),
+    ],
+)
+def test_a_template_may_hold_anything_and_stops_nobody(part: str, odd: Any) -> None:
+    """The API server does not look into a Job's templates."""
+    mirror = world()
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    asked = job()
+    task = asked["spec"]["tasks"][0]
+    (task["template"]["spec"] if part in {"nodeSelector", "tolerations"} else task)[part] = odd
+    mirror.apply("jobs", added(asked))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    pending.plan_from_templates(mirror, 10.0)
+    assert decide(mirror.snapshot(), Policy(), 0.0).verdicts
 
 
 def requests(cpu: str, **more: Any) -> dict[str, Any]:

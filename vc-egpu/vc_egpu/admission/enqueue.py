@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.capacity import MANY
 from vc_egpu.core.cluster import PodPhase, ShareClass
+from vc_egpu.core.resources import shape_key
 from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
@@ -121,12 +123,18 @@ def job_of(group: Group, mirror: Mirror) -> Document | None:
 
 def is_managed(job: Document) -> bool:
     """Whether the webhook marked the Job's pods as ours."""
-    return any(_labels(task).get(names.MANAGED_LABEL) == "true" for task in _tasks(job))
+    try:
+        return any(_labels(task).get(names.MANAGED_LABEL) == "true" for task in _tasks(job))
+    except AttributeError:  # a template can hold anything
+        return False
 
 
 def template(job: Document, table: ModelTable) -> Template:
-    """The pods that a Job will have; the empty one for a Job that cannot be read."""
-    rows, classes = [], set()
+    """The pods that a Job will have; the empty one for a Job that cannot be read.
+
+    Of two thousand million replicas no more than a gang can have: each becomes a member in the decision.
+    """
+    rows, classes, left = [], set(), MANY
     for task in _tasks(job):
         pod_template = task.get("template") or {}
         spec = pod_template.get("spec") or {}
@@ -136,9 +144,12 @@ def template(job: Document, table: ModelTable) -> Template:
             request = read_pod(spec, table).request(oversubscribe=wished)
             document = _as_pod(job, metadata, spec, request.encode())
             pod = pod_codec.pod(document, table)
+            hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
+            replicas = min(int(task.get("replicas") or 0), left)
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
-        rows.append((str(task.get("name")), int(task.get("replicas") or 0), pod.pod.shape))
+        rows.append((str(task.get("name")), replicas, pod.pod.shape))
+        left -= replicas
         if pod.share_class is not None:
             classes.add(pod.share_class)
     # As with pods: should two classes meet, nobody gets the higher one.
