@@ -1,9 +1,9 @@
 """JSON that somebody else wrote into a cluster: whoever may make one object may not keep the others from us.
 
 Where an API keeps unknown fields (a Job's template, managed fields), objects may be nested thousands of
-levels deep. API servers take that and orjson does not, nor does much else: one such object would make a page
-of a list, and each event of it, unreadable for ever. Nothing that we read is a tenth as deep, so what is
-deeper is left out.
+levels deep. API servers take that; orjson does not beyond 1024 levels, so that one such object would make a
+page of a list, and each event of it, unreadable for ever. And Python gives up at 1000, where such a value is
+but compared, or named in an error. Nothing that we read is a tenth as deep: what is deeper is left out.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 MOST_LEVELS: Final = 200
-"""Below what orjson writes (254) and far below what it reads (1024)."""
+"""Below what orjson writes (254): between the two it is read as it is."""
 _MARKS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -22,11 +22,17 @@ logger = logging.getLogger(__name__)
 def read(data: bytes, what: str) -> Any:
     """The value; raises :class:`orjson.JSONDecodeError` where it is no JSON."""
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
+        if len(data) > MOST_LEVELS:
+            orjson.dumps(value)  # tells whether it is deep, at a fifth of the price of reading it
     except orjson.JSONDecodeError:
         shallow = without_depths(data)
         if shallow is data:
             raise
+    except orjson.JSONEncodeError:
+        shallow = without_depths(data)
+    else:
+        return value
     value = orjson.loads(shallow)
     logger.warning("%s: something is nested below %d levels, and read without that", what, MOST_LEVELS)
     return value
