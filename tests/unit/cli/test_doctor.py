@@ -87,6 +87,7 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
         ({"priority_classes": Listing([])}, "PriorityClass egpu-high is missing"),
         ({"nodes": Listing([docs.node("n1", problem="NVML: driver not loaded")])}, "driver not loaded"),
         ({"nodes": Listing([docs.node("n1", docs.card("GPU-a", healthy=False, reason="XID 79"))])}, "XID 79"),
+        ({"nodes": Listing([docs.node("n1", driver="470.256.02")])}, "470.256.02 on n1: 525 or later"),
         ({"crds": Listing((), "you may not list customresourcedefinitions")}, "you may not list"),
     ],
 )

@@ -222,6 +222,8 @@ def test_the_driver_s_root_instead_of_the_toolkit_s_runtime() -> None:
     env = {entry["name"]: entry.get("value") for entry in agent["env"]}
     assert env["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert env["LD_LIBRARY_PATH"].startswith("/driver/")
+    (root,) = [mount for mount in agent["volumeMounts"] if mount["name"] == "driver"]
+    assert root["mountPropagation"] == "HostToContainer", "a driver container may mount it later"
 
 
 def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:

@@ -21,6 +21,7 @@ OLDEST_FULL: Final = (1, 31)
 OLDEST: Final = (1, 30)
 """Scheduling gates, admission policies and match conditions are stable."""
 OLDEST_CONTAINERD: Final = (1, 7)
+OLDEST_DRIVER: Final = (525, 0)
 OTHER_PLUGINS: Final = ("nvidia-device-plugin", "hami-device-plugin", "volcano-device-plugin", "gpushare")
 OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
 
@@ -131,7 +132,11 @@ def _driver(facts: Facts) -> Iterable[Finding]:
         if version:
             drivers.setdefault(version, []).append(_name(node))
     for version, names in sorted(drivers.items()):
-        yield ok("driver", f"{version} on {len(names)} nodes")
+        if version_of(version) < OLDEST_DRIVER:
+            where = ", ".join(names[:3]) + (f" and {len(names) - 3} more nodes" if len(names) > 3 else "")
+            yield warn("driver", f"{version} on {where}: 525 or later is what cards are shared with")
+        else:
+            yield ok("driver", f"{version} on {len(names)} nodes")
     if not drivers and not facts.installed:
         yield warn("driver", "no node says which NVIDIA driver it has", "the agent will, once it runs")
     agent = _agent(facts)
