@@ -255,6 +255,8 @@ class Loop:
 
     def _finished(self, done: Done) -> None:
         self._conductor.done(done)
+        if done.document is not None:
+            self._sources.answered("podgroups" if done.uid is None else "pods", done.document)
         if done.kind == "orphan" and done.uid is not None and done.error is not None and not done.gone:
             self._orphans.failed(done.uid, self._conductor.clock)
         if done.uid is not None and done.document is not None:
@@ -339,6 +341,7 @@ class Loop:
             self._mirror.freed = self._mirror.freed or waiting or bool(alone)
             for key in self._missing.due(alone, clock):
                 self._executor.look_for_group(key)
+            self._conductor.count("watches_renewed", len(self._sources.list_those_behind(clock)))
         if clock < self._next_tick:
             return
         self._next_tick = clock + TICK_S

@@ -18,6 +18,7 @@ Operation = Literal[
     "suspensions_failed",
     "resumed",
     "found_unwatched",
+    "watches_renewed",
     "lever_failed",
     "write_failures",
     "decisions_failed",

@@ -1,11 +1,13 @@
 """The watches that feed the loop."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from vc_egpu.admission.behind import Behind
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
@@ -38,12 +40,15 @@ WATCHED: Final = (
 Arrival = tuple[str, Change]
 """A kind (its plural) and what happened to one of it."""
 
+logger = logging.getLogger(__name__)
+
 
 class Sources:
     """One reflector per kind; ``tell`` gets every change, on that one's thread."""
 
     def __init__(self, api: ApiConnection, tell: Callable[[Arrival], None], namespace: str) -> None:
         self._tell = tell
+        self._behind = Behind()
         self._reflectors = {
             r.plural: Reflector(api, r, self._into(r), transform=partial(_keep, r.plural)) for r in WATCHED
         }
@@ -81,6 +86,19 @@ class Sources:
         end = time.monotonic() + timeout_s
         for plural in self.missing():
             self._reflectors[plural].wait_synced(max(0.0, end - time.monotonic()))
+
+    def answered(self, plural: str, document: Json) -> None:
+        """The API server says that this object is so: the watch of its kind will say so too."""
+        self._behind.answered(plural, str(document["metadata"].get("resourceVersion") or ""))
+
+    def list_those_behind(self, clock: float) -> list[str]:
+        """Kinds whose watch stands still though there is news; all of them is listed again."""
+        reached = {plural: reflector.reached() for plural, reflector in self._reflectors.items()}
+        behind = self._behind.standing(reached, clock)
+        for plural in behind:
+            logger.warning("the watch of %s stands still at version %s: listing", plural, reached[plural])
+            self._reflectors[plural].list_again()
+        return behind
 
     def _into(self, resource: Resource) -> Callable[[Change], None]:
         plural = resource.plural

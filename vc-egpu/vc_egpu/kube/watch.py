@@ -142,18 +142,23 @@ class Reflector:
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread; no callback runs after this returns (unless one hangs beyond ``timeout_s``)."""
         self._stopping.set()
-        self._end_watch()
+        with self._lock:
+            stream = self._stream
+        if stream is not None:
+            stream.close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
     def list_again(self) -> None:
-        """Somebody knows better than this watch does: it is not gone on with, all is listed anew."""
-        self._doubted.set()
-        self._end_watch()
+        """Somebody knows better than this watch does: it is not gone on with, all is listed anew.
 
-    def _end_watch(self) -> None:
+        Nothing happens where no watch is on: a list is then under way, or what keeps it off is being waited
+        for.
+        """
         with self._lock:
             stream = self._stream
+            if stream is not None:
+                self._doubted.set()
         if stream is not None:
             stream.close()
 
@@ -283,7 +288,7 @@ class Reflector:
             lasted = time.monotonic() - began >= _LASTED_S
             if lasted:
                 self._backoff.reset()
-        if not lasted:
+        if not (lasted or self._doubted.is_set()):
             # A server that ends each watch at once must not be asked in a tight loop.
             raise Unavailable(f"WATCH {self._path}: ended by the server at once")
 
