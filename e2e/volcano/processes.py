@@ -35,7 +35,8 @@ _HOOK_RULES: Final = {
 WEBHOOK_PATHS: Final = tuple(_HOOK_RULES)
 
 
-_LOADED: Final = "Finished loading scheduler config"
+_LOADED: Final = re.compile("Finished loading scheduler config|Successfully loaded Scheduler conf")
+"""As vc-scheduler of 1.15 says it, and of 1.16."""
 
 
 CRDS: Final = (
@@ -182,17 +183,20 @@ class VolcanoProcesses:
 
     def start_scheduler(self) -> None:
         """Start vc-scheduler, which makes the queues ``root`` and ``default``."""
-        log = self.scheduler.log_file
-        loaded = log.read_text(errors="replace").count(_LOADED) if log.is_file() else 0
+        before = self._configurations_loaded()
         self.scheduler.start()
         wait_until("vc-scheduler healthy", self._healthy, 60, lambda: _check(self.scheduler))
         wait_until("queue default", self._default_queue, 60, lambda: _check(self.scheduler))
         wait_until(
             "vc-scheduler's configuration",
-            lambda: log.read_text(errors="replace").count(_LOADED) > loaded,
+            lambda: self._configurations_loaded() > before,
             30,
             lambda: _check(self.scheduler),
         )
+
+    def _configurations_loaded(self) -> int:
+        log = self.scheduler.log_file
+        return len(_LOADED.findall(log.read_text(errors="replace"))) if log.is_file() else 0
 
     def use(self, conf: ConfName) -> None:
         """Start the scheduler anew with this configuration."""
