@@ -6,7 +6,7 @@ first; if that fails, in other orders, and then by a bounded search (:mod:`.sear
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Final
@@ -164,14 +164,7 @@ def _pack(trial: Trial, need: Need, rows: Ints, wanted: int) -> dict[int, int]:
     """Fill row after row. Looks at no more rows than needed: most decisions end in the first few hundred."""
     counts: dict[int, int] = {}
     spare: list[tuple[int, int]] = []
-    start, size = 0, _FIRST_ROWS
-    while start < len(rows) and wanted:
-        piece = rows[start : start + size]
-        if start:  # the fullest come first, and those in front had no room
-            piece = not_full(trial.ledger, need, piece)
-        start, size = start + size, size * 4
-        if not len(piece):
-            continue
+    for piece in _pieces(trial, need, rows):
         room, calm = rooms(trial.ledger, need, piece)
         some = np.flatnonzero(room)
         for row, most, still in zip(
@@ -191,6 +184,23 @@ def _pack(trial: Trial, need: Need, rows: Ints, wanted: int) -> dict[int, int]:
             counts[row] = counts.get(row, 0) + count
             wanted -= count
     return counts
+
+
+def _pieces(trial: Trial, need: Need, rows: Ints) -> Iterator[Ints]:
+    """The rows in order, in growing pieces; but for the first, without those that are full.
+
+    The fullest come first: where the first few had no room, most of the next have none. Of what is left a
+    few are nearly always enough.
+    """
+    start, size = 0, _FIRST_ROWS
+    while start < len(rows):
+        some = rows[start : start + size]
+        if start:
+            some = not_full(trial.ledger, need, some)
+        start, size = start + size, size * 4
+        for piece in (some[:_FIRST_ROWS], some[_FIRST_ROWS:]):
+            if len(piece):
+                yield piece
 
 
 def _spread(taken: dict[int, int], columns: Ints, wanted: int) -> dict[int, int]:
