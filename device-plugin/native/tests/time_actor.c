@@ -5,6 +5,7 @@
  *   time_actor graph SECONDS KERNELS NS      graphs of so many kernels, captured
  *   time_actor meet SECONDS STREAMS          kernels that wait for each other on so many streams; three rounds at least
  *   time_actor threads SECONDS THREADS      each with a stream of its own, and one default stream for all
+ *   time_actor beside SECONDS NS[,NS...]     a thread for each length: kernels of it, one after the other, on its stream
  *   time_actor cost ROUNDS LIBRARY           what a launch costs the program: with that library, loaded and not
  *                                            preloaded, and without it, in turn
  *   time_actor sets SECONDS BYTES            memsets and copies on the card
@@ -121,6 +122,34 @@ static void rendezvous(double seconds, int parties) {
 
 static uint64_t threads_end;
 static CUcontext threads_context;
+
+static void *one_length(void *with) {
+    const uint64_t ns = *(const uint64_t *)with;
+    CUstream stream;
+    TRY(cuCtxSetCurrent(threads_context));
+    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    while (now() < threads_end) {
+        launch(stream, ns);
+        TRY(cuStreamSynchronize(stream));
+    }
+    return NULL;
+}
+
+/* One thread for each length, launching units of it one after the other on a stream of its own. */
+static void beside(double seconds, const char *list) {
+    pthread_t handles[16];
+    uint64_t lengths[16], count = 0, began = now();
+    for (char *at = strdup(list); at && count < 16; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        lengths[count++] = strtoull(at, NULL, 10);
+    threads_end = began + (uint64_t)(seconds * 1e9);
+    TRY(cuCtxGetCurrent(&threads_context));
+    for (uint64_t i = 0; i < count; i++)
+        if (pthread_create(&handles[i], NULL, one_length, &lengths[i]) != 0)
+            exit(1);
+    for (uint64_t i = 0; i < count; i++)
+        pthread_join(handles[i], NULL);
+    printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu}\n", getpid(), began, now());
+}
 
 static void *one_thread(void *with) {
     uint64_t *launches = with;
@@ -283,6 +312,8 @@ int main(int count, char **values) {
         rendezvous(atof(values[2]), atoi(values[3]));
     else if (strcmp(values[1], "threads") == 0 && count == 4)
         threads(atof(values[2]), atoi(values[3]));
+    else if (strcmp(values[1], "beside") == 0 && count == 4)
+        beside(atof(values[2]), values[3]);
     else if (strcmp(values[1], "cost") == 0 && count == 4)
         cost(atoi(values[2]), values[3]);
     else if (strcmp(values[1], "sets") == 0 && count == 4)
