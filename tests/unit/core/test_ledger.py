@@ -17,7 +17,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
 )
-from vc_egpu.core.ledger import Ledger
+from vc_egpu.core.ledger import _BOOKED, Ledger
 from vc_egpu.core.resources import AMOUNT_LIMIT, amounts, clamp
 
 NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
@@ -196,3 +196,28 @@ def test_what_is_left_out_as_full_has_no_room() -> None:
         assert kept == sorted(kept)
         left_out += len(rows) - len(kept)
     assert left_out > 20, "it is good for something"
+
+
+def test_a_copy_into_a_spare_one_is_the_same_as_a_new_one() -> None:
+    """Whatever was booked on either in between, and whatever copies were made and given up."""
+    rng = random.Random(11)
+    ledger = Ledger()
+    spares: list[Ledger] = []
+    for turn in range(300):
+        if rng.random() < 0.1 or not ledger.rows:
+            ledger.put_node(make.node(f"n{rng.randrange(60)}", rng.choice([2, 2, 2, 12])))
+        for one in (ledger, *spares):
+            for _ in range(rng.randrange(4)):
+                node = rng.choice(sorted(ledger.rows))
+                share = Share(CardId(f"{node}/{rng.randrange(2)}"), rng.randrange(900), 10)
+                booking = one.booking(
+                    NodeName(node), make.shape(100, 10), [share], rng.choice(list(ShareClass))
+                )
+                assert booking is not None
+                rng.choice([one.add, one.add, one.remove])(booking)
+        copy = ledger.copy(spares.pop(rng.randrange(len(spares))) if spares else None)
+        for name in _BOOKED:
+            assert np.array_equal(getattr(copy, name), getattr(ledger, name)), (turn, name)
+            assert getattr(copy, name) is not getattr(ledger, name)
+        if rng.random() < 0.9:
+            spares.append(copy)

@@ -92,6 +92,8 @@ class Ledger:
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
         self.ports: dict[int, Mapping[HostPort, int]] = {}
+        self._touched, self._last_copy = set[int](), object()
+        """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -258,6 +260,7 @@ class Ledger:
 
     def _apply(self, booking: Booking, sign: int) -> None:
         row = booking.row
+        self._touched.add(row)
         for seat in booking.seats:
             col = seat.col
             self.memory_used[row, col] += sign * seat.memory_mib
@@ -323,15 +326,23 @@ class Ledger:
     def copy(self, spare: "Ledger | None" = None) -> "Ledger":
         """A ledger to try things on: facts of nodes are shared, what is booked is copied.
 
-        ``spare``: an earlier copy that nobody needs any more; its memory is used again.
+        ``spare``: an earlier copy that nobody needs any more; its memory is used again. Of the last copy made
+        only the rows are copied that either was booked on since, where these are few: the rest is in it.
         """
+        rows: Ints | slice = slice(None)
+        if spare is not None and spare._last_copy is self._last_copy:
+            touched = self._touched | spare._touched
+            if len(touched) < len(self.names) // 4:
+                rows = np.fromiter(touched, np.int64, len(touched))
         other = object.__new__(Ledger)
+        self._touched, self._last_copy = set[int](), object()
         other.__dict__.update(self.__dict__)
+        other._touched = set[int]()
         for name in _BOOKED:
             array = getattr(self, name)
             room = getattr(spare, name, None)
             if room is not None and room.shape == array.shape:
-                np.copyto(room, array)
+                room[rows] = array[rows]
                 setattr(other, name, room)
             else:
                 setattr(other, name, array.copy())
@@ -377,19 +388,7 @@ _FACTS: Final = (
     "kind", "usable", "memory_cap", "physical_cap", "ratio", "ratio_class", "host_cap", "high_cap", "low_cap",
     "max_sharers", "cap", "row_memory_cap", "row_cards",
 )  # fmt: skip
-_PER_CARD: Final = frozenset(
-    {
-        "kind",
-        "usable",
-        "memory_cap",
-        "memory_used",
-        "physical_cap",
-        "physical_used",
-        "high_cores",
-        "low_cores",
-        "all_cores",
-        "sharers",
-        "asleep",
-        "alone",
-    }
-)
+_PER_CARD: Final = frozenset({
+    "kind", "usable", "memory_cap", "memory_used", "physical_cap", "physical_used", "high_cores", "low_cores",
+    "all_cores", "sharers", "asleep", "alone",
+})  # fmt: skip
