@@ -4,9 +4,15 @@ import threading
 
 import pytest
 from unit.jobs.cluster import Cluster
+from unit.jobs.worlds import in_phase, job, pod, task, world
+from vc_egpu.jobs import defaults
+from vc_egpu.jobs.machine import decide
+from vc_egpu.volcano.job import JobPhase
 
 CENTURIES = "9999999h"
 """1,141 years: longer than any lock of Python waits."""
+MANY = 2_000_000_000
+"""Replicas, within what the API server takes; the names of so many pods do not fit into a machine."""
 
 
 def test_a_command_closes_the_queue_that_it_names(cluster: Cluster) -> None:
@@ -55,3 +61,21 @@ def test_a_timeout_of_centuries_leaves_the_workers_alive(cluster: Cluster) -> No
     again_s = worker.look(("mine", "train"))
     assert again_s is not None
     assert again_s < threading.TIMEOUT_MAX
+
+
+def test_a_job_of_two_thousand_million_pods_is_refused(cluster: Cluster) -> None:
+    """It asks for no cards, so no gang limit at the door binds it."""
+    cluster.job("mine", tasks=[task(replicas=MANY, minAvailable=1)], plugins={"svc": []})
+    assert cluster.look_at_job("mine")[0] == "Pending"
+    assert not [path for path in cluster.server.objects if "/pods/" in path]
+    assert any(f"{MANY} replicas of all tasks, the largest Job has" in text for _, text in cluster.events())
+
+
+def test_a_job_that_is_scaled_to_as_many_gets_what_a_job_may_have() -> None:
+    running = job(task("a", 3), task("b", MANY), task("c", 1), status=in_phase(JobPhase.RUNNING))
+    bounded = defaults.bounded(defaults.complete(running))
+    assert [one.replicas for one in bounded.spec.tasks] == [3, defaults.MOST_PODS - 3, 0]
+    decision = decide(world(bounded, pod("a-0")))
+    assert len(decision.create) == defaults.MOST_PODS - 1
+    small = job()
+    assert defaults.bounded(small) is small

@@ -226,6 +226,8 @@ def test_defaults_leave_the_stored_job_alone() -> None:
             job(*(task(f"t{i}", 1, dependsOn={"name": [f"t{(i + 1) % 3000}"]}) for i in range(3000))),
             "dependsOn goes in a circle: t0 -> t1 -> t2",
         ),
+        (job(task("a", 2_000_000_000)), "2000000000 replicas of all tasks, the largest Job has 10000"),
+        (job(*(task(f"t{i}", 6000) for i in range(2))), "12000 replicas of all tasks"),
         (job(volumes=[{"mountPath": "/x"}]), "spec.volumes[0]: neither"),
         (job(volumes=[{"mountPath": "/x", "volumeClaimName": "a"}] * 2), "'/x' is named 2 times"),
     ],

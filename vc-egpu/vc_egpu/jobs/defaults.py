@@ -15,6 +15,8 @@ from vc_egpu.volcano.job import Job, JobAction, JobEvent, LifecyclePolicy, Task
 
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name."""
+MOST_PODS: Final = 10_000
+"""Of one Job, also one without cards, which no gang limit binds: each look names all of them."""
 _MAX_NAMED: Final = 8
 _INTERNAL_EVENTS: Final = frozenset({JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING})
 _INTERNAL_ACTIONS: Final = frozenset({JobAction.SYNC_JOB, JobAction.ENQUEUE_JOB})
@@ -41,6 +43,17 @@ def complete(job: Job) -> Job:
     return full
 
 
+def bounded(job: Job) -> Job:
+    """The Job itself, or where it was scaled beyond :data:`MOST_PODS` a copy with so many of its replicas."""
+    if job.total_replicas() <= MOST_PODS:
+        return job
+    left, tasks = MOST_PODS, []
+    for task in job.spec.tasks:
+        tasks.append(task.model_copy(update={"replicas": min(task.replicas, left)}))
+        left -= tasks[-1].replicas
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
+
+
 def problems(job: Job) -> list[str]:
     """Why we do not run this (completed) Job: one sentence each, naming the field; empty if we do."""
     return [*_shape(job), *_tasks(job), *_policies(job), *_dependencies(job), *_plugins(job)]
@@ -51,6 +64,8 @@ def _shape(job: Job) -> Iterator[str]:
     if not spec.tasks:
         yield "spec.tasks: a Job needs at least one task"
     total = job.total_replicas()
+    if total > MOST_PODS:
+        yield f"spec.tasks: {total} replicas of all tasks, the largest Job has {MOST_PODS}; split it"
     if spec.min_available > total:
         yield f"spec.minAvailable: {spec.min_available} is more than the {total} replicas of all tasks"
     if spec.min_success is not None and spec.min_success > total:

@@ -112,10 +112,14 @@ class JobWorker:
         if stored.metadata.deletion_timestamp:
             self._forget(uid)
             return None
-        job = defaults.complete(stored)
+        whole = defaults.complete(stored)
+        job = defaults.bounded(whole)
         command = self._command(job)
         world = self._world(job, command)
-        decision = decide(world, defaults.problems(job))
+        if job is not whole and world.pods:
+            text = f"{whole.total_replicas()} replicas: no more than {defaults.MOST_PODS} of a Job are made"
+            self._recorder.event(raw, "Warning", "Ignored", f"spec.tasks: {text}")
+        decision = decide(world, defaults.problems(whole))
         self._execute(raw, job, world, decision, command)
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
