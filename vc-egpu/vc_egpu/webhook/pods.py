@@ -281,7 +281,7 @@ def _spec(
 def complete_container(container: Json, ask: PodAsk, *, whole_pod: bool) -> Json:
     """The container with its totals. In a pod (``whole_pod``) the per-card limits go and limits get the
     totals too; in a Job's template nothing is taken away."""
-    totals = ask.totals.get(str(container.get("name")))
+    totals = ask.totals.get(str(mapping(container).get("name")))
     if totals is None:
         return container
     resources = mapping(container.get("resources"))

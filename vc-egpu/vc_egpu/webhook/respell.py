@@ -40,15 +40,21 @@ def _respell_spec(spec: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, 
     if "dnsPolicy" not in spec and was_filled_in:
         filled["dnsPolicy"] = _HOST_NETWORK_DNS
     for key in ("initContainers", "containers"):
-        before = {mapping(old).get("name"): mapping(old) for old in items(stored.get(key))}
+        before = {_name_of(old): mapping(old) for old in items(stored.get(key))}
         if items(spec.get(key)):
             filled[key] = [
-                _respell_container(container, before[container["name"]])
-                if isinstance(container, dict) and container.get("name") in before
+                _respell_container(container, before[_name_of(container)])
+                if isinstance(container, dict) and _name_of(container) in before
                 else container
                 for container in spec[key]
             ]
     return filled
+
+
+def _name_of(container: Any) -> str | None:
+    """Nobody has looked at templates before us: what is no name is none."""
+    name = mapping(container).get("name")
+    return name if isinstance(name, str) else None
 
 
 def _respell_container(container: dict[str, Any], stored: Json) -> Json:
