@@ -15,7 +15,7 @@ from vc_egpu.admission.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.executor import Done, Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.operations import Operation, Totals, from_zero
+from vc_egpu.admission.operations import Totals, from_zero
 from vc_egpu.admission.reports import Reports, group_reference
 from vc_egpu.admission.stranded import DEFAULT_AFTER_S, Stranded
 from vc_egpu.admission.suspension_reports import SuspensionReports
@@ -127,7 +127,7 @@ class Suspending:
     def resume(self, resume: Resume) -> None:
         """As the decision says; not while its orders are still being written."""
         if resume.gang not in self._begun:
-            self._count("resumed", self.lift(resume.gang, resume.pods, "there is room for it again"))
+            self.counters["resumed"] += self.lift(resume.gang, resume.pods, "there is room for it again")
 
     def left(self, pods: Collection[PodUid]) -> list[DecodedPod]:
         """Those of these pods that have not left their cards yet."""
@@ -149,7 +149,7 @@ class Suspending:
         self.lift(key, [uid for uid, member in members.items() if not member.pod.asleep], why)
         self.mirror.enter_again(members)
         self.mirror.freed = True
-        self._count("suspensions_failed")
+        self.counters["suspensions_failed"] += 1
         group = self.mirror.groups.get(key)
         if group is not None:
             text = f"{why}; it runs on, and is not suspended for {UNFIT_S / 60:.0f} minutes"
@@ -262,7 +262,7 @@ class Suspending:
         if done.uid is not None:
             self._writing.discard(done.uid)
         if done.error is None and done.kind == "suspend":
-            self._count("suspend_orders")
+            self.counters["suspend_orders"] += 1
         self.mirror.dirty.add(done.key)
 
     def gone(self, uid: PodUid) -> None:
@@ -373,9 +373,6 @@ class Suspending:
         if pod.pod.suspension is not SuspensionState.RUNNING:
             return f"it is {pod.pod.suspension.value}"
         return self.mirror.answers.about(pod).reason or "its node's agent gives no reason"
-
-    def _count(self, name: Operation, by: int = 1) -> None:
-        self.counters[name] += by
 
 
 def _is_placed(pod: DecodedPod) -> bool:

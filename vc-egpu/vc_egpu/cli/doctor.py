@@ -14,6 +14,7 @@ from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import CLOCKS_DIFFER_S, Facts, has_cards
 from vc_egpu.cli.doctor_stack import stack_findings
 from vc_egpu.cli.findings import Finding, fail, ok, warn
+from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 
 OLDEST_FULL: Final = (1, 31)
@@ -133,8 +134,7 @@ def _driver(facts: Facts) -> Iterable[Finding]:
             drivers.setdefault(version, []).append(_name(node))
     for version, names in sorted(drivers.items()):
         if version_of(version) < OLDEST_DRIVER:
-            where = ", ".join(names[:3]) + (f" and {len(names) - 3} more nodes" if len(names) > 3 else "")
-            yield warn("driver", f"{version} on {where}: 525 or later is what cards are shared with")
+            yield warn("driver", f"{version} on {few(names)}: 525 or later is what cards are shared with")
         else:
             yield ok("driver", f"{version} on {len(names)} nodes")
     if not drivers and not facts.installed:

@@ -7,6 +7,7 @@ from typing import Final
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import Facts, has_cards
 from vc_egpu.cli.findings import Finding, fail, ok, warn
+from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
@@ -212,8 +213,7 @@ def _forgotten(facts: Facts, now: datetime) -> Iterable[Finding]:
         if (now - created).total_seconds() > SILENT_S:
             silent.append(world.key(pod))
     if silent:
-        some = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
-        yield fail("pods", f"gated for over {SILENT_S:.0f} s without a reason: {some}")
+        yield fail("pods", f"gated for over {SILENT_S:.0f} s without a reason: {few(silent)}")
 
 
 def removal_findings(pods: Iterable[Json]) -> list[Finding]:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from vc_egpu.cli import world
+from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.resource_names import PER_CARD
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
-_MAX_NAMED: Final = 3
 _LONGEST: Final = 300
 
 
@@ -40,7 +40,7 @@ def places(members: Iterable[Json]) -> dict[str, list[Json]]:
 
 
 def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str]:
-    who = _named([str(pod["metadata"]["name"]) for pod in pods])
+    who = few([str(pod["metadata"]["name"]) for pod in pods])
     if node is None:
         yield f"node {name} is gone: {who} will be removed and placed anew"
         return
@@ -70,7 +70,7 @@ def _ill(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
         why = f" ({ill[uuid]})" if ill[uuid] else ""
         yield (
             f"card {uuid} of node {name} is ill{why}: it takes nothing new, "
-            f"and {_named(sorted(set(on_it[uuid])))} may fail on it"
+            f"and {few(sorted(set(on_it[uuid])))} may fail on it"
         )
 
 
@@ -92,7 +92,7 @@ def starting(members: Iterable[Json]) -> list[str]:
             if waiting.get("reason", "") not in _UNEVENTFUL:
                 said = f": {waiting['message']}" if waiting.get("message") else ""
                 who[f"{waiting['reason']}{said}"[:_LONGEST]].append(str(pod["metadata"]["name"]))
-    return [f"{_named(sorted(set(pods)))}: {reason}" for reason, pods in sorted(who.items())]
+    return [f"{few(sorted(set(pods)))}: {reason}" for reason, pods in sorted(who.items())]
 
 
 def not_ours(members: Sequence[Json]) -> str:
@@ -109,8 +109,3 @@ def not_ours(members: Sequence[Json]) -> str:
     slip = next((name for name in _SLIPS if name in limits), "")
     hint = f"{names.SHARED_PREFIX}<model> in its limits asks for shares"
     return f"{text}; it names {slip}, but {hint}" if slip else text
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from vc_egpu.cli import past, trouble, world
 from vc_egpu.core.cluster import Instant
 from vc_egpu.core.reasons import Reason
+from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.knobs import slips
@@ -311,5 +312,4 @@ def _nothing(
     near = near or difflib.get_close_matches(name, sorted(others), 1, cutoff=0.5)
     if near:
         return f"{text}; did you mean {' or '.join(near)}?"
-    more = f" and {len(called) - _MAX_NAMED} more" if len(called) > _MAX_NAMED else ""
-    return f"{text}; there are {', '.join(sorted(called)[:_MAX_NAMED])}{more}"
+    return f"{text}; there are {few(sorted(called), _MAX_NAMED)}"

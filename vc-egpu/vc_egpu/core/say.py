@@ -1,7 +1,6 @@
 """The sentences: one per verdict, with the numbers a user needs to see why."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -33,8 +32,7 @@ from vc_egpu.core.resources import (
     model_of,
 )
 from vc_egpu.core.trial import Trial
-
-_MAX_NAMED: Final = 3
+from vc_egpu.core.words import FEW, few
 
 
 def _plural(count: int, noun: str) -> str:
@@ -140,9 +138,7 @@ def _why_nobody_goes(trial: Trial, group: Group, free: int) -> str:
     if more <= free:
         return "; evicting low-priority work would not make room"
     gangs = sorted({str(pod.gang) for pod in coming})
-    return (
-        f"; nobody is evicted while {names(gangs)} can be suspended again as soon as it is back on its cards"
-    )
+    return f"; nobody is evicted while {few(gangs)} can be suspended again as soon as it is back on its cards"
 
 
 def _places(trial: Trial, group: Group) -> int:
@@ -171,10 +167,10 @@ def _kept_back(trial: Trial, group: Group, free: int, numbers: dict[str, int | s
     cores = sum(kept.cores_percent for kept in trial.kept_back)
     cards = sum(kept.cards for kept in trial.kept_back)
     gangs = sorted(kept.gang for kept in trial.kept_back)
-    numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=names(gangs))
+    numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=few(gangs))
     return (
         f"; {more} would, were not {memory_mib} MiB and {cores} cores on {_plural(cards, 'card')} kept for "
-        f"{names(gangs)}, suspended for more than {trial.policy.suspended_hold_s:.0f} s"
+        f"{few(gangs)}, suspended for more than {trial.policy.suspended_hold_s:.0f} s"
     )
 
 
@@ -198,8 +194,8 @@ def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: d
         text += f"; cards for {min(open_to_it, wanted)} are free, but {missing} beside them is short"
     shut = [name for name, row in sorted(ledger.rows.items()) if by_cards[row] > 0 and not group.mask[row]]
     if shut and open_to_it < wanted:
-        reasons = [f"{name} ({_shut_by(trial, view, group, name)})" for name in shut[:_MAX_NAMED]]
-        more = f" and {len(shut) - _MAX_NAMED} more" if len(shut) > _MAX_NAMED else ""
+        reasons = [f"{name} ({_shut_by(trial, view, group, name)})" for name in shut[:FEW]]
+        more = f" and {len(shut) - FEW} more" if len(shut) > FEW else ""
         text += f"; with room but closed to it: {', '.join(reasons)}{more}"
     return text
 
@@ -297,7 +293,7 @@ def evicting(evictions: Sequence[Eviction], cards: int) -> Verdict:
     gangs = sorted(entry.gang for entry in evictions)
     pods = sum(len(entry.pods) for entry in evictions)
     verb = "is" if pods == 1 else "are"
-    text = f"waits until {_plural(pods, 'pod')} of {names(gangs)} {verb} gone"
+    text = f"waits until {_plural(pods, 'pod')} of {few(gangs)} {verb} gone"
     text += f"; they hold {_plural(cards, 'card')}" if pods > 1 else f"; it holds {_plural(cards, 'card')}"
     return Verdict(Reason.WAITING_FOR_EVICTION, text, {"pods": pods, "gangs": len(gangs), "cards": cards})
 
@@ -309,12 +305,12 @@ def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension]
     gangs = sorted(entry.gang for entry in suspensions)
     pods = sum(len(entry.pods) for entry in suspensions)
     verb = "is" if pods == 1 else "are"
-    text = f"waits until {_plural(pods, 'pod')} of {names(gangs)} {verb} suspended"
+    text = f"waits until {_plural(pods, 'pod')} of {few(gangs)} {verb} suspended"
     numbers: dict[str, int | str] = {"suspended": pods}
     if evictions:
         evicted = evicting(evictions, cards)
         others = sum(len(entry.pods) for entry in evictions)
-        whose = names(sorted(entry.gang for entry in evictions))
+        whose = few(sorted(entry.gang for entry in evictions))
         text += f" and {_plural(others, 'pod')} of {whose} {'is' if others == 1 else 'are'} gone"
         numbers = {**evicted.numbers, **numbers}
     going: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
@@ -343,12 +339,6 @@ def leaving(view: GangView, members: Sequence[Member], pods: Sequence[object]) -
         "queue": str(view.gang.queue),
     }
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
-
-
-def names(keys: Sequence[str]) -> str:
-    """A few names, and how many more."""
-    more = f" and {len(keys) - _MAX_NAMED} more" if len(keys) > _MAX_NAMED else ""
-    return ", ".join(keys[:_MAX_NAMED]) + more
 
 
 def admitted(placed: int, surplus: int, there: int = 0) -> Verdict:
