@@ -10,6 +10,8 @@ NATIVE: Final = Path(__file__).resolve().parents[2] / "device-plugin" / "native"
 _FILES: Final = ("egpu_cuda_api.def", "egpu_cuda_memory.def", "egpu_cuda_rest.def")
 _ROW: Final = re.compile(r"^EGPU_API(_T[SD][ZS])?\((\w+), (\w*) ?, (\d+), \(([^;]*?)\)\)\n", re.M | re.S)
 
+NEWEST: Final = 99_999
+"""Later than any CUDA."""
 LEFT_OUT: Final = frozenset({"cuInit", "cuGLInit", "cuGetExportTable"})
 """Not called by the tests: what every program calls before anything else, and private tables."""
 
@@ -44,11 +46,29 @@ def rows() -> dict[str, Row]:
 
 
 @cache
+def _by_name(driver: int, per_thread: bool) -> dict[str, tuple[Row, ...]]:
+    """Entry points that cuGetProcAddress of a driver of that version may answer, by name, to programs whose
+    default stream is per thread (or is not): where a name has one for that, no other. The look-up itself has
+    one in the headers alone: no driver answers with it."""
+    known = [row for row in rows().values() if row.since <= driver]
+    twins = {row.base for row in known if row.per_thread} - {"cuGetProcAddress"} if per_thread else set()
+    found: dict[str, tuple[Row, ...]] = {}
+    for row in known:
+        if row.per_thread == (row.base in twins):
+            found[row.base] = (*found.get(row.base, ()), row)
+    return found
+
+
+def meant(name: str, version: int, *, per_thread: bool, driver: int = NEWEST) -> str:
+    """The symbol that a name means to a program of that CUDA version; empty: none that headers tell of."""
+    fit = [row for row in _by_name(driver, per_thread).get(name, ()) if row.since <= version]
+    return max(fit, key=lambda row: row.since).symbol if fit else ""
+
+
+@cache
 def found_by_threads() -> frozenset[str]:
-    """What cuGetProcAddress answers a program whose default stream is per thread: where a name has an entry
-    point for that, no other. The look-up itself has one in the headers alone: no driver answers with it."""
-    twins = {row.base for row in rows().values() if row.per_thread} - {"cuGetProcAddress"}
-    return frozenset(name for name, row in rows().items() if row.per_thread == (row.base in twins))
+    """What cuGetProcAddress answers some program whose default stream is per thread."""
+    return frozenset(row.symbol for entries in _by_name(NEWEST, True).values() for row in entries)
 
 
 @cache

@@ -10,11 +10,10 @@ from typing import Final
 import pytest
 from contract.cuda.binding import INVALID_VALUE, NOT_FOUND
 from contract.cuda.libraries import DRIVERS, name_of
-from symbols.rows import Row, rows
+from symbols.rows import meant, rows
 
 FOUND, NO_SUCH_NAME, TOO_OLD = 0, 1, 2
 DEFAULT, LEGACY, PER_THREAD, BOTH = 0, 1, 2, 3
-PER_THREAD_SINCE: Final = 7000
 UNTOUCHED: Final = 7
 NOWHERE: Final = frozenset({"cuEventCreateFromEGLSync"})
 """The headers name it; no driver for x86-64 that we have seen exports it or finds it."""
@@ -76,37 +75,19 @@ def driver(
         yield LookUp(request.param or fake_library)
 
 
-def _names(version: int) -> dict[str, list[Row]]:
-    """By name: its entry points in a driver of that version."""
-    found: dict[str, list[Row]] = {}
-    for row in rows().values():
-        if row.since <= version and row.base not in NOWHERE:
-            found.setdefault(row.base, []).append(row)
-    return found
-
-
-def _meant(entries: list[Row], version: int, flags: int) -> str | None:
-    """Its symbol; None: there was none in that version."""
-    fit = [row for row in entries if row.since <= version and not row.per_thread]
-    if not fit:
-        return None
-    twins = [row for row in entries if row.per_thread]
-    # The look-up itself has no twin that is ever answered.
-    if flags & PER_THREAD and twins and entries[0].base != "cuGetProcAddress":
-        fit = [row for row in twins if row.since <= version and version >= PER_THREAD_SINCE]
-    return max(fit, key=lambda row: row.since).symbol if fit else None
+def _names(version: int) -> list[str]:
+    """Those of a driver of that version."""
+    return sorted({row.base for row in rows().values() if row.since <= version} - NOWHERE)
 
 
 @pytest.mark.parametrize("flags", [DEFAULT, LEGACY, PER_THREAD, BOTH])
 def test_a_name_means_the_newest_entry_point_of_the_version(driver: LookUp, flags: int) -> None:
     names = _names(driver.version)
-    versions = sorted(
-        {row.since for entries in names.values() for row in entries} | {1000, 6050, driver.version}
-    )
+    since = {row.since for row in rows().values() if row.since <= driver.version}
     wrong = []
-    for name, entries in names.items():
-        for version in versions:
-            symbol = _meant(entries, version, flags)
+    for name in names:
+        for version in sorted(since | {1000, 6050, driver.version}):
+            symbol = meant(name, version, per_thread=bool(flags & PER_THREAD), driver=driver.version)
             answer = driver.old(name, version, flags)
             wanted = Answer(0, driver.export(symbol)) if symbol else Answer(NOT_FOUND, UNTOUCHED)
             if answer != wanted or (symbol and not answer.address):
@@ -125,8 +106,8 @@ def test_the_second_call_tells_why_there_is_nothing(driver: LookUp) -> None:
 
 def test_a_version_that_is_not_yet_gets_the_drivers_newest(driver: LookUp) -> None:
     """Minus one too: versions have no sign."""
-    for name, entries in _names(driver.version).items():
-        symbol = _meant(entries, driver.version, DEFAULT)
+    for name in _names(driver.version):
+        symbol = meant(name, driver.version, per_thread=False, driver=driver.version)
         assert symbol
         for version in (driver.version + 10, 99000, -1):
             assert driver.old(name, version) == Answer(0, driver.export(symbol)), (name, version)

@@ -187,10 +187,10 @@ class World:
             ours["LD_PRELOAD"] = preload
         return kept | ours | more
 
-    def python(self, code: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def python(self, code: str, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         """A program in Python, to its end; `more`: of its environment."""
         return subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", code, *arguments],
             env=self.environment(**more),
             capture_output=True,
             text=True,

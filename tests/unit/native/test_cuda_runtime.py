@@ -3,7 +3,6 @@
 It does not work on the fake driver: once it has asked for everything it makes sure of NVIDIA's own driver.
 """
 
-import json
 import subprocess
 import sys
 import zipfile
@@ -13,9 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from symbols.rows import rows, wrapped
+from symbols.rows import meant, wrapped
 
-from .memory_worlds import LIBRARY, MIB, UUIDS, Share, World
+from .lookups import looked_up
+from .memory_worlds import BUILD, LIBRARY, MIB, UUIDS, Share, World
 
 WHEELS: Final = {"12": "nvidia-cuda-runtime-cu12", "13": "nvidia-cuda-runtime"}
 SYMBOL_NOT_FOUND: Final = 500
@@ -26,22 +26,6 @@ STARTS: Final = """
 import ctypes, sys
 count = ctypes.c_int()
 print(ctypes.CDLL(sys.argv[1]).cudaGetDeviceCount(ctypes.byref(count)))
-"""
-
-ASKS: Final = """
-import ctypes, json, sys
-class Where(ctypes.Structure):
-    text, place = ctypes.c_char_p, ctypes.c_void_p
-    _fields_ = [("file", text), ("base", place), ("name", text), ("at", place)]
-driver = ctypes.CDLL("libcuda.so.1")
-found = {}
-for line in json.load(sys.stdin):
-    name, version, flags = line
-    function, where = ctypes.c_void_p(), Where()
-    driver.cuGetProcAddress_v2(name.encode(), ctypes.byref(function), version, ctypes.c_uint64(flags), None)
-    if function and ctypes.CDLL(None).dladdr(function, ctypes.byref(where)):
-        found[f"{name} {version} {flags}"] = [where.file.decode(), (where.name or b"").decode()]
-print(json.dumps(found))
 """
 
 pytestmark = pytest.mark.long
@@ -61,12 +45,7 @@ class Asked:
     @property
     def symbol(self) -> str:
         """What the name means for that version; empty: nothing that headers tell of."""
-        fit = [
-            row
-            for row in rows().values()
-            if row.base == self.name and row.since <= self.version and row.per_thread <= (self.flags == 2)
-        ]
-        return max(fit, key=lambda row: (row.per_thread, row.since)).symbol if fit else ""
+        return meant(self.name, self.version, per_thread=self.flags == 2)
 
 
 @pytest.fixture(scope="module", params=sorted(WHEELS))
@@ -113,16 +92,9 @@ def test_all_that_it_asks_for_is_known(asked: list[Asked]) -> None:
 
 def test_what_is_limited_is_the_librarys_and_the_rest_the_drivers(asked: list[Asked], world: World) -> None:
     questions = [(one.name, one.version, one.flags) for one in asked if one.found]
-    run = subprocess.run(
-        [sys.executable, "-c", ASKS], input=json.dumps(questions), env=world.environment(),
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    answers = json.loads(run.stdout)
+    answers = looked_up(BUILD / "libcuda.so.1", questions, world.environment())
     limited = 0
-    for one in asked:
-        if not one.found:
-            continue
-        file, symbol = answers[f"{one.name} {one.version} {one.flags}"]
+    for one, (_, file, symbol) in zip((one for one in asked if one.found), answers, strict=True):
         ours = one.symbol in wrapped()
         assert (file == LIBRARY) == ours, one
         assert not ours or symbol == one.symbol, one

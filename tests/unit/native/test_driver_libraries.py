@@ -16,22 +16,8 @@ import pytest
 from contract.cuda.libraries import DRIVERS, name_of
 from symbols.rows import LEFT_OUT, rows, wrapped
 
+from .lookups import looked_up
 from .memory_worlds import BUILD, LIBRARY, MIB, UUIDS, Share, World
-
-LOOKS_UP: Final = """
-import ctypes, json, sys
-class Where(ctypes.Structure):
-    text, place = ctypes.c_char_p, ctypes.c_void_p
-    _fields_ = [("file", text), ("base", place), ("name", text), ("at", place)]
-driver, program = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None)
-questions, answers = json.load(sys.stdin), []
-for name, version, flags in questions:
-    found, where = ctypes.c_void_p(), Where()
-    code = driver.cuGetProcAddress(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags))
-    known = found and program.dladdr(found, ctypes.byref(where))
-    answers.append([code, where.file.decode(), where.name.decode()] if known else [code, "", ""])
-json.dump(answers, sys.stdout)
-"""
 
 CALLS: Final = """
 import ctypes, json, os, signal, sys
@@ -67,10 +53,14 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def _ran(world: World, driver: Path, program: str, *arguments: str, told: Any, preload: str | None) -> Any:
-    environment = world.environment(preload=preload, LD_LIBRARY_PATH=str(driver.parent))
+def _environment(world: World, driver: Path, preload: str | None) -> dict[str, str]:
+    return world.environment(preload=preload, LD_LIBRARY_PATH=str(driver.parent))
+
+
+def _called(world: World, driver: Path, when: str, told: Any, *, preload: str | None) -> Any:
     run = subprocess.run(
-        [sys.executable, "-c", program, str(driver), *arguments], env=environment, input=json.dumps(told),
+        [sys.executable, "-c", CALLS, str(driver), when], input=json.dumps(told),
+        env=_environment(world, driver, preload),
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     return json.loads(run.stdout)
@@ -80,8 +70,8 @@ def test_every_question_is_answered_as_without_the_library(driver: Path, world: 
     names = sorted({row.base for row in rows().values()} | {"cuNothingOfTheKind", "cuMemAlloc_v2"})
     versions = sorted({row.since for row in rows().values()} | {-1, 1000, 6050, 99000})
     asked = [(name, version, flags) for name in names for version in versions for flags in (0, 1, 2, 3, 4)]
-    without = _ran(world, driver, LOOKS_UP, told=asked, preload=None)
-    limited = _ran(world, driver, LOOKS_UP, told=asked, preload=LIBRARY)
+    without = looked_up(driver, asked, _environment(world, driver, None))
+    limited = looked_up(driver, asked, _environment(world, driver, LIBRARY))
     wrong, ours = [], 0
     for question, plain, answer in zip(asked, without, limited, strict=True):
         code, _, symbol = plain
@@ -96,7 +86,7 @@ def test_every_question_is_answered_as_without_the_library(driver: Path, world: 
 def test_a_call_that_comes_too_early_is_answered_by_the_driver(driver: Path, world: World, when: str) -> None:
     """All arguments are zero. ``initialised``: cuInit was called; where there is no card it failed."""
     told = [(name, row.arguments) for name, row in sorted(rows().items()) if name not in LEFT_OUT]
-    without = _ran(world, driver, CALLS, when, told=told, preload=None)
-    limited = _ran(world, driver, CALLS, when, told=told, preload=LIBRARY)
+    without = _called(world, driver, when, told, preload=None)
+    limited = _called(world, driver, when, told, preload=LIBRARY)
     assert len(without) > 500
     assert limited == without

@@ -112,13 +112,8 @@ def test_a_table_that_we_do_not_know_is_the_drivers_own(world: World, driver: st
 @pytest.mark.skipif(not DRIVERS, reason="VC_EGPU_DRIVER_LIBRARIES names no folder with a driver's libraries")
 @pytest.mark.parametrize("library", DRIVERS, ids=str)
 def test_of_a_driver_s_own_table_the_lists_alone_are_ours(world: World, library: Path) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", WHOSE, library],
-        env=world.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    told = world.python(WHOSE, library)
+    assert told.returncode == 0, told.stderr
     whose = dict(line.split() for line in told.stdout.splitlines())
     assert len(whose) > 150
     ours = {place for place, file in whose.items() if file == "libvgpu-egpu.so"}

@@ -4,7 +4,6 @@ import inspect
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -118,13 +117,8 @@ def test_lists_have_the_records_that_the_driver_s_have(world: World, driver: str
     cards = world.root / "cards"
     cards.write_text(re.sub(r"^driver=.*", f"driver={driver}", cards.read_text()))
     pids = sorted(world.actor().start().process.pid for _ in range(2))
-    told = subprocess.run(
-        [sys.executable, "-c", LISTS, kind],
-        env=world.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    told = world.python(LISTS, kind)
+    assert told.returncode == 0, told.stderr
     rows = [(pid, 2**32 - 1, 2**32 - 1) for pid in pids]
     assert told.stdout.splitlines() == [str(rows)] * 2
 
