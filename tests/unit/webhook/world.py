@@ -1,13 +1,13 @@
 """A small cluster to review things in: two models, four queues, alice of team-a, an operator."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.webhook.context import Context, QueueTree, Review, Settings
 from vc_egpu.webhook.decision import Decision
-from vc_egpu.webhook.questions import Access, PodGroupLookup, QueueLookup, Subject
+from vc_egpu.webhook.questions import Access, MakerLookup, PodGroupLookup, QueueLookup, Subject
 
 Json = dict[str, Any]
 TABLE = ModelTable.from_yaml(
@@ -28,7 +28,10 @@ REPLICA_SETS = Subject("system:serviceaccount:kube-system:replicaset-controller"
 class Rbac:
     """Answers in the words of RBAC: ``"alice use queues a"``. Everything else is denied."""
 
-    def __init__(self, rules: Iterable[str], groups: Iterable[Json] = ()) -> None:
+    def __init__(
+        self, rules: Iterable[str], groups: Iterable[Json] = (), makers: Mapping[str, Json] | None = None
+    ) -> None:
+        self.makers = makers or {}
         self.rules = set(rules)
         self.groups = {(g["metadata"]["namespace"], g["metadata"]["name"]): g for g in groups}
         self.asked: list[Access] = []
@@ -42,6 +45,9 @@ class Rbac:
 
     def looked_up(self, question: QueueLookup) -> bool:
         return True
+
+    def maker(self, question: MakerLookup) -> tuple[bool, Json]:
+        return True, self.makers.get(question.uid, {})
 
 
 class Ignorant(Rbac):
@@ -86,7 +92,14 @@ def priority_class(name: str, policy: str = "Never", *, default: bool = False) -
     return {"metadata": {"name": name}, "preemptionPolicy": policy, "globalDefault": default}
 
 
-def context(*rules: str, groups: Iterable[Json] = (), queues: Json | None = None, **settings: Any) -> Context:
+def context(
+    *rules: str,
+    groups: Iterable[Json] = (),
+    queues: Json | None = None,
+    makers: Mapping[str, Json] | None = None,
+    **settings: Any,
+) -> Context:
+    """``makers``: by UID of a ReplicaSet, StatefulSet or batch Job the reference to its controller."""
     return Context(
         table=TABLE,
         settings=Settings(**settings),
@@ -103,7 +116,7 @@ def context(*rules: str, groups: Iterable[Json] = (), queues: Json | None = None
                 ("cluster-default", "PreemptLowerPriority", True),
             )
         },
-        answers=Rbac([*RULES, *rules], groups),
+        answers=Rbac([*RULES, *rules], groups, makers),
     )
 
 

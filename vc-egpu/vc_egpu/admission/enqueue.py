@@ -33,7 +33,7 @@ FILLED_BY_S: Final = 5.0
 
 @dataclass(slots=True)
 class Pending:
-    """Since when PodGroups of managed Jobs are pending, by gang."""
+    """Since when PodGroups that ask for cards are pending, by gang."""
 
     since: dict[str, float] = field(default_factory=dict)
     urgent: dict[str, None] = field(default_factory=dict)
@@ -56,12 +56,17 @@ class Pending:
         if key not in self.since:
             self.since[key] = clock
             job = job_of(group, mirror)
-            if job is not None and template(job, mirror.table).share_class is ShareClass.HIGH:
+            named = template(job, mirror.table).share_class if job is not None else None
+            if (group.decoded.gang.share_class if named is None else named) is ShareClass.HIGH:
                 self.urgent[key] = None
 
     def due(self, clock: float) -> list[str]:
         """Those that waited long enough."""
         return [key for key, since in self.since.items() if clock - since >= GRACE_S]
+
+    def of_others(self, mirror: Mirror, clock: float) -> list[str]:
+        """Those that waited long enough, of no Volcano Job: what their pods will be nobody can tell."""
+        return [key for key in self.due(clock) if job_of(mirror.groups[key], mirror) is None]
 
     def plan_from_templates(self, mirror: Mirror, clock: float) -> None:
         """Give the decision what the pods of those that waited long enough will be; each Job is read once."""
@@ -101,11 +106,15 @@ def _is_filling(key: str, mirror: Mirror) -> bool:
 
 
 def is_held_back(group: Group, mirror: Mirror) -> bool:
-    """Pending, of a Job that asks for cards, and without a live pod."""
+    """Pending, of a gang that asks for cards, and without a live pod.
+
+    Other operators' gangs ask by their PodGroup; some operators make no pod before its phase has changed.
+    """
     if group.decoded.phase not in {"", "Pending"}:
         return False
-    job = job_of(group, mirror)
-    if job is None or not is_managed(job):
+    owner, job = group.decoded.owner, job_of(group, mirror)
+    of_job = owner is not None and owner.is_volcano_job
+    if not (job is not None and is_managed(job) if of_job else group.decoded.asks):
         return False
     over = {PodPhase.SUCCEEDED, PodPhase.FAILED}
     return all(m.pod.phase in over for m in mirror.members.get(group.decoded.gang.key, {}).values())

@@ -131,6 +131,7 @@ def called(group: Group, members: Iterable[DecodedPod]) -> str:
 
 def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
     """A member without cards carries no annotation: being ungated is its plan id."""
+    decoded = as_owned(decoded, group)
     pod = decoded.pod
     if pod.shape.asks or decoded.gated or group is None:
         return decoded
@@ -139,6 +140,24 @@ def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
         return decoded
     planned = any(member.uid == pod.uid for member in plan.members.values())
     return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
+
+
+def as_owned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
+    """A pod that came before its PodGroup is no member of somebody else's.
+
+    Its own is one that belongs to nobody, to what makes the pod, or to the pod (the leader of a set).
+    """
+    if not decoded.group_unseen:
+        return decoded
+    said = decoded.words.problem if decoded.words is not None else ""
+    owner = group.decoded.owner if group is not None else None
+    theirs = ""
+    if owner is not None and owner.uid not in {decoded.pod.uid, decoded.owner.uid if decoded.owner else ""}:
+        theirs = (
+            f"its PodGroup came after it and belongs to {owner.kind} {owner.name!r}, not to what makes it"
+        )
+    problem = "; ".join(text for text in (said, theirs) if text)
+    return decoded if problem == decoded.problem else replace(decoded, problem=problem)
 
 
 def plan_for(

@@ -286,11 +286,14 @@ class Loop:
 
     def _enqueue(self) -> None:
         """Gangs whose pods nobody makes: see :mod:`.enqueue`."""
-        if not self._settings.nominates:
-            for key in self._pending.admit(self._mirror, self._conductor.clock):
-                self._conductor.enqueue(key, self._mirror.groups[key])
-            return
-        self._pending.plan_from_templates(self._mirror, self._conductor.clock)
+        clock = self._conductor.clock
+        if self._settings.nominates:
+            self._pending.plan_from_templates(self._mirror, clock)
+            keys = self._pending.of_others(self._mirror, clock)
+        else:
+            keys = self._pending.admit(self._mirror, clock)
+        for key in keys:
+            self._conductor.enqueue(key, self._mirror.groups[key])
 
     def _decide(self) -> None:
         touched = self._mirror.tries

@@ -321,6 +321,8 @@ class Mirror:
         if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
             self.tries.add(key)
         self.groups[key] = known
+        if before is decoded:
+            self.enter_again(list(self.members.get(key, ())))
         if decoded.rolled_back != known.opened:
             self._shut[key] = backoffs.decode(decoded.rolled_back)
         if known.plan is None or before.plan_text != decoded.plan_text:

@@ -19,7 +19,8 @@ KNOBS: Final = (
     names.AVOID_MODELS,
 )
 """Annotations that people write."""
-_KNOWN: Final = frozenset({*KNOBS, names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE})
+_WRITTEN: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE, names.GROUP_UNSEEN)
+_KNOWN: Final = frozenset({*KNOBS, *_WRITTEN})
 _MAX_SLIPS: Final = 4
 
 

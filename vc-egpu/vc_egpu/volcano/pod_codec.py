@@ -63,6 +63,7 @@ class Words:
     core_policy: str = "hard"
     out_of_sync: bool = False
     is_static: bool = False
+    group_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class DecodedPod:
     out_of_sync: bool = False
     is_static: bool = False
     """The mirror of a pod that the kubelet runs from a file."""
+    group_unseen: bool = False
+    """Its PodGroup was not there at the door: nobody looked whose it is."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
     words: Words | None = field(default=None, compare=False, repr=False)
@@ -160,6 +163,7 @@ def pod(
         start_error=start_error_of(status),
         out_of_sync=words.out_of_sync,
         is_static=words.is_static,
+        group_unseen=words.group_unseen,
         source=document,
         words=words,
     )
@@ -204,6 +208,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         core_policy=request.core_policy,
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
+        group_unseen=names.GROUP_UNSEEN in annotations,
     )
 
 

@@ -20,6 +20,8 @@ from vc_egpu.webhook.context import QueueTree
 Json = dict[str, Any]
 _KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion", "ownerReferences")
 _KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME)
+GROUP_FIELDS: Final = ("queue", "minResources")
+"""What is kept of a PodGroup's spec."""
 
 
 def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
@@ -47,7 +49,7 @@ class Caches:
             self._by_name(api, QUEUES, self._queues, lambda doc: doc, self._queues_changed),
             self._by_name(api, NAMESPACES, self.namespaces, slim),
             self._by_name(api, PRIORITY_CLASSES, self.priority_classes, lambda doc: doc),
-            self._by_key(api, POD_GROUPS, self.pod_groups, lambda doc: slim(doc, ("queue",))),
+            self._by_key(api, POD_GROUPS, self.pod_groups, lambda doc: slim(doc, GROUP_FIELDS)),
             self._by_key(api, VOLCANO_JOBS, self.jobs, lambda doc: slim(doc, ("queue",))),
         ]
 

@@ -11,9 +11,18 @@ from typing import Any, Final
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Invalid, KubeError, NotFound
 from vc_egpu.kube.resources import POD_GROUPS, QUEUES, SUBJECT_ACCESS_REVIEWS
-from vc_egpu.webhook.caches import slim
+from vc_egpu.volcano.makers import controller_of
+from vc_egpu.webhook.caches import GROUP_FIELDS, slim
 from vc_egpu.webhook.decision import Json
-from vc_egpu.webhook.questions import Access, KnownAnswers, PodGroupLookup, Question, QueueLookup
+from vc_egpu.webhook.questions import (
+    MAKERS,
+    Access,
+    KnownAnswers,
+    MakerLookup,
+    PodGroupLookup,
+    Question,
+    QueueLookup,
+)
 
 ALLOWED_FOR_S: Final = 30.0
 ASK_AGAIN_S: Final = 10.0
@@ -124,6 +133,8 @@ class Oracle:
                 self.memory.put(question, allowed=bool(value))
             elif isinstance(question, QueueLookup):
                 answers.found_queue(question, value)
+            elif isinstance(question, MakerLookup):
+                answers.makers[question] = value
             else:
                 answers.pod_groups[question] = value
 
@@ -154,7 +165,17 @@ class Oracle:
     def _ask(self, question: Question) -> Any:
         if isinstance(question, Access):
             return self._may(question)
+        if isinstance(question, MakerLookup):
+            return self._maker(question)
         return self._queue(question) if isinstance(question, QueueLookup) else self._pod_group(question)
+
+    def _maker(self, question: MakerLookup) -> Json:
+        resource = MAKERS[question.api_version, question.kind]
+        try:
+            found = self._api.get(resource, question.name, question.namespace, timeout_s=_REQUEST_TIMEOUT_S)
+        except (NotFound, Invalid):
+            return {}
+        return controller_of(found) if found["metadata"].get("uid") == question.uid else {}
 
     def _queue(self, question: QueueLookup) -> Any:
         try:
@@ -192,4 +213,4 @@ class Oracle:
             found = self._api.get(POD_GROUPS, question.name, question.namespace, timeout_s=_REQUEST_TIMEOUT_S)
         except NotFound:
             return None
-        return slim(found, ("queue",))
+        return slim(found, GROUP_FIELDS)

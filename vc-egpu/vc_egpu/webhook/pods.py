@@ -10,7 +10,7 @@ from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
 from vc_egpu.volcano.request import AskError, PodAsk, read_pod
 from vc_egpu.volcano.resource_names import PER_CARD, classify
-from vc_egpu.webhook import access, gangs, specs
+from vc_egpu.webhook import access, gangs, membership, specs
 from vc_egpu.webhook.context import (
     DEFAULT_QUEUE,
     Context,
@@ -22,7 +22,7 @@ from vc_egpu.webhook.context import (
     spec_of,
 )
 from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
-from vc_egpu.webhook.questions import PodGroupLookup, Subject, Unanswered
+from vc_egpu.webhook.questions import Subject
 
 _ANNOTATIONS = "metadata.annotations"
 VOLCANO_JOB_GROUP = "batch.volcano.sh/"
@@ -48,7 +48,8 @@ def _review(review: Review, context: Context) -> Decision:
     ask = read_pod(spec, context.table, known=_completed_before(pod, labelled=labelled))
     if not ask.is_managed and not labelled:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
-        return allow()
+        if not membership.is_member(review, context):
+            return allow()
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
@@ -57,7 +58,8 @@ def _review(review: Review, context: Context) -> Decision:
         "spec.schedulerName",
         context.settings.binder(grouped=bool(annotations.get(names.GROUP_NAME))),
     )
-    group = _pod_group(pod, review.namespace, context)
+    named = membership.membership(review, context)
+    group = named.group
     queue = _queue(review, context, group, ask)
     cls = _class(review, context, group)
     with_job = _checked_with_its_job(review, context, group)
@@ -71,6 +73,8 @@ def _review(review: Review, context: Context) -> Decision:
         preemption_policy=spec.get("preemptionPolicy") or None,
     )
     metadata = _metadata(pod, ask, knobs, cls, "" if with_job else queue)
+    if named.unseen:
+        metadata["annotations"][names.GROUP_UNSEEN] = "true"
     if controller_of(pod) and not context.settings.keep_managed_fields:
         # Nobody applies the pods that a controller makes. Without the first record of who wrote which field
         # the API server keeps none: each later write costs it a third less, each copy is 40 % smaller.
@@ -140,31 +144,7 @@ def _without(spec: dict[str, Any], kinds: Set[str]) -> dict[str, Any]:
     }
 
 
-# --- which group, which queue, which class ----------------------------------------------------------
-
-
-def _pod_group(pod: Json, namespace: str, context: Context) -> Json | None:
-    """The PodGroup that the pod names, None where it names none; refuses somebody else's."""
-    name = annotations_of(pod).get(names.GROUP_NAME)
-    if not name:
-        return None
-    path, name = f'{_ANNOTATIONS}["{names.GROUP_NAME}"]', str(name)[:253]
-    group = context.pod_groups.get((namespace, name))
-    if group is None:
-        question = PodGroupLookup(namespace, name)
-        known, group = context.answers.pod_group(question)
-        if not known:
-            raise Unanswered([question])
-        if group is None:
-            raise Refusal(f"{path}: PodGroup {name!r} does not exist in namespace {namespace!r}")
-    owner, mine = controller_of(group), controller_of(pod)
-    if owner and owner.get("uid") != mine.get("uid"):
-        whose = f"{mine.get('kind')} {mine.get('name')!r}" if mine else "nobody"
-        raise Refusal(
-            f"{path}: PodGroup {name!r} belongs to {owner.get('kind')} {owner.get('name')!r}, "
-            f"this pod to {whose}"
-        )
-    return group
+# --- which queue, which class -----------------------------------------------------------------------
 
 
 def _checked_with_its_job(review: Review, context: Context, group: Json | None) -> bool:
@@ -197,17 +177,21 @@ def _subjects(review: Review) -> list[Subject]:
 
 def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) -> str:
     """The queue that pays, checked; where there is a PodGroup it is the group's."""
+    with_job = _checked_with_its_job(review, context, group)
     annotation = annotations_of(review.object).get(names.QUEUE_NAME)
     path = f'{_ANNOTATIONS}["{names.QUEUE_NAME}"]'
-    if group is not None:
+    namespace = context.namespaces.get(review.namespace) or {}
+    own = str(annotation or annotations_of(namespace).get(names.QUEUE_NAME) or "")
+    if group is None:
+        queue = own
+    elif own and not with_job and _queue_of(group) == DEFAULT_QUEUE:
+        queue = own  # Volcano writes its default where the group's maker named none
+    else:
         queue = _queue_of(group)
         if annotation and annotation != queue:
             raise Refusal(f"{path}: {str(annotation)[:63]!r}, but its PodGroup is in queue {queue!r}")
         path = f"spec.queue of PodGroup {mapping(group.get('metadata')).get('name')!r}"
-    else:
-        namespace = context.namespaces.get(review.namespace) or {}
-        queue = str(annotation or annotations_of(namespace).get(names.QUEUE_NAME) or "")
-    if _checked_with_its_job(review, context, group):
+    if with_job:
         return queue
     access.check_queue(queue, _subjects(review), review.namespace, context, path)
     gangs.check_caps(ask.sums(), queue, context, path, "the pod")

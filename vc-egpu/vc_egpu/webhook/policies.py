@@ -101,7 +101,14 @@ def _pods_create() -> Json:
 
 
 def _pods_update(identities: Identities) -> Json:
-    kept = (*WRITTEN_BY_US, names.SUSPEND, names.PRIORITY, names.CORE_POLICY, *PLACE_IN_GANG)
+    kept = (
+        *WRITTEN_BY_US,
+        names.GROUP_UNSEEN,
+        names.SUSPEND,
+        names.PRIORITY,
+        names.CORE_POLICY,
+        *PLACE_IN_GANG,
+    )
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
     ours = is_by(identities.admission)

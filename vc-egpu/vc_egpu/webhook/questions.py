@@ -6,8 +6,9 @@ finds those answers (SubjectAccessReview, GET) and starts the review again.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from vc_egpu.kube.resources import BATCH_JOBS, REPLICA_SETS, STATEFUL_SETS, Resource
 from vc_egpu.webhook.decision import Json
 
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
@@ -75,7 +76,31 @@ class QueueLookup:
     name: str
 
 
-Question = Access | PodGroupLookup | QueueLookup
+@dataclass(frozen=True, slots=True)
+class MakerLookup:
+    """Who made an object of Kubernetes' own, which makes pods: the reference to its controller."""
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, namespace: str, reference: Mapping[str, Any]) -> "MakerLookup | None":
+        """For what this owner reference names; None for nobody, and for kinds that we may not read."""
+        kind = (str(reference.get("apiVersion") or ""), str(reference.get("kind") or ""))
+        if kind not in MAKERS:
+            return None
+        return cls(namespace, *kind, str(reference.get("name") or ""), str(reference.get("uid") or ""))
+
+
+MAKERS: Final[Mapping[tuple[str, str], Resource]] = {
+    (resource.api_version, resource.kind): resource for resource in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS)
+}
+"""By apiVersion and kind."""
+
+Question = Access | PodGroupLookup | QueueLookup | MakerLookup
 
 
 class Unanswered(Exception):  # noqa: N818 - not an error: the review is to be tried again with the answers
@@ -101,6 +126,10 @@ class Answers(Protocol):
         """Whether the Queue was asked for; if it exists, it is among the context's queues by now."""
         ...
 
+    def maker(self, question: MakerLookup) -> tuple[bool, Json]:
+        """(known, the reference to the controller; empty where there is none or the object is gone)."""
+        ...
+
 
 @dataclass(slots=True)
 class KnownAnswers:
@@ -108,6 +137,7 @@ class KnownAnswers:
 
     accesses: dict[Access, bool] = field(default_factory=dict)
     pod_groups: dict[PodGroupLookup, Mapping[str, Any] | None] = field(default_factory=dict)
+    makers: dict[MakerLookup, Json] = field(default_factory=dict)
 
     def access(self, question: Access) -> bool | None:
         """See :class:`Answers`."""
@@ -120,6 +150,10 @@ class KnownAnswers:
     def looked_up(self, question: QueueLookup) -> bool:  # noqa: ARG002 - see below
         """See :class:`Answers`: plain maps come with all queues that there are."""
         return True
+
+    def maker(self, question: MakerLookup) -> tuple[bool, Json]:
+        """See :class:`Answers`."""
+        return question in self.makers, self.makers.get(question, {})
 
 
 def together(checks: Iterable[Callable[[], object]]) -> None:
