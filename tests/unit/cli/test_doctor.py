@@ -70,10 +70,28 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
     assert doctor.verdict(doctor.examine(healthy(), NOW)) == "ok"
 
 
+def kubelet(version: str) -> docs.Json:
+    node = docs.node("n1", docs.card("GPU-a"))
+    node["status"]["nodeInfo"]["kubeletVersion"] = version
+    return node
+
+
+def test_the_oldest_kubernetes_that_was_tried_is_as_good_as_the_newest() -> None:
+    facts = replace(healthy(), version="v1.30.4", nodes=Listing([kubelet("v1.30.4-eks-a1b2c3")]))
+    assert bad(facts) == []
+
+
+def test_a_gate_of_the_kubelet_that_the_agent_does_not_need_may_be_off() -> None:
+    """The PodResources API's Get is off by default in 1.30, and the agent asks for the List."""
+    configs = {"n1": {"featureGates": {"KubeletPodResourcesGet": False}}}
+    assert bad(replace(healthy(), kubelet_configs=configs)) == []
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"version": "v1.29.4"}, "API server v1.29.4: 1.30 is the oldest"),
+        ({"nodes": Listing([kubelet("v1.29.9")])}, "n1 has kubelet v1.29.9: 1.30 is the oldest"),
         (
             {"kubelet_configs": {"n1": {"featureGates": {"DevicePluginCDIDevices": False}}}},
             "DevicePluginCDIDevices",

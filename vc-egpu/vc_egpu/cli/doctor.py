@@ -17,10 +17,11 @@ from vc_egpu.cli.findings import Finding, fail, ok, warn
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 
-OLDEST_FULL: Final = (1, 31)
-"""CDI names from device plugins are on for good."""
 OLDEST: Final = (1, 30)
-"""Scheduling gates, admission policies and match conditions are stable."""
+"""In API servers scheduling gates, admission policies and match conditions are stable; in kubelets CDI names
+from device plugins are on unless somebody switched them off, which from 1.31 on nobody can."""
+_OLDEST_WORDS: Final = f"{OLDEST[0]}.{OLDEST[1]} is the oldest that is tested and has what is needed"
+_KUBELET_GATE: Final = "DevicePluginCDIDevices"
 OLDEST_CONTAINERD: Final = (1, 7)
 OLDEST_DRIVER: Final = (525, 0)
 OTHER_PLUGINS: Final = ("nvidia-device-plugin", "hami-device-plugin", "volcano-device-plugin", "gpushare")
@@ -69,9 +70,7 @@ def _clock(facts: Facts) -> Iterable[Finding]:
 def _kubernetes(facts: Facts) -> Iterable[Finding]:
     version = version_of(facts.version)
     if version < OLDEST:
-        yield fail("kubernetes", f"API server {facts.version}: 1.30 is the oldest that has what is needed")
-    elif version < OLDEST_FULL:
-        yield warn("kubernetes", f"API server {facts.version}: 1.31 or later is what is tested")
+        yield fail("kubernetes", f"API server {facts.version}: {_OLDEST_WORDS}")
     else:
         yield ok("kubernetes", f"API server {facts.version}")
 
@@ -89,16 +88,13 @@ def _kubelets(facts: Facts) -> Iterable[Finding]:
             "egpu.volcano.sh/card-mode=shared",
         )
         return
-    old = [n for n in cards if version_of(_info(n).get("kubeletVersion", "")) < OLDEST_FULL]
+    old = [n for n in cards if version_of(_info(n).get("kubeletVersion", "")) < OLDEST]
     for node in old:
         kubelet = _info(node).get("kubeletVersion", "?")
-        yield fail(
-            "kubelet", f"{_name(node)} has kubelet {kubelet}: device plugins name CDI devices from 1.31 on"
-        )
+        yield fail("kubelet", f"{_name(node)} has kubelet {kubelet}: {_OLDEST_WORDS}")
     for name, config in sorted(facts.kubelet_configs.items()):
-        for gate in ("DevicePluginCDIDevices", "KubeletPodResources", "KubeletPodResourcesGet"):
-            if (config.get("featureGates") or {}).get(gate) is False:
-                yield fail("kubelet", f"{name} has feature gate {gate} switched off", "switch it on")
+        if (config.get("featureGates") or {}).get(_KUBELET_GATE) is False:
+            yield fail("kubelet", f"{name} has feature gate {_KUBELET_GATE} switched off", "switch it on")
     if not old:
         asked = len(facts.kubelet_configs)
         said = f", {asked} of them asked" if asked else "; none could be asked for its feature gates"
