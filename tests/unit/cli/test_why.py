@@ -59,6 +59,15 @@ def test_replicas_of_a_deployment_by_its_name() -> None:
     assert (story.group, story.job) == ("ml/podgroup-1", "web")
 
 
+def test_gangs_of_leaders_by_the_name_of_their_set() -> None:
+    """Each PodGroup of a LeaderWorkerSet belongs to a leading pod, which a StatefulSet of its name makes."""
+    groups = [docs.group(f"llm-{i}-pg", "research", job=f"llm-{i}") for i in range(2)]
+    pods = [docs.pod(f"llm-{i}", group=f"llm-{i}-pg", owner=("StatefulSet", "llm")) for i in range(2)]
+    pods.append(docs.pod("llm-1-1", group="llm-1-pg", owner=("StatefulSet", "llm-1")))
+    assert [story.group for story in tell("llm", groups=groups, pods=pods)] == ["ml/llm-0-pg", "ml/llm-1-pg"]
+    assert [story.group for story in tell("llm-1", groups=groups, pods=pods)] == ["ml/llm-1-pg"]
+
+
 def test_cards_and_class_of_an_admitted_gang() -> None:
     said = docs.verdict("Admitted", "1 member placed")
     pods = [docs.pod("a", group="g", cards={"GPU-a": (1024, 25)}, share_class="high")]

@@ -92,7 +92,8 @@ def stories(
     now: Instant | None = None,
     chosen: Sequence[Gang] | None = None,
 ) -> tuple[GangStory, ...]:
-    """The gangs that ``name`` means: a Job, a Deployment, a PodGroup or a pod of this namespace.
+    """The gangs that ``name`` means: a Job, a Deployment, another maker of pods, a PodGroup or a pod of this
+    namespace.
 
     ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
     door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
@@ -132,7 +133,11 @@ def _means(name: str, group: Json, members: Sequence[Json]) -> bool:
         return True
     if controller_of(group).get("name") == name:
         return True
-    return any(name in {pod["metadata"]["name"], _deployment_of(pod)} for pod in members)
+    # A LeaderWorkerSet's groups belong to leading pods; what makes these is called as it is.
+    return any(
+        name in {pod["metadata"]["name"], _deployment_of(pod), controller_of(pod).get("name")}
+        for pod in members
+    )
 
 
 def _deployment_of(pod: Json) -> str:
