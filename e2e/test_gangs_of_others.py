@@ -58,7 +58,7 @@ def test_a_launcher_that_a_batch_job_makes_is_of_the_gang(others: World) -> None
     here.submit(
         operators.pod("mpi-worker-0", mpi, "mpi", ASK, ""), operators.pod("mpi-worker-1", mpi, "mpi", ASK, "")
     )
-    here.waits("mpi-worker-0", "WaitingForMembers", "2 of 3")
+    here.gated("mpi-worker", 2)
     here.submit(operators.batch_job("mpi-launcher", mpi, "mpi"))
     all_run(here, 3)
 
@@ -73,7 +73,6 @@ def test_a_leader_comes_before_its_group_and_its_workers_after(others: World) ->
     leader = here.kit.api.get(PODS, "lws-0", here.namespace)
     # Its maker names no queue: the pods' own counts.
     here.submit(operators.group("lws-0-pg", leader, 3, LEAST))
-    here.waits("lws-0", "WaitingForMembers", "1 of 3")
     here.submit(operators.stateful_set("lws-0-w", 2, "lws-0-pg", ASK, queue=here.queue, by=leader))
     running = all_run(here, 3)
     assert all(cards_of(pod) for pod in running.values())

@@ -13,14 +13,18 @@ from collections.abc import Callable
 import pytest
 import yaml
 from localcluster.api import wait_until
+from outcomes import operators
 from rigs.team import NAMESPACE, Json, pod
 from rigs.webhook import Rig
 from stack import webhook
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import (
+    BATCH_JOBS,
     COMMANDS,
+    CONFIG_MAPS,
     MUTATING_WEBHOOKS,
+    POD_GROUPS,
     PODS,
     QUEUES,
     VOLCANO_JOBS,
@@ -175,6 +179,34 @@ def test_commands_need_update_on_their_target(alice: ApiConnection) -> None:
     assert alice.create(COMMANDS, command("a"), dry_run=True)
     with pytest.raises(Forbidden, match="may not CloseQueue Queue 'b'"):
         alice.create(COMMANDS, command("b"))
+
+
+def launcher(webhook_rig: Rig, name: str) -> Json:
+    """A pod without an ask, of a batch Job that the owner of its PodGroup made; the group asks for cards."""
+    api = webhook_rig.kit.api
+    mpi = operators.owner(name)
+    mpi = {**mpi, **api.create(CONFIG_MAPS, {**mpi, "metadata": {"name": name, "namespace": NAMESPACE}})}
+    group = operators.group(name, mpi, 2, {"volcano.sh/vgpu-h20": 1}, queue="a")
+    group["metadata"]["namespace"] = NAMESPACE
+    api.create(POD_GROUPS, group)
+    job = operators.batch_job(name, mpi, name)
+    job["metadata"]["namespace"] = NAMESPACE
+    job["spec"]["suspend"] = True
+    made = {**job, **api.create(BATCH_JOBS, job)}
+    found = pod(f"{name}-launcher")
+    found["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": name}
+    found["metadata"]["ownerReferences"] = [operators.reference(made)]
+    return found
+
+
+def test_a_member_without_an_ask_passes_through_the_webhook_while_it_is_there(
+    webhook_rig: Rig, alice: ApiConnection
+) -> None:
+    created = alice.create(PODS, launcher(webhook_rig, "mpi"))
+    assert created["spec"]["schedulingGates"] == [{"name": "egpu.volcano.sh/admission"}]
+    assert created["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"] == "a"
+    with webhook_rig.webhook_down():
+        assert "schedulingGates" not in alice.create(PODS, launcher(webhook_rig, "mpi-down"))["spec"]
 
 
 def test_what_is_not_ours_does_not_pass_through_the_webhook(webhook_rig: Rig, alice: ApiConnection) -> None:
