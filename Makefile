@@ -83,6 +83,15 @@ test-long: toolchain-long native image ## what takes longer: all crash points, 1
 	VC_EGPU_LONG=1 $(PYTEST) $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
 
+# What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another
+# version to any target, VC_EGPU_KUBELET one for the nodes alone: docs/local-cluster.md.
+E2E_OLDEST := e2e/test_policies.py e2e/test_webhook.py e2e/test_bad_input.py e2e/test_main_job.py e2e/test_cli.py \
+	e2e/test_examples.py e2e/test_identity.py e2e/test_node_agent.py e2e/test_jobs_ours.py e2e/test_install.py e2e/test_isolation.py
+.PHONY: e2e-oldest
+e2e-oldest: export VC_EGPU_KUBERNETES ?= 1.30
+e2e-oldest: toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
+	$(PYTEST) $(E2E_OLDEST) -v -m "not long and not volcano" --durations 15
+
 e2e-volcano: toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)
 	@test -n "$${VOLCANO_BIN_DIR:-}" -a -n "$${VOLCANO_CRD_DIR:-}" || { echo "set VOLCANO_BIN_DIR (vc-scheduler, vc-controller-manager) and VOLCANO_CRD_DIR"; exit 2; }
 	$(PYTEST) e2e -m volcano

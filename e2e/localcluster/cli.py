@@ -68,6 +68,15 @@ def _parser() -> argparse.ArgumentParser:
         choices=[extra.name for extra in toolchain.EXTRAS],
         help="what no cluster needs, but some tests do",
     )
+    minors = [upstream.minor for upstream in toolchain.KUBERNETES]
+    build.add_argument(
+        "--kubernetes",
+        dest="minors",
+        action="append",
+        default=[],
+        choices=minors,
+        help="minor version (default: VC_EGPU_KUBERNETES, or the newest); may be given more than once",
+    )
     build.set_defaults(run=_build)
     up = commands.add_parser("up", help="start a cluster")
     default = ClusterSpec()
@@ -80,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--fairness", action=argparse.BooleanOptionalAction, default=True, help="priority and fairness"
     )
+    up.add_argument("--kubernetes", default="", choices=minors, help="minor version, likewise")
+    up.add_argument("--kubelet", default="", choices=minors, help="that of the nodes, where it is another")
     up.add_argument("--rootless", action="store_true", help="control plane and simulated nodes only")
     up.add_argument(
         "--controllers-qps", type=_rate, default=default.controller_manager_rate, metavar="QPS/BURST"
@@ -108,8 +119,10 @@ def _rate(text: str) -> ClientRate:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    seconds = toolchain.build(say, jobs=arguments.jobs, extras=arguments.extras)
-    say(f"binaries ready ({seconds:.0f} s); kubectl is {toolchain.program('kubectl')}")
+    minors: list[str] = arguments.minors
+    seconds = toolchain.build(say, jobs=arguments.jobs, extras=arguments.extras, minors=minors)
+    kubectl = toolchain.program("kubectl", *minors[:1])
+    say(f"binaries ready ({seconds:.0f} s); kubectl is {kubectl}")
     return 0
 
 
@@ -128,6 +141,8 @@ def _up(arguments: argparse.Namespace) -> int:
         audit=arguments.audit,
         priority_and_fairness=arguments.fairness,
         rootless=rootless,
+        kubernetes=arguments.kubernetes,
+        kubelet=arguments.kubelet,
         controller_manager_rate=arguments.controllers_qps,
         scheduler_rate=arguments.scheduler_qps,
     )

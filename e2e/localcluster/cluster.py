@@ -37,6 +37,7 @@ class LocalCluster:
     @classmethod
     def up(cls, spec: ClusterSpec, say: Say = lambda _line: None) -> Self:
         """Start a cluster and return when it is ready; tears down what it started when that fails."""
+        spec = toolchain.with_versions(spec)
         _require(spec, say)
         state = StateDir.of(spec.name)
         state.check_path(spec)
@@ -152,7 +153,7 @@ class LocalCluster:
 
     def bin(self, name: str) -> Path:
         """Path of a built program, say ``kubectl``."""
-        return toolchain.program(name)
+        return toolchain.program(name, self.spec.kubernetes)
 
     def kubectl(
         self, *arguments: str, text_in: str | None = None, timeout_s: float = 120, check: bool = True
@@ -207,7 +208,7 @@ def _require(spec: ClusterSpec, say: Say) -> None:
             )
         packages.ensure(packages.REAL_NODES + (packages.SERVICES if spec.services else ()), say)
         packages.ensure_watches(say)
-    toolchain.build(say)
+    toolchain.build(say, minors=(spec.kubernetes, spec.kubelet))
 
 
 def _runs(state: StateDir) -> bool:

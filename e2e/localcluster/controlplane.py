@@ -76,7 +76,7 @@ def apiserver_argv(context: Context) -> list[str]:
     """The API server, on this machine's address in the cluster."""
     spec, pki, config = context.spec, context.state.pki, context.state.config
     argv = [
-        str(toolchain.program("kube-apiserver")),
+        str(toolchain.program("kube-apiserver", spec.kubernetes)),
         f"--etcd-servers=unix://{context.state.path}/etcd.sock",
         f"--bind-address={context.host_ip}",
         f"--secure-port={context.api_port}",
@@ -122,7 +122,7 @@ def controller_manager_argv(context: Context) -> list[str]:
     """The controllers."""
     pki, rate = context.state.pki, context.spec.controller_manager_rate
     return [
-        str(toolchain.program("kube-controller-manager")),
+        str(toolchain.program("kube-controller-manager", context.spec.kubernetes)),
         f"--kubeconfig={context.kubeconfig_of('kube-controller-manager')}",
         f"--bind-address={context.host_ip}",
         f"--secure-port={context.record.ports.get('kube-controller-manager', 10257)}",
@@ -143,7 +143,7 @@ def controller_manager_argv(context: Context) -> list[str]:
 def scheduler_argv(context: Context) -> list[str]:
     """The default scheduler."""
     return [
-        str(toolchain.program("kube-scheduler")),
+        str(toolchain.program("kube-scheduler", context.spec.kubernetes)),
         f"--config={context.state.config}/kube-scheduler.yaml",
         f"--bind-address={context.host_ip}",
         f"--secure-port={context.record.ports.get('kube-scheduler', 10259)}",

@@ -118,7 +118,7 @@ class RealNode:
         (self.folder / "containerd.toml").write_text(text)
         (self.folder / "cni").mkdir(exist_ok=True)
         (self.folder / "cni" / "10-vc-egpu.conflist").write_text(cni_config(addresses, self.index))
-        proxy = kube_proxy_config(addresses, self.index, self.name, context.kubeconfig_of("kube-proxy"))
+        proxy = kube_proxy_config(context.spec, addresses, self.index, context.kubeconfig_of("kube-proxy"))
         (self.folder / "kube-proxy.yaml").write_text(to_yaml(proxy))
 
     def switch_on(self) -> None:
@@ -167,7 +167,7 @@ class RealNode:
         """Start kubelet; see ``wait_ready``."""
         spec = self.context.spec
         argv = [
-            str(toolchain.program("kubelet")),
+            str(toolchain.program("kubelet", spec.kubelet)),
             f"--config={self.folder}/kubelet.yaml",
             f"--kubeconfig={self.context.kubeconfig_of(self.name)}",
             f"--hostname-override={self.name}",
@@ -195,8 +195,8 @@ class RealNode:
     def start_kube_proxy(self) -> None:
         """Start kube-proxy where the cluster has Services."""
         if self.context.spec.services:
-            argv = [str(toolchain.program("kube-proxy")), f"--config={self.folder}/kube-proxy.yaml"]
-            self._launch(self.kube_proxy, argv)
+            program = toolchain.program("kube-proxy", self.context.spec.kubelet)
+            self._launch(self.kube_proxy, [str(program), f"--config={self.folder}/kube-proxy.yaml"])
 
     def wait_ready(self, timeout_s: float = 60) -> None:
         """Wait until the node is Ready, this kubelet serves its sockets, and kube-proxy has its rules."""

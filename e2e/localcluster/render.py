@@ -13,6 +13,8 @@ from localcluster.pki import KeyPair
 from localcluster.spec import ClusterSpec
 
 PAUSE_IMAGE = "vc-egpu.local/pause:1"
+_BEFORE_1_31 = "1.30"
+"""Minor version of the nodes that know less than all others that are pinned here."""
 
 
 def to_yaml(document: Any) -> str:
@@ -47,7 +49,7 @@ def kubelet_config(
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": group,
-        "failCgroupV1": False,
+        **({} if spec.kubelet == _BEFORE_1_31 else {"failCgroupV1": False}),
         "failSwapOn": False,
         # The nodes share one machine: each would reserve all of it.
         "enforceNodeAllocatable": [],
@@ -130,14 +132,18 @@ def cni_config(addresses: Addresses, index: int) -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": "vc-egpu", "plugins": plugins}, indent=1)
 
 
-def kube_proxy_config(addresses: Addresses, index: int, node: str, kubeconfig: Path) -> dict[str, Any]:
-    """KubeProxyConfiguration of one node."""
+def kube_proxy_config(
+    spec: ClusterSpec, addresses: Addresses, index: int, kubeconfig: Path
+) -> dict[str, Any]:
+    """KubeProxyConfiguration of the node ``index``."""
     keep = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
-        "hostnameOverride": node,
+        # nftables, as all others have it.
+        "featureGates": {"NFTablesProxyMode": True} if spec.kubelet == _BEFORE_1_31 else {},
+        "hostnameOverride": spec.real_node_names[index],
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 50, "burst": 100},
         "bindAddress": addresses.node(index),
         "healthzBindAddress": f"{addresses.node(index)}:10256",

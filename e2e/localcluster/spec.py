@@ -36,6 +36,8 @@ class ClusterSpec:
     ``services`` runs kube-proxy on each real node and gives Services addresses that also the machine
     itself reaches; ``dns`` adds CoreDNS. Both need real nodes. ``extra_args`` appends flags by component
     name ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kwok", "etcd").
+    ``kubernetes`` is a minor version ("1.30"), and ``kubelet`` that of the nodes where theirs is another, as
+    amid an upgrade; where empty, the environment says, see ``docs/local-cluster.md``.
     """
 
     name: str = "local"
@@ -48,6 +50,8 @@ class ClusterSpec:
     priority_and_fairness: bool = True
     scheduler: bool = True
     rootless: bool = False
+    kubernetes: str = ""
+    kubelet: str = ""
     controller_manager_rate: ClientRate = ClientRate(200, 400)
     scheduler_rate: ClientRate = ClientRate(500, 1000)
     node_monitor_grace_s: int = 40

@@ -25,7 +25,8 @@ def describe(state: StateDir) -> str:
         f"scheduler {spec.scheduler_rate.qps}/{spec.scheduler_rate.burst} requests per second/burst; "
         f"priority and fairness {'on' if spec.priority_and_fairness else 'off'}"
     )
-    lines.append("  versions    " + ", ".join(f"{u.name} {u.version()}" for u in toolchain.UPSTREAMS[1:]))
+    made_of = toolchain.made_of(spec.kubernetes, spec.kubelet)
+    lines.append("  versions    " + ", ".join(f"{u.name} {u.version()}" for u in made_of[1:]))
     for process in state.processes():
         pid = process.pid
         lines.append(f"  {'runs ' + str(pid) if pid else 'ENDED':<11} {process.name}  {process.log_file}")

@@ -7,6 +7,7 @@ stale is ever used. A folder appears whole (built beside it, then renamed).
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
+from localcluster.spec import ClusterSpec
 from localcluster.state import cache_root, locked
 
 Say = Callable[[str], None]
@@ -53,6 +55,11 @@ class Upstream:
         match = re.search(rf"^\s*(?:require )?{re.escape(self.module)} (v\S+)", text, re.MULTILINE)
         return match.group(1) if match else "v0"
 
+    @property
+    def minor(self) -> str:
+        """``1.36`` of ``v1.36.3``."""
+        return ".".join(self.version().removeprefix("v").split(".")[:2])
+
     def linker_flags(self) -> str:
         """Flags of ``go tool link``: stripped, and the version where the program would not know it."""
         version = self.version()
@@ -64,28 +71,27 @@ class Upstream:
         )
 
 
-_KUBE = "k8s.io/kubernetes/cmd"
-_KUBE_VERSION = "k8s.io/component-base/version"
+def _kubernetes(folder: str) -> Upstream:
+    control_plane = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    variables = ("gitVersion", "gitMajor", "gitMinor", "gitTreeState")
+    return Upstream(
+        folder,
+        "k8s.io/kubernetes",
+        {
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in (*control_plane, "kubelet", "kubectl", "kube-proxy")
+        },
+        tuple(f"k8s.io/component-base/version.{variable}" for variable in variables),
+    )
+
+
+KUBERNETES = (_kubernetes("kubernetes"), _kubernetes("kubernetes-1.33"), _kubernetes("kubernetes-1.30"))
+"""The newest first, which runs where none is asked for; the last is the oldest that we support."""
 _CONTAINERD = "github.com/containerd/containerd/v2"
 UPSTREAMS = (
     Upstream("nodeinit", "toolchain/nodeinit", {"nodeinit": "."}),
     Upstream("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
-    Upstream(
-        "kubernetes",
-        "k8s.io/kubernetes",
-        {
-            name: f"{_KUBE}/{name}"
-            for name in (
-                "kube-apiserver",
-                "kube-controller-manager",
-                "kube-scheduler",
-                "kubelet",
-                "kubectl",
-                "kube-proxy",
-            )
-        },
-        tuple(f"{_KUBE_VERSION}.{field}" for field in ("gitVersion", "gitMajor", "gitMinor", "gitTreeState")),
-    ),
+    KUBERNETES[0],
     Upstream(
         "containerd",
         _CONTAINERD,
@@ -96,6 +102,7 @@ UPSTREAMS = (
     # A main of our own: the plugins that our Corefile names, and none of five clouds.
     Upstream("coredns", "github.com/coredns/coredns", {"coredns": "."}),
 )
+"""What a cluster of the newest Kubernetes is made of."""
 PROGRAMS = tuple(program for upstream in UPSTREAMS for program in upstream.programs)
 _PROMETHEUS = "github.com/prometheus/prometheus"
 EXTRAS = (
@@ -109,6 +116,23 @@ EXTRAS = (
     ),
 )
 """Built where they are asked for: some long tests run beside them, no cluster needs them."""
+
+
+def kubernetes(minor: str = "") -> Upstream:
+    """Kubernetes of a minor version (``1.30``): where none is named, of the one in VC_EGPU_KUBERNETES."""
+    minor = minor or os.environ.get("VC_EGPU_KUBERNETES", "") or KUBERNETES[0].minor
+    for upstream in KUBERNETES:
+        if upstream.minor == minor:
+            return upstream
+    known = ", ".join(upstream.minor for upstream in KUBERNETES)
+    raise LocalClusterError(f"no Kubernetes {minor!r} is pinned here; there are {known}")
+
+
+def with_versions(spec: ClusterSpec) -> ClusterSpec:
+    """The same with both versions named, so that whatever is started later is of the same."""
+    control_plane = kubernetes(spec.kubernetes).minor
+    nodes = kubernetes(spec.kubelet or os.environ.get("VC_EGPU_KUBELET", "") or control_plane).minor
+    return dataclasses.replace(spec, kubernetes=control_plane, kubelet=nodes)
 
 
 def find_go() -> Path | None:
@@ -177,30 +201,40 @@ def folder_of(upstream: Upstream, go: Path) -> Path:
     return cache_root() / "bin" / f"{upstream.name}-{upstream.version()}-{digest.hexdigest()[:12]}"
 
 
-def program(name: str) -> Path:
-    """Path of a built program; an error where it has not been built."""
+def program(name: str, minor: str = "") -> Path:
+    """Path of a built program; an error where it has not been built. ``minor``: of which Kubernetes."""
     go = find_go()
-    upstream = next((u for u in (*UPSTREAMS, *EXTRAS) if name in u.programs), None)
+    upstream = next((u for u in (*made_of(minor), *EXTRAS) if name in u.programs), None)
     if upstream is None:
         raise LocalClusterError(f"no program {name!r}; there are {', '.join(PROGRAMS)}")
     path = folder_of(upstream, go) / name if go else None
     if path is None or not path.is_file():
         more = f" --with {upstream.name}" if upstream in EXTRAS else ""
+        more += f" --kubernetes {upstream.minor}" if upstream in KUBERNETES else ""
         raise LocalClusterError(f"{name} has not been built yet: run `python -m localcluster build{more}`")
     return path
 
 
-def missing(go: Path, extras: Collection[str] = ()) -> list[Upstream]:
+def made_of(*minors: str) -> tuple[Upstream, ...]:
+    """What clusters of these Kubernetes are made of; see :func:`kubernetes` for an empty one."""
+    wanted = {upstream.minor: upstream for upstream in map(kubernetes, minors or ("",))}
+    at = UPSTREAMS.index(KUBERNETES[0])
+    return (*UPSTREAMS[:at], *wanted.values(), *UPSTREAMS[at + 1 :])
+
+
+def missing(go: Path, extras: Collection[str] = (), minors: Collection[str] = ()) -> list[Upstream]:
     """What has still to be built; ``extras``: names of :data:`EXTRAS` that are wanted too."""
-    wanted = (*UPSTREAMS, *(extra for extra in EXTRAS if extra.name in extras))
+    wanted = (*made_of(*minors), *(extra for extra in EXTRAS if extra.name in extras))
     return [upstream for upstream in wanted if not folder_of(upstream, go).is_dir()]
 
 
-def build(say: Say, *, jobs: int | None = None, extras: Collection[str] = ()) -> float:
+def build(
+    say: Say, *, jobs: int | None = None, extras: Collection[str] = (), minors: Collection[str] = ()
+) -> float:
     """Build what is missing; returns the seconds it took. Two at once: the second waits for the first."""
     started = time.monotonic()
     go = ensure_go(say)
-    if not missing(go, extras):
+    if not missing(go, extras, minors):
         return time.monotonic() - started
     say(
         "waiting for the build lock"
@@ -208,7 +242,7 @@ def build(say: Say, *, jobs: int | None = None, extras: Collection[str] = ()) ->
         else f"building with {_go_version_text(go)} into {cache_root()}"
     )
     with locked(_lock_file()):
-        todo = missing(go, extras)
+        todo = missing(go, extras, minors)
         total = sum(len(upstream.programs) for upstream in todo)
         done = 0
         for upstream in todo:

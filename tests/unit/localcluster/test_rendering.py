@@ -19,7 +19,7 @@ _ADDRESSES = Addresses(180)
 _PAIR = KeyPair(Path("/pki/n.crt"), Path("/pki/n.key"))
 
 
-def _kubelet(index: int, **spec: bool) -> dict[str, object]:
+def _kubelet(index: int, **spec: bool | str) -> dict[str, object]:
     return render.kubelet_config(
         ClusterSpec(**spec),  # type: ignore[arg-type]
         _ADDRESSES,
@@ -42,6 +42,22 @@ def test_kubelets_on_one_machine_have_groups_and_addresses_of_their_own() -> Non
         "webhook": {"enabled": True},
         "x509": {"clientCAFile": "/pki/ca.crt"},
     }
+
+
+def test_a_kubelet_of_1_30_is_told_only_what_it_knows() -> None:
+    assert "failCgroupV1" not in _kubelet(0, kubernetes="1.36", kubelet="1.30")
+    assert _kubelet(0, kubernetes="1.30", kubelet="1.36")["failCgroupV1"] is False
+
+
+def test_kube_proxy_writes_nftables_in_all_versions() -> None:
+    def gates(kubelet: str) -> object:
+        spec = ClusterSpec(kubelet=kubelet)
+        config = render.kube_proxy_config(spec, _ADDRESSES, 0, Path("/proxy.kubeconfig"))
+        assert (config["mode"], config["hostnameOverride"]) == ("nftables", "local-node-0")
+        return config["featureGates"]
+
+    assert gates("1.30") == {"NFTablesProxyMode": True}
+    assert gates("1.36") == {}
 
 
 def test_pods_ask_the_cluster_for_names_only_where_there_is_dns() -> None:

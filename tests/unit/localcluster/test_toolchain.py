@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from localcluster import toolchain
 from localcluster.errors import LocalClusterError
+from localcluster.spec import ClusterSpec
 
-_KUBERNETES = next(u for u in toolchain.UPSTREAMS if u.name == "kubernetes")
+_KUBERNETES = toolchain.KUBERNETES[0]
+_PINNED = (*toolchain.UPSTREAMS[1:], *toolchain.KUBERNETES[1:], *toolchain.EXTRAS)
 
 
 @pytest.fixture
@@ -37,20 +39,78 @@ def _builds(go: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-@pytest.mark.parametrize("upstream", (*toolchain.UPSTREAMS[1:], *toolchain.EXTRAS), ids=lambda u: u.name)
+@pytest.fixture(autouse=True)
+def no_version_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("VC_EGPU_KUBERNETES", "VC_EGPU_KUBELET"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.parametrize("upstream", _PINNED, ids=lambda u: u.name)
 def test_versions_are_pinned_with_their_sums(upstream: toolchain.Upstream) -> None:
     assert upstream.version() != "v0"
     sums = (upstream.folder / "go.sum").read_text()
     assert f"{upstream.module} {upstream.version()} " in sums
 
 
-def test_staging_modules_match_the_kubernetes_version() -> None:
-    minor = _KUBERNETES.version().removeprefix("v1.")
+@pytest.mark.parametrize("upstream", toolchain.KUBERNETES, ids=lambda u: u.name)
+def test_staging_modules_match_the_kubernetes_version(upstream: toolchain.Upstream) -> None:
+    patch = upstream.version().removeprefix("v1.")
     replaces = [
-        line.split() for line in (_KUBERNETES.folder / "go.mod").read_text().splitlines() if "=>" in line
+        line.split() for line in (upstream.folder / "go.mod").read_text().splitlines() if "=>" in line
     ]
-    assert len(replaces) == 33
-    assert {words[-1] for words in replaces} == {f"v0.{minor}"}
+    assert len(replaces) >= 30
+    assert {words[-1] for words in replaces} == {f"v0.{patch}"}
+
+
+def test_a_folder_of_an_older_kubernetes_is_called_by_its_minor_version() -> None:
+    names = [f"kubernetes-{upstream.minor}" for upstream in toolchain.KUBERNETES]
+    assert [upstream.name for upstream in toolchain.KUBERNETES] == ["kubernetes", *names[1:]]
+    oldest_last = sorted(toolchain.KUBERNETES, key=lambda u: int(u.minor.removeprefix("1.")), reverse=True)
+    assert oldest_last == list(toolchain.KUBERNETES)
+
+
+def test_the_environment_names_the_kubernetes_where_nobody_else_does(
+    fake_go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest, oldest = toolchain.KUBERNETES[0], toolchain.KUBERNETES[-1]
+    assert toolchain.kubernetes() is newest
+    monkeypatch.setenv("VC_EGPU_KUBERNETES", oldest.minor)
+    assert toolchain.kubernetes() is oldest
+    assert toolchain.kubernetes(newest.minor) is newest
+    toolchain.build(lambda _line: None)
+    assert _builds(fake_go) == len(toolchain.PROGRAMS)
+    assert toolchain.program("kubelet").parent == toolchain.folder_of(oldest, fake_go)
+    with pytest.raises(LocalClusterError, match=f"build --kubernetes {newest.minor}"):
+        toolchain.program("kubelet", newest.minor)
+
+
+def test_nodes_of_another_version_than_the_control_plane_are_built_beside_it(fake_go: Path) -> None:
+    newest, oldest = toolchain.KUBERNETES[0].minor, toolchain.KUBERNETES[-1].minor
+    toolchain.build(lambda _line: None, minors=(newest, oldest))
+    assert _builds(fake_go) == len(toolchain.PROGRAMS) + len(_KUBERNETES.programs)
+    assert toolchain.program("kubelet", oldest) != toolchain.program("kubelet", newest)
+    assert toolchain.program("etcd", oldest) == toolchain.program("etcd", newest)
+
+
+def test_a_cluster_keeps_the_versions_with_which_it_came_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def versions(**spec: str) -> tuple[str, str]:
+        named = toolchain.with_versions(ClusterSpec(**spec))  # type: ignore[arg-type]
+        return named.kubernetes, named.kubelet
+
+    newest, oldest = toolchain.KUBERNETES[0].minor, toolchain.KUBERNETES[-1].minor
+    assert versions() == (newest, newest)
+    assert versions(kubernetes=oldest) == (oldest, oldest)
+    monkeypatch.setenv("VC_EGPU_KUBELET", oldest)
+    assert versions() == (newest, oldest)
+    assert versions(kubelet=newest) == (newest, newest)
+    monkeypatch.setenv("VC_EGPU_KUBELET", "1.2")
+    with pytest.raises(LocalClusterError, match=r"'1\.2'"):
+        versions()
+
+
+def test_a_kubernetes_that_is_not_pinned_is_refused_with_those_that_are() -> None:
+    with pytest.raises(LocalClusterError, match=r"no Kubernetes '1\.29' is pinned here; there are 1\.36"):
+        toolchain.kubernetes("1.29")
 
 
 def test_everything_is_built_once(fake_go: Path) -> None:
