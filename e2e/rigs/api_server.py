@@ -90,6 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
                 item["metadata"].setdefault("uid", f"{last}-{index}")
                 item["metadata"].setdefault("resourceVersion", "1")
             self._send(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+        elif self.owner.broken:
+            self._error(500, "InternalError")
         else:
             self._error(404)
 

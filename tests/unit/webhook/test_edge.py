@@ -22,7 +22,7 @@ from vc_egpu.webhook.metrics import Metrics
 from vc_egpu.webhook.options import OptionsError, parse_options
 from vc_egpu.webhook.oracle import ALLOWED_FOR_S, ASK_AGAIN_S, DENIED_FOR_S, AccessMemory, Oracle
 from vc_egpu.webhook.questions import Access, Subject
-from vc_egpu.webhook.reviewer import Reviewer, patch_of
+from vc_egpu.webhook.reviewer import PATHS, Reviewer, patch_of
 from vc_egpu.webhook.server import MAX_BODY_BYTES, WebhookServer
 from vc_egpu.webhook.tls import TlsKeeper, TlsSettings, bundle_operations
 
@@ -194,8 +194,29 @@ def test_an_api_server_that_does_not_answer_refuses_for_now(tmp_path: Path) -> N
             found = response(await post("/mutate/pods", review_of(pod())))
             assert found["allowed"] is False
             assert found["status"]["code"] == 503
+            # A member that asks for nothing: the API server's failure policy (Ignore) lets it come.
+            named = pod(container(), annotations={"scheduling.k8s.io/group-name": "unknown"})
+            assert (await post("/mutate/members", review_of(named)))[0] == 503
             stand_in.broken = False
+            assert response(await post("/mutate/members", review_of(named)))["allowed"]
             assert response(await post("/mutate/pods", review_of(pod())))["allowed"]
+
+        serve(stand_in, tmp_path, story)
+
+
+def test_a_fault_of_ours_keeps_nobody_out_who_asks_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with StandIn(objects()) as stand_in:
+
+        async def story(post: Post, _server: WebhookServer) -> None:
+            for path in ("/mutate/pods", "/mutate/members"):
+                monkeypatch.setitem(PATHS, path, fail)
+            assert response(await post("/mutate/pods", review_of(pod())))["allowed"] is False
+            assert (await post("/mutate/members", review_of(pod(container()))))[0] == 503
 
         serve(stand_in, tmp_path, story)
 

@@ -75,7 +75,7 @@ def webhook_configurations(*, namespace: str = names.SYSTEM_NAMESPACE, url: str 
         # own; those of Jobs, of which there are many, are written to by controllers alone.
         {**webhook("pods-again", "/mutate/pods", pods, ["UPDATE"], POD_IS_APPLIED_AGAIN), **_NOT_OF_JOBS},
         # Most of these belong to gangs without cards: they come without us, too.
-        {**webhook("members", "/mutate/pods", pods, ["CREATE"], POD_IS_ANOTHERS_MEMBER), **_OPEN},
+        {**webhook("members", "/mutate/members", pods, ["CREATE"], POD_IS_ANOTHERS_MEMBER), **_OPEN},
         webhook("jobs", "/mutate/jobs", jobs, both, JOB_IS_OURS),
     ]
     for entry in mutating:

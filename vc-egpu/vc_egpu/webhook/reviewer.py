@@ -25,11 +25,14 @@ Json = dict[str, Any]
 ReviewFunction = Callable[[Review, Context], Decision]
 PATHS: Final[dict[str, ReviewFunction]] = {
     "/mutate/pods": review_pod,
+    "/mutate/members": review_pod,
     "/mutate/jobs": review_job,
     "/validate/jobs": review_final_job,
     "/validate/queues": review_queue,
     "/validate/commands": review_command,
 }
+OPEN_PATHS: Final = frozenset({"/mutate/members"})
+"""Most of what comes here is none of our business: where we cannot decide the API server goes on alone."""
 MAX_ROUNDS: Final = 8
 """A review asks once for the group, once for the queue, once for the class: more is a fault."""
 
@@ -38,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 class BadReview(ValueError):  # noqa: N818 - the request is bad, and the reply says so
     """The body is no AdmissionReview that can be answered; the text says why."""
+
+
+class Undecided(RuntimeError):  # noqa: N818 - no answer is given, and the API server's failure policy counts
+    """Nothing can be decided now, and nothing has to be; the text says why."""
 
 
 class Reviewer:
@@ -51,20 +58,19 @@ class Reviewer:
         self._metrics = metrics
 
     async def answer(self, path: str, body: bytes) -> tuple[bytes, str]:
-        """(the reply's body, the outcome for the metrics). Raises :class:`BadReview`."""
+        """(the reply's body, the outcome for the metrics). Raises :class:`BadReview`, :class:`Undecided`."""
         request = _request_of(body)
         uid = str(request.get("uid") or "")
         try:
             if request.get("operation") not in {"CREATE", "UPDATE"}:
                 return _reply(uid, allow()), "allowed"
             if unsynced := self._caches.unsynced():
-                return _failure(
-                    uid, 503, f"vc-egpu has not listed {', '.join(unsynced)} yet; try again"
-                ), "failed"
+                text = f"vc-egpu has not listed {', '.join(unsynced)} yet; try again"
+                return _not_now(path, uid, text), "failed"
             decision = await self._decide(PATHS[path], Review.of_request(request))
         except KubeError as error:
             logger.warning("review of %s could not ask the API server: %s", path, error)
-            return _failure(uid, 503, "vc-egpu cannot ask the API server right now; try again"), "failed"
+            return _not_now(path, uid, "vc-egpu cannot ask the API server right now; try again"), "failed"
         except ValueError as error:
             raise BadReview(str(error)) from error
         return _reply(uid, decision), "allowed" if decision.allowed else "refused"
@@ -93,8 +99,18 @@ class Reviewer:
         raise RuntimeError(f"a review still asked after {MAX_ROUNDS} rounds")
 
 
-def failure_for(body: bytes, message: str) -> bytes:
-    """The reply to a review that failed by a fault of ours: refused, so that nothing slips through."""
+def _not_now(path: str, uid: str, text: str) -> bytes:
+    if path in OPEN_PATHS:
+        raise Undecided(text)
+    return _failure(uid, 503, text)
+
+
+def failure_for(path: str, body: bytes, message: str) -> bytes:
+    """The reply to a review that failed by a fault of ours: refused, so that nothing slips through.
+
+    Raises :class:`Undecided` where that need not be."""
+    if path in OPEN_PATHS:
+        raise Undecided(message)
     try:
         uid = str(_request_of(body).get("uid") or "")
     except BadReview:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.reviewer import PATHS, BadReview, Reviewer, failure_for
+from vc_egpu.webhook.reviewer import PATHS, BadReview, Reviewer, Undecided, failure_for
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """An update carries two objects of up to 1.5 MiB (etcd's limit), escaped at worst twofold."""
@@ -79,6 +79,12 @@ class WebhookServer:
     # --- handlers ------------------------------------------------------------------------------------
 
     async def _review(self, request: web.Request) -> web.Response:
+        try:
+            return await self._answer(request)
+        except Undecided as why:
+            return web.Response(status=503, text=str(why))
+
+    async def _answer(self, request: web.Request) -> web.Response:
         body = b""
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -89,15 +95,16 @@ class WebhookServer:
             return web.Response(status=400, text=str(error))
         except TimeoutError:
             self._metrics.observe(request.path, "failed", REQUEST_TIMEOUT_S)
-            reply = failure_for(body, f"vc-egpu did not decide within {REQUEST_TIMEOUT_S:.0f} s; try again")
-            return self._response(reply)
-        except (web.HTTPException, ConnectionError, asyncio.CancelledError):
+            text = f"vc-egpu did not decide within {REQUEST_TIMEOUT_S:.0f} s; try again"
+            return self._response(failure_for(request.path, body, text))
+        except (web.HTTPException, ConnectionError, asyncio.CancelledError, Undecided):
             raise
         except Exception:
             # Nothing may slip through because of a fault of ours, and the server must go on.
             logger.exception("review of %s failed", request.path)
             self._metrics.faults.inc()
-            return self._response(failure_for(body, "vc-egpu failed on this object; its log says why"))
+            text = "vc-egpu failed on this object; its log says why"
+            return self._response(failure_for(request.path, body, text))
         self._metrics.observe(request.path, outcome, time.perf_counter() - began)
         return self._response(reply)
 
