@@ -72,6 +72,13 @@ def test_what_asks_for_nothing_and_is_none_of_the_gang_is_left_alone(obj: Json) 
     assert not decision.patch
 
 
+def test_a_group_of_nobodys_takes_whoever_names_it() -> None:
+    """Made by hand, for pods made by hand."""
+    for owner in (None, RAY):
+        done = complete(member(owner, asks=False), context(LEAVE, groups=[group(None)]), OPERATOR)
+        assert done["spec"]["schedulingGates"]
+
+
 def test_gangs_without_cards_are_left_alone() -> None:
     for groups in ([group(RAY, asks=False)], []):
         decision = review_pod(create(member(RAY, asks=False), OPERATOR), context(groups=groups))

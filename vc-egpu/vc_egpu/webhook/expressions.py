@@ -68,12 +68,9 @@ POD_IS_OURS: Final = " || ".join(
 """A new pod that the webhook has to see."""
 
 POD_IS_ANOTHERS_MEMBER: Final = (
-    f"'{names.GROUP_NAME}' in object.metadata.?annotations.orValue({{}}) && "
-    "!object.metadata.?ownerReferences.orValue([])"
-    ".exists(o, o.apiVersion.startsWith('batch.volcano.sh/')) && "
-    f"!({POD_IS_OURS})"
+    f"'{names.GROUP_NAME}' in object.metadata.?annotations.orValue({{}}) && !({POD_IS_OURS})"
 )
-"""A new pod that asks for nothing of ours, of a gang that no Volcano Job makes (those carry the label)."""
+"""A new pod that asks for nothing of ours and belongs to a gang; Volcano Jobs' own carry the label."""
 
 POD_IS_APPLIED_AGAIN: Final = f"{has_label('oldObject.metadata')} && {asks_per_card('object.?spec')}"
 """A pod of ours that comes again with the limits that were taken out."""

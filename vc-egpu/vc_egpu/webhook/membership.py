@@ -78,7 +78,7 @@ def is_member(review: Review, context: Context) -> bool:
     if group is None or not asks(group):
         return False
     owner, mine = controller_of(group), controller_of(review.object)
-    return bool(mine) and (
+    return (
         not owner
         or _is_kin(mine, owner, review.namespace, context)
         or _may_change(review, str(name)[:_LONGEST_NAME], context)
