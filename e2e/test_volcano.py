@@ -5,7 +5,7 @@ scheduler configuration that we ship, once with the stock one, under which a ful
 pending and its pods are never made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from demo.screen import Screen
 from demo.story import NAMESPACE as DEMO
 from demo.story import Story
 from localcluster import ClusterSpec, LocalCluster
+from outcomes import gangs_of_others
+from outcomes.world import World, world
 from rigs.player import STORIES, TIMEOUT_S, expectations
 from stack import verify
 from stack.install import Stack
@@ -100,6 +102,25 @@ def test_demo(production: Production) -> None:
     finally:
         stack.cluster.kubectl("delete", "namespace", DEMO, "--wait=true", "--timeout=90s", check=False)
         stack.cluster.kubectl("delete", "queue", "demo-research", "demo-serving", check=False)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        gangs_of_others.head_and_workers,
+        gangs_of_others.launcher_and_workers,
+        gangs_of_others.leader_and_workers,
+        gangs_of_others.waits_for_the_phase,
+    ],
+    ids=lambda story: story.__name__,
+)
+def test_gangs_of_others(production: Production, story: Callable[[World], dict[str, Json]]) -> None:
+    with world(production.stack, story.__name__) as here:
+        try:
+            story(here)
+            here.check()
+        finally:
+            gangs_of_others.clean(here)
 
 
 def test_full_cluster(production: Production) -> None:

@@ -7,8 +7,9 @@ from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
 from vc_egpu.admission import enqueue
 from vc_egpu.admission.enqueue import Pending
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.volcano import names
+from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.volcano import names, plans
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 
 Json = dict[str, Any]
 KEY = "default/g"
@@ -84,6 +85,37 @@ def test_their_makers_are_told_to_make_the_pods_where_they_wait_for_that() -> No
         mirror.apply("podgroups", added(others_group(owner, phase="Inqueue")))
         pending.look(KEY, mirror, 11.0)
         assert not pending.since
+
+
+def test_pods_that_are_planned_are_bound_though_vc_scheduler_left_their_group_pending() -> None:
+    """Its stock configuration has no room for an ask that names limits per card, which no node offers."""
+    mirror, pending = world(), Pending()
+    ask = {"volcano.sh/vgpu-h20": "2", "volcano.sh/vgpu-memory": "60k"}
+    for index in range(2):
+        owners = [ref("RayCluster", "ray")]
+        mirror.apply("pods", added(pod(f"g-w-{index}", index=index, uid=f"pod-{index}", owners=owners)))
+    mirror.apply("podgroups", added(others_group(ref("RayCluster", "ray"), phase="Pending", least=ask)))
+    pending.look(KEY, mirror, 10.0)
+    assert not pending.since, "while they wait for cards nobody needs the phase"
+    share = Share(CardId("GPU-n1-0"), 30000, 30)
+    record = PlanRecord(
+        plan_id=plans.plan_id(5, 1),
+        group_uid="group-g",
+        state="ready",
+        members={
+            f"w/{i}": PlannedMember(
+                MemberPlacement(node=NodeName("n1"), shares=(("main", share),)), PodUid(f"pod-{i}")
+            )
+            for i in range(2)
+        },
+    )
+    annotations = {names.PLAN: plans.encode(record, mirror.nodes)}
+    mirror.apply(
+        "podgroups",
+        added(others_group(ref("RayCluster", "ray"), phase="Pending", least=ask, annotations=annotations)),
+    )
+    pending.look(KEY, mirror, 11.0)
+    assert pending.of_others(mirror, 11.0 + enqueue.GRACE_S) == [KEY]
 
 
 def test_gangs_without_cards_are_somebody_elses() -> None:

@@ -108,7 +108,9 @@ def _is_filling(key: str, mirror: Mirror) -> bool:
 def is_held_back(group: Group, mirror: Mirror) -> bool:
     """Pending, of a gang that asks for cards, and without a live pod.
 
-    Other operators' gangs ask by their PodGroup; some operators make no pod before its phase has changed.
+    Other operators' gangs ask by their PodGroup. Some make no pod before its phase has changed; the pods of
+    others are there and planned, but vc-scheduler binds none of a PodGroup that it has no room for, by an ask
+    that names limits per card, too.
     """
     if group.decoded.phase not in {"", "Pending"}:
         return False
@@ -116,6 +118,8 @@ def is_held_back(group: Group, mirror: Mirror) -> bool:
     of_job = owner is not None and owner.is_volcano_job
     if not (job is not None and is_managed(job) if of_job else group.decoded.asks):
         return False
+    if not of_job and group.plan is not None and group.plan.state == "ready":
+        return True
     over = {PodPhase.SUCCEEDED, PodPhase.FAILED}
     return all(m.pod.phase in over for m in mirror.members.get(group.decoded.gang.key, {}).values())
 
