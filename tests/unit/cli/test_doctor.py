@@ -32,6 +32,7 @@ def healthy() -> Facts:
         "failurePolicy": "Fail",
         "clientConfig": {"caBundle": "x", "service": {"namespace": names.SYSTEM_NAMESPACE}},
     }
+    members = {**hook, "name": names.MEMBERS_WEBHOOK, "failurePolicy": "Ignore"}
     established = {"conditions": [{"type": "Established", "status": "True"}]}
     lease = {"holderIdentity": "a", "renewTime": "2026-01-01T00:09:58Z", "leaseDurationSeconds": 15}
     return Facts(
@@ -51,7 +52,7 @@ def healthy() -> Facts:
         ),
         crds=Listing([named(name, status=established) for name in CRDS]),
         priority_classes=Listing([named(name, preemptionPolicy="Never") for name in CLASSES]),
-        webhooks=Listing([named("vc-egpu", webhooks=[hook])]),
+        webhooks=Listing([named("vc-egpu", webhooks=[hook, members])]),
         policy_bindings=Listing([named("vc-egpu-pods-create")]),
         leases=Listing([named("vc-egpu-admission", spec=lease)]),
     )
@@ -111,6 +112,14 @@ def test_a_gate_of_the_kubelet_that_the_agent_does_not_need_may_be_off() -> None
 )
 def test_each_fault_is_found(change: dict[str, object], words: str) -> None:
     assert words in said(bad(replace(healthy(), **change)))  # type: ignore[arg-type]
+
+
+def test_a_webhook_without_which_asks_pass_is_told_of() -> None:
+    (found,) = healthy().webhooks.items
+    pods, members = found["webhooks"]
+    opened = {**found, "webhooks": [{**pods, "failurePolicy": "Ignore"}, members]}
+    (told,) = bad(replace(healthy(), webhooks=Listing([opened])))
+    assert "pods.egpu.volcano.sh has failurePolicy Ignore" in told.text
 
 
 def test_a_lease_that_nobody_renews() -> None:

@@ -123,6 +123,9 @@ POLICY_CONFIG_MAP: Final = "vc-egpu-node-policy"
 SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
 """ConfigMap in it; ``stopAdmitting: "true"`` in it lets nothing new begin."""
 
+MEMBERS_WEBHOOK: Final = f"members.{DOMAIN}"
+"""The one webhook without which pods come as they are: most that it is asked about are no business of ours."""
+
 # --- node agent ------------------------------------------------------------------------------
 MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"
 """Node label ``model.egpu.volcano.sh/<model>``: number of cards of that model."""
