@@ -124,7 +124,7 @@ SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
 """ConfigMap in it; ``stopAdmitting: "true"`` in it lets nothing new begin."""
 
 MEMBERS_WEBHOOK: Final = f"members.{DOMAIN}"
-"""The one webhook without which pods come as they are: most that it is asked about are no business of ours."""
+"""The one webhook without which pods come as they are: most of them are none of our business."""
 
 # --- node agent ------------------------------------------------------------------------------
 MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"
