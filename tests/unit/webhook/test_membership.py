@@ -116,6 +116,13 @@ def test_workers_of_a_leader_are_its_gangs_though_a_stateful_set_makes_them() ->
     assert UNSEEN not in done["metadata"]["annotations"]
 
 
+def test_nodes_of_a_train_job_are_its_gangs_though_a_job_set_and_its_jobs_lie_between() -> None:
+    train, jobs = ref("TrainJob", "train-1"), ref("Job", "batch-1", "batch/v1")
+    job_set = ref("JobSet", "set-1", "jobset.x-k8s.io/v1alpha2")
+    known = context(LEAVE, groups=[group(train)], makers={"batch-1": job_set, "set-1": train})
+    assert complete(member(jobs), known, JOBS)["spec"]["schedulingGates"]
+
+
 def with_namespace_queue(ctx: Context) -> Context:
     namespace = {"metadata": {"name": NAMESPACE, "annotations": {QUEUE: "a"}}}
     return replace(ctx, namespaces={NAMESPACE: namespace})

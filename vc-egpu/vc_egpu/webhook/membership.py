@@ -26,7 +26,7 @@ from vc_egpu.webhook.questions import (
 
 PATH: Final = f'metadata.annotations["{names.GROUP_NAME}"]'
 _MOST_HOPS: Final = 3
-"""A worker of a LeaderWorkerSet: its StatefulSet, the leading pod that this belongs to, and so on."""
+"""The node of a TrainJob: its batch Job, whose JobSet the TrainJob made."""
 _LONGEST_NAME: Final = 253
 
 

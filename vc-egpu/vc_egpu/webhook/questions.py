@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from vc_egpu.kube.resources import BATCH_JOBS, REPLICA_SETS, STATEFUL_SETS, Resource
+from vc_egpu.kube.resources import BATCH_JOBS, JOB_SETS, REPLICA_SETS, STATEFUL_SETS, Resource
 from vc_egpu.webhook.decision import Json
 
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
@@ -96,9 +96,10 @@ class MakerLookup:
 
 
 MAKERS: Final[Mapping[tuple[str, str], Resource]] = {
-    (resource.api_version, resource.kind): resource for resource in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS)
+    (resource.api_version, resource.kind): resource
+    for resource in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS, JOB_SETS)
 }
-"""By apiVersion and kind."""
+"""By apiVersion and kind: Kubernetes' own, and what its batch working group adds to them."""
 
 Question = Access | PodGroupLookup | QueueLookup | MakerLookup
 
