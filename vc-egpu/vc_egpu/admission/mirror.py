@@ -322,7 +322,7 @@ class Mirror:
             self.tries.add(key)
         self.groups[key] = known
         if before is decoded:
-            self.enter_again(list(self.members.get(key, ())))
+            self.enter_again([uid for uid, m in self.members.get(key, {}).items() if m.group_unseen])
         if decoded.rolled_back != known.opened:
             self._shut[key] = backoffs.decode(decoded.rolled_back)
         if known.plan is None or before.plan_text != decoded.plan_text:
