@@ -1,14 +1,15 @@
 /* How much device time work took that has ended, what that changes in the share's books, and the share's rate. */
 #define _GNU_SOURCE
 #include "flight.h"
+#include "runs.h"
 
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000, OTHERS = 512, REMEMBERED = 128, HISTORIES = 48 };
-static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000, KNOWN_NS = 1000000000;
+enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000 };
+static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
 void egpu_correct(int index, uint64_t booked_ns, uint64_t length_ns) {
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
@@ -22,116 +23,33 @@ void egpu_correct(int index, uint64_t booked_ns, uint64_t length_ns) {
         syscall(SYS_futex, &page->paid_ns, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* What a row of a page says. False: it is being written. */
-static bool read_run(const struct egpu_activity_run *row, struct egpu_run *run) {
-    uint64_t end = row->end_ns;
-    *run = (struct egpu_run){(int64_t)row->begin_ns, (int64_t)end, row->length_ns};
-    return end != 0 && end == row->end_ns;
-}
-
-static bool usable(const struct egpu_run *run, int64_t from_ns) {
-    return run->end_ns > from_ns && (uint64_t)run->begin_ns <= (uint64_t)run->end_ns;
-}
-
-/* What each page said that ran, for longer than the page holds it: the watcher's own. */
-static struct history {
-    const struct egpu_activity_card *page; /* NULL: free */
-    uint32_t seen, next, watched;
-    struct egpu_run ring[REMEMBERED];
-} histories[HISTORIES];
-
-static struct history *history_of(const struct egpu_activity_card *page) {
-    for (int i = 0; i < HISTORIES; i++) {
-        if (histories[i].page == NULL)
-            histories[i].page = page;
-        if (histories[i].page == page)
-            return &histories[i];
-    }
-    return NULL;
-}
-
-/* Takes over what is new on the page, but for what this process wrote. */
-static void remember(const struct egpu_activity_card *page, uint64_t own_tag) {
-    struct history *all = history_of(page);
-    if (all == NULL)
-        return;
-    uint32_t next = page->run_next;
-    if (next - all->seen > EGPU_ACTIVITY_RUNS)
-        all->seen = next - EGPU_ACTIVITY_RUNS;
-    for (; all->seen != next; all->seen++) {
-        struct egpu_run run;
-        if (!read_run(&page->runs[all->seen % EGPU_ACTIVITY_RUNS], &run)) {
-            if (next - all->seen < EGPU_ACTIVITY_RUNS / 2)
-                return; /* it will be there soon */
-            continue;
-        }
-        if (own_tag != 0 && run.length_ns >> EGPU_SLOT_SHIFT == own_tag >> EGPU_SLOT_SHIFT)
-            continue;
-        run.length_ns &= (1ull << EGPU_SLOT_SHIFT) - 1;
-        all->ring[all->next++ % REMEMBERED] = run;
-    }
-}
-
-static uint32_t gather(const struct egpu_activity_card *page, uint32_t rows, int64_t from_ns, struct egpu_run *runs,
-                       uint32_t count) {
-    const struct history *all = history_of(page);
-    for (int i = 0; all == NULL && i < EGPU_ACTIVITY_RUNS && count < OTHERS; i++) { /* of too many: the page itself */
-        struct egpu_run run;
-        if (!read_run(&page->runs[i], &run) || !usable(&run, from_ns))
-            continue;
-        run.length_ns &= (1ull << EGPU_SLOT_SHIFT) - 1;
-        runs[count++] = run;
-    }
-    for (uint32_t i = 1; all != NULL && i <= rows && count < OTHERS; i++)
-        if (usable(&all->ring[(all->next - i) % REMEMBERED], from_ns))
-            runs[count++] = all->ring[(all->next - i) % REMEMBERED];
-    return count;
-}
-
-/* Looks at the neighbour's new runs among those of all others on the card, once these are known as well. */
-static void watch_turns(int index, const struct egpu_near_all *all, const struct egpu_activity_card *page, int64_t now_ns) {
-    struct history *own = history_of(page);
-    if (own == NULL)
-        return;
-    const int64_t since_sure_ns = now_ns - egpu_cards[index].slices.sure_ns;
-    if (own->next - own->watched > REMEMBERED || since_sure_ns < KNOWN_NS) /* there is nothing to find out */
-        own->watched = own->next - (since_sure_ns < KNOWN_NS ? 0 : REMEMBERED);
-    for (; own->watched != own->next; own->watched++) {
-        const struct egpu_run *run = &own->ring[own->watched % REMEMBERED];
-        struct egpu_run others[OTHERS];
-        uint32_t count = 0;
-        if (run->begin_ns < 0 || run->begin_ns > run->end_ns || run->end_ns > now_ns) /* nobody measured that */
-            continue;
-        if (run->end_ns > now_ns - EGPU_SETTLE_NS)
-            return;
-        const struct egpu_activity_card *mine = &egpu_activity_own()->cards[index];
-        for (int i = 0; i < EGPU_ACTIVITY_RUNS; i++) /* with those of this process, which are not remembered */
-            if (read_run(&mine->runs[i], &others[count]) && usable(&others[count], run->begin_ns))
-                count++;
-        for (uint32_t i = 0; i < all->count; i++)
-            if (all->near[i].own_card == index && all->near[i].card != page)
-                count = gather(all->near[i].card, EGPU_ACTIVITY_RUNS, run->begin_ns, others, count);
-        egpu_slices_watch(&egpu_cards[index].slices, run, others, count);
-    }
-}
-
-/* The watcher's looks at who has work, in a ring. */
-static struct crowds { uint32_t next; struct egpu_sample ring[SAMPLES]; } crowds[EGPU_ACTIVITY_CARDS];
+/* The watcher's looks at who has work, in a ring; and at who of them runs units that are longer than a turn. */
+static struct crowds {
+    uint32_t next, lasting[SAMPLES];
+    struct egpu_sample ring[SAMPLES];
+} crowds[EGPU_ACTIVITY_CARDS];
 
 void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns) {
     struct crowds *seen = &crowds[card];
-    uint32_t ours = egpu_others_in_flight(card, now_ns, lease_ns).count;
-    uint32_t others = egpu_crowd(card, now_ns, now_ns, lease_ns) + ours;
+    const struct egpu_near_all *all = egpu_near_now();
     struct egpu_activity_card *page = &egpu_activity_own()->cards[card];
+    uint32_t ours = egpu_others_in_flight(card, now_ns, lease_ns).count;
+    uint32_t others = ours, lasting = egpu_runs_brief(page) ? 0 : ours;
+    for (uint32_t i = 0; i < all->count; i++) {
+        const uint32_t theirs = egpu_crowd_of(&all->near[i], card, now_ns, now_ns, lease_ns);
+        others += theirs;
+        lasting += theirs != 0 && !egpu_runs_brief(all->near[i].card) ? theirs : 0;
+    }
     uint64_t processes = ours + (egpu_cards[card].flying != 0), none = 0;
     if (page->processes != processes)
         page->processes = processes;
     if (egpu_cards[card].flying != 0) /* a sibling may have taken the word back when this process had just launched */
         atomic_compare_exchange_strong(&page->started_ns, &none, (uint64_t)now_ns);
+    seen->lasting[seen->next % SAMPLES] = lasting;
     seen->ring[seen->next++ % SAMPLES] = (struct egpu_sample){now_ns, others};
 }
 
-static uint64_t even_part(int card, int64_t begin_ns, int64_t end_ns) {
+static uint64_t even_part(int card, int64_t begin_ns, int64_t end_ns, bool lasting) {
     const struct crowds *seen = &crowds[card];
     struct egpu_sample some[SAMPLES];
     uint32_t count = 0, oldest = seen->next > SAMPLES ? seen->next - SAMPLES : 0;
@@ -139,12 +57,24 @@ static uint64_t even_part(int card, int64_t begin_ns, int64_t end_ns) {
         const struct egpu_sample *one = &seen->ring[i % SAMPLES];
         bool last = i + 1 == seen->next || one->at_ns > end_ns;
         if (last || seen->ring[(i + 1) % SAMPLES].at_ns > begin_ns)
-            some[count++] = *one;
+            some[count++] = (struct egpu_sample){one->at_ns, lasting ? seen->lasting[i % SAMPLES] : one->others};
         if (last)
             break;
     }
     return egpu_even_part(some, count, begin_ns, end_ns);
 }
+
+/* Of a unit longer than a turn: an even part of what those leave of its stay who run short ones, which seldom have work
+ * all the time. It is no less than if they had, whatever they say. */
+static uint64_t part_of_rest(int card, int64_t begin_ns, int64_t end_ns, uint64_t taken_ns) {
+    const uint64_t least = even_part(card, begin_ns, end_ns, false), stay = (uint64_t)(end_ns - begin_ns);
+    const double left = taken_ns < stay ? (double)(stay - taken_ns) / (double)stay : 0;
+    const uint64_t part = (uint64_t)((double)even_part(card, begin_ns, end_ns, true) * left);
+    return part > least ? part : least;
+}
+
+/* A unit by itself, longer than a turn. */
+static bool is_long(const struct egpu_batch *batch) { return batch->count == 1 && batch->booked_ns >= EGPU_TURN_NS; }
 
 /* Its launches followed each other sooner than units end. Else the card may have waited for the program in between, for
  * too short to be seen, and what it took in all tells nothing of one. Beside others launches wait for those as well. */
@@ -181,14 +111,16 @@ static uint64_t ran_between(const struct egpu_run *runs, uint32_t count, int64_t
 }
 
 static void settle(int index, const struct egpu_batch *batch, const struct egpu_run *runs, uint32_t count, int64_t now_ns) {
-    bool crowd = egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
                              batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, false, 0};
     int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
+    const uint64_t taken = is_long(batch) ? egpu_runs_ended_briefly(index, begin, batch->end_ns) : 0; /* of many, `runs` are the last */
+    const bool crowd = taken != 0 || egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
     if (batch->end_ns - begin > EVEN_LEAST_NS)
-        unit.even_ns = even_part(index, begin, batch->end_ns);
+        unit.even_ns = is_long(batch) ? part_of_rest(index, begin, batch->end_ns, taken)
+                                      : even_part(index, begin, batch->end_ns, false);
     hear_of_turns(index, &card->slices, now_ns);
     unit.sliced = egpu_sliced(&card->slices, &unit, runs, count);
     if ((uint64_t)card->slices.sure_ns > page->turns_ns)
@@ -236,17 +168,11 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
 
 void egpu_settle_card(int index, int64_t now_ns) {
     struct egpu_card *card = &egpu_cards[index];
-    const struct egpu_near_all *all = egpu_near_now();
-    struct egpu_run runs[OTHERS];
-    remember(&egpu_activity_own()->cards[index], egpu_slot_tag());
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->near[i].own_card == index)
-            remember(all->near[i].card, 0);
+    struct egpu_run runs[EGPU_RUNS_OTHERS], more[EGPU_RUNS_OTHERS];
+    egpu_runs_remember(index);
     if (card->polling || atomic_exchange(&card->polling, 1))
         return;
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->near[i].own_card == index)
-            watch_turns(index, all, all->near[i].card, now_ns);
+    egpu_runs_watch_turns(index, now_ns);
     egpu_spin_lock(&card->lock);
     struct egpu_batch *first = card->settling, *last = NULL;
     for (struct egpu_batch *one = first; one != NULL && one->end_ns + EGPU_SETTLE_NS <= now_ns; one = one->next)
@@ -258,15 +184,15 @@ void egpu_settle_card(int index, int64_t now_ns) {
         int64_t from = first->begin_ns;
         for (struct egpu_batch *one = first; one != last->next; one = one->next)
             from = one->begin_ns < from ? one->begin_ns : from;
-        uint32_t count = gather(&egpu_activity_own()->cards[index], REMEMBERED, from, runs, 0);
-        /* Batches of very short units run into each other on a card that does not go round: then the newest will do. */
-        const uint32_t rows = card->sliced ? REMEMBERED : EGPU_ACTIVITY_RUNS;
-        for (uint32_t i = 0; i < all->count; i++)
-            if (all->near[i].own_card == index)
-                count = gather(all->near[i].card, rows, from, runs, count);
+        /* Batches of very short units run into each other on a card that does not go round: then the newest will do. A
+         * unit that is long by itself does not, and the newest of a neighbour's short ones are those after its end. */
+        const uint32_t count = egpu_runs_gather(index, card->sliced ? EGPU_RUNS_FEW : EGPU_ACTIVITY_RUNS, from, runs);
+        uint32_t more_count = 0;
         for (struct egpu_batch *one = first, *end = last->next, *next; one != end; one = next) {
             next = one->next;
-            settle(index, one, runs, count, now_ns);
+            if (is_long(one) && more_count == 0)
+                more_count = egpu_runs_gather(index, EGPU_RUNS_REMEMBERED, from, more);
+            settle(index, one, is_long(one) ? more : runs, is_long(one) ? more_count : count, now_ns);
             egpu_batch_free(one);
         }
     }

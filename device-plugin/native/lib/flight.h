@@ -185,6 +185,8 @@ static inline void egpu_burst(struct egpu_activity_card *page, int64_t now_ns) {
 bool egpu_resolve(const struct egpu_real *real, int card, int64_t now_ns);
 /* How many processes of neighbours have work in flight on the card that began before that. */
 uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns);
+/* The same of one of them; 0 where its card is another. */
+uint32_t egpu_crowd_of(const struct egpu_near *near, int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns);
 /* When a unit is overdue that could begin at `begin_ns`. Under the card's lock. */
 static inline int64_t egpu_due(const struct egpu_card *card, const struct egpu_batch *batch, int64_t begin_ns) {
     return egpu_overdue_at(begin_ns, batch->booked_ns, !batch->unknown) + card->patience_ns;

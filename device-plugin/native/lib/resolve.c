@@ -28,15 +28,19 @@ static int64_t ended(const struct egpu_real *real, const struct egpu_batch *batc
     return end == 0 || end > now_ns ? now_ns : end < batch->begin_ns ? batch->begin_ns : end;
 }
 
+uint32_t egpu_crowd_of(const struct egpu_near *near, int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns) {
+    const struct egpu_activity_card *other = near->card;
+    uint64_t beat = other->beat_ns, started = other->started_ns, processes = other->processes;
+    if (near->own_card != card || started == 0 || started >= (uint64_t)before_ns || beat + lease_ns < (uint64_t)now_ns)
+        return 0;
+    return processes < 1 ? 1 : processes < PROCESSES ? (uint32_t)processes : PROCESSES;
+}
+
 uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_ns) {
     const struct egpu_near_all *all = egpu_near_now();
     uint32_t count = 0;
-    for (uint32_t i = 0; i < all->count; i++) {
-        const struct egpu_activity_card *other = all->near[i].card;
-        uint64_t beat = other->beat_ns, started = other->started_ns, processes = other->processes;
-        if (all->near[i].own_card == card && started != 0 && started < (uint64_t)before_ns && beat + lease_ns >= (uint64_t)now_ns)
-            count += processes < 1 ? 1 : processes < PROCESSES ? (uint32_t)processes : PROCESSES;
-    }
+    for (uint32_t i = 0; i < all->count; i++)
+        count += egpu_crowd_of(&all->near[i], card, before_ns, now_ns, lease_ns);
     return count;
 }
 

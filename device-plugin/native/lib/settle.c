@@ -10,7 +10,6 @@ enum {
     SEEN_ENOUGH = 4,     /* the means of 8 hold 41 % by then: only ways that are far off each time look so already */
     FAR_OFF = 8 * 400,   /* 8 times 1/1000: 40 % off all the time, or 97 % in the first four */
     OFTEN = 2500,        /* three within 32: the first of them comes to 1000, with the second to 1969, then to 2907 */
-    TURN_NS = 2000 * 1000, /* for so long a card that switches leaves one at it (FC_SLICE_NS of the fake one) */
     DIFFERS = 400,       /* 1/1000, over about 16: two of five, or eight in a row */
     FAR_LONGER = 8,      /* of a kind whose mean over all is so many times that alone, only the short ones ran alone */
     GUESSES = 12,        /* the means of 8 hold 80 % by then */
@@ -152,9 +151,9 @@ bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const s
  * all, of one far shorter than a turn. */
 static uint64_t even_of(const struct egpu_unit *unit, uint64_t rest_ns) {
     const uint64_t each = unit->booked_ns / (unit->count + (unit->count == 0));
-    if (rest_ns >= unit->even_ns || each >= TURN_NS)
+    if (rest_ns >= unit->even_ns || each >= EGPU_TURN_NS)
         return unit->even_ns;
-    if (each < TURN_NS / 4)
+    if (each < EGPU_TURN_NS / 4)
         return rest_ns > unit->booked_ns / 2 ? rest_ns : unit->booked_ns / 2;
     return rest_ns > unit->even_ns / 2 ? (rest_ns + unit->even_ns) / 2 : unit->even_ns;
 }

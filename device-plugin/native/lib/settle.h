@@ -21,6 +21,8 @@ struct egpu_kind {
     uint32_t differs;    /* 1/1000 of those that others ran beside were of quite another length than those alone */
 };
 
+enum { EGPU_TURN_NS = 2000 * 1000 }; /* for so long a card that switches leaves one at it (FC_SLICE_NS of the fake one) */
+
 struct egpu_run { int64_t begin_ns, end_ns; uint64_t length_ns; };
 
 struct egpu_unit {
