@@ -227,9 +227,8 @@ def _report(
 ) -> dict[str, Any]:
     ours, beside = results.get(OURS, Result()), results.get(BESIDE, Result())
     idle = [round(quantile(ours.idle_s, share) * 1000, 1) if ours.idle_s else None for share in (0.5, 0.99)]
-    versions = {
-        up.name: up.version() for up in toolchain.UPSTREAMS if up.name in {"kubernetes", "etcd", "kwok"}
-    }
+    versions = {up.name: up.version() for up in toolchain.made_of() if up.name in {"etcd", "kwok"}}
+    versions["kubernetes"] = toolchain.kubernetes().version()
     versions["python"] = platform.python_version()
     if volcano is not None:
         versions["volcano"] = volcano.version()
