@@ -119,7 +119,7 @@ bench-takeover: venv ## a new leader on 5,000 nodes with 140,000 pods: seconds a
 bench-isolation: venv native ## shares, classes and overhead of the in-container library, on the fake card
 	@$(PY) tests/bench_isolation.py
 .PHONY: bench-virtual
-bench-virtual: venv ## the same matrix in virtual time: two minutes, alike on any machine
+bench-virtual: venv ## the same matrix in virtual time: some minutes, alike on any machine
 	@$(PY) tests/bench_virtual.py
 .PHONY: bench-gpu
 bench-gpu: venv native ## the same on a real NVIDIA GPU, beside the driver's own time-slicing

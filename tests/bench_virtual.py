@@ -1,4 +1,4 @@
-"""The matrix of `make bench-isolation` in virtual time: `make bench-virtual`, two minutes, alike everywhere.
+"""The matrix of `make bench-isolation` in virtual time: `make bench-virtual`, some minutes, alike everywhere.
 
 The library's whole compute side runs; cards, driver and wake-ups (one in 500 comes late, by up to 300 us) are
 simulated. What a launch costs cannot be known here. `--slices`: a card that gives programs turns of 2 ms, as
@@ -6,6 +6,7 @@ a real one does, instead of running units in the order of their launches. The la
 with the keys of `make bench-gpu`.
 """
 
+import itertools
 import json
 import sys
 import tempfile
@@ -24,13 +25,16 @@ from unit.native.virtual_worlds import MS, SECOND, Seen, World  # noqa: E402  th
 
 MODE: Final = "slices" if "--slices" in sys.argv else "fifo"
 LOADS: Final = (20, 50)
+SHORTER: Final = 20_000
 SHORT: Final = 50_000
 LONG: Final = 20 * MS
 MIXED: Final = f"{SHORT},{MS},{LONG}"
 GROUPS: Final = ((50,), (90,), (30, 60), (10, 20, 70), (10, 20, 30, 40))
+UNLIKE: Final = ((30, 60), (60, 30), (20, 70))
+WEIGHTS: Final = ((25, 75), (50, 50), (10, 20, 70))
 WARM_MS: Final = 300
 SERVE_MS: Final = 60_000
-NAMES: Final = {SHORT: "50 us", MS: "1 ms", LONG: "20 ms", MIXED: "mixed"}
+NAMES: Final = {SHORTER: "20 us", SHORT: "50 us", MS: "1 ms", LONG: "20 ms", MIXED: "mixed"}
 
 
 def run(boxes: Sequence[Box], programs: Sequence[tuple[str, tuple[object, ...]]], to_ms: int) -> Seen:
@@ -43,10 +47,15 @@ def run(boxes: Sequence[Box], programs: Sequence[tuple[str, tuple[object, ...]]]
         return world.run()
 
 
-def hard(name: str, words: tuple[object, ...], group: tuple[int, ...], to_ms: int, processes: int = 1) -> Any:
-    """Points off the share and by which a second went past it and a unit, of the worst."""
+Words = tuple[object, ...]
+
+
+def hard(name: str, words: Sequence[Words], group: tuple[int, ...], to_ms: int, processes: int = 1) -> Any:
+    """Points off the share and by which a second went past it and a unit, of the worst. ``words``: what runs
+    in each container."""
     boxes = [Box(f"c{index}", HARD, cores) for index, cores in enumerate(group)]
-    seen = run(boxes, [(box.name, words) for box in boxes for _ in range(processes)], to_ms)
+    programs = [(box.name, each) for box, each in zip(boxes, words, strict=True) for _ in range(processes)]
+    seen = run(boxes, programs, to_ms)
     points = [seen.off(box.name, box.cores, WARM_MS, to_ms) for box in boxes]
     beyond = [
         100 * (seen.busiest_second_ns(box.name) - seen.longest_ns(box.name)) / SECOND - box.cores
@@ -64,7 +73,7 @@ def shares() -> tuple[dict[str, float], dict[str, float], float]:
     """By kind of load the points off at most and the most that a second went beyond; and soft weights."""
     missed: dict[str, float] = {}
     seconds: dict[str, float] = {}
-    loads: list[tuple[str, tuple[object, ...], int, int]] = [
+    loads: list[tuple[str, Words, int, int]] = [
         (NAMES[kernels], ("run", 1000, kernels), 40_000 if kernels in (LONG, MIXED) else 10_000, 1)
         for kernels in (SHORT, MS, LONG, MIXED)
     ]
@@ -75,18 +84,32 @@ def shares() -> tuple[dict[str, float], dict[str, float], float]:
     loads.append(("graphs of 30 ms, two processes", ("graph", 30 * MS), 40_000, 2))
     for name, words, to_ms, processes in loads:
         for group in GROUPS:
-            points, beyond = hard(name, words, group, to_ms, processes)
+            points, beyond = hard(name, [words] * len(group), group, to_ms, processes)
             missed[name] = max(missed.get(name, 0.0), abs(points))
             seconds[name] = max(seconds.get(name, beyond), beyond)
+    for kernels, depth in itertools.product((SHORTER, SHORT, MS), (10, 1000)):
+        name = f"{NAMES[kernels]} by {depth} beside 20 ms"
+        for group in UNLIKE:
+            points, beyond = hard(name, [("run", depth, kernels), ("run", depth, LONG)], group, 10_000)
+            missed[name] = max(missed.get(name, 0.0), abs(points))
+            seconds[name] = max(seconds.get(name, beyond), beyond)
+    return missed, seconds, weights_missed()
+
+
+def weights_missed() -> float:
+    """The most points by which a soft share is off its weight."""
     weighed = [0.0]
-    for weights in ((25, 75), (50, 50), (10, 20, 70)):
-        for kernels in (SHORT, MS, LONG):
-            boxes = [Box(f"c{index}", SOFT, 1, weight) for index, weight in enumerate(weights)]
-            seen = run(boxes, [(box.name, ("run", 1000, kernels)) for box in boxes], 20_000)
-            points = [seen.share(box.name, WARM_MS, 20_000) - box.weight for box in boxes]
-            print(f"soft {weights}, {NAMES[kernels]}: {[round(one, 2) for one in points]} points", flush=True)
-            weighed.append(max(abs(one) for one in points))
-    return missed, seconds, max(weighed)
+    alike = [((kernels,) * len(weights), weights) for weights in WEIGHTS for kernels in (SHORT, MS, LONG)]
+    unlike = [((kernels, LONG), (50, 50)) for kernels in (SHORT, MS)]
+    for lengths, weights in (*alike, *unlike):
+        boxes = [Box(f"c{index}", SOFT, 1, weight) for index, weight in enumerate(weights)]
+        programs = [(box.name, ("run", 1000, each)) for box, each in zip(boxes, lengths, strict=True)]
+        seen = run(boxes, programs, 20_000)
+        points = [seen.share(box.name, WARM_MS, 20_000) - box.weight for box in boxes]
+        names = " beside ".join(dict.fromkeys(NAMES[each] for each in lengths))
+        print(f"soft {weights}, {names}: {[round(one, 2) for one in points]} points", flush=True)
+        weighed.append(max(abs(one) for one in points))
+    return max(weighed)
 
 
 def rows_of(seen: Seen, box: str) -> Rows:
