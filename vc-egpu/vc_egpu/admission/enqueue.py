@@ -114,11 +114,14 @@ def is_held_back(group: Group, mirror: Mirror) -> bool:
     """
     if group.decoded.phase not in {"", "Pending"}:
         return False
-    owner, job = group.decoded.owner, job_of(group, mirror)
-    of_job = owner is not None and owner.is_volcano_job
-    if not (job is not None and is_managed(job) if of_job else group.decoded.asks):
+    owner = group.decoded.owner
+    if owner is not None and owner.is_volcano_job:
+        job = job_of(group, mirror)
+        if job is None or not is_managed(job):
+            return False
+    elif not group.decoded.asks:
         return False
-    if not of_job and group.plan is not None and group.plan.state == "ready":
+    elif group.plan is not None and group.plan.state == "ready":
         return True
     over = {PodPhase.SUCCEEDED, PodPhase.FAILED}
     return all(m.pod.phase in over for m in mirror.members.get(group.decoded.gang.key, {}).values())

@@ -31,7 +31,7 @@ from vc_egpu.volcano.annotations import AnnotationError, NodeCard, NodeCards, Re
 from vc_egpu.volcano.codec_resources import resources, units
 from vc_egpu.volcano.makers import controller_in
 from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.resource_names import classify
+from vc_egpu.volcano.resource_names import classify, names_cards
 
 Document = Mapping[str, Any]
 Terms = tuple[tuple[Requirement, ...], ...]
@@ -234,7 +234,7 @@ def group(document: Document) -> DecodedGroup:
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
-        asks=any(classify(str(name)).is_managed for name in spec.get("minResources") or ()),
+        asks=names_cards(spec.get("minResources") or ()),
     )
 
 

@@ -1,5 +1,6 @@
 """What a resource name under ``volcano.sh/`` means: a share, a whole card, a counter, or not ours."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -56,3 +57,8 @@ def classify(resource: str) -> ResourceName:
         if model.endswith(suffix):
             return ResourceName(kind, model.removesuffix(suffix))
     return ResourceName("shared", model)
+
+
+def names_cards(resources: Iterable[object]) -> bool:
+    """Whether a model stands in one of these names of resources."""
+    return any(classify(str(resource)).is_managed for resource in resources)

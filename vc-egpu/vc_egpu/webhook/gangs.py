@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vc_egpu.volcano.quantity import QuantityError, parse_whole
-from vc_egpu.volcano.resource_names import classify
+from vc_egpu.volcano.resource_names import classify, names_cards
 from vc_egpu.webhook.context import Context, QueueTree, Settings, mapping, spec_of
 from vc_egpu.webhook.decision import Refusal
 
@@ -118,7 +118,7 @@ def check_caps(need: Mapping[str, int], queue: str, context: Context, path: str,
     for name, obj in context.queues.lineage(queue):
         capability = mapping(spec_of(obj).get("capability"))
         # A parent that names no model at all has no say in models; a leaf that names none allows none.
-        speaks = name == queue or any(classify(resource).is_managed for resource in capability)
+        speaks = name == queue or names_cards(capability)
         unnamed_refused = speaks and not context.settings.unnamed_model_unlimited
         for resource, amount in need.items():
             if resource not in capability:

@@ -8,12 +8,11 @@ operator is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.makers import controller_of
-from vc_egpu.volcano.resource_names import classify
+from vc_egpu.volcano.resource_names import names_cards
 from vc_egpu.webhook.context import Context, Review, annotations_of, mapping, spec_of
 from vc_egpu.webhook.decision import Json, Refusal
 from vc_egpu.webhook.questions import (
@@ -30,35 +29,24 @@ _MOST_HOPS: Final = 3
 _LONGEST_NAME: Final = 253
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The group that a pod named, if any."""
+def pod_group(review: Review, context: Context) -> Json | None:
+    """The PodGroup that the pod names; None where it names none, or one that is not there yet.
 
-    group: Json | None = None
-    """None: it names none, or one that is not there yet."""
-    unseen: bool = False
-    """It names one that is not there yet: who owns that is to be looked at when it comes."""
-
-
-def membership(review: Review, context: Context) -> Membership:
-    """The PodGroup that the pod names; refuses somebody else's, and for a pod of nobody's a missing one.
-
-    Raises :class:`~vc_egpu.webhook.questions.Unanswered`.
+    Refuses somebody else's, and for a pod of nobody's a missing one. Raises
+    :class:`~vc_egpu.webhook.questions.Unanswered`.
     """
-    name = annotations_of(review.object).get(names.GROUP_NAME)
+    name = named(review)
     if not name:
-        return Membership()
-    name = str(name)[:_LONGEST_NAME]
-    group = _find(review.namespace, name, context)
-    mine = controller_of(review.object)
+        return None
+    group, mine = _find(review.namespace, name, context), controller_of(review.object)
     if group is None:
         if not mine:
             raise Refusal(f"{PATH}: PodGroup {name!r} does not exist in namespace {review.namespace!r}")
         # Some make it when they see the first of its pods: a LeaderWorkerSet's belongs to its leading pod.
-        return Membership(unseen=True)
+        return None
+    if _belongs(review, name, group, context):
+        return group
     owner = controller_of(group)
-    if not owner or _is_kin(mine, owner, review.namespace, context) or _may_change(review, name, context):
-        return Membership(group)
     whose = f"{mine.get('kind')} {mine.get('name')!r}" if mine else "nobody"
     raise Refusal(
         f"{PATH}: PodGroup {name!r} belongs to {owner.get('kind')} {owner.get('name')!r}, this pod to {whose}"
@@ -71,23 +59,21 @@ def is_member(review: Review, context: Context) -> bool:
     What cannot be held back (it is bound already) or is not the gang's own is left alone, not refused: it is
     none of our business.
     """
-    name = annotations_of(review.object).get(names.GROUP_NAME)
+    name = named(review)
     if not name or spec_of(review.object).get("nodeName"):
         return False
-    group = _find(review.namespace, str(name)[:_LONGEST_NAME], context)
-    if group is None or not asks(group):
-        return False
-    owner, mine = controller_of(group), controller_of(review.object)
-    return (
-        not owner
-        or _is_kin(mine, owner, review.namespace, context)
-        or _may_change(review, str(name)[:_LONGEST_NAME], context)
-    )
+    group = _find(review.namespace, name, context)
+    return group is not None and asks(group) and _belongs(review, name, group, context)
+
+
+def named(review: Review) -> str:
+    """The name of the PodGroup that the pod names; empty where it names none."""
+    return str(annotations_of(review.object).get(names.GROUP_NAME) or "")[:_LONGEST_NAME]
 
 
 def asks(group: Json) -> bool:
     """Whether a PodGroup's ``minResources`` name cards."""
-    return any(classify(str(resource)).is_managed for resource in mapping(spec_of(group).get("minResources")))
+    return names_cards(mapping(spec_of(group).get("minResources")))
 
 
 def _find(namespace: str, name: str, context: Context) -> Json | None:
@@ -98,6 +84,11 @@ def _find(namespace: str, name: str, context: Context) -> Json | None:
         if not known:
             raise Unanswered([question])
     return group
+
+
+def _belongs(review: Review, name: str, group: Json, context: Context) -> bool:
+    owner, mine = controller_of(group), controller_of(review.object)
+    return not owner or _is_kin(mine, owner, review.namespace, context) or _may_change(review, name, context)
 
 
 def _is_kin(mine: Mapping[str, Any], owner: Mapping[str, Any], namespace: str, context: Context) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Invalid, KubeError, NotFound
-from vc_egpu.kube.resources import POD_GROUPS, QUEUES, SUBJECT_ACCESS_REVIEWS
+from vc_egpu.kube.resources import POD_GROUPS, QUEUES, SUBJECT_ACCESS_REVIEWS, Resource
 from vc_egpu.volcano.makers import controller_of
 from vc_egpu.webhook.caches import GROUP_FIELDS, slim
 from vc_egpu.webhook.decision import Json
@@ -170,16 +170,17 @@ class Oracle:
         return self._queue(question) if isinstance(question, QueueLookup) else self._pod_group(question)
 
     def _maker(self, question: MakerLookup) -> Json:
-        resource = MAKERS[question.api_version, question.kind]
-        try:
-            found = self._api.get(resource, question.name, question.namespace, timeout_s=_REQUEST_TIMEOUT_S)
-        except (NotFound, Invalid):
+        found = self._found(MAKERS[question.api_version, question.kind], question.name, question.namespace)
+        if found is None or found["metadata"].get("uid") != question.uid:
             return {}
-        return controller_of(found) if found["metadata"].get("uid") == question.uid else {}
+        return controller_of(found)
 
-    def _queue(self, question: QueueLookup) -> Any:
+    def _queue(self, question: QueueLookup) -> Json | None:
+        return self._found(QUEUES, question.name)
+
+    def _found(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
         try:
-            return self._api.get(QUEUES, question.name, timeout_s=_REQUEST_TIMEOUT_S)
+            return self._api.get(resource, name, namespace, timeout_s=_REQUEST_TIMEOUT_S)
         except (NotFound, Invalid):
             return None
 

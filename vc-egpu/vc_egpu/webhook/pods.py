@@ -58,8 +58,7 @@ def _review(review: Review, context: Context) -> Decision:
         "spec.schedulerName",
         context.settings.binder(grouped=bool(annotations.get(names.GROUP_NAME))),
     )
-    named = membership.membership(review, context)
-    group = named.group
+    group = membership.pod_group(review, context)
     queue = _queue(review, context, group, ask)
     cls = _class(review, context, group)
     with_job = _checked_with_its_job(review, context, group)
@@ -73,7 +72,7 @@ def _review(review: Review, context: Context) -> Decision:
         preemption_policy=spec.get("preemptionPolicy") or None,
     )
     metadata = _metadata(pod, ask, knobs, cls, "" if with_job else queue)
-    if named.unseen:
+    if group is None and membership.named(review):
         metadata["annotations"][names.GROUP_UNSEEN] = "true"
     if controller_of(pod) and not context.settings.keep_managed_fields:
         # Nobody applies the pods that a controller makes. Without the first record of who wrote which field

@@ -66,11 +66,12 @@ class Reviewer:
                 return _reply(uid, allow()), "allowed"
             if unsynced := self._caches.unsynced():
                 text = f"vc-egpu has not listed {', '.join(unsynced)} yet; try again"
-                return _not_now(path, uid, text), "failed"
+                return _failure(path, uid, 503, text), "failed"
             decision = await self._decide(PATHS[path], Review.of_request(request))
         except KubeError as error:
             logger.warning("review of %s could not ask the API server: %s", path, error)
-            return _not_now(path, uid, "vc-egpu cannot ask the API server right now; try again"), "failed"
+            text = "vc-egpu cannot ask the API server right now; try again"
+            return _failure(path, uid, 503, text), "failed"
         except ValueError as error:
             raise BadReview(str(error)) from error
         return _reply(uid, decision), "allowed" if decision.allowed else "refused"
@@ -99,23 +100,16 @@ class Reviewer:
         raise RuntimeError(f"a review still asked after {MAX_ROUNDS} rounds")
 
 
-def _not_now(path: str, uid: str, text: str) -> bytes:
-    if path in OPEN_PATHS:
-        raise Undecided(text)
-    return _failure(uid, 503, text)
-
-
 def failure_for(path: str, body: bytes, message: str) -> bytes:
     """The reply to a review that failed by a fault of ours: refused, so that nothing slips through.
 
-    Raises :class:`Undecided` where that need not be."""
-    if path in OPEN_PATHS:
-        raise Undecided(message)
+    Raises :class:`Undecided` where that need not be.
+    """
     try:
         uid = str(_request_of(body).get("uid") or "")
     except BadReview:
         uid = ""
-    return _failure(uid, 500, message)
+    return _failure(path, uid, 500, message)
 
 
 def _request_of(body: bytes) -> Json:
@@ -141,7 +135,9 @@ def _reply(uid: str, decision: Decision) -> bytes:
     return _document(response)
 
 
-def _failure(uid: str, code: int, message: str) -> bytes:
+def _failure(path: str, uid: str, code: int, message: str) -> bytes:
+    if path in OPEN_PATHS:
+        raise Undecided(message)
     return _document({"uid": uid, "allowed": False, "status": {"code": code, "message": message}})
 
 
