@@ -14,6 +14,7 @@ import pytest
 import yaml
 from localcluster.api import wait_until
 from outcomes import operators
+from rigs.gangs import owner_reference
 from rigs.team import NAMESPACE, Json, pod
 from rigs.webhook import Rig
 from stack import webhook
@@ -191,18 +192,18 @@ def test_commands_need_update_on_their_target(alice: ApiConnection) -> None:
 def launcher(webhook_rig: Rig, name: str) -> Json:
     """A pod without an ask, of a batch Job that the owner of its PodGroup made; the group asks for cards."""
     api = webhook_rig.kit.api
-    mpi = operators.owner(name)
-    mpi = {**mpi, **api.create(CONFIG_MAPS, {**mpi, "metadata": {"name": name, "namespace": NAMESPACE}})}
+    owner = operators.owner(name)
+    owner["metadata"]["namespace"] = NAMESPACE
+    mpi = api.create(CONFIG_MAPS, owner)
     group = operators.group(name, mpi, 2, {"volcano.sh/vgpu-h20": 1}, queue="a")
     group["metadata"]["namespace"] = NAMESPACE
     api.create(POD_GROUPS, group)
     job = operators.batch_job(name, mpi, name)
     job["metadata"]["namespace"] = NAMESPACE
     job["spec"]["suspend"] = True
-    made = {**job, **api.create(BATCH_JOBS, job)}
     found = pod(f"{name}-launcher")
     found["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": name}
-    found["metadata"]["ownerReferences"] = [operators.reference(made)]
+    found["metadata"]["ownerReferences"] = [owner_reference(api.create(BATCH_JOBS, job))]
     return found
 
 

@@ -18,7 +18,7 @@ def made(here: World, name: str) -> Json:
     document = operators.owner(name)
     document["metadata"]["labels"] = {OWN_LABEL: name}
     here.submit(document)
-    return {**document, **here.kit.api.get(CONFIG_MAPS, name, here.namespace)}
+    return here.kit.api.get(CONFIG_MAPS, name, here.namespace)
 
 
 def clean(here: World) -> None:

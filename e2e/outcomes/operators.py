@@ -7,29 +7,18 @@ collector takes what it owns away.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rigs.gangs import owner_reference
 from vc_egpu.volcano import names
 
+from outcomes import workload
 from outcomes.workload import Json, container, pod_spec
 
-OWNER_KIND: Final = ("v1", "ConfigMap")
+_OF_VOLCANO: Final = {"schedulerName": names.SCHEDULER_VOLCANO}
 
 
 def owner(name: str) -> Json:
     """What a team would write: the operator makes the rest."""
-    return {"apiVersion": OWNER_KIND[0], "kind": OWNER_KIND[1], "metadata": {"name": name}}
-
-
-def reference(obj: Json) -> Json:
-    """To the controller of what carries it; ``obj`` as the API server knows it."""
-    metadata = obj["metadata"]
-    return {
-        "apiVersion": obj.get("apiVersion", "v1"),
-        "kind": obj.get("kind", "Pod"),
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
 
 
 def group(name: str, by: Json, members: int, least: Mapping[str, Any], *, queue: str = "") -> Json:
@@ -38,41 +27,34 @@ def group(name: str, by: Json, members: int, least: Mapping[str, Any], *, queue:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "ownerReferences": [reference(by)]},
+        "metadata": {"name": name, "ownerReferences": [owner_reference(by)]},
         "spec": {**spec, "queue": queue} if queue else spec,
     }
 
 
-def metadata(name: str, group_name: str, *, task: str = "", queue: str = "", by: Json | None = None) -> Json:
-    """Of a pod, or of a template where no owner is named."""
-    annotations = {names.GROUP_NAME: group_name}
-    annotations |= {names.TASK_SPEC: task} if task else {}
-    annotations |= {names.QUEUE_NAME: queue} if queue else {}
-    found: Json = {"labels": {"app": name.rpartition("-")[0] or name}, "annotations": annotations}
-    return found | ({"name": name, "ownerReferences": [reference(by)]} if by is not None else {})
-
-
 def pod(name: str, by: Json, group_name: str, limits: Mapping[str, Any] | None, task: str) -> Json:
-    """A pod that the operator makes itself."""
-    spec = pod_spec(container(limits=limits), schedulerName="volcano", restartPolicy="Always")
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata(name, group_name, task=task, by=by),
-        "spec": spec,
+    """A pod that the operator makes itself; its label ``app`` is its name without the last word."""
+    annotations = {names.GROUP_NAME: group_name} | ({names.TASK_SPEC: task} if task else {})
+    found = workload.pod(
+        name, limits, queue=None, annotations=annotations, **_OF_VOLCANO, restartPolicy="Always"
+    )
+    found["metadata"] |= {
+        "labels": {"app": name.rpartition("-")[0]},
+        "ownerReferences": [owner_reference(by)],
     }
+    return found
 
 
 def batch_job(name: str, by: Json, group_name: str) -> Json:
     """A launcher: a batch Job whose pod asks for no card."""
     template = {
-        "metadata": metadata(name, group_name),
-        "spec": pod_spec(container(), schedulerName="volcano", restartPolicy="Never"),
+        "metadata": {"annotations": {names.GROUP_NAME: group_name}},
+        "spec": pod_spec(container(), **_OF_VOLCANO, restartPolicy="Never"),
     }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "ownerReferences": [reference(by)]},
+        "metadata": {"name": name, "ownerReferences": [owner_reference(by)]},
         "spec": {"template": template},
     }
 
@@ -87,20 +69,10 @@ def stateful_set(
     by: Json | None = None,
 ) -> Json:
     """Leaders, or the workers of one of them (``by`` is the leading pod)."""
-    template = {
-        "metadata": metadata(name, group_name, queue=queue),
-        "spec": pod_spec(container(limits=limits), schedulerName="volcano"),
-    }
-    template["metadata"]["labels"] = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": name, **({"ownerReferences": [reference(by)]} if by is not None else {})},
-        "spec": {
-            "replicas": replicas,
-            "serviceName": name,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": {"app": name}},
-            "template": template,
-        },
-    }
+    found = workload.stateful_set(name, replicas, limits, queue=queue)
+    found["spec"]["podManagementPolicy"] = "Parallel"
+    found["spec"]["template"]["metadata"]["annotations"][names.GROUP_NAME] = group_name
+    found["spec"]["template"]["spec"] |= _OF_VOLCANO
+    if by is not None:
+        found["metadata"]["ownerReferences"] = [owner_reference(by)]
+    return found
