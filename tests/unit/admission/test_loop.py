@@ -109,6 +109,28 @@ def test_gates_fall_in_the_same_turn_if_the_node_changed_for_no_harm(stage: Stag
     assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
 
 
+ELSEWHERE = {"nodeSelector": {"zone": "elsewhere"}}
+"""What others may add to a pod while it is gated: its node is not one of those any more."""
+
+
+def test_no_gate_falls_for_a_pod_that_may_not_go_there_any_more(stage: Stage) -> None:
+    stage.arrives("podgroups", stage.planned())
+    stage.arrives("pods", pod("g-w-1", index=1, uid="pod-1", spec=ELSEWHERE))
+    stage.turn()
+    assert stage.after("strip", 1) == []
+
+
+def test_a_plan_is_looked_at_again_when_a_pod_changed_since_it_was_found_to_hold(stage: Stage) -> None:
+    stage.mirror.inventory.unreviewed.add(NodeName("n1"))  # the first look is the decision's
+    stage.loop._conductor._carrying.under_way.update(map(PodUid, ("pod-0", "pod-1")))  # writes that take long
+    stage.arrives("podgroups", stage.planned())
+    stage.turn()
+    stage.loop._conductor._carrying.under_way.clear()
+    stage.arrives("pods", pod("g-w-1", index=1, uid="pod-1", spec=ELSEWHERE))
+    stage.turn()
+    assert stage.after("strip", 1) == []
+
+
 def test_a_decision_that_can_not_be_made_keeps_nobody_back_for_ever(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,24 @@ def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:
     return {plan_key(m.pod): uid for uid, m in members.items() if m.pod.phase is PodPhase.GATED}
 
 
+def planned_as(group: Group, uid: PodUid) -> list[str]:
+    """Under which keys the plan that is being carried out still names this pod."""
+    plan = group.effective
+    return [key for key in group.outstanding if plan is not None and plan.members[key].uid == uid]
+
+
+def to_review(before: DecodedPod | None, now: DecodedPod | None, group: Group) -> set[NodeName]:
+    """Nodes that were planned for a pod that asks for something else now, or came after its plan.
+
+    Others may add node selectors and tolerations to pods while they are gated.
+    """
+    if now is None or not group.outstanding or (before is not None and before.pod.shape == now.pod.shape):
+        return set()
+    planned = group.effective.members.get(plan_key(now.pod)) if group.effective is not None else None
+    node = planned.placement.node if planned is not None else None
+    return {node} if node is not None else set()
+
+
 def may_help(before: DecodedPod, now: DecodedPod) -> bool:
     """Whether a decision may come out differently; a pod that goes where it was planned helps nobody."""
     if (before.pod.phase, now.pod.phase) == (PodPhase.GATED, PodPhase.PLACED):

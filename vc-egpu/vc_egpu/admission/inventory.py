@@ -34,7 +34,7 @@ class Inventory:
         self.ill: set[CardId] = set()
         """Cards that stopped taking shares."""
         self.unreviewed: set[NodeName] = set()
-        """Nodes that changed since plans in force were looked at last."""
+        """Nodes that changed since plans in force were looked at last, or pods that are planned there."""
         self._state = state
         self._table = table
         self._documents: dict[NodeName, Document] = {}

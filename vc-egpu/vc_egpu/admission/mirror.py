@@ -284,14 +284,14 @@ class Mirror:
         self.freed = self.freed or gangs.frees(before, now)
         if group is None:
             return
+        self.inventory.unreviewed |= gangs.to_review(before, now, group)
         refresh = (
             before is None
             or now is None
             or (before.share_class, before.priority_value) != (now.share_class, now.priority_value)
         )
         if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
-            plan = group.effective
-            done = [k for k in group.outstanding if plan is not None and plan.members[k].uid == some.pod.uid]
+            done = gangs.planned_as(group, some.pod.uid)
             group.outstanding.difference_update(done)
             refresh = refresh or not group.outstanding or (bool(done) and now is None)
             if not group.outstanding and any(m.pod.phase is PodPhase.GATED for m in members.values()):

@@ -192,6 +192,8 @@ class Index:
         """Enter or replace a pod."""
         before = self.pods.get(pod.uid)
         same = before is not None and (before.gang, plan_key(before)) == (pod.gang, plan_key(pod))
+        if pod.gang is not None and (before is None or before.shape != pod.shape):
+            self.reviewed.pop(pod.gang, None)  # a plan may send it where it does not go any more
         self.remove_pod(pod.uid, replaced=same)
         self.generation += 1
         self.pods[pod.uid] = pod
@@ -249,9 +251,8 @@ class Index:
         shares = [share for _, share in pod.shares]
         booking = self.ledger.booking(pod.node, pod.shape, shares, self._class_of(pod.gang))
         if booking is not None:
-            booking = as_it_stands(booking, pod)
+            self.bookings[uid] = booking = as_it_stands(booking, pod)
             self.ledger.add(booking)
-            self.bookings[uid] = booking
 
     def _unbook_pod(self, uid: PodUid) -> None:
         booking = self.bookings.pop(uid, None)
@@ -356,9 +357,8 @@ class Index:
         gang = self.gangs[key]
         plan = gang.plan
         carriers = self._carriers.get(key, {}).get(member_key, ())
-        if placement.node is None or plan is None:
-            return
-        if any(self.pods[uid].plan_id == plan.plan_id for uid in carriers):
+        carried = plan is not None and any(self.pods[uid].plan_id == plan.plan_id for uid in carriers)
+        if placement.node is None or plan is None or carried:
             return
         shares = [share for _, share in placement.shares]
         shape = self._planned_shape(gang, member_key)
