@@ -37,7 +37,9 @@ struct egpu_activity_card {
     _Atomic uint64_t longest_ns;  /* the longest unit so far */
     _Atomic uint64_t held_ns;     /* launches waited that long for a higher class, summed over time, not threads */
     _Atomic uint64_t capped_ns;   /* and for their own share */
-    uint64_t reserved1[3];
+    _Atomic uint64_t queued_ns;   /* of low beside high: estimated device time of what is in flight; futex, its lower half */
+    _Atomic uint64_t turn;        /* the same: what it has had of the card, and two bits of how it stands at the gate (turns.h) */
+    _Atomic uint64_t oldest_ns;   /* of queued_ns: the unit that runs from started_ns on; 0: not known */
 
     /* The share's books, for the container's own processes only. */
     _Atomic int64_t paid_ns;       /* when all that was launched will be paid for (limiter.h) */

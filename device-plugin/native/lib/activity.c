@@ -115,23 +115,29 @@ static struct egpu_activity_card *copy_of(const struct egpu_activity_card *there
 }
 
 static void add_near(struct egpu_near_all *list, const struct egpu_activity *page, uint32_t card, int own_card,
-                     bool above, bool below) {
+                     const struct egpu_near *how) {
     if (list->count == sizeof list->near / sizeof *list->near || card >= EGPU_ACTIVITY_CARDS)
         return;
     struct egpu_activity_card *copy = copy_of(&page->cards[card]);
     if (copy == NULL)
         return;
-    list->near[list->count] = (struct egpu_near){copy, &page->cards[card], own_card, above, below};
+    struct egpu_near *near = &list->near[list->count];
+    *near = *how;
+    near->card = copy;
+    near->there = &page->cards[card];
+    near->own_card = own_card;
     egpu_near_copy_card(&list->near[list->count++], sizeof *copy);
-    list->above += above;
-    list->any_below |= below;
+    list->above += how->above;
+    list->any_below |= how->below;
 }
 
 static void add_peer(struct egpu_near_all *list, const struct egpu_control *control,
                      const struct egpu_control_peer *peer, bool only_above) {
-    bool above = control->own_class == EGPU_CLASS_LOW && peer->peer_class == EGPU_CLASS_HIGH;
-    bool below = control->own_class == EGPU_CLASS_HIGH && peer->peer_class == EGPU_CLASS_LOW;
-    if (above != only_above)
+    const bool low = control->own_class == EGPU_CLASS_LOW, high = control->own_class == EGPU_CLASS_HIGH;
+    const struct egpu_near how = {.above = low && peer->peer_class == EGPU_CLASS_HIGH,
+                                  .below = high && peer->peer_class == EGPU_CLASS_LOW,
+                                  .even = low && peer->peer_class == EGPU_CLASS_LOW};
+    if (how.above != only_above)
         return;
     const struct egpu_activity *page = map_peer(peer->name);
     if (page == NULL) {
@@ -141,12 +147,12 @@ static void add_peer(struct egpu_near_all *list, const struct egpu_control *cont
     uint32_t done = 0; /* cards of the peer that are in the list already */
     for (uint32_t i = 0; i < control->card_count; i++)
         if (peer->cards >> i & 1 && peer->peer_card_of[i] < EGPU_ACTIVITY_CARDS) {
-            add_near(list, page, peer->peer_card_of[i], (int)i, above, below);
+            add_near(list, page, peer->peer_card_of[i], (int)i, &how);
             done |= 1u << peer->peer_card_of[i];
         }
-    for (uint32_t j = 0; above && j < EGPU_ACTIVITY_CARDS; j++)
+    for (uint32_t j = 0; how.above && j < EGPU_ACTIVITY_CARDS; j++)
         if (peer->pod_cards >> j & 1 && !(done >> j & 1))
-            add_near(list, page, j, -1, above, below);
+            add_near(list, page, j, -1, &how);
 }
 
 const struct egpu_near_all *egpu_near_now(void) { return atomic_load_explicit(&near_list, memory_order_acquire); }

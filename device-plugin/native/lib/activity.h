@@ -14,6 +14,7 @@ struct egpu_near {
     int own_card; /* index of the card in this container's control page, -1: a card of another container of the pod */
     bool above;   /* of a higher class than this container: holds it while active */
     bool below;   /* of a lower class: waits for this container */
+    bool even;    /* low as this container: one bound for both of what may be in flight (turns.h) */
 };
 
 struct egpu_near_all {
@@ -36,6 +37,8 @@ void egpu_near_copy_card(const struct egpu_near *near, size_t bytes);
 /* Brings the copies up to now: those of the higher classes' words only, or all of all. */
 void egpu_near_words(const struct egpu_near_all *all, int64_t now_ns);
 void egpu_near_copy(const struct egpu_near_all *all, int64_t now_ns);
+
+int64_t egpu_near_copied_ns(void); /* when that was last; 0: never */
 
 /* Waits so long, or until one of the higher classes' words changes, which launches then need not look for. False, and
  * no waiting: one is active or lately was, or it cannot be waited for; then launches look. By the watcher only. */

@@ -58,6 +58,8 @@ void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown
         atomic_fetch_and(&slot->alone, ~(1u << card));
     }
     atomic_fetch_sub(&egpu_cards[card].flying, count);
+    if (egpu_cards[card].turns)
+        egpu_turns_say(card, egpu_now_ns(), egpu_lease_ns(egpu_control_now()));
 }
 
 /* What the batch was booked for and nobody launched. */
@@ -112,6 +114,8 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
     *card->pending_end = batch;
     card->pending_end = &batch->next;
     egpu_spin_unlock(&card->lock);
+    if (card->turns)
+        egpu_turns_say(index, batch->closed_ns, egpu_lease_ns(egpu_control_now()));
 }
 
 static struct egpu_open *stream_of(struct egpu_context *context, CUstream stream, bool per_thread) {

@@ -12,6 +12,7 @@
 #include "limiter.h"
 #include "settle.h"
 #include "stretches.h"
+#include "turns.h"
 
 enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
 /* Batches of short units that were so often as long as expected, where nobody else is on the card. */
@@ -101,6 +102,7 @@ struct egpu_card {
     _Atomic(const void *) pending_on; /* the stream of all that is pending; NULL: of several, or of one without a name */
     _Atomic uint32_t window;    /* see egpu_window(); 0: nothing has ended yet */
     _Atomic uint32_t passes;
+    _Atomic uint32_t turns;     /* this container is low, and a high share sits here */
     _Atomic uint32_t sliced;    /* it lately switched between programs in the midst of units */
     EGPU_LINE _Atomic int64_t lone_pass_ns; /* the last while nobody else could have been in the unit's way */
     _Atomic(const void *) lone_pass_stream; /* on which that launch was: what is before it there does not wait for it */

@@ -1,6 +1,7 @@
 #include "gate.h"
 
 #include "../abi/activity.h"
+#include "internal.h"
 #include "limiter.h"
 
 static int64_t earliest(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -31,13 +32,18 @@ static bool may_pass_overdue(const struct egpu_gate_in *in) {
 }
 
 static bool fits_bound(const struct egpu_gate_in *in) {
-    if (in->bound_ns == 0 || (in->in_flight == 0 && !in->alone))
+    if (in->bound_ns == 0)
+        return true;
+    if (in->others_turn)
+        return false;
+    if (in->in_flight == 0 && !in->alone && in->beside_ns == 0)
         return true;
     if (in->alone || !in->unit_known || (in->window != 0 && in->in_flight >= in->window))
         return false;
     if (in->spare)
         return true;
-    return in->queued_ns <= in->bound_ns && in->unit_ns <= in->bound_ns - in->queued_ns;
+    const uint64_t queued_ns = egpu_add(in->queued_ns, in->beside_ns);
+    return queued_ns <= in->bound_ns && in->unit_ns <= in->bound_ns - queued_ns;
 }
 
 struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
@@ -59,7 +65,7 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
             begins = in->floor_paid_ns;
         if (in->now_ns < begins)
             return wait_until(EGPU_WAIT_HELD, in, begins);
-        if (in->in_flight != 0)
+        if (in->in_flight != 0 || in->beside_ns != 0 || in->others_turn)
             return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
         if (paid && !full)
             return (struct egpu_gate_out){.reason = EGPU_PASS_FLOOR};

@@ -60,6 +60,9 @@ struct egpu_gate_in {
     bool alone;             /* one of them is of unknown length */
     uint64_t unit_ns;       /* estimate of this one */
     bool unit_known;
+    /* the same of other low containers on the card, where low's work is bounded for the sake of high (turns.h) */
+    uint64_t beside_ns;
+    bool others_turn;       /* one of them stands at the gate, and has had less of the card */
     /* the oldest of them */
     int64_t due_ns;         /* when it is overdue; 0: nothing in flight */
     int64_t given_ns;       /* how long it was given until then */

@@ -19,6 +19,7 @@ enum {
     TURN_NS = 25 * 1000 * 1000,     /* what others' turn on the card takes: units of 20 ms, and the look at their end */
     SAME_STREAM_TURNS = 2,          /* see `due_among` */
     PAUSE_NS = 4 * 1000 * 1000,     /* who goes from unit to unit thinks no longer in between */
+    TURN_STEP_NS = 1000 * 1000,     /* who waits for others' work to end says so that often */
     ROW_NS = 2 * 1000 * 1000,       /* nor who launches what belongs together */
 };
 
@@ -28,6 +29,8 @@ struct visit {
     const struct egpu_near *holder;
     uint32_t word; /* the holder's, as seen */
     bool busy;     /* the program was, when the launch came */
+    struct egpu_turn_seen others;
+    int64_t bounded_ns; /* from when on it has waited for what is in flight, and nothing else */
     struct egpu_gate_in in;
 };
 
@@ -51,6 +54,25 @@ static uint64_t bound_of_low(const struct egpu_control *control, int index) {
     if (control->own_class != EGPU_CLASS_LOW || !(control->cards[index].flags & EGPU_CARD_HIGH_HERE))
         return 0;
     return (control->in_flight_us ? control->in_flight_us : 500) * 1000ull;
+}
+
+/* What other low containers have in flight there as well, and whose turn it is. */
+static void look_at_turns(struct visit *visit, struct egpu_card *card) {
+    struct egpu_gate_in *in = &visit->in;
+    const bool turns = bound_of_low(visit->control, visit->index) != 0;
+    if (card->turns != turns)
+        card->turns = turns;
+    const bool long_since = visit->bounded_ns != 0 && in->now_ns - visit->bounded_ns > EGPU_TURN_MOST_NS;
+    visit->others = turns && !long_since ? egpu_turns_look(visit->index, in->now_ns, egpu_lease_ns(visit->control))
+                                         : (struct egpu_turn_seen){0};
+    in->beside_ns = visit->others.queued_ns;
+    in->others_turn = visit->others.theirs;
+}
+
+/* True: no other low container is about to launch at the same time, or it does not matter. */
+static bool has_turn(const struct visit *visit, enum egpu_reason reason) {
+    return !visit->others.about || reason == EGPU_PASS_OVERDUE || visit->in.unit_ns <= EGPU_BATCH_NS ||
+           egpu_turns_claim(visit->index, &visit->others, visit->in.now_ns, egpu_lease_ns(visit->control));
 }
 
 /* For the share's sake: of each process, since one that stands at the gate does not see at once what others' ended. */
@@ -119,6 +141,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     in->paid_ns = atomic_load_explicit(&page->paid_ns, memory_order_relaxed);
     in->ahead_ns = in->rate_ppm != EGPU_RATE_FREE ? ahead_of(card, launch) : 0;
     bool for_high = bound_of_low(control, visit->index) != 0 || in->held;
+    look_at_turns(visit, card);
     in->bound_ns = for_high ? bound_of_low(control, visit->index) : bound_of_share(control, visit->index, in->rate_ppm, 0);
     in->unit_ns = launch->queued_ns;
     in->unit_known = !launch->unknown;
@@ -195,6 +218,12 @@ static void wait_share(struct visit *visit, const struct egpu_launched *launch, 
         egpu_resolve(launch->real, visit->index, egpu_now_ns());
 }
 
+/* For so long it need not look again whether others' work has ended: what is over the bound has still to run. */
+static int64_t turn_wait(const struct egpu_gate_in *in) {
+    const uint64_t over = egpu_sub(in->beside_ns, egpu_sub(in->bound_ns, in->unit_ns));
+    return over < NAP_LEAST_NS ? NAP_LEAST_NS : over < TURN_STEP_NS ? (int64_t)over : TURN_STEP_NS;
+}
+
 static void wait_at(struct visit *visit, const struct egpu_launched *launch, const struct egpu_gate_out *out) {
     struct egpu_card *card = &egpu_cards[visit->index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
@@ -208,7 +237,10 @@ static void wait_at(struct visit *visit, const struct egpu_launched *launch, con
             wait_bound(visit, launch, out->wake_ns);
         break;
     case EGPU_WAIT_BOUND:
-        wait_bound(visit, launch, out->wake_ns);
+        if (visit->others.near != NULL && card->flying == 0)
+            egpu_turns_wait(&visit->others, turn_wait(&visit->in));
+        else
+            wait_bound(visit, launch, out->wake_ns);
         break;
     case EGPU_WAIT_SHARE:
         atomic_fetch_add(&card->capped, 1);
@@ -242,7 +274,7 @@ static bool is_busy(struct egpu_card *card, int64_t now_ns) {
 
 /* Books the launch. False: another was faster, ask again. */
 static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_reason reason) {
-    uint64_t queued = egpu_add(visit->in.queued_ns, egpu_add(visit->in.unit_ns, launch->ahead_ns));
+    uint64_t queued = egpu_add(egpu_add(visit->in.queued_ns, visit->in.beside_ns), egpu_add(visit->in.unit_ns, launch->ahead_ns));
     if (reason != EGPU_PASS || (visit->in.bound_ns != 0 && queued > visit->in.bound_ns))
         launch->ahead_ns = 0;
     struct egpu_card *card = &egpu_cards[visit->index];
@@ -280,6 +312,8 @@ static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_re
     }
     atomic_fetch_add(&card->flying, 1);
     egpu_watch_launch(visit->index, in->now_ns);
+    if (card->turns)
+        egpu_turns_took(visit->index, in->now_ns, egpu_lease_ns(visit->control));
     return true;
 }
 
@@ -318,10 +352,16 @@ void egpu_hold(struct egpu_launched *launch) {
         look_at_holder(&visit, &egpu_cards[visit.index]);
         fill(&visit, launch);
         struct egpu_gate_out out = egpu_gate(&visit.in);
-        if (egpu_passes(out.reason)) {
+        if (egpu_passes(out.reason) && !has_turn(&visit, out.reason)) {
+            nap(NAP_LEAST_NS);
+        } else if (egpu_passes(out.reason)) {
             if (book(&visit, launch, out.reason))
                 break;
         } else {
+            const bool bounded = out.reason == EGPU_WAIT_BOUND;
+            visit.bounded_ns = !bounded ? 0 : visit.bounded_ns != 0 ? visit.bounded_ns : visit.in.now_ns;
+            if (egpu_cards[visit.index].turns)
+                egpu_turns_ask(visit.index, bounded);
             wait_at(&visit, launch, &out);
             waited = true;
         }

@@ -134,6 +134,8 @@ static void take_out(int index, struct egpu_batch *batch) {
     batch->second_ns = !card->sliced && (batch->kind == NULL || egpu_varies(&batch->kind->stats)) ? most_of(page, batch, stay) : batch->charged_ns;
     egpu_second_book(&egpu_activity_own()->seconds[index], batch->end_ns, batch->second_ns, false);
     egpu_correct(index, before, batch->charged_ns);
+    if (card->turns)
+        egpu_turns_had(index, batch->charged_ns);
     if (batch->unknown)
         batch->booked_ns = length;
     if (batch->kind != NULL && batch->kind->expects == 0) /* a first idea, until it is settled */
@@ -242,6 +244,10 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
         egpu_spin_unlock(&card->lock);
     }
     atomic_store(&card->polling, 0);
+    if (any && card->turns) {
+        egpu_turns_say(index, now_ns, egpu_lease_ns(egpu_control_now()));
+        egpu_turns_tell(index, now_ns);
+    }
     return any;
 }
 

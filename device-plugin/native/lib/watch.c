@@ -120,6 +120,8 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         egpu_near_copy(egpu_near_now(), now_ns);
     }
     *prompt = below && waited_for(egpu_near_now(), (uint64_t)now_ns);
+    for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++)
+        *prompt |= egpu_cards[i].turns && egpu_turns_asked(i, now_ns);
     const uint64_t slots = egpu_activity_own()->slots_used;
     const bool one = (slots & (slots - 1)) == 0; /* its sibling has to know soon what it ran, the ring is short */
     bool alone = one && lease > 3 * LONG_TICK_NS && all_to_itself(egpu_near_now(), lease, (uint64_t)now_ns);
@@ -133,6 +135,8 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         struct egpu_activity_card *page = &egpu_activity_own()->cards[i];
         egpu_flight_flush(real, i, now_ns - (*prompt ? PROMPT_LEAST_NS : STALE_NS));
         egpu_crowd_note(i, now_ns, lease);
+        if (card->turns)
+            egpu_turns_say(i, now_ns, lease); /* also what processes had in flight that are gone */
         egpu_resolve(real, i, now_ns);
         egpu_settle_card(i, now_ns);
         int64_t until = follow_pulse(i, control, below, now_ns);

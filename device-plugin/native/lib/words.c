@@ -25,6 +25,7 @@ static const int64_t SPARE_NS = 6000000; /* by so much who listens may come late
 EGPU_LINE static _Atomic int64_t words_at_ns;
 static _Atomic int64_t words_good_ns;    /* until then somebody listens to them: launches need not look */
 static _Atomic int64_t words_changed_ns; /* when one was last seen to */
+static _Atomic int64_t copied_ns;        /* when all of all was copied */
 
 void egpu_near_copy_card(const struct egpu_near *near, size_t bytes) {
     typedef uint64_t __attribute__((may_alias)) word;
@@ -61,7 +62,10 @@ void egpu_near_copy(const struct egpu_near_all *all, int64_t now_ns) {
     copy_above(all, sizeof *all->near[0].card, now_ns);
     for (uint32_t i = all->above; i < all->count; i++)
         egpu_near_copy_card(&all->near[i], sizeof *all->near[i].card);
+    atomic_store_explicit(&copied_ns, now_ns, memory_order_relaxed);
 }
+
+int64_t egpu_near_copied_ns(void) { return atomic_load_explicit(&copied_ns, memory_order_relaxed); }
 
 static const struct egpu_near *holder(const struct egpu_near_all *all, const struct egpu_control *control, int64_t now_ns) {
     for (uint32_t i = 0; i < all->above; i++) {

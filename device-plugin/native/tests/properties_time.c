@@ -129,10 +129,12 @@ static void gate_keeps_its_rules(void) {
         .given_ns = (int64_t)dice(100 * MS),
         .last_pass_ns = now - (int64_t)dice(200 * MS), .passes = (uint32_t)dice(12),
         .passes_paid_ns = dice(2) ? 0 : now - MS + (int64_t)dice(dice(2) ? 2 * MS : 5 * (uint64_t)SECOND),
-        .second_ns = dice(2) * dice(SECOND), .used_ns = dice(SECOND), .spare = flying && dice(4) == 0};
+        .second_ns = dice(2) * dice(SECOND), .used_ns = dice(SECOND), .spare = flying && dice(4) == 0,
+        .beside_ns = dice(3) * dice(MS), .others_turn = dice(5) == 0};
     struct egpu_gate_out out = egpu_gate(&in);
-    bool broke = !in.unit_known || in.alone || in.queued_ns + in.unit_ns > in.bound_ns;
-    bool crowded = in.bound_ns != 0 && in.in_flight != 0 && broke && !(in.spare && in.unit_known && !in.alone);
+    bool broke = !in.unit_known || in.alone || in.queued_ns + in.beside_ns + in.unit_ns > in.bound_ns;
+    bool any = in.in_flight != 0 || in.beside_ns != 0;
+    bool crowded = in.bound_ns != 0 && ((any && broke && !(in.spare && in.unit_known && !in.alone)) || in.others_turn);
     bool full = in.second_ns != 0 && in.used_ns >= in.second_ns;
     bool unpaid = full || (in.rate_ppm != 0 && in.paid_ns > now);
     bool passes_owed = in.passes_paid_ns > now && in.passes_paid_ns <= now + EGPU_PASS_FAR_NS;
@@ -143,12 +145,12 @@ static void gate_keeps_its_rules(void) {
         break;
     case EGPU_PASS_FLOOR:
         HOLDS(in.held && in.floor_ppm && now >= in.held_since_ns + in.floor_after_ns && now >= in.floor_paid_ns);
-        HOLDS(in.in_flight == 0 && !unpaid && !in.suspended);
+        HOLDS(!any && !in.others_turn && !unpaid && !in.suspended);
         break;
     case EGPU_WAIT_SUSPEND: HOLDS(in.suspended); break;
     case EGPU_WAIT_HELD: HOLDS(in.held); break;
     case EGPU_WAIT_SHARE: HOLDS(unpaid); break;
-    case EGPU_WAIT_BOUND: HOLDS(in.held ? in.in_flight != 0 : crowded); break;
+    case EGPU_WAIT_BOUND: HOLDS(in.held ? any || in.others_turn : crowded); break;
     }
     if (!egpu_passes(out.reason)) {
         HOLDS(out.wake_ns > now && out.wake_ns <= now + EGPU_RECHECK_NS);

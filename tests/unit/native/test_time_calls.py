@@ -40,6 +40,18 @@ def test_a_launch_beside_idle_neighbours_calls_nobody(
     assert not len(seen.called("a", WARM_MS, TO_MS))
 
 
+@pytest.mark.parametrize("neighbours", [1, 3])
+def test_low_beside_idle_low_and_idle_high_calls_nobody(world: World, neighbours: int) -> None:
+    world.add(Box("a", share_class=LOW), Box("high", share_class=HIGH))
+    world.start("a", "run", 2, 2000, to_ms=TO_MS)
+    for index in range(neighbours):
+        world.add(Box(f"low{index}", share_class=LOW))
+        world.start(f"low{index}", "run", 10, KERNEL_NS, to_ms=100)
+    seen = world.run()
+    assert len(seen.of("a")) > 50_000
+    assert not len(seen.called("a", WARM_MS, TO_MS))
+
+
 def test_high_beside_idle_low_calls_only_after_a_long_pause(world: World) -> None:
     world.add(Box("high", share_class=HIGH), Box("low", share_class=LOW))
     world.start("low", "run", 10, KERNEL_NS, to_ms=100)

@@ -165,6 +165,12 @@ class World:
         path.write_bytes(bytes(page))
         self.lines.append(f"change {at_ms} {self.machine.root / box / 'etc/egpu/control'} {path}")
 
+    def write(self, at_ms: int, path: Path, content: bytes) -> None:
+        """A file's bytes from then on."""
+        source = self.root / f"write-{len(self.lines)}"
+        source.write_bytes(content)
+        self.lines.append(f"change {at_ms} {path} {source}")
+
     def run(self) -> Seen:
         """Everything, to the end of the last program."""
         program, library = build()
