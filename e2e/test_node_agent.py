@@ -238,20 +238,16 @@ def test_cards_come_and_go(world: World) -> None:
          {"metadata": {"labels": {names.NODE_MODE_LABEL: None}}}, "MIG cards are not offered yet"),
         ({"metadata": {"labels": {names.NODE_MODE_LABEL: "both"}}},
          {"metadata": {"labels": {names.NODE_MODE_LABEL: None}}}, "not shared, native or mig"),
-        ({"status": {"capacity": {"nvidia.com/gpu": "4"}, "allocatable": {"nvidia.com/gpu": "4"}}},
-         {"status": {"capacity": {"nvidia.com/gpu": None}, "allocatable": {"nvidia.com/gpu": None}}},
-         "another plugin offers the same cards: nvidia.com/gpu=4"),
     ],
-    ids=["mig", "unknown-mode", "another-plugin"],
+    ids=["mig", "unknown-mode"],
 )  # fmt: skip
 def test_a_node_that_takes_nothing_says_why(
     world: World, change: dict[str, Any], undo: dict[str, Any], text: str
 ) -> None:
-    subresource = "status" if "status" in change else None
-    patch_node(world, change, subresource)
+    patch_node(world, change)
     world.offers(SHARED, 0)
     assert text in world.inventory().problem
-    patch_node(world, undo, subresource)
+    patch_node(world, undo)
     world.offers(SHARED, CARDS * SLOTS)
     assert world.inventory().problem == ""
 

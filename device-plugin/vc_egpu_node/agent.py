@@ -26,6 +26,7 @@ from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Monitor
 from vc_egpu_node.node import OwnNode, facts, previous_cards
 from vc_egpu_node.notices import Notices
+from vc_egpu_node.others import CardSlices, Others
 from vc_egpu_node.pages import USAGE
 from vc_egpu_node.plugin import Plugin
 from vc_egpu_node.podresources import Checkpoint, PodResources
@@ -90,6 +91,8 @@ class Agent:
         self._suspension: Suspension | None = None
         self._pods = NodePods(api, settings.node_name, self._pods_changed)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
+        self._slices = CardSlices(api, settings.node_name, self._wake.set)
+        self._others = Others()
         self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device)
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
@@ -155,6 +158,7 @@ class Agent:
         self._monitor.start()
         self._pods.start()
         self._node.start()
+        self._slices.start()
         self._guard.start()
         swept_s = time.monotonic()
         patience = Patience()
@@ -221,6 +225,7 @@ class Agent:
         self._monitor.stop()
         self._pods.stop()
         self._node.stop()
+        self._slices.stop()
         self._pod_resources.close()
         self._events.stop()
         self.web.stop()
@@ -251,9 +256,12 @@ class Agent:
         """Pods, Node and cards are known; then, once, what runs already is counted."""
         if self._synced_once:
             return True
-        synced = self._pods.synced and self._node.reflector.synced.is_set()
-        if not synced or self._monitor.observation.scans == 0 or self._node.document() is None:
+        synced = self._pods.synced and self._node.reflector.synced.is_set() and self._slices.settled
+        document = self._node.document()
+        if not synced or self._monitor.observation.scans == 0 or document is None:
             return False
+        before = previous_cards(document)
+        self._others.remember(before.problem if before is not None else "")
         self._take_stock()
         self._recover()
         if self._suspension is not None:
@@ -308,14 +316,16 @@ class Agent:
             raise ConfigError(f"there is no Node {self._settings.node_name}")
         observation = self._monitor.observation
         known_as = [CardNames(card.uuid, card.index) for card in observation.reading.cards]
-        seen = facts(document, self._known.policy.foreign_resources)
+        others = self._others.problem(
+            document["status"], self._pods.views(), self._slices.documents(), self._known.policy
+        )
         unusable = self._toolkit.unusable(known_as, observation.reading.driver_version)
         previous = self._stock.node_cards if self._stock.ready else previous_cards(document)
         stock = inventory.take_stock(
             observation.reading,
             table=self._known.table,
             policy=self._known.policy,
-            facts=dataclasses.replace(seen, unusable=unusable),
+            facts=dataclasses.replace(facts(document), unusable=unusable, foreign=others),
             ill=observation.ill,
             holdings=holdings(self._grants.all()),
             previous=previous,

@@ -10,7 +10,9 @@ The file, usually a ConfigMap that all nodes share::
       ratioClass: low            # only shares of that class (or high) have more than there is; absent: all
       hostMemoryMiB: 0           # host memory that cards' memory may spill or be suspended to; 0: none
       recoveryS: 60              # an ill card is offered again after this long without a new fault
-      foreignResources: [nvidia.com/gpu, volcano.sh/vgpu-number]
+      foreignResources: [nvidia.com/gpu, nvidia.com/mig-*]   # other plugins': a node with any is theirs
+      foreignDrivers: [gpu.nvidia.com]   # the same, by the drivers of its ResourceSlices
+      takeOverAfterS: 300        # their cards are ours so long after they left, unless pods of theirs stay
       secondWall: report         # or kill: processes that take more than their container's grant
       hysteresisUs: 2000         # with the library: a class stays active so long after its last work, at most
       leaseMs: 100               # ... and holds nobody if its activity is not renewed for so long
@@ -38,9 +40,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
-
-FOREIGN_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
-"""Offered by other plugins: where a node has any of them, its cards are theirs."""
+from vc_egpu.volcano.others import FOREIGN_DRIVERS, FOREIGN_RESOURCES
 
 TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 """Where `nvidia-ctk cdi generate` and the toolkit's service leave their specs."""
@@ -70,6 +70,8 @@ class Policy(BaseModel):
     ] = 0
     recovery_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
     foreign_resources: tuple[str, ...] = FOREIGN_RESOURCES
+    foreign_drivers: tuple[str, ...] = FOREIGN_DRIVERS
+    take_over_after_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 300.0
     second_wall: WallPolicy = "report"
     hysteresis_us: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 2_000
     lease_ms: Annotated[int, Field(strict=True, ge=5, le=10_000)] = 100

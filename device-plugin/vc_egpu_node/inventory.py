@@ -36,8 +36,8 @@ class NodeFacts:
     mode_label: str = ""
     cordoned: frozenset[str] = frozenset()
     """UUIDs that an operator took out."""
-    foreign: tuple[str, ...] = ()
-    """Resources of other plugins for the same cards, ``name=amount``."""
+    foreign: str = ""
+    """Whose the cards are if not ours, as :meth:`vc_egpu_node.others.Others.problem` says it."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """UUID to why no container could be started on that card."""
 
@@ -142,7 +142,7 @@ def _node_problem(reading: NodeReading, facts: NodeFacts, mode: Mode | None) -> 
     if mode == "mig":
         return f"label {names.NODE_MODE_LABEL} is mig: MIG cards are not offered yet"
     if facts.foreign:
-        return f"another plugin offers the same cards: {', '.join(facts.foreign)}"[:PROBLEM_CHARS]
+        return _printable(facts.foreign, PROBLEM_CHARS)
     if not reading.cards and reading.problem:
         return _printable(reading.problem, PROBLEM_CHARS)
     return ""

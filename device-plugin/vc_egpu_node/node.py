@@ -63,26 +63,14 @@ def _labels_of_manager(metadata: Json) -> set[str]:
     return owned
 
 
-def facts(document: Json, foreign_resources: tuple[str, ...]) -> NodeFacts:
-    """What the inventory needs to know of the (slim) Node."""
+def facts(document: Json) -> NodeFacts:
+    """What the inventory needs to know of the (slim) Node; whose its cards are, :mod:`.others` says."""
     metadata = document["metadata"]
     cordoned = (metadata.get("annotations") or {}).get(names.CORDONED_CARDS, "")
-    amounts = document["status"]["allocatable"]
-    foreign = [f"{name}={amounts[name]}" for name in foreign_resources if _positive(amounts.get(name))]
     return NodeFacts(
         mode_label=(metadata.get("labels") or {}).get(names.NODE_MODE_LABEL, ""),
         cordoned=frozenset(part for part in _CORDON_SPLIT.split(cordoned) if part),
-        foreign=tuple(foreign),
     )
-
-
-def _positive(raw: object) -> bool:
-    if raw is None:
-        return False
-    try:
-        return parse_whole(raw) > 0
-    except QuantityError:
-        return True
 
 
 def previous_cards(document: Json) -> NodeCards | None:

@@ -41,6 +41,8 @@ class PodView:
     suspend: str | None = None
     """Text of the order to suspend it."""
     terminating: bool = False
+    asks: frozenset[str] = frozenset()
+    """Names of the extended resources that its containers ask for, whoever offers them."""
 
     @property
     def ended(self) -> bool:
@@ -84,7 +86,7 @@ def _slim_containers(containers: Any) -> list[Json]:
             "requests": {
                 key: value
                 for key, value in ((one.get("resources") or {}).get("requests") or {}).items()
-                if key.startswith(names.RESOURCE_PREFIX)
+                if "/" in key
             },
         }
         for one in containers or ()
@@ -108,6 +110,12 @@ def view(document: Json) -> PodView:
         running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
         suspend=(metadata.get("annotations") or {}).get(names.SUSPEND),
         terminating="deletionTimestamp" in metadata,
+        asks=frozenset(
+            resource
+            for key in ("containers", "initContainers")
+            for container in (document.get("spec") or {}).get(key) or ()
+            for resource in container["requests"]
+        ),
     )
 
 
@@ -141,6 +149,8 @@ def _pod_requests(spec: Json) -> dict[str, int]:
 
 def _add(sums: dict[str, int], container: Json) -> None:
     for resource, raw in container["requests"].items():
+        if not resource.startswith(names.RESOURCE_PREFIX):
+            continue
         try:
             sums[resource] = sums.get(resource, 0) + parse_whole(raw)
         except QuantityError:

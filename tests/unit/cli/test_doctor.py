@@ -139,11 +139,56 @@ def test_half_of_the_replicas_is_a_warning_none_a_failure() -> None:
     assert (ready(1), ready(0)) == ("warn", "fail")
 
 
-def test_another_plugin_on_the_same_cards() -> None:
+def with_resource(name: str, capacity: str, allocatable: str) -> docs.Json:
     node = docs.node("n1", docs.card("GPU-a"))
-    node["status"]["allocatable"]["nvidia.com/gpu"] = "8"
-    found = said(bad(replace(healthy(), nodes=Listing([node]))))
-    assert "n1 offers 8 nvidia.com/gpu by another plugin" in found
+    node["status"]["capacity"] = {name: capacity}
+    node["status"]["allocatable"][name] = allocatable
+    return node
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "aliyun.com/gpu-mem"])
+@pytest.mark.parametrize("allocatable", ["8", "0"], ids=["runs", "restarts"])
+def test_another_plugin_on_the_same_cards(name: str, allocatable: str) -> None:
+    """One that restarts has a capacity, and nothing that is allocatable."""
+    (found,) = bad(replace(healthy(), nodes=Listing([with_resource(name, "8", allocatable)])))
+    assert (found.level, found.text) == ("fail", f"n1 offers 8 {name} by another plugin")
+    assert "one owner per node" in found.hint
+
+
+def test_a_resource_that_a_plugin_left_behind_is_no_plugin() -> None:
+    assert bad(replace(healthy(), nodes=Listing([with_resource("nvidia.com/gpu", "0", "0")]))) == []
+
+
+def test_cards_with_two_owners_are_told_with_who_runs_there() -> None:
+    ours = [
+        docs.pod("train", cards={"GPU-a": (1, 0)}),
+        docs.pod("over", cards={"GPU-a": (1, 0)}, phase="Failed"),
+    ]
+    node = with_resource("nvidia.com/gpu", "8", "8")
+    (found,) = bad(replace(healthy(), nodes=Listing([node]), pods=Listing(ours)))
+    assert found.text == (
+        "n1 offers 8 nvidia.com/gpu by another plugin, and of ours ml/train run there: "
+        "a card may have two owners"
+    )
+
+
+def test_cards_under_dynamic_resource_allocation() -> None:
+    """Nothing on the Node tells of them."""
+    pool = {"name": "n1", "generation": 1}
+    found = {"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": pool, "devices": [{}, {}]}}
+    (told,) = bad(replace(healthy(), slices=Listing([found])))
+    assert (told.level, told.text) == ("fail", "n1 offers 2 gpu.nvidia.com by another plugin")
+    channels = {"spec": {**found["spec"], "driver": "compute-domain.nvidia.com"}}
+    assert bad(replace(healthy(), slices=Listing([channels]))) == []
+    unseen = bad(replace(healthy(), slices=Listing((), "you may not list resourceslices")))
+    assert said(unseen).startswith("warn other plugins: you may not list resourceslices")
+
+
+def test_pods_that_outlive_their_plugin_are_named() -> None:
+    left = {**docs.pod("left"), "spec": {"nodeName": "n1", "asks": ["nvidia.com/gpu"]}}
+    (found,) = bad(replace(healthy(), pods=Listing([left])))
+    assert (found.level, found.text) == ("warn", "ml/left on n1 hold cards of a plugin that is gone")
+    assert bad(replace(healthy(), pods=Listing([{**left, "status": {"phase": "Succeeded"}}]))) == []
 
 
 def test_the_agent_s_runtime_class_must_exist() -> None:

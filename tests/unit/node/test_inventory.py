@@ -108,7 +108,10 @@ def test_ill_and_cordoned_cards_count_but_are_out() -> None:
             NodeFacts(mode_label="half"),
             "label egpu.volcano.sh/card-mode is 'half', not shared, native or mig",
         ),
-        (NodeFacts(foreign=("nvidia.com/gpu=4",)), "another plugin offers the same cards: nvidia.com/gpu=4"),
+        (
+            NodeFacts(foreign="pods of another plugin hold cards: a/b"),
+            "pods of another plugin hold cards: a/b",
+        ),
     ],
 )
 def test_a_node_that_takes_nothing_says_why(facts: NodeFacts, problem: str) -> None:

@@ -34,11 +34,8 @@ def test_facts() -> None:
         labels={"egpu.volcano.sh/card-mode": "native"},
         annotations={"egpu.volcano.sh/cordoned-cards": " GPU-1, GPU-2,"},
     )
-    found = facts(document, ("nvidia.com/gpu",))
+    found = facts(document)
     assert (found.mode_label, found.cordoned) == ("native", frozenset({"GPU-1", "GPU-2"}))
-    assert not found.foreign
-    document["status"]["allocatable"]["nvidia.com/gpu"] = "4"  # type: ignore[index]
-    assert facts(document, ("nvidia.com/gpu",)).foreign == ("nvidia.com/gpu=4",)
 
 
 def test_labels_of_another_labeller_are_left_alone() -> None:

@@ -12,6 +12,7 @@ import yaml
 
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import CLOCKS_DIFFER_S, Facts, has_cards
+from vc_egpu.cli.doctor_others import other_findings
 from vc_egpu.cli.doctor_stack import stack_findings
 from vc_egpu.cli.findings import Finding, fail, ok, warn
 from vc_egpu.core.words import few
@@ -24,8 +25,6 @@ _OLDEST_WORDS: Final = f"{OLDEST[0]}.{OLDEST[1]} is the oldest that is tested an
 _KUBELET_GATE: Final = "DevicePluginCDIDevices"
 OLDEST_CONTAINERD: Final = (1, 7)
 OLDEST_DRIVER: Final = (525, 0)
-OTHER_PLUGINS: Final = ("nvidia-device-plugin", "hami-device-plugin", "volcano-device-plugin", "gpushare")
-OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "volcano.sh/vgpu-number")
 
 
 def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
@@ -36,7 +35,7 @@ def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
         _kubelets,
         _runtimes,
         _driver,
-        _other_plugins,
+        other_findings,
         _volcano,
         _clock,
     )
@@ -148,30 +147,6 @@ def _driver(facts: Facts) -> Iterable[Finding]:
         yield fail(
             "driver", f"the agent asks for RuntimeClass {wanted}, which does not exist: its pods are refused"
         )
-
-
-def _other_plugins(facts: Facts) -> Iterable[Finding]:
-    unseen = facts.nodes.missing or facts.daemon_sets.missing
-    found = False
-    for node in facts.nodes.items:
-        allocatable = (node.get("status") or {}).get("allocatable") or {}
-        for resource in OTHER_RESOURCES:
-            if str(allocatable.get(resource, "0")) != "0":
-                found = True
-                text = f"{_name(node)} offers {allocatable[resource]} {resource} by another plugin"
-                yield fail(
-                    "other plugins", text, "keep that plugin off this node: its cards are not offered by us"
-                )
-    for daemon_set in facts.daemon_sets.items:
-        name = str(daemon_set["metadata"]["name"])
-        wanted = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
-        if wanted and any(word in name for word in OTHER_PLUGINS):
-            found = True
-            yield warn("other plugins", f"DaemonSet {world.key(daemon_set)} runs on {wanted} nodes")
-    if unseen:
-        yield warn("other plugins", unseen)
-    elif not found:
-        yield ok("other plugins", "none offers GPUs here")
 
 
 def _volcano(facts: Facts) -> Iterable[Finding]:

@@ -24,8 +24,14 @@ from vc_egpu.kube.resources import (
 )
 from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import instant
+from vc_egpu.volcano.others import FOREIGN_RESOURCES, matches
 
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+RESOURCE_SLICES: Final = tuple(
+    Resource("resource.k8s.io", version, "resourceslices", "ResourceSlice", namespaced=False)
+    for version in ("v1", "v1beta2", "v1beta1")
+)
+"""In the versions that clusters serve, the newest first."""
 ADMISSION_POLICY_BINDINGS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -65,6 +71,8 @@ class Facts:
     priority_classes: Listing = NOTHING
     webhooks: Listing = NOTHING
     policy_bindings: Listing = NOTHING
+    slices: Listing = NOTHING
+    """ResourceSlices: devices under dynamic resource allocation. A cluster may have none."""
     leases: Listing = NOTHING
     pods: Listing = NOTHING
     """Of all namespaces."""
@@ -99,8 +107,9 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
             [*webhooks[0].items, *webhooks[1].items], webhooks[0].missing or webhooks[1].missing
         ),
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
+        slices=_slices(api),
         leases=leases,
-        pods=list_optional(api, PODS, transform=light_pod),
+        pods=list_optional(api, PODS, transform=_pod_with_asks),
         models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
         stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),
@@ -122,7 +131,9 @@ def has_cards(node: Json) -> bool:
         or labels.get("feature.node.kubernetes.io/pci-10de.present") == "true"
         or "egpu.volcano.sh/card-mode" in labels
         or "egpu.volcano.sh/node-cards" in (node["metadata"].get("annotations") or {})
-        or any(name.startswith(("nvidia.com/gpu", "volcano.sh/vgpu-")) for name in allocatable)
+        or any(
+            name.startswith("volcano.sh/vgpu-") or matches(name, FOREIGN_RESOURCES) for name in allocatable
+        )
     )
 
 
@@ -137,6 +148,39 @@ def _clock_ahead_s(api: ApiConnection, leases: Sequence[Json]) -> float:
         return own - instant(answer["metadata"]["creationTimestamp"])
     except (KubeError, KeyError, TypeError, ValueError):
         return 0.0
+
+
+def _pod_with_asks(pod: Json) -> Json:
+    """A pod without its containers, but with the names of the extended resources that they ask for."""
+    spec = pod.get("spec") or {}
+    asks = {
+        name
+        for key in ("containers", "initContainers")
+        for container in spec.get(key) or ()
+        for name in (container.get("resources") or {}).get("requests") or {}
+        if "/" in name
+    }
+    light = light_pod(pod)
+    return {**light, "spec": {**light["spec"], "asks": sorted(asks)}} if asks else light
+
+
+def _slices(api: ApiConnection) -> Listing:
+    """In the newest version that the cluster has; a cluster without them has no such devices."""
+    for resource in RESOURCE_SLICES:
+        try:
+            return Listing(api.list(resource, transform=_light_slice).items)
+        except NotFound:
+            continue
+        except Forbidden:
+            return Listing((), "you may not list resourceslices: cards of DRA drivers are not seen")
+    return NOTHING
+
+
+def _light_slice(found: Json) -> Json:
+    """A slice without what its devices are: of a large node that is a megabyte."""
+    spec = found.get("spec") or {}
+    kept = {key: spec[key] for key in ("driver", "nodeName", "pool") if key in spec}
+    return {"metadata": {}, "spec": {**kept, "devices": [{} for _ in spec.get("devices") or ()]}}
 
 
 def _exists(api: ApiConnection) -> bool:

@@ -1,0 +1,155 @@
+"""Whose this node's cards are: ours, or another device plugin's or DRA driver's. One owner per node.
+
+Another plugin's pods run on after it has gone, and the kubelet shows its resource with nothing allocatable
+the moment that it restarts: neither means that its cards are free. So the cards are somebody else's
+
+1. while somebody else offers them: a resource that is allocatable, or devices in ResourceSlices;
+2. while pods that asked for such a resource have not ended here;
+3. for a while (``takeOverAfterS``) after the last offer, since who upgrades a plugin brings it back, and for
+   as long as the kubelet waits for it itself: five minutes in which its devices are still a capacity.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from vc_egpu.core.words import few
+from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector, Resource
+from vc_egpu.kube.errors import KubeError, NotFound
+from vc_egpu.volcano.others import devices_of_others, matches, resources_of_others
+
+from vc_egpu_node.config import Policy
+from vc_egpu_node.pods import PodView
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "resource.k8s.io"
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Of ResourceSlices, the newest first; what is read of them is the same in all."""
+ASK_TIMEOUT_S: Final = 5.0
+UNSEEN_LIMIT_S: Final = 10.0
+"""So long the agent waits for the first list of ResourceSlices, where there are any."""
+_SAID: Final = re.compile(r"another plugin offer(?:s|ed) the same cards[^:]*: (.*)")
+Json = dict[str, Any]
+
+
+class Others:
+    """Remembers who offered this node's cards, and when. One thread calls it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_s: dict[str, float] = {}
+        """Resource or driver to when it was last offered."""
+
+    def remember(self, problem: str) -> None:
+        """What this node's last agent said: it may have ended while the other plugin was being replaced."""
+        said = _SAID.match(problem)
+        for part in said[1].split(", ") if said else ():
+            self._last_s[part.partition("=")[0]] = self._clock()
+
+    def problem(self, status: Json, pods: Iterable[PodView], slices: Iterable[Json], policy: Policy) -> str:
+        """Why the node's cards are not ours, or an empty text. ``status``: capacity and allocatable of the
+        (slim) Node; ``slices``: ResourceSlices of this node."""
+        now_s, known = self._clock(), (*policy.foreign_resources, *policy.foreign_drivers)
+        offered = self._offered(status, slices, policy)
+        self._last_s |= dict.fromkeys(offered, now_s)
+        if offered:
+            said = ", ".join(f"{name}={count}" for name, count in offered.items())
+            return f"another plugin offers the same cards: {said}"
+        holders = sorted(
+            f"{pod.namespace}/{pod.name}"
+            for pod in pods
+            if not pod.ended and any(matches(name, policy.foreign_resources) for name in pod.asks)
+        )
+        if holders:
+            return f"pods of another plugin hold cards: {few(holders)}"
+        left = set(resources_of_others(status["capacity"], policy.foreign_resources))
+        patience_s = policy.take_over_after_s
+        left |= {name for name, last_s in self._last_s.items() if now_s - last_s < patience_s}
+        gone = ", ".join(sorted(name for name in left if matches(name, known)))
+        return f"another plugin offered the same cards less than {patience_s:g} s ago: {gone}" if gone else ""
+
+    @staticmethod
+    def _offered(status: Json, slices: Iterable[Json], policy: Policy) -> Mapping[str, int]:
+        """Resource or driver to how much of it is on offer now."""
+        of_nodes = devices_of_others(slices, policy.foreign_drivers).values()
+        by_drivers = {driver: count for found in of_nodes for driver, count in found.items()}
+        return resources_of_others(status["allocatable"], policy.foreign_resources) | by_drivers
+
+
+class CardSlices:
+    """The ResourceSlices of this node, watched where the cluster has any."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        node: str,
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._on_change = on_change
+        self._clock = clock
+        self._began_s = clock()
+        self._reflector: Reflector | None = None
+
+    def start(self) -> None:
+        """Ask which version the cluster has, and begin to watch. A cluster without dynamic resource
+        allocation is not asked again before the next agent begins."""
+        self._began_s = self._clock()
+        try:
+            group = self._api.request("GET", f"/apis/{GROUP}", timeout_s=ASK_TIMEOUT_S)
+            served = {str(one.get("version")) for one in group.get("versions") or ()}
+            version = next((one for one in VERSIONS if one in served), None)
+        except NotFound:
+            version = None
+        except KubeError:  # the watch finds out by itself, again and again
+            version = VERSIONS[0]
+        if version is None:
+            log.info("this cluster has no ResourceSlices")
+            return
+        self._reflector = Reflector(
+            self._api,
+            Resource(GROUP, version, "resourceslices", "ResourceSlice", namespaced=False),
+            self._changed,
+            field_selector=f"spec.nodeName={self._node}",
+            transform=slim,
+        )
+        self._reflector.start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        if self._reflector is not None:
+            self._reflector.stop()
+
+    @property
+    def settled(self) -> bool:
+        """Whether they are known, as far as they can be: who may not list them goes on without."""
+        if self._reflector is None or self._reflector.synced.is_set():
+            return True
+        return self._clock() - self._began_s > UNSEEN_LIMIT_S
+
+    def documents(self) -> list[Json]:
+        """As last seen (slim)."""
+        return self._reflector.objects() if self._reflector is not None else []
+
+    def _changed(self, change: Change) -> None:
+        old = change.old
+        if change.kind is ChangeKind.DELETED or old is None or old["spec"] != change.object["spec"]:
+            self._on_change()
+
+
+def slim(document: Json) -> Json:
+    """What is kept of a ResourceSlice: whose it is, and how many devices."""
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    kept = ("name", "uid", "resourceVersion")
+    return {
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {
+            **{key: spec.get(key) for key in ("driver", "nodeName", "pool")},
+            "devices": [{} for _ in spec.get("devices") or ()],
+        },
+    }

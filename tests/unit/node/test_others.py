@@ -1,0 +1,186 @@
+"""Whose a node's cards are: what other plugins and DRA drivers offer, what their pods still hold."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from vc_egpu_node.config import Policy
+from vc_egpu_node.others import Others, slim
+from vc_egpu_node.pods import PodView, view
+from vc_egpu_node.pods import slim as slim_pod
+
+Json = dict[str, Any]
+PATIENCE_S = 300.0
+OFFERED = "another plugin offered the same cards less than 300 s ago"
+
+
+def status(capacity: int | None = None, allocatable: int | None = None, name: str = "nvidia.com/gpu") -> Json:
+    return {
+        "capacity": {} if capacity is None else {name: str(capacity)},
+        "allocatable": {} if allocatable is None else {name: str(allocatable)},
+    }
+
+
+def pod(name: str, resource: str = "nvidia.com/gpu", phase: str = "Running") -> PodView:
+    return PodView(f"uid-{name}", "ml", name, "n1", phase, None, asks=frozenset({resource}))
+
+
+def resource_slice(driver: str, devices: int, generation: int = 1, node: str = "n1") -> Json:
+    """As NVIDIA's DRA driver publishes it: one pool, named after the node."""
+    found = [{"name": f"gpu-{i}", "attributes": {"uuid": {"string": f"GPU-{i}"}}} for i in range(devices)]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": found}
+    return slim({"metadata": {"name": "s", "resourceVersion": "1"}, "spec": spec})
+
+
+@dataclass
+class Look:
+    """One node's eyes, with a clock of their own."""
+
+    now_s: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.others = Others(clock=lambda: self.now_s)
+
+    def see(
+        self, seen: Json, *pods: PodView, slices: tuple[Json, ...] = (), policy: Policy | None = None
+    ) -> str:
+        return self.others.problem(seen, pods, slices, policy or Policy())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/mig-1g.10gb.shared",
+        "nvidia.com/mig-1g.10gb.me",
+        "volcano.sh/vgpu-number",
+        "volcano.sh/gpu-number",
+        "volcano.sh/gpu-memory",
+        "aliyun.com/gpu-mem",
+    ],
+)
+def test_each_name_under_which_others_offer_the_same_cards(name: str) -> None:
+    assert Look().see(status(4, 4, name)) == f"another plugin offers the same cards: {name}=4"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["volcano.sh/vgpu-h20", "volcano.sh/gpu-h20", "nvidia.com/hostdev", "amd.com/gpu", "nvidia.com/gpumem"],
+)
+def test_what_is_no_card_of_ours_is_left_alone(name: str) -> None:
+    assert Look().see(status(4, 4, name)) == ""
+
+
+def test_amounts_that_cannot_be_read_are_something() -> None:
+    seen = {"capacity": {}, "allocatable": {"nvidia.com/gpu": "many"}}
+    assert Look().see(seen) == "another plugin offers the same cards: nvidia.com/gpu=1"
+
+
+def test_a_plugin_that_restarts_gives_no_card_away() -> None:
+    """The kubelet keeps its devices as capacity and takes them from what is allocatable, at once."""
+    look = Look()
+    assert look.see(status(4, 4)).endswith("nvidia.com/gpu=4")
+    assert look.see(status(4, 0)) == f"{OFFERED}: nvidia.com/gpu"
+    assert look.see(status(4, 4)).endswith("nvidia.com/gpu=4")
+
+
+def test_a_kubelet_that_restarts_forgets_the_devices_and_the_agent_does_not() -> None:
+    look = Look()
+    look.see(status(4, 4))
+    look.now_s += PATIENCE_S - 1
+    assert look.see(status(0, 0)) == f"{OFFERED}: nvidia.com/gpu"
+    look.now_s += 1
+    assert look.see(status(0, 0)) == ""
+
+
+def test_how_long_it_does_not_is_a_setting() -> None:
+    look = Look()
+    look.see(status(4, 4))
+    assert look.see(status(0, 0), policy=Policy(take_over_after_s=0)) == ""
+    assert "less than 10 s ago" in look.see(status(0, 0), policy=Policy(take_over_after_s=10))
+
+
+def test_an_agent_that_starts_sees_devices_of_a_plugin_that_just_left() -> None:
+    assert Look().see(status(4, 0)) == f"{OFFERED}: nvidia.com/gpu"
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_what_the_last_agent_saw_counts_for_the_next_one(leaving: bool) -> None:
+    first, second = Look(), Look()
+    said = first.see(status(4, 4))
+    said = first.see(status(4, 0)) if leaving else said
+    second.others.remember(said)
+    assert second.see(status(0, 0)) == f"{OFFERED}: nvidia.com/gpu"
+    second.now_s += PATIENCE_S
+    assert second.see(status(0, 0)) == ""
+
+
+@pytest.mark.parametrize("said", ["", "NVML: driver not loaded", "the kubelet does not know the cards yet"])
+def test_other_problems_are_nobody_s_cards(said: str) -> None:
+    look = Look()
+    look.others.remember(said)
+    assert look.see(status()) == ""
+
+
+def test_a_resource_that_stays_at_zero_for_ever_is_nobody_s() -> None:
+    assert Look().see(status(0, 0)) == ""
+
+
+def test_pods_of_a_plugin_that_is_gone_keep_their_cards() -> None:
+    look = Look()
+    pods = [pod(f"p{i}") for i in range(4)]
+    look.see(status(4, 4), *pods)
+    look.now_s += 10 * PATIENCE_S
+    said = "pods of another plugin hold cards: ml/p0, ml/p1, ml/p2 and 1 more"
+    assert look.see(status(0, 0), *pods) == said
+    assert look.see(status(0, 0), *(replace(one, phase="Failed") for one in pods)) == ""
+
+
+def test_pods_that_ask_for_something_else_hold_no_card() -> None:
+    assert Look().see(status(), pod("p", "volcano.sh/vgpu-h20"), pod("q", "rdma/hca")) == ""
+
+
+def test_a_pod_s_asks_are_those_of_all_its_containers() -> None:
+    ask = {"resources": {"requests": {"nvidia.com/gpu": "1", "cpu": "1"}}}
+    document = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}], "initContainers": [ask]}}
+    assert view(slim_pod(document)).asks == {"nvidia.com/gpu"}
+
+
+def test_cards_under_dynamic_resource_allocation_are_not_ours() -> None:
+    """No resource of the Node tells of them."""
+    look = Look()
+    said = look.see(status(), slices=(resource_slice("gpu.nvidia.com", 4),))
+    assert said == "another plugin offers the same cards: gpu.nvidia.com=4"
+    assert look.see(status()) == f"{OFFERED}: gpu.nvidia.com"
+    look.now_s += PATIENCE_S
+    assert look.see(status()) == ""
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        (resource_slice("compute-domain.nvidia.com", 2049),),
+        (resource_slice("dra.net", 8),),
+        (resource_slice("gpu.nvidia.com", 0),),
+        (
+            resource_slice("gpu.nvidia.com", 4, generation=1),
+            resource_slice("gpu.nvidia.com", 0, generation=2),
+        ),
+    ],
+    ids=["imex-channels", "network-cards", "no-devices", "an-old-generation"],
+)
+def test_slices_without_cards(slices: tuple[Json, ...]) -> None:
+    assert Look().see(status(), slices=slices) == ""
+
+
+def test_the_operator_says_who_the_others_are() -> None:
+    mine = Policy(foreign_resources=("acme.com/*",), foreign_drivers=())
+    look = Look()
+    slices = (resource_slice("gpu.nvidia.com", 4),)
+    assert look.see(status(4, 4), pod("p"), slices=slices, policy=mine) == ""
+    assert look.see(status(4, 4, "acme.com/card"), policy=mine).endswith(": acme.com/card=4")
+    assert look.see(status(4, 4), policy=mine).endswith(": acme.com/card")
+    assert look.see(status(), policy=Policy()) == ""
