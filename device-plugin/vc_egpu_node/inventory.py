@@ -195,7 +195,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         refusal = f"NVML reports a memory of {card.memory_mib} MiB"
     if not refusal and card.partitioned:
         refusal = "MIG mode is on"
-    refusal = refusal or by.facts.unusable.get(card.uuid, "")
+    refusal = refusal or _closed(card, by.mode) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
         refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
     cordoned = card.uuid in by.facts.cordoned
@@ -217,6 +217,15 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         held=held.pods,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def _closed(card: CardReading, mode: Mode) -> str:
+    """Why the driver would refuse a container on that card, or its second one. MPS and its control daemons
+    set a card's mode, and leave it like that when they are killed."""
+    if card.closed_to == "all" or (card.closed_to == "others" and mode == "shared"):
+        who = "nobody" if card.closed_to == "all" else "one program alone"
+        return f"its compute mode lets {who} in: nvidia-smi -i {card.uuid} -c DEFAULT"
+    return ""
 
 
 def _vanished(card: NodeCard, index: int, holdings: Mapping[str, Holding]) -> _Judged:

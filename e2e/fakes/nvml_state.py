@@ -41,6 +41,7 @@ class FakeCard:
     remap_failure: int = 0
     recovery_action: int = 0
     mig: int = 0
+    compute_mode: int = 0
     error: int = 0
     xids: list[int] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
@@ -83,6 +84,7 @@ class FakeCard:
                 "remap_failure",
                 "recovery_action",
                 "mig",
+                "compute_mode",
                 "error",
             )
         }

@@ -1,4 +1,5 @@
-/* What NVIDIA's own tools ask the fake NVML for beside what the agent does: nvidia-smi and the container toolkit.
+/* What NVIDIA's own tools ask the fake NVML for beside what the agent does: nvidia-smi, the container toolkit, the
+ * device plugin and GPU feature discovery.
  *
  * nvidia-smi takes some of its functions from a table that no header describes: words of which the first is the
  * table's size in bytes, the others functions at places that stayed the same from the first driver to the newest
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 enum { HANDLE_BY_INDEX = 81, COMPUTE_LIST = 213, GRAPHICS_LIST, MPS_LIST, WORDS_BEFORE_LISTS = 213, WORDS = 251 };
+enum { SAME_BOARD = 0, SAME_NUMA_NODE = 40 }; /* nvmlGpuTopologyLevel_t */
 enum { NAME = 4096, POWER_LIMIT_MW = 500000, NO_INSTANCE = -1 };
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
@@ -31,7 +33,7 @@ ONE(nvmlDeviceGetPersistenceMode, int, 1)
 ONE(nvmlDeviceGetDisplayActive, int, 0)
 ONE(nvmlDeviceGetDisplayMode, int, 0)
 ONE(nvmlDeviceGetPerformanceState, int, 0)
-ONE(nvmlDeviceGetComputeMode, int, 0)
+ONE(nvmlDeviceGetComputeMode, int, (int)card->compute_mode)
 ONE(nvmlDeviceGetVirtualizationMode, int, 0)
 ONE(nvmlDeviceGetEnforcedPowerLimit, unsigned, POWER_LIMIT_MW)
 ONE(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
@@ -49,6 +51,14 @@ API nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device) {
 
 API nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, int *now, int *pending) {
     WITH_CARD(device, (void)card; *now = *pending = 1;);
+}
+
+/* All cards of a node hang on one processor, each below a bridge of its own. */
+API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, int *level) {
+    WITH_CARD(one,
+        if (!other || !level) result = INVALID_ARGUMENT;
+        else if (!state_card(state, other->uuid)) result = GPU_IS_LOST;
+        else *level = strcmp(card->uuid, other->uuid) == 0 ? SAME_BOARD : SAME_NUMA_NODE;);
 }
 
 static nvmlReturn_t name_of(unsigned pid, char *name, size_t room) {

@@ -6,7 +6,10 @@ Values are raw readings: an adapter passes on what the library says, however odd
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
+
+ComputeMode = Literal["", "others", "all"]
+"""All may use the card; one program alone may, at a time (exclusive process); nobody may (prohibited)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class CardReading:
     """Number of the device node (``/dev/nvidia<minor>``), -1 where unknown."""
     partitioned: bool = False
     """MIG mode is on: the card cannot be handed out whole or in shares."""
+    closed_to: ComputeMode = ""
+    """What the card's compute mode keeps out."""
     links: Mapping[str, int] = field(default_factory=dict)
     """Peer UUID to number of direct links."""
 

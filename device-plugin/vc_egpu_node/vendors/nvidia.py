@@ -19,6 +19,7 @@ from vc_egpu_node.vendors.base import (
     CardEvent,
     CardReading,
     CardSample,
+    ComputeMode,
     NodeReading,
     ProcessSample,
     UntoldError,
@@ -39,6 +40,11 @@ MIB: Final = 1024 * 1024
 DOUBLE_BIT_XID: Final = 48
 """What a double-bit ECC event counts as."""
 
+COMPUTE_MODES: Final[Mapping[int | None, ComputeMode]] = {
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "others",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "others",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "all",
+}
 CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 128, 11: 128, 12: 128}
 """CUDA cores per multiprocessor by compute capability's major number (NVML only counts cores)."""
 CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
@@ -120,6 +126,7 @@ class NvidiaVendor:
             pci_bus_id=_text(pci.busId).upper() if pci else "",
             minor=-1 if minor is None else int(minor),
             partitioned=bool(mig and mig[0]),
+            closed_to=COMPUTE_MODES.get(_optional(pynvml.nvmlDeviceGetComputeMode, handle), ""),
         )
         self._handles[uuid] = handle
         return reading

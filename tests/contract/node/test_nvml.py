@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.monitor import FORGET_S, Monitor
@@ -37,6 +38,25 @@ def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
     assert (first.product, first.memory_mib, first.sm_count) == ("NVIDIA H20", 98304, 78)
     assert (first.clock_mhz, first.compute_capability, first.partitioned) == (1980, "9.0", False)
     assert first.links == {node.cards[1].uuid: 3}
+
+
+@pytest.mark.parametrize(("mode", "closed_to"), [(0, ""), (1, "others"), (2, "all"), (3, "others")])
+def test_whom_a_card_s_compute_mode_keeps_out(
+    nvml_node: MakeNode, vendor: NvidiaVendor, mode: int, closed_to: str
+) -> None:
+    node = nvml_node(1)
+    node.cards[0].compute_mode = mode
+    node.write()
+    assert vendor.scan().cards[0].closed_to == closed_to
+
+
+def test_how_far_cards_are_from_each_other(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+    """NVIDIA's device plugin asks it before it chooses cards for a pod."""
+    nvml_node(2)
+    vendor.scan()
+    first, second = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+    assert pynvml.nvmlDeviceGetTopologyCommonAncestor(first, first) == pynvml.NVML_TOPOLOGY_INTERNAL
+    assert pynvml.nvmlDeviceGetTopologyCommonAncestor(first, second) == pynvml.NVML_TOPOLOGY_NODE
 
 
 def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:

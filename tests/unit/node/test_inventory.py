@@ -68,6 +68,11 @@ def test_healthy_cards_are_offered_by_model() -> None:
         ({"memory_mib": 0}, "NVML reports 0 MiB, model h20 needs 98304"),
         ({"memory_mib": 1 << 44}, f"NVML reports a memory of {1 << 44} MiB"),
         ({"partitioned": True}, "MIG mode is on"),
+        (
+            {"closed_to": "others"},
+            "its compute mode lets one program alone in: nvidia-smi -i GPU-0 -c DEFAULT",
+        ),
+        ({"closed_to": "all"}, "its compute mode lets nobody in: nvidia-smi -i GPU-0 -c DEFAULT"),
     ],
 )
 def test_cards_that_are_not_offered_say_why(changes: dict[str, object], reason: str) -> None:
@@ -125,6 +130,14 @@ def test_native_mode_offers_whole_cards_under_the_other_name_only() -> None:
     result = stock(card(0), card(1), facts=NodeFacts(mode_label="native"))
     assert result.offers == {"volcano.sh/gpu-h20": Offer(2, 0)}
     assert counters(result, TABLE, {}) == {}
+
+
+def test_a_whole_card_may_be_for_one_program_alone() -> None:
+    """What its tenant does with it is the tenant's affair; one that nobody may use is nobody's."""
+    result = stock(
+        card(0, closed_to="others"), card(1, closed_to="all"), facts=NodeFacts(mode_label="native")
+    )
+    assert [entry.offered for entry in result.node_cards.cards] == [True, False]
 
 
 def test_shares_from_before_a_change_of_mode_hold_the_card_back() -> None:
