@@ -23,6 +23,9 @@ SHARED_LABELS: Final = (
     names.NVIDIA_PRESENT_LABEL,
 )
 """Labels that another labeller may own: then they are left alone."""
+NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
+"""Annotation of node feature discovery (an instance's own has its name before that): labels that it manages,
+and removes when they are nobody's any more. GPU feature discovery has its labels written by it."""
 WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION)
 """Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
@@ -40,7 +43,7 @@ def slim(document: Json) -> Json:
         "metadata": {
             **{key: metadata[key] for key in kept if key in metadata},
             "annotations": {k: v for k, v in annotations.items() if k in (*WRITTEN, names.CORDONED_CARDS)},
-            "ownedByUs": sorted(_labels_of_manager(metadata)),
+            "ownedByUs": sorted(_labels_of_manager(metadata) - _labels_of_nfd(annotations)),
         },
         "status": {
             key: {
@@ -61,6 +64,13 @@ def _labels_of_manager(metadata: Json) -> set[str]:
             fields = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {}
             owned |= {key.removeprefix("f:") for key in fields}
     return owned
+
+
+def _labels_of_nfd(annotations: Mapping[str, str]) -> set[str]:
+    """Labels that node feature discovery manages too: it writes none that has the right value already, so
+    that the last writer may be this agent."""
+    texts = (text for name, text in annotations.items() if name.endswith(NFD_LABELS))
+    return {label for text in texts for label in text.split(",")}
 
 
 def facts(document: Json) -> NodeFacts:

@@ -1,5 +1,6 @@
 """What is read from the Node, and what is written on it."""
 
+import pytest
 from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu_node.node import (
     FIELD_MANAGER,
@@ -54,6 +55,21 @@ def test_labels_of_another_labeller_are_left_alone() -> None:
         "model.egpu.volcano.sh/h20": "4",
         "model.egpu.volcano.sh/t4": None,
     }
+
+
+@pytest.mark.parametrize("instance", ["", "gpu."])
+def test_a_label_that_node_feature_discovery_wants_as_well_is_its_own(instance: str) -> None:
+    """It found the value that it would have written: the last writer is us, and its list names the label. Of
+    the operator's GPU feature discovery, say, which came after us."""
+    shared = {"nvidia.com/gpu.count": "3", "nvidia.com/gpu.product": "NVIDIA-H20"}
+    document = node(
+        labels={**shared, "nvidia.com/gpu.present": "true"},
+        annotations={f"{instance}nfd.node.kubernetes.io/feature-labels": f"cpu-x,{','.join(shared)}"},
+        managedFields=managed("nvidia.com/gpu.present", *shared),
+    )
+    assert removal_patches(document)[0] == {"metadata": {"labels": {"nvidia.com/gpu.present": None}}}
+    wanted = {**shared, "nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": "4"}
+    assert "labels" not in metadata_patch(document, NodeCards(), wanted)["metadata"]
 
 
 def test_nothing_is_written_twice() -> None:
