@@ -92,11 +92,11 @@ class Agent:
         self._pods = NodePods(api, settings.node_name, self._pods_changed)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
         self._slices = CardSlices(api, settings.node_name, self._wake.set)
-        self._others = Others()
         self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device)
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
         self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
+        self._others = Others(self._pod_resources.holders)
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,

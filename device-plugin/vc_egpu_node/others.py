@@ -4,7 +4,7 @@ Another plugin's pods run on after it has gone, and the kubelet shows its resour
 the moment that it restarts: neither means that its cards are free. So the cards are somebody else's
 
 1. while somebody else offers them: a resource that is allocatable, or devices in ResourceSlices;
-2. while pods that asked for such a resource have not ended here;
+2. while pods that asked for such a resource, or hold devices of such a driver, have not ended here;
 3. for a while (``takeOverAfterS``) after the last offer, since who upgrades a plugin brings it back, and for
    as long as the kubelet waits for it itself: five minutes in which its devices are still a capacity.
 """
@@ -21,6 +21,7 @@ from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.volcano.others import devices_of_others, matches, resources_of_others
 
 from vc_egpu_node.config import Policy
+from vc_egpu_node.podresources import Holder, PodResourcesError
 from vc_egpu_node.pods import PodView
 
 log = logging.getLogger(__name__)
@@ -38,10 +39,16 @@ Json = dict[str, Any]
 class Others:
     """Remembers who offered this node's cards, and when. One thread calls it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, holders: Callable[[], Iterable[Holder]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``holders`` asks the kubelet, see :meth:`PodResources.holders`."""
+        self._holders = holders
         self._clock = clock
         self._last_s: dict[str, float] = {}
         """Resource or driver to when it was last offered."""
+        self._held: tuple[Holder, ...] = ()
+        """As the kubelet said it last."""
 
     def remember(self, problem: str) -> None:
         """What this node's last agent said: it may have ended while the other plugin was being replaced."""
@@ -58,18 +65,33 @@ class Others:
         if offered:
             said = ", ".join(f"{name}={count}" for name, count in offered.items())
             return f"another plugin offers the same cards: {said}"
-        holders = sorted(
-            f"{pod.namespace}/{pod.name}"
-            for pod in pods
-            if not pod.ended and any(matches(name, policy.foreign_resources) for name in pod.asks)
-        )
+        holders = self._holding([pod for pod in pods if not pod.ended], policy)
         if holders:
-            return f"pods of another plugin hold cards: {few(holders)}"
+            return f"pods of another plugin hold cards: {few(sorted(holders))}"
         left = set(resources_of_others(status["capacity"], policy.foreign_resources))
         patience_s = policy.take_over_after_s
         left |= {name for name, last_s in self._last_s.items() if now_s - last_s < patience_s}
         gone = ", ".join(sorted(name for name in left if matches(name, known)))
         return f"another plugin offered the same cards less than {patience_s:g} s ago: {gone}" if gone else ""
+
+    def _holding(self, alive: list[PodView], policy: Policy) -> set[str]:
+        """Pods that hold what others offered. A claim's driver is known to the kubelet; one that does not
+        answer is believed what it said last."""
+        found = {
+            f"{pod.namespace}/{pod.name}"
+            for pod in alive
+            if any(matches(name, policy.foreign_resources) for name in pod.asks)
+        }
+        claiming = {f"{pod.namespace}/{pod.name}" for pod in alive if pod.claims}
+        if claiming:
+            try:
+                self._held = tuple(self._holders())
+            except PodResourcesError as error:
+                log.debug("whose claims these are is not known: %s", error)
+        else:
+            self._held = ()
+        by_claim = (one.ref for one in self._held if matches(one.resource, policy.foreign_drivers))
+        return found | (claiming & {f"{ref.namespace}/{ref.pod}" for ref in by_claim})
 
     @staticmethod
     def _offered(status: Json, slices: Iterable[Json], policy: Policy) -> Mapping[str, int]:

@@ -54,7 +54,9 @@ class Holder:
 
     ref: ContainerRef
     resource: str
+    """Or the name of a DRA driver."""
     ids: frozenset[str]
+    """Or its devices, ``pool/device``."""
 
 
 def owner(holders: Iterable[Holder], resource: str, ids: Collection[str]) -> ContainerRef:
@@ -141,7 +143,7 @@ class PodResources:
                 left = max(0.1, deadline - began)
                 answer = self._stub().List(podresources_pb2.ListPodResourcesRequest(), timeout=left)
                 self._observe("PodResourcesList", self._clock() - began, "ok")
-                return _holders(answer)
+                return holders_in(answer)
             except grpc.RpcError as error:
                 if self._clock() + RETRY_S >= deadline:
                     code = error.code() if isinstance(error, grpc.Call) else error
@@ -159,7 +161,7 @@ class PodResources:
             return podresources_pb2_grpc.PodResourcesListerStub(self._channel)
 
 
-def _holders(answer: Any) -> list[Holder]:
+def holders_in(answer: Any) -> list[Holder]:
     """Collect the ids: the kubelet lists each as an entry of its own."""
     found: dict[tuple[ContainerRef, str], set[str]] = {}
     for pod in answer.pod_resources:
@@ -167,6 +169,10 @@ def _holders(answer: Any) -> list[Holder]:
             for devices in container.devices:
                 ref = ContainerRef(pod.namespace, pod.name, container.name)
                 found.setdefault((ref, devices.resource_name), set()).update(devices.device_ids)
+            claimed = (one for claim in container.dynamic_resources for one in claim.claim_resources)
+            for one in claimed:
+                ref = ContainerRef(pod.namespace, pod.name, container.name)
+                found.setdefault((ref, one.driver_name), set()).add(f"{one.pool_name}/{one.device_name}")
     return [Holder(ref, resource, frozenset(ids)) for (ref, resource), ids in found.items()]
 
 

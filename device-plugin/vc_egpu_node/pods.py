@@ -43,6 +43,8 @@ class PodView:
     terminating: bool = False
     asks: frozenset[str] = frozenset()
     """Names of the extended resources that its containers ask for, whoever offers them."""
+    claims: bool = False
+    """It has claims for devices of DRA drivers."""
 
     @property
     def ended(self) -> bool:
@@ -63,6 +65,7 @@ def slim(document: Json) -> Json:
         },
         "spec": {
             "nodeName": spec.get("nodeName"),
+            "claims": bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")),
             "containers": _slim_containers(spec.get("containers")),
             "initContainers": _slim_containers(spec.get("initContainers")),
         },
@@ -116,6 +119,7 @@ def view(document: Json) -> PodView:
             for container in (document.get("spec") or {}).get(key) or ()
             for resource in container["requests"]
         ),
+        claims=bool((document.get("spec") or {}).get("claims")),
     )
 
 

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 from vc_egpu_node.config import Policy
+from vc_egpu_node.kubelet_api import podresources_pb2 as pr
 from vc_egpu_node.others import Others, slim
+from vc_egpu_node.podresources import ContainerRef, Holder, PodResourcesError, holders_in
 from vc_egpu_node.pods import PodView, view
 from vc_egpu_node.pods import slim as slim_pod
 
 Json = dict[str, Any]
 PATIENCE_S = 300.0
+CLAIMED = "0a046d61696e2a241201631a026d6c221b120e6770752e6e76696469612e636f6d1a026e3122056770752d30"
+"""A container's resources as the kubelet of 1.36 encodes them: main, with claim ml/c for gpu-0 of pool n1."""
 OFFERED = "another plugin offered the same cards less than 300 s ago"
 
 
@@ -40,7 +44,16 @@ class Look:
     now_s: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.others = Others(clock=lambda: self.now_s)
+        self.held: list[Holder] | None = []
+        self.asked = 0
+        self.others = Others(self.holders, clock=lambda: self.now_s)
+
+    def holders(self) -> list[Holder]:
+        """What the kubelet says; None: it does not answer."""
+        self.asked += 1
+        if self.held is None:
+            raise PodResourcesError("away")
+        return self.held
 
     def see(
         self, seen: Json, *pods: PodView, slices: tuple[Json, ...] = (), policy: Policy | None = None
@@ -157,6 +170,45 @@ def test_cards_under_dynamic_resource_allocation_are_not_ours() -> None:
     assert look.see(status()) == f"{OFFERED}: gpu.nvidia.com"
     look.now_s += PATIENCE_S
     assert look.see(status()) == ""
+
+
+def claimed(name: str, driver: str = "gpu.nvidia.com") -> Holder:
+    return Holder(ContainerRef("ml", name, "main"), driver, frozenset({"n1/gpu-0"}))
+
+
+def test_pods_with_claims_outlive_their_driver() -> None:
+    look = Look()
+    pods = [replace(pod("p", "cpu/x"), claims=True), replace(pod("q", "cpu/x"), claims=True)]
+    look.held = [claimed("p"), claimed("q", "dra.net"), claimed("gone")]
+    assert look.see(status(), *pods) == "pods of another plugin hold cards: ml/p"
+    look.held = None
+    assert look.see(status(), *pods) == "pods of another plugin hold cards: ml/p"
+    assert look.see(status(), *(replace(one, phase="Succeeded") for one in pods)) == ""
+
+
+def test_the_kubelet_is_asked_only_where_there_are_claims() -> None:
+    look = Look()
+    look.see(status(), pod("p"))
+    assert look.asked == 0
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"spec": {"resourceClaims": [{"name": "gpu"}]}},
+        {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "p-x"}}},
+    ],
+    ids=["by-name", "behind-an-extended-resource"],
+)
+def test_a_pod_s_claims(document: Json) -> None:
+    assert view(slim_pod({"metadata": {"name": "p"}, **document})).claims
+    assert not view(slim_pod({"metadata": {"name": "p"}})).claims
+
+
+def test_the_kubelet_s_list_names_devices_of_drivers() -> None:
+    container = pr.ContainerResources.FromString(bytes.fromhex(CLAIMED))
+    pod_resources = [pr.PodResources(name="p", namespace="ml", containers=[container])]
+    assert holders_in(pr.ListPodResourcesResponse(pod_resources=pod_resources)) == [claimed("p")]
 
 
 @pytest.mark.parametrize(
