@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, EVEN_LEAST_NS = 1500 * 1000 };
+enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, LATELY = 16 /* samples, of a millisecond */, EVEN_LEAST_NS = 1500 * 1000 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
 void egpu_correct(int index, uint64_t booked_ns, uint64_t length_ns) {
@@ -73,6 +73,15 @@ static uint64_t part_of_rest(int card, int64_t begin_ns, int64_t end_ns, uint64_
     return part > least ? part : least;
 }
 
+/* Somebody else had a unit of more than a turn in flight. */
+static bool lasting_lately(int card) {
+    const struct crowds *seen = &crowds[card];
+    for (uint32_t i = 1; i <= LATELY && i <= seen->next; i++)
+        if (seen->lasting[(seen->next - i) % SAMPLES] != 0)
+            return true;
+    return false;
+}
+
 /* A unit by itself, longer than a turn. */
 static bool is_long(const struct egpu_batch *batch) { return batch->count == 1 && batch->booked_ns >= EGPU_TURN_NS; }
 
@@ -114,7 +123,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
-                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, false, 0};
+                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, false, lasting_lately(index), 0};
     int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
     const uint64_t taken = is_long(batch) ? egpu_runs_ended_briefly(index, begin, batch->end_ns) : 0; /* of many, `runs` are the last */
     const bool crowd = taken != 0 || egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;

@@ -12,6 +12,7 @@ enum {
     OFTEN = 2500,        /* three within 32: the first of them comes to 1000, with the second to 1969, then to 2907 */
     DIFFERS = 400,       /* 1/1000, over about 16: two of five, or eight in a row */
     FAR_LONGER = 8,      /* of a kind whose mean over all is so many times that alone, only the short ones ran alone */
+    CONFIRMED = 16,      /* a unit that finds the card at another's turn waits for up to 2 ms: one of so many does not */
     GUESSES = 12,        /* the means of 8 hold 80 % by then */
 };
 static const int64_t FRESH_NS = 5000000000;   /* for so long at most a program is held to what its kernel took before */
@@ -35,7 +36,8 @@ static bool steady(const struct egpu_kind *kind) {
     return one_length(kind) && kind->clean >= CLEAN_ENOUGH;
 }
 
-/* Whether it is as long as its kind is alone. Where only the short ones of a kind ever run alone, one has to see that
+/* Whether it is as long as its kind is alone. Where the card goes round, one shorter than a turn may seem as long as that:
+ * it waited for its own. But none ends sooner than it can, so that one that did tells for those about it. Where only the short ones of a kind ever run alone, one has to see that
  * from the others; how long those took is told badly while the card switches. */
 static bool trusted(const struct egpu_unit *unit, uint64_t length_ns) {
     struct egpu_kind *kind = unit->kind;
@@ -44,8 +46,16 @@ static bool trusted(const struct egpu_unit *unit, uint64_t length_ns) {
     const uint64_t known = kind->clean_ns * unit->count, far = unit->sliced ? 2 * known : known / 3;
     const bool differs = length_ns > known + far || length_ns < known - known / 3;
     kind->differs = kind->differs - kind->differs / 16 + (differs ? 1000 / 16 : 0);
-    return steady(kind) && unit->end_ns - kind->clean_at_ns < FRESH_NS && kind->differs < DIFFERS &&
-           kind->mean_ns / FAR_LONGER <= kind->clean_ns;
+    const int64_t begin = later(unit->begin_ns, unit->own_end_ns);
+    if (unit->end_ns - begin <= (int64_t)(known + known / 3))
+        kind->confirmed = CONFIRMED;
+    else
+        kind->confirmed -= kind->confirmed != 0;
+    if (!steady(kind) || unit->end_ns - kind->clean_at_ns >= FRESH_NS)
+        return false;
+    if (unit->sliced && unit->lasting && length_ns < EGPU_TURN_NS && kind->confirmed != 0)
+        return true;
+    return kind->differs < DIFFERS && kind->mean_ns / FAR_LONGER <= kind->clean_ns;
 }
 
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from unit.native.time_worlds import HARD, Box
-from unit.native.virtual_worlds import MS, World
+from unit.native.virtual_worlds import MS, SECOND, Seen, World
 
 CAP_POINTS = 2.0
 WARM_MS, TO_MS = 300, 10_000
 LONG = 20 * MS
+SECOND_POINTS = 3.5
+"""What a second may hold above share and one unit, until it is known how the card runs units."""
 
 
 @pytest.mark.parametrize("mode", ["fifo", "slices"])
@@ -30,3 +32,43 @@ def test_each_has_its_share_beside_kernels_of_another_length(
     seen = world.run()
     for index, cores in enumerate(group):
         assert abs(seen.off(f"c{index}", cores, WARM_MS, TO_MS)) <= CAP_POINTS
+
+
+def _beyond(seen: Seen, box: str, cores: int) -> float:
+    return 100 * (seen.busiest_second_ns(box) - seen.longest_ns(box)) / SECOND - cores
+
+
+@pytest.mark.parametrize(
+    ("short", "depth", "group", "seed"),
+    [
+        (5_000, 10, (30, 60), 1),
+        (5_000, 10, (20, 70), 3),
+        (20_000, 1000, (20, 70), 6),
+        (50_000, 10, (20, 70), 2),
+        (50_000, 1000, (20, 70), 2),
+    ],
+    ids=str,
+)
+def test_the_wait_for_a_turn_is_no_length(
+    tmp_path: Path, short: int, depth: int, group: tuple[int, int], seed: int
+) -> None:
+    """It may be a hundred times as long; those that find the card free by luck tell it from the other."""
+    world = World(tmp_path, mode="slices", seed=seed)
+    for index, (cores, words) in enumerate(zip(group, ((depth, short), (1000, LONG)), strict=True)):
+        world.add(Box(f"c{index}", HARD, cores))
+        world.start(f"c{index}", "run", *words, to_ms=TO_MS)
+    seen = world.run()
+    for index, cores in enumerate(group):
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, TO_MS)) <= CAP_POINTS
+        assert _beyond(seen, f"c{index}", cores) <= SECOND_POINTS
+
+
+def test_a_kernel_of_two_lengths_is_not_taken_for_its_shorter_one(tmp_path: Path) -> None:
+    """Nobody's units are longer than a turn there: what others had of a stay is told by their ends."""
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        world = World(tmp_path / str(seed), mode="slices", seed=seed)
+        world.add(Box("both", HARD, 50), Box("one", HARD, 50))
+        world.start("both", "run", 1000, f"20000,{MS}", to_ms=TO_MS)
+        world.start("one", "run", 1000, MS, to_ms=TO_MS)
+        assert world.run().off("both", 50, WARM_MS, TO_MS) <= CAP_POINTS
