@@ -1,5 +1,5 @@
 /* What NVIDIA's own tools ask the fake NVML for beside what the agent does: nvidia-smi, the container toolkit, the
- * device plugin and GPU feature discovery.
+ * device plugin, GPU feature discovery and the DRA driver.
  *
  * nvidia-smi takes some of its functions from a table that no header describes: words of which the first is the
  * table's size in bytes, the others functions at places that stayed the same from the first driver to the newest
@@ -45,12 +45,29 @@ API nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *percent) {
     WITH_CARD(device, (void)card; (void)percent; result = NOT_SUPPORTED;);
 }
 
+/* A card can be in MIG mode here, but has no profile that instances could be made of. */
+API nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned profile, void *info) {
+    WITH_CARD(device, (void)card; (void)profile; (void)info; result = NOT_SUPPORTED;);
+}
+
 API nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device) {
     WITH_CARD(device, (void)card;);
 }
 
 API nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, int *now, int *pending) {
     WITH_CARD(device, (void)card; *now = *pending = 1;);
+}
+
+/* By compute capability, as nvmlDeviceArchitecture_t; a newer one is unknown. */
+API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture) {
+    enum { UNKNOWN = 0xffffffff };
+    static const unsigned by_major[] = {[3] = 2, [5] = 3, [6] = 4, [7] = 5, [8] = 7, [9] = 9, [10] = 10, [12] = 10};
+    WITH_CARD(device,
+        const unsigned major = card->cc_major;
+        const unsigned known = major < sizeof by_major / sizeof *by_major ? by_major[major] : 0;
+        const bool turing = major == 7 && card->cc_minor == 5;
+        const bool ada = major == 8 && card->cc_minor == 9;
+        *architecture = !known ? UNKNOWN : known + (turing || ada););
 }
 
 /* All cards of a node hang on one processor, each below a bridge of its own. */

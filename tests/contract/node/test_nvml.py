@@ -50,6 +50,33 @@ def test_whom_a_card_s_compute_mode_keeps_out(
     assert vendor.scan().cards[0].closed_to == closed_to
 
 
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [
+        ("3.7", pynvml.NVML_DEVICE_ARCH_KEPLER),
+        ("7.0", pynvml.NVML_DEVICE_ARCH_VOLTA),
+        ("7.5", pynvml.NVML_DEVICE_ARCH_TURING),
+        ("8.0", pynvml.NVML_DEVICE_ARCH_AMPERE),
+        ("8.9", pynvml.NVML_DEVICE_ARCH_ADA),
+        ("9.0", pynvml.NVML_DEVICE_ARCH_HOPPER),
+        ("99.0", pynvml.NVML_DEVICE_ARCH_UNKNOWN),
+    ],
+)
+def test_of_what_architecture_a_card_is(
+    nvml_node: MakeNode, vendor: NvidiaVendor, capability: str, architecture: int
+) -> None:
+    """NVIDIA's DRA driver asks it, and for MIG profiles, before it publishes a card."""
+    node = nvml_node(1)
+    node.cards[0].cc = capability
+    node.write()
+    vendor.scan()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    found = pynvml.nvmlDeviceGetArchitecture(handle)
+    assert found % (1 << 32) == architecture % (1 << 32)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, 0, version=1)
+
+
 def test_how_far_cards_are_from_each_other(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
     """NVIDIA's device plugin asks it before it chooses cards for a pod."""
     nvml_node(2)
