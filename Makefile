@@ -86,7 +86,8 @@ test-long: toolchain-long native image ## what takes longer: all crash points, 1
 # What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another
 # version to any target, VC_EGPU_KUBELET one for the nodes alone: docs/local-cluster.md.
 E2E_OLDEST := e2e/test_policies.py e2e/test_webhook.py e2e/test_bad_input.py e2e/test_main_job.py e2e/test_cli.py \
-	e2e/test_examples.py e2e/test_identity.py e2e/test_node_agent.py e2e/test_jobs_ours.py e2e/test_install.py e2e/test_isolation.py
+	e2e/test_examples.py e2e/test_identity.py e2e/test_node_agent.py e2e/test_jobs_ours.py e2e/test_install.py e2e/test_isolation.py \
+	e2e/test_other_plugins.py
 .PHONY: e2e-oldest
 e2e-oldest: export VC_EGPU_KUBERNETES ?= 1.30
 e2e-oldest: toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
