@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from vc_egpu.core.words import few
-from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector, Resource
+from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
 from vc_egpu.kube.errors import KubeError, NotFound
-from vc_egpu.volcano.others import devices_of_others, matches, resources_of_others
+from vc_egpu.kube.resources import RESOURCE_SLICES
+from vc_egpu.volcano.others import devices_of_others, matches, resources_of_others, slim_slice
 
 from vc_egpu_node.config import Policy
 from vc_egpu_node.podresources import Holder, PodResourcesError
@@ -26,9 +27,6 @@ from vc_egpu_node.pods import PodView
 
 log = logging.getLogger(__name__)
 
-GROUP: Final = "resource.k8s.io"
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Of ResourceSlices, the newest first; what is read of them is the same in all."""
 ASK_TIMEOUT_S: Final = 5.0
 UNSEEN_LIMIT_S: Final = 10.0
 """So long the agent waits for the first list of ResourceSlices, where there are any."""
@@ -123,22 +121,22 @@ class CardSlices:
         allocation is not asked again before the next agent begins."""
         self._began_s = self._clock()
         try:
-            group = self._api.request("GET", f"/apis/{GROUP}", timeout_s=ASK_TIMEOUT_S)
+            group = self._api.request("GET", f"/apis/{RESOURCE_SLICES[0].group}", timeout_s=ASK_TIMEOUT_S)
             served = {str(one.get("version")) for one in group.get("versions") or ()}
-            version = next((one for one in VERSIONS if one in served), None)
+            resource = next((one for one in RESOURCE_SLICES if one.version in served), None)
         except NotFound:
-            version = None
+            resource = None
         except KubeError:  # the watch finds out by itself, again and again
-            version = VERSIONS[0]
-        if version is None:
+            resource = RESOURCE_SLICES[0]
+        if resource is None:
             log.info("this cluster has no ResourceSlices")
             return
         self._reflector = Reflector(
             self._api,
-            Resource(GROUP, version, "resourceslices", "ResourceSlice", namespaced=False),
+            resource,
             self._changed,
             field_selector=f"spec.nodeName={self._node}",
-            transform=slim,
+            transform=slim_slice,
         )
         self._reflector.start()
 
@@ -162,16 +160,3 @@ class CardSlices:
         old = change.old
         if change.kind is ChangeKind.DELETED or old is None or old["spec"] != change.object["spec"]:
             self._on_change()
-
-
-def slim(document: Json) -> Json:
-    """What is kept of a ResourceSlice: whose it is, and how many devices."""
-    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
-    kept = ("name", "uid", "resourceVersion")
-    return {
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": {
-            **{key: spec.get(key) for key in ("driver", "nodeName", "pool")},
-            "devices": [{} for _ in spec.get("devices") or ()],
-        },
-    }

@@ -11,6 +11,7 @@ from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
+from vc_egpu.volcano.others import asked
 from vc_egpu.volcano.quantity import QuantityError, parse_whole
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ def slim(document: Json) -> Json:
         },
         "spec": {
             "nodeName": spec.get("nodeName"),
+            "asks": sorted(asked(spec)),
             "claims": bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")),
             "containers": _slim_containers(spec.get("containers")),
             "initContainers": _slim_containers(spec.get("initContainers")),
@@ -89,7 +91,7 @@ def _slim_containers(containers: Any) -> list[Json]:
             "requests": {
                 key: value
                 for key, value in ((one.get("resources") or {}).get("requests") or {}).items()
-                if "/" in key
+                if key.startswith(names.RESOURCE_PREFIX)
             },
         }
         for one in containers or ()
@@ -113,12 +115,7 @@ def view(document: Json) -> PodView:
         running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
         suspend=(metadata.get("annotations") or {}).get(names.SUSPEND),
         terminating="deletionTimestamp" in metadata,
-        asks=frozenset(
-            resource
-            for key in ("containers", "initContainers")
-            for container in (document.get("spec") or {}).get(key) or ()
-            for resource in container["requests"]
-        ),
+        asks=frozenset((document.get("spec") or {}).get("asks") or ()),
         claims=bool((document.get("spec") or {}).get("claims")),
     )
 
@@ -153,8 +150,6 @@ def _pod_requests(spec: Json) -> dict[str, int]:
 
 def _add(sums: dict[str, int], container: Json) -> None:
     for resource, raw in container["requests"].items():
-        if not resource.startswith(names.RESOURCE_PREFIX):
-            continue
         try:
             sums[resource] = sums.get(resource, 0) + parse_whole(raw)
         except QuantityError:

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from vc_egpu.volcano.others import slim_slice
 from vc_egpu_node.config import Policy
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
-from vc_egpu_node.others import Others, slim
+from vc_egpu_node.others import Others
 from vc_egpu_node.podresources import ContainerRef, Holder, PodResourcesError, holders_in
 from vc_egpu_node.pods import PodView, view
 from vc_egpu_node.pods import slim as slim_pod
@@ -34,7 +35,7 @@ def resource_slice(driver: str, devices: int, generation: int = 1, node: str = "
     found = [{"name": f"gpu-{i}", "attributes": {"uuid": {"string": f"GPU-{i}"}}} for i in range(devices)]
     pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
     spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": found}
-    return slim({"metadata": {"name": "s", "resourceVersion": "1"}, "spec": spec})
+    return slim_slice({"metadata": {"name": "s", "resourceVersion": "1"}, "spec": spec})
 
 
 @dataclass

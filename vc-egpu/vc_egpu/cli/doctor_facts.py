@@ -20,18 +20,14 @@ from vc_egpu.kube.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_SLICES,
     VALIDATING_WEBHOOKS,
 )
 from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import instant
-from vc_egpu.volcano.others import FOREIGN_RESOURCES, matches
+from vc_egpu.volcano.others import FOREIGN_RESOURCES, asked, matches, slim_slice
 
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-RESOURCE_SLICES: Final = tuple(
-    Resource("resource.k8s.io", version, "resourceslices", "ResourceSlice", namespaced=False)
-    for version in ("v1", "v1beta2", "v1beta1")
-)
-"""In the versions that clusters serve, the newest first."""
 ADMISSION_POLICY_BINDINGS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -152,14 +148,7 @@ def _clock_ahead_s(api: ApiConnection, leases: Sequence[Json]) -> float:
 
 def _pod_with_asks(pod: Json) -> Json:
     """A pod without its containers, but with the names of the extended resources that they ask for."""
-    spec = pod.get("spec") or {}
-    asks = {
-        name
-        for key in ("containers", "initContainers")
-        for container in spec.get(key) or ()
-        for name in (container.get("resources") or {}).get("requests") or {}
-        if "/" in name
-    }
+    asks = asked(pod.get("spec") or {})
     light = light_pod(pod)
     return {**light, "spec": {**light["spec"], "asks": sorted(asks)}} if asks else light
 
@@ -168,19 +157,12 @@ def _slices(api: ApiConnection) -> Listing:
     """In the newest version that the cluster has; a cluster without them has no such devices."""
     for resource in RESOURCE_SLICES:
         try:
-            return Listing(api.list(resource, transform=_light_slice).items)
+            return Listing(api.list(resource, transform=slim_slice).items)
         except NotFound:
             continue
         except Forbidden:
             return Listing((), "you may not list resourceslices: cards of DRA drivers are not seen")
     return NOTHING
-
-
-def _light_slice(found: Json) -> Json:
-    """A slice without what its devices are: of a large node that is a megabyte."""
-    spec = found.get("spec") or {}
-    kept = {key: spec[key] for key in ("driver", "nodeName", "pool") if key in spec}
-    return {"metadata": {}, "spec": {**kept, "devices": [{} for _ in spec.get("devices") or ()]}}
 
 
 def _exists(api: ApiConnection) -> bool:

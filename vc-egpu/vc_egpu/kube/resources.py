@@ -87,6 +87,11 @@ VALIDATING_WEBHOOKS: Final = Resource(
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
+RESOURCE_SLICES: Final = tuple(
+    Resource("resource.k8s.io", version, "resourceslices", "ResourceSlice", namespaced=False)
+    for version in ("v1", "v1beta2", "v1beta1")
+)
+"""In each version that clusters serve, the newest first; what we read of them is the same in all."""
 VOLCANO_JOBS: Final = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job")
 COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command")
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")

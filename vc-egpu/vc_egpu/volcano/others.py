@@ -50,6 +50,31 @@ def resources_of_others(amounts: Mapping[str, object], patterns: Iterable[str]) 
     return {name: found[name] for name in sorted(found) if found[name] > 0}
 
 
+def asked(spec: Mapping[str, Any]) -> set[str]:
+    """Names of the extended resources that a pod's containers request, whoever offers them."""
+    return {
+        name
+        for key in ("containers", "initContainers")
+        for container in spec.get(key) or ()
+        for name in (container.get("resources") or {}).get("requests") or {}
+        if "/" in name
+    }
+
+
+def slim_slice(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a ResourceSlice: whose it is, and how many devices. Whole, those of a large node are a
+    megabyte."""
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    kept = ("name", "uid", "resourceVersion")
+    return {
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {
+            **{key: spec.get(key) for key in ("driver", "nodeName", "pool")},
+            "devices": [{} for _ in spec.get("devices") or ()],
+        },
+    }
+
+
 def devices_of_others(
     slices: Iterable[Mapping[str, Any]], drivers: Iterable[str]
 ) -> dict[str, dict[str, int]]:
