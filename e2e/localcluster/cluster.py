@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from localcluster import controlplane, net, packages, startup, teardown, toolchain
+from localcluster import controlplane, net, packages, room, startup, teardown, toolchain
 from localcluster.api import Api
 from localcluster.context import Context
 from localcluster.controlplane import Component
@@ -206,6 +206,7 @@ def _require(spec: ClusterSpec, say: Say) -> None:
                 "real nodes and Services need root; without it there are simulated nodes only: "
                 "--rootless --kwok-nodes N"
             )
+        room.ensure(spec.real_nodes, state_root())
         packages.ensure(packages.REAL_NODES + (packages.SERVICES if spec.services else ()), say)
         packages.ensure_watches(say)
     toolchain.build(say, minors=(spec.kubernetes, spec.kubelet))

@@ -66,7 +66,15 @@ def kubelet_config(
         # Images are imported, never pulled: one that the collector took could not be had again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        # The disk is this machine's, whatever its size: at one part in a hundred pods were refused with
+        # gigabytes left. Whether there is room for a cluster is asked before it starts (`room`).
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "100Mi",
+            "imagefs.available": "100Mi",
+            "nodefs.inodesFree": "1000",
+            "imagefs.inodesFree": "1000",
+        },
         "serializeImagePulls": False,
         "registryPullQPS": 0,
         "eventRecordQPS": 0,

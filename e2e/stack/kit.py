@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import orjson
 import yaml
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Gone, Temporary
-from vc_egpu.kube.resources import PODS, Resource
+from vc_egpu.kube.errors import Gone, KubeError, Temporary
+from vc_egpu.kube.resources import NODES, PODS, Resource
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
 
@@ -56,7 +56,16 @@ class Kit:
                         return found
             except (Gone, Temporary):
                 continue
-        raise StoryError(f"{what}: not within {timeout_s:.0f} s; last seen: {_brief(objects)}")
+        trouble = "".join(f"; node {said}" for said in self._nodes_in_trouble())
+        raise StoryError(f"{what}: not within {timeout_s:.0f} s; last seen: {_brief(objects)}{trouble}")
+
+    def _nodes_in_trouble(self) -> list[str]:
+        """What keeps pods off nodes is the machine's doing, and no object of the story tells of it."""
+        try:
+            nodes = self.api.list(NODES).items
+        except KubeError as error:
+            return [f"states are unknown: {error}"]
+        return [said for node in nodes if (said := troubles(node))]
 
     def _states(
         self, resource: Resource, namespace: str | None, label_selector: str | None, deadline: float
@@ -138,6 +147,17 @@ def condition(obj: Json, kind: str) -> Json | None:
     """One condition of an object's status, or None."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), None)
+
+
+def troubles(node: Json) -> str:
+    """Conditions of a node that keep pods off it, with what they say; empty for one that takes pods."""
+    said = [
+        f"{found['type']}={found['status']} ({found.get('message') or found.get('reason')})"
+        for found in (node.get("status") or {}).get("conditions") or ()
+        if (found["status"] == "True") != (found["type"] == "Ready")
+        if found["type"] in ("Ready", "DiskPressure", "MemoryPressure", "PIDPressure")
+    ]
+    return f"{node['metadata']['name']}: {', '.join(said)}" if said else ""
 
 
 def is_true(obj: Json, kind: str) -> bool:

@@ -1,5 +1,6 @@
 """Things of the driver to call its entry points with: made when an argument of that type is wanted."""
 
+import contextlib
 import ctypes
 import os
 import tempfile
@@ -99,6 +100,7 @@ class Scene:
         self.call = call
         self.kernels = kernels
         self.kept: list[object] = []
+        self.files = contextlib.ExitStack()
         self.undo: list[tuple[str, tuple[object, ...]]] = []
 
     def close(self) -> None:
@@ -107,6 +109,7 @@ class Scene:
             self.call(name, *arguments)
         self.undo.clear()
         self.kept.clear()
+        self.files.close()
 
     def keep(self, value: Any) -> int:
         """Its address, good until :meth:`close`."""
@@ -328,6 +331,8 @@ class Scene:
 
     def image_file(self) -> int:
         """Path of a file with kernels, as a C string."""
-        with tempfile.NamedTemporaryFile(suffix=".ptx", delete=False) as file:
+        handle, path = tempfile.mkstemp(suffix=".ptx")
+        self.files.callback(os.unlink, path)
+        with os.fdopen(handle, "wb") as file:
             file.write(ARRAY + self.kernels)
-        return self.text(file.name.encode())
+        return self.text(path.encode())

@@ -157,3 +157,10 @@ def test_stages_cover_the_life_of_nodes_and_pods() -> None:
         "pod-run", "pod-succeeded", "pod-failed", "pod-delete", "pod-delete-late", "pod-delete-again",
     }  # fmt: skip
     assert list(yaml.safe_load_all("---\n".join(render.to_yaml(d) for d in documents))) == documents
+
+
+def test_a_node_refuses_pods_when_the_disk_is_full_and_not_at_a_part_of_it() -> None:
+    thresholds = _kubelet(0)["evictionHard"]
+    assert isinstance(thresholds, dict)
+    assert set(thresholds) >= {"nodefs.available", "imagefs.available"}
+    assert not [value for value in thresholds.values() if "%" in value]

@@ -1,5 +1,6 @@
 """Builds the C programs of the compute side's tests with the machine's compiler."""
 
+import atexit
 import functools
 import os
 import shutil
@@ -24,7 +25,9 @@ def compiler() -> str:
 @functools.cache
 def compiled(name: str, *sources: str, sanitize: str = "") -> Path:
     """The program built from ``sources`` (under ``native/``) with these sanitizers, once per session."""
-    out = Path(tempfile.mkdtemp(prefix="egpu-native-")) / name
+    folder = Path(tempfile.mkdtemp(prefix="egpu-native-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    out = folder / name
     flags = [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"] if sanitize else []
     command = [*compiler().split(), *STRICT, *flags, "-o", str(out), *(str(NATIVE / one) for one in sources)]
     subprocess.run(command, check=True)
