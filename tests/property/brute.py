@@ -11,8 +11,10 @@ from itertools import combinations
 
 from vc_egpu.core.cluster import (
     CardAsk,
+    Gang,
     Mode,
     Node,
+    Pod,
     PodPhase,
     PodShape,
     ShareClass,
@@ -116,8 +118,7 @@ def world(snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[s
             continue
         there = nodes[pod.node]
         _take_node(there, pod.shape, 1)
-        gang = snapshot.gangs.get(pod.gang) if pod.gang else None
-        share_class = gang.share_class if gang else ShareClass.UNSET
+        share_class = class_of(snapshot, pod)
         for _, share in pod.shares:
             card = next(card for card in there.cards if card.uuid == share.card)
             asleep = pod.uid in sleeping or (
@@ -135,6 +136,25 @@ def world(snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[s
         if gang.plan is not None:
             raise NotImplementedError("the oracle is asked between plans only")
     return [nodes[name] for name in sorted(nodes)]
+
+
+def class_of(snapshot: Snapshot, pod: Pod) -> ShareClass:
+    """What its cards were given for, or else its gang's."""
+    gang = snapshot.gangs.get(pod.gang) if pod.gang else None
+    if pod.runs_as is None:
+        return gang.share_class if gang else ShareClass.UNSET
+    return pod.runs_as
+
+
+def low_of(snapshot: Snapshot, gang: Gang) -> list[Pod]:
+    """The members that run and may be victims: of a service those that are low, of others all or none."""
+    if gang.share_class is not ShareClass.LOW:
+        return []
+    placed = [p for p in snapshot.pods.values() if p.gang == gang.key and p.phase is PodPhase.PLACED]
+    low = [p for p in placed if not p.shares or class_of(snapshot, p) is ShareClass.LOW]
+    if any(p.protected for p in placed) or (len(low) < len(placed) and not gang.single):
+        return []
+    return low
 
 
 def _take_host(node: BruteNode, shape: PodShape, share_class: ShareClass, sign: int) -> None:

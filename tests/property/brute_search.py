@@ -6,14 +6,13 @@ As slow on purpose as :mod:`property.brute`, on which it stands.
 from collections.abc import Iterable, Iterator
 from itertools import combinations, product
 
-from property.brute import fits, world
+from property.brute import fits, low_of, world
 from vc_egpu.core.cluster import (
     Gang,
     Pod,
     PodPhase,
     PodShape,
     Queue,
-    ShareClass,
     Snapshot,
 )
 
@@ -169,9 +168,8 @@ def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | 
     """The least cost over all sets of victims; None if none helps."""
     by_gang: list[list[tuple[tuple[Pod, ...], tuple[Pod, ...]]]] = []
     for other in snapshot.gangs.values():
-        members = [pod for pod in snapshot.pods.values() if pod.gang == other.key]
-        placed = [pod for pod in members if pod.phase is PodPhase.PLACED]
-        if other.share_class is ShareClass.LOW and placed and not any(pod.protected for pod in placed):
+        placed = low_of(snapshot, other)
+        if placed:
             evictions = [(group, ()) for group in victim_options(other, placed)]
             suspensions = [((), group) for group in suspension_options(other, placed) if group]
             by_gang.append([*evictions, *suspensions])

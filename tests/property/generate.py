@@ -177,13 +177,15 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
     protected, suspendable = rng.random() < 0.1, rng.random() < 0.4
     # Drawn from elsewhere: what was found with other cases is found again.
     bare = random.Random(f"{key} {rng.getstate()[1][:2]}").random() < 0.1
+    odd = random.Random(f"{key} class {rng.getstate()[1][:2]}")
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
     shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
     for index in range(_MAX_RUNNING):
         for _ in range(_TRIES):
-            pod = _placed(rng, replace(snapshot, pods=pods, gangs=gangs), key, index, shape)
+            now = replace(snapshot, pods=pods, gangs=gangs)
+            pod = _placed(rng, now, key, index, shape, runs_as=_other_class(odd))
             if pod is not None:
                 pods[pod.uid] = replace(pod, protected=protected, bare=bare, suspendable=suspendable)
                 break
@@ -207,8 +209,21 @@ def fill(snapshot: Snapshot) -> float:
     return used / total
 
 
-def _placed(rng: random.Random, snapshot: Snapshot, key: str, index: int, shape: PodShape) -> Pod | None:
-    share_class = snapshot.gangs[key].share_class
+def _other_class(rng: random.Random) -> ShareClass | None:
+    """The class of a member that had its cards before its gang became what it is; mostly there is none."""
+    return rng.choice(list(ShareClass)) if rng.random() < 0.05 else None
+
+
+def _placed(
+    rng: random.Random,
+    snapshot: Snapshot,
+    key: str,
+    index: int,
+    shape: PodShape,
+    *,
+    runs_as: ShareClass | None,
+) -> Pod | None:
+    share_class = snapshot.gangs[key].share_class if runs_as is None else runs_as
     nodes = brute.world(snapshot)
     rng.shuffle(nodes)
     for node in nodes:
@@ -244,6 +259,7 @@ def _placed(rng: random.Random, snapshot: Snapshot, key: str, index: int, shape:
                 "1-0",
                 0.0,
                 started=float(rng.randint(0, 1000)),
+                runs_as=runs_as,
             )
     return None
 

@@ -118,10 +118,9 @@ def _victims_are_fair(
     everyone = [snapshot.pods[uid] for entry in entries for uid in entry.pods]
     for entry in entries:
         gang = snapshot.gangs[entry.gang]
-        pods = [pod for pod in snapshot.pods.values() if pod.gang == gang.key]
-        placed = [pod for pod in pods if pod.phase is PodPhase.PLACED]
+        placed = brute.low_of(snapshot, gang)
         going = tuple(pod for pod in placed if pod.uid in entry.pods)
-        if gang.share_class is not ShareClass.LOW or any(pod.protected for pod in placed):
+        if len(going) < len(entry.pods):
             tally.faults.append(f"{where}: {gang.key} may not be a victim")
         suspends = isinstance(entry, Suspension)
         options = search.suspension_options if suspends else search.victim_options

@@ -130,6 +130,7 @@ class Churn:
                 plan_id=plan_id,
                 finished=finished,
                 queue=self.rng.choice([None, *self.case.queues]),
+                runs_as=self.rng.choice([None, *ShareClass]),
                 suspend_ordered=odd and self.rng.random() < 0.7,
                 suspension=self.rng.choice(list(SuspensionState)) if odd else SuspensionState.RUNNING,
                 pause_wished=odd and self.rng.random() < 0.3,

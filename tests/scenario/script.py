@@ -31,6 +31,7 @@ After every command the invariants are checked. The commands::
     finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
                                             (fail g/w/0 gone: it does not)
     grow g 2                                the controller makes two more members like the first
+    class g low                             what it makes from now on is of that class
     protect g                               a PodDisruptionBudget allows no disruption of it
     bare g                                  nobody would make its pods anew
     ungate g                                whoever owned the other gates of its pods lifted them
@@ -227,6 +228,9 @@ class Script:
 
     def _do_grow(self, words: list[str]) -> None:
         self.world.grow(words[0], int(words[1]))
+
+    def _do_class(self, words: list[str]) -> None:
+        self.world.state.put_gang(replace(self.world.gang(words[0]), share_class=_CLASSES[words[1]]))
 
     def _pod(self, text: str) -> Pod:
         gang, task, index = text.rsplit("/", 2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from vc_egpu.core.cluster import Pod, PodPhase, PodUid, Snapshot, SuspensionState
+from vc_egpu.core.cluster import Pod, PodPhase, PodUid, ShareClass, Snapshot, SuspensionState, class_of
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason
 from vc_egpu.sim.world import World
@@ -57,7 +57,7 @@ def cards(snapshot: Snapshot) -> list[str]:
         if pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
             continue
         mark = " (terminating)" if pod.phase is PodPhase.TERMINATING else suspension(pod)
-        share_class = snapshot.gangs[str(pod.gang)].share_class.name.lower()
+        share_class = class_of(pod, snapshot.gangs[str(pod.gang)], ShareClass.UNSET).name.lower()
         for _, share in pod.shares:
             what = "whole" if share.whole else "native" if share.native else f"{share.memory_mib / 1024:g}Gi"
             if share.physical_mib is not None:

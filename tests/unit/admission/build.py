@@ -124,13 +124,24 @@ def pod(name: str = "g-w-0", gang: str = "g", index: int = 0, uid: str = "", **c
 
 
 def let_go(
-    document: Json, plan_id: str, *, card: str = "GPU-n1-0", bound: bool = False, **status: Any
+    document: Json,
+    plan_id: str,
+    *,
+    card: str = "GPU-n1-0",
+    bound: bool = False,
+    **status: Any,
 ) -> Json:
     """The same pod after its gate fell."""
     node_name = card.split("-")[1]
     share = CardShare(uuid=card, memory_mib=30000, cores=30)
-    cards = Cards(
-        pod_uid=document["metadata"]["uid"], node=node_name, plan_id=plan_id, containers={"main": (share,)}
+    cards = Cards.model_validate(
+        {
+            "pod_uid": document["metadata"]["uid"],
+            "node": node_name,
+            "plan_id": plan_id,
+            "share_class": document["metadata"]["annotations"].get(names.PRIORITY, "unset"),
+            "containers": {"main": (share,)},
+        }
     )
     metadata = {
         **document["metadata"],

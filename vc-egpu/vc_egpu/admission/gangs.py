@@ -1,6 +1,6 @@
 """A PodGroup, its members and its plan, as one gang of the decision. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission import answers, backoffs
@@ -54,6 +54,8 @@ class Group:
     """Keys of planned members that have not been carried out."""
     opened: str = ""
     """The note on a roll-back whose nodes are left out no longer."""
+    mixed: bool = False
+    """Its members are of several classes."""
     ours: bool = False
     """It had members that ask for cards, or a plan: of other PodGroups nothing is decided, nor told."""
 
@@ -92,10 +94,9 @@ class Group:
 def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> Gang:
     """The gang with what its members and its plan say now."""
     live = [m for m in members if m.pod.phase not in _OVER]
-    classes = {m.share_class for m in live if m.share_class is not None}
-    # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
     named = group.decoded.gang.share_class if template.share_class is None else template.share_class
-    share_class = min(classes, default=named)
+    # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
+    share_class = min(_classes(group, live, named), default=named)
     retry = backoffs.decode(group.decoded.rolled_back)
     plan = group.effective
     in_force = None
@@ -118,6 +119,37 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         not_before=retry.until,
         template=template.rows,
     )
+
+
+def _classes(group: Group, live: Sequence[DecodedPod], named: ShareClass) -> set[ShareClass]:
+    """The classes of those that the next decision is for; where none of them needs cards, of all of the gang.
+
+    Under one owner pods of one class may come after those of another (the steps of a workflow, the replicas
+    of a set that is being changed): what runs keeps the class with which it was given its cards.
+    """
+    plan = group.effective if group.outstanding else None
+    asked = [
+        m
+        for m in live
+        if m.pod.phase is PodPhase.GATED or (plan is not None and m.pod.plan_id == plan.plan_id)
+    ]
+    classes = {_class_or(named, m) for m in asked if m.pod.shape.asks or m.share_class is not None}
+    return classes or {c for m in live if (c := class_of(m)) is not None}
+
+
+def _class_or(named: ShareClass, member: DecodedPod) -> ShareClass:
+    said = class_of(member)
+    return named if said is None else said
+
+
+def class_of(member: DecodedPod) -> ShareClass | None:
+    """As what a member runs, or asks to; None: it does not say."""
+    return member.share_class if member.pod.runs_as is None else member.pod.runs_as
+
+
+def is_mixed(members: Iterable[DecodedPod]) -> bool:
+    """Whether what is left of a gang, once some of them run, may be of another class."""
+    return len({c for m in members if m.pod.phase not in _OVER and (c := class_of(m)) is not None}) > 1
 
 
 def called(group: Group, members: Iterable[DecodedPod]) -> str:
@@ -199,6 +231,21 @@ def to_review(before: DecodedPod | None, now: DecodedPod | None, group: Group) -
     planned = group.effective.members.get(plan_key(now.pod)) if group.effective is not None else None
     node = planned.placement.node if planned is not None else None
     return {node} if node is not None else set()
+
+
+def planned_otherwise(before: Gang | None, now: Gang) -> set[NodeName]:
+    """Nodes that were planned for the gang when it was of another class: it may not fit there as this one."""
+    if now.plan is None or before is None or before.share_class is now.share_class:
+        return set()
+    return {member.node for member in now.plan.members.values() if member.node is not None}
+
+
+def says_otherwise(before: DecodedPod | None, now: DecodedPod | None, group: Group) -> bool:
+    """Whether the gang may be another one with what this member says now."""
+    if before is None or now is None:
+        return True
+    same = (before.share_class, before.priority_value) == (now.share_class, now.priority_value)
+    return not same or (group.mixed and before.pod.phase is not now.pod.phase)
 
 
 def may_help(before: DecodedPod, now: DecodedPod) -> bool:

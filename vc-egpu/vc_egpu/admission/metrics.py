@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from vc_egpu.admission.answers import is_booked_on_host
 from vc_egpu.admission.loop import View
-from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, Pod, PodPhase, Share, Snapshot
+from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, Pod, PodPhase, Share, Snapshot, class_of
 from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.core.reasons import Reason
 
@@ -145,8 +145,8 @@ def _shares(snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Sh
     family = GaugeMetricFamily("egpu_share_memory_mib", "Memory of one share.", labels=_SHARE)
     for card, entries in holders.items():
         for pod, container, share in entries:
-            gang = snapshot.gangs.get(pod.gang or "")
-            share_class = gang.share_class.name.lower() if gang is not None else ""
+            runs_as = class_of(pod, snapshot.gangs.get(pod.gang or ""), None)
+            share_class = runs_as.name.lower() if runs_as is not None else ""
             labels = (pod.namespace, pod.name, container, str(pod.node or ""), str(card), share_class)
             family.add_metric(labels, share.memory_mib)
     return family

@@ -285,11 +285,7 @@ class Mirror:
         if group is None:
             return
         self.inventory.unreviewed |= gangs.to_review(before, now, group)
-        refresh = (
-            before is None
-            or now is None
-            or (before.share_class, before.priority_value) != (now.share_class, now.priority_value)
-        )
+        refresh = gangs.says_otherwise(before, now, group)
         if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
             done = gangs.planned_as(group, some.pod.uid)
             group.outstanding.difference_update(done)
@@ -382,19 +378,19 @@ class Mirror:
         """Enter the gang with what its members and its plan say now."""
         members = self.members.get(key, {}).values()
         plan = group.effective
-        group.outstanding = set()
-        if plan is not None:
-            group.outstanding = {k for k, member in plan.members.items() if self._is_outstanding(member.uid)}
+        planned = plan.members.items() if plan is not None else ()
+        group.outstanding = {k for k, member in planned if self._is_outstanding(member.uid)}
         (self.waiting.add if group.waits else self.waiting.discard)(key)
         template = self.templates.get(key, NO_TEMPLATE)
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
+        group.mixed = gangs.is_mixed(members)
         if group.ours or group.decoded.asks:
-            self.state.put_gang(gangs.gang_of(group, members, template))
+            gang = gangs.gang_of(group, members, template)
+            self.inventory.unreviewed |= gangs.planned_otherwise(self.state.gang(key), gang)
+            self.state.put_gang(gang)
         else:
             self.state.remove_gang(key)
 
     def _is_outstanding(self, uid: PodUid) -> bool:
-        if uid == plans.NO_UID:
-            return True
         pod = self.pods.get(uid)
-        return pod is not None and pod.pod.phase is PodPhase.GATED
+        return uid == plans.NO_UID or (pod is not None and pod.pod.phase is PodPhase.GATED)

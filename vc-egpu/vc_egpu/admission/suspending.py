@@ -366,7 +366,10 @@ class Suspending:
         )
 
     def _why_not(self, pod: DecodedPod) -> str:
-        if self.mirror.share_class(pod.pod.gang or "") is not ShareClass.LOW:
+        runs_as = pod.pod.runs_as
+        if runs_as is None:
+            runs_as = self.mirror.share_class(pod.pod.gang or "")
+        if runs_as is not ShareClass.LOW:
             return "only pods of low priority can be suspended"
         if pod.pod.uid in self.mirror.answers.unfit:
             return self.mirror.answers.unfit[pod.pod.uid]

@@ -7,7 +7,7 @@ milli-CPU; instants are seconds since the epoch as the API server's timestamps g
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
-from typing import Final, NewType
+from typing import Final, NewType, TypeVar
 
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
@@ -15,6 +15,7 @@ NodeName = NewType("NodeName", str)
 QueueName = NewType("QueueName", str)
 PodUid = NewType("PodUid", str)
 Instant = float
+_T = TypeVar("_T")
 
 FULL_CORES_PERCENT: Final = 100
 DEFAULT_MAX_SHARERS: Final = 100
@@ -252,6 +253,8 @@ class Pod:
     """It was told to come back to its cards long ago, and its node has not brought it back."""
     stranded: bool = False
     """It left its cards as it was told, and for too long those have not been there to come back to."""
+    runs_as: ShareClass | None = None
+    """The class with which its cards were given, whatever its gang has become since; None: as its gang."""
 
     @property
     def comes_back(self) -> bool:
@@ -312,6 +315,13 @@ class Gang:
     """Back-off after a roll-back."""
     template: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
+
+
+def class_of(pod: Pod, gang: Gang | None, unknown: _T) -> ShareClass | _T:
+    """As what a pod of this gang runs, or will; ``unknown`` where nobody knows any more."""
+    if pod.runs_as is not None:
+        return pod.runs_as
+    return gang.share_class if gang is not None else unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Sums over the cluster's values, kept up to date one change at a time.
 
-The index answers what a decision asks (what is booked where, what a queue uses, who belongs to a gang)
-without looking at every pod. :class:`vc_egpu.core.state.ClusterState` feeds it; nothing in here is
-knowledge of its own: an index fed from the same values in any order gives the same answers.
+It answers what a decision asks (what is booked where, what a queue uses, who belongs to a gang) without
+looking at every pod. :class:`.state.ClusterState` feeds it: the same values in any order, the same answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from vc_egpu.core.cluster import (
     QueueName,
     Share,
     ShareClass,
+    class_of,
     plan_key,
 )
 from vc_egpu.core.cow import Shards
@@ -239,17 +239,16 @@ class Index:
         if not replaced:
             self.held.pod_changed(uid)
 
-    def _class_of(self, gang: str | None) -> ShareClass:
-        # A pod whose gang is not known blocks both sums: nobody may count on its time.
-        entry = self.gangs.get(gang) if gang is not None else None
-        return entry.share_class if entry is not None else ShareClass.UNSET
+    def class_of(self, pod: Pod) -> ShareClass:
+        """As what a pod runs; where that is not known it blocks both sums: nobody may count on its time."""
+        return class_of(pod, self.gangs.get(pod.gang or ""), ShareClass.UNSET)
 
     def _book_pod(self, uid: PodUid) -> None:
         pod = self.pods[uid]
         if pod.node is None:
             return
         shares = [share for _, share in pod.shares]
-        booking = self.ledger.booking(pod.node, pod.shape, shares, self._class_of(pod.gang))
+        booking = self.ledger.booking(pod.node, pod.shape, shares, self.class_of(pod))
         if booking is not None:
             self.bookings[uid] = booking = as_it_stands(booking, pod)
             self.ledger.add(booking)
@@ -278,7 +277,8 @@ class Index:
     def put_gang(self, gang: Gang) -> None:
         """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
         before = self.gangs.get(gang.key)
-        if before is not None and before.blocked_nodes != gang.blocked_nodes:
+        other = before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class)
+        if before is None or other or before.blocked_nodes != gang.blocked_nodes:
             self.reviewed.pop(gang.key, None)
         self._drop_plan(gang.key)
         self.generation += 1
@@ -288,7 +288,7 @@ class Index:
             self.low_gangs[gang.key] = None
         else:
             self.low_gangs.pop(gang.key, None)
-        if before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class):
+        if other:
             self._recount_pods(gang.key)
         if gang.plan is not None:
             self.plan_bookings[gang.key] = {}

@@ -24,6 +24,7 @@ from vc_egpu.core.cluster import (
     ShareClass,
     Snapshot,
     SuspensionState,
+    class_of,
     plan_key,
 )
 from vc_egpu.core.reasons import Reason
@@ -114,8 +115,7 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
         if pod.gang is not None and pod.plan_id:
             carried.add((pod.gang, plan_key(pod), pod.plan_id))
         if pod.phase in _HOLDING and pod.node is not None:
-            gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
-            share_class = gang.share_class if gang is not None else None
+            share_class = _class_of(snapshot, pod)
             for _, share in pod.shares:
                 who = f"pod {pod.namespace}/{pod.name}"
                 seat = _Seat(who, share, share_class, pod.uid, asleep=_is_asleep(pod))
@@ -141,6 +141,11 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
                 seat = _Seat(f"held for pod {uid}", share, None, uid)
                 seats.setdefault((node_of[card_id], card_id), []).append(seat)
     return seats
+
+
+def _class_of(snapshot: Snapshot, pod: Pod) -> ShareClass | None:
+    """As what it runs; None: nobody knows any more."""
+    return class_of(pod, snapshot.gangs.get(pod.gang or ""), None)
 
 
 def _still_there(snapshot: Snapshot, uid: PodUid, *, suspends: bool) -> bool:
@@ -344,8 +349,8 @@ def _chain(snapshot: Snapshot, queue: QueueName) -> list[QueueName]:
 
 def _victims(snapshot: Snapshot) -> Iterable[Violation]:
     for told in snapshot.pods.values():
-        owner = snapshot.gangs.get(told.gang) if told.gang is not None else None
-        if told.suspend_ordered and owner is not None and owner.share_class is not ShareClass.LOW:
+        share_class = _class_of(snapshot, told)
+        if told.suspend_ordered and share_class not in (ShareClass.LOW, None):
             text = "is told to leave its cards, and is not of low priority"
             yield Violation(Rule.VICTIM, f"pod {told.namespace}/{told.name}", text)
     for gang in snapshot.gangs.values():
@@ -359,9 +364,9 @@ def _victims(snapshot: Snapshot) -> Iterable[Violation]:
             owner = snapshot.gangs.get(pod.gang) if pod is not None and pod.gang is not None else None
             if pod is not None and owner is None:
                 yield Violation(Rule.VICTIM, subject, f"its victim {pod.namespace}/{pod.name} is no gang's")
-            elif owner is not None and owner.share_class is not ShareClass.LOW:
+            elif pod is not None and _class_of(snapshot, pod) is not ShareClass.LOW:
                 yield Violation(
-                    Rule.VICTIM, subject, f"its victim {uid} of {owner.key} is not of low priority"
+                    Rule.VICTIM, subject, f"its victim {uid} of {pod.gang} is not of low priority"
                 )
 
 

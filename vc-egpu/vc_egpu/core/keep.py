@@ -56,9 +56,8 @@ def _awake(trial: Trial, pods: Sequence[Pod]) -> dict[PodUid, Booking]:
     found = {}
     for pod in pods:
         if pod.node is not None:
-            share_class = trial.index.gangs[str(pod.gang)].share_class
             shares = [share for _, share in pod.shares]
-            booking = trial.ledger.booking(pod.node, pod.shape, shares, share_class)
+            booking = trial.ledger.booking(pod.node, pod.shape, shares, trial.index.class_of(pod))
             if booking is not None and trial.booked(pod.uid) is not None:
                 found[pod.uid] = booking
     return found
@@ -69,9 +68,8 @@ def _high(trial: Trial, pods: Sequence[Pod]) -> dict[_Place, tuple[int, int]]:
     held: dict[_Place, tuple[int, int]] = {}
     nodes: dict[NodeName, None] = dict.fromkeys(pod.node for pod in pods if pod.node is not None)
     for uid in (uid for node in nodes for uid in trial.index.pods_on.get(node, ())):
-        gang = trial.index.gangs.get(trial.index.pods[uid].gang or "")
         booking = trial.booked(uid)
-        if gang is None or gang.share_class is not ShareClass.HIGH or booking is None:
+        if booking is None or trial.index.class_of(trial.index.pods[uid]) is not ShareClass.HIGH:
             continue
         for seat in booking.seats:
             memory_mib, physical_mib = held.get((booking.row, seat.col), (0, 0))

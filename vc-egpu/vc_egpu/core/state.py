@@ -88,6 +88,10 @@ class ClusterState:
         if self._index.gangs.get(gang.key) != gang:
             self._index.put_gang(gang)
 
+    def gang(self, key: str) -> Gang | None:
+        """As it was entered last."""
+        return self._index.gangs.get(key)
+
     def remove_gang(self, key: str) -> None:
         """The PodGroup is gone, and its plan with it."""
         self._kept.pop(key, None)

@@ -40,7 +40,7 @@ def _is_lost(pod: Pod, *, paused: bool) -> bool:
 
 def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
     asked = [pod for pod in placed if pod.shares and not pod.suspend_ordered]
-    if not asked or trial.index.gangs[key].share_class is not ShareClass.LOW:
+    if not asked or any(trial.index.class_of(pod) is not ShareClass.LOW for pod in asked):
         return
     if any(pod.uid in trial.suspending for pod in asked) or not all(
         may_be_suspended(trial, pod) for pod in asked
@@ -88,8 +88,7 @@ def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:
         if pod.node is None or asleep is None:
             return False
         shares = [share for _, share in pod.shares]
-        gang = trial.index.gangs[str(pod.gang)]
-        booking = trial.ledger.booking(pod.node, pod.shape, shares, gang.share_class)
+        booking = trial.ledger.booking(pod.node, pod.shape, shares, trial.index.class_of(pod))
         if booking is None or len(booking.seats) != len(shares):
             return False
         full.append((pod.uid, asleep, booking.leaving()))

@@ -1,17 +1,17 @@
 """Who may be suspended or evicted for a high-priority gang, and what it costs.
 
-Only low-priority gangs, each as a whole or by members above its minimum; none that a
+Only what runs with low priority, gangs as a whole or by members above their minimum; none that a
 PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
 its members must be able to, and the nodes' host memory must take what is on their cards. Bare pods, which
 nobody would make anew, may be suspended and are never evicted.
 """
 
 import math
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
+from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass, SuspensionState
 from vc_egpu.core.gangs import GangView, shares_of, task_counts
 from vc_egpu.core.ledger import Ints, Ledger
 from vc_egpu.core.plan import Eviction, Suspension
@@ -85,7 +85,7 @@ def prey(trial: Trial) -> Prey:
             continue
         if key in coming:
             continue  # it takes seconds, then suspending it again is enough
-        pods = tuple(pod for pod in view.placed if pod.uid not in trial.leaving)
+        pods = tuple(pod for pod in _low(trial, view) if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
         if any(pod.node in nodes for pod in pods) and not (
             bare and not all(may_be_suspended(trial, pod) for pod in pods)
@@ -99,6 +99,15 @@ def prey(trial: Trial) -> Prey:
     found = Prey(listed, without)
     trial.notes = {moment: found}
     return found
+
+
+def _low(trial: Trial, view: GangView) -> Sequence[Pod]:
+    """Of its placed members those that may go for somebody's priority: each keeps the class with which it was
+    given its cards, whatever its gang's has become. A gang that goes whole goes if all of it is low."""
+    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) is not ShareClass.LOW}
+    if high and not view.gang.single:
+        return ()
+    return tuple(pod for pod in view.placed if pod.uid not in high)
 
 
 def sleepers(

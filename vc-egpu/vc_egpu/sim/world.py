@@ -337,6 +337,7 @@ class World:
                 phase=PodPhase.PLACED,
                 node=node,
                 shares=member.shares,
+                runs_as=self.gang(str(pod.gang)).share_class if member.shares else None,
                 plan_id=plan.plan_id,
                 started=self.now,
                 suspendable=pod.gang in self.suspendable,

@@ -52,6 +52,7 @@ class Words:
     task: str = ""
     index: int = -1
     shares: tuple[tuple[str, Share], ...] = ()
+    runs_as: ShareClass | None = None
     plan_id: str = ""
     pinned: NodeName | None = None
     """Where its cards are; it is bound nowhere else."""
@@ -132,6 +133,7 @@ def pod(
         task=words.task,
         index=words.index,
         shares=words.shares,
+        runs_as=words.runs_as,
         plan_id=words.plan_id,
         created=instant(metadata.get("creationTimestamp")),
         started=instant(status.get("startTime")) or None,
@@ -198,6 +200,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         task=str(annotations.get(names.TASK_SPEC, "")),
         index=_index(str(annotations.get(names.TASK_INDEX, ""))),
         shares=shares_of(cards, request) if cards is not None else (),
+        runs_as=ShareClass[cards.share_class.upper()] if cards is not None and cards.containers else None,
         plan_id=cards.plan_id if cards is not None else "",
         pinned=NodeName(cards.node) if cards is not None else None,
         problem="; ".join(problems),
