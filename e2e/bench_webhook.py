@@ -219,7 +219,7 @@ def stand_in_objects() -> dict[str, list[Json]]:
     ]
     classes = [
         {"metadata": {"name": f"egpu-{name}"}, "preemptionPolicy": "Never", "value": value}
-        for name, value in (("high", 1000), ("standard", 0), ("low", -1000))
+        for name, value in (("high", 1000), ("standard", 0), ("low", -10))
     ]
     return {
         "queues": queues,

@@ -70,6 +70,7 @@ def held(here: World) -> dict[str, Any]:
 
 def upgrade(stack: Stack) -> None:
     """As docs/operator.md says."""
+    stack.kit.kubectl("delete", "priorityclass", "egpu-low", "--ignore-not-found")
     stack.kit.kubectl("apply", "--server-side", "-k", str(OVERLAY))
     for kind in ("deployment", "daemonset"):
         for name in stack.kit.kubectl("get", kind, "-n", NAMESPACE, "-o", "name").stdout.split():
