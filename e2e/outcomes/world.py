@@ -15,7 +15,15 @@ from stack.kit import Json, Kit, StoryError, cards_of, condition, is_gated, is_r
 from stack.verify import check_containers, gated_without_reason, reasons_of, snapshot_of
 from vc_egpu.core import invariants
 from vc_egpu.kube.errors import KubeError, NotFound, Temporary
-from vc_egpu.kube.resources import DEPLOYMENTS, NAMESPACES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.kube.resources import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    STATEFUL_SETS,
+    VOLCANO_JOBS,
+)
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
@@ -253,7 +261,8 @@ class World:
 
     def clean(self) -> None:
         """Remove everything of the test, and wait until nothing of it holds a card."""
-        for resource in (DEPLOYMENTS, PODS) if self.over else (VOLCANO_JOBS, DEPLOYMENTS, PODS):
+        makers = (DEPLOYMENTS, STATEFUL_SETS)
+        for resource in (*makers, PODS) if self.over else (VOLCANO_JOBS, *makers, PODS):
             for item in self.kit.api.list(resource, self.namespace).items:
                 with contextlib.suppress(NotFound):
                     self.kit.api.delete(
