@@ -55,6 +55,13 @@ def test_who_waits_is_placed_as_what_it_asks_for_and_who_runs_stays_what_it_is(b
     assert runs_as(mirror, 1) is words[now]
 
 
+def test_who_waits_is_not_served_by_the_priority_of_another_class() -> None:
+    inference, training = member(0, "high"), member(1, "low")
+    inference["spec"]["priority"], training["spec"]["priority"] = 1000, -10
+    mirror = world(let_go(inference, "1-1", phase="Running"), training)
+    assert gang(mirror).priority_value == -10
+
+
 def test_once_nobody_waits_a_gang_of_two_classes_has_the_lower_one() -> None:
     waiting = member(1, "high")
     mirror = world(let_go(member(0, "low"), "1-1", phase="Running"), waiting)

@@ -113,7 +113,7 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
         gang,
         queue=QueueName(payer(gang.queue, (template.queue, *(m.pod.queue for m in live)))),
         share_class=ShareClass(share_class),
-        priority_value=max((m.priority_value for m in live), default=0),
+        priority_value=max((m.priority_value for m in live if _class_or(named, m) == share_class), default=0),
         plan=in_force,
         blocked_nodes=frozenset() if group.opened == group.decoded.rolled_back else retry.nodes,
         not_before=retry.until,
