@@ -103,8 +103,8 @@ def test_upgrade_under_load_and_removal(old_stack: Stack, first: Release) -> Non
         old_objects = of_ours(listed(here.stack, CLUSTER_WIDE))
         here.stack.cluster.import_image(build_image(print).archive)
         # Agents of the first version leave without a word, and kubelets refuse pods meanwhile: such Jobs
-        # restart.
-        with Submitter(here, RESTART_ON_FAILURE) as submitter:
+        # restart, on a busy machine more than three times.
+        with Submitter(here, RESTART_ON_FAILURE, max_retry=20) as submitter:
             upgrade(here.stack)
             during = submitter.done
             here.until(

@@ -15,6 +15,7 @@ class Submitter:
 
     here: World
     policies: tuple[Json, ...] = ()
+    max_retry: int = 3
     done: int = 0
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -37,7 +38,9 @@ class Submitter:
             name = f"small-{number}"
             try:
                 task = Task(shares(1000, 1), replicas=2, command="exit 0")
-                self.here.apply(job(name, task, queue=self.here.queue, policies=self.policies))
+                self.here.apply(
+                    job(name, task, queue=self.here.queue, policies=self.policies, maxRetry=self.max_retry)
+                )
                 self.here.until(f"{name} is done", name, succeeded, timeout_s=90)
             except Exception as error:  # noqa: BLE001 - whatever it was, the test tells it
                 self.failures.append(f"{name}: {error}\n{self.here.why(name)}")
