@@ -13,7 +13,7 @@ import pytest
 import yaml
 from outcomes import disturb
 from outcomes.submitter import Submitter
-from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares, stateful_set
+from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
 from outcomes.world import World, capability
 from stack import webhook
 from stack.install import NAMESPACE, Stack
@@ -21,7 +21,6 @@ from stack.kit import StoryError, cards_of, is_gated, is_running
 from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import NODES, PODS, QUEUES, VOLCANO_JOBS, Resource
 from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
@@ -375,33 +374,3 @@ def slips_through_nothing(here: World) -> None:
         with pytest.raises(KubeError, match=r"vc-egpu-pods-create|pods\.egpu\.volcano\.sh"):
             here.kit.api.create(PODS, document)
     assert "slip" not in here.pods()
-
-
-# --- classes --------------------------------------------------------------------------------------------
-
-
-def test_replicas_of_a_set_keep_the_class_they_started_with_and_new_ones_have_the_new_one(
-    here: World,
-) -> None:
-    """Two classes under one owner, one after the other: a high one's time must not be given to another."""
-    workload = stateful_set("set", 1, shares(10_000, cores=60), queue=here.queue)
-    workload["spec"]["updateStrategy"] = {"type": "OnDelete"}
-    workload["spec"]["podManagementPolicy"] = "Parallel"
-    classed(workload, "high")
-    here.submit(workload)
-    here.runs("set", 1)
-    workload["spec"]["replicas"] = 2
-    here.apply(classed(workload, "low"))
-    pods = here.runs("set", 2)
-    annotations = {name: found["metadata"]["annotations"] for name, found in pods.items()}
-    given = {name: Cards.decode(found[names.CARDS]).share_class for name, found in annotations.items()}
-    assert given == {"set-0": "high", "set-1": "low"}
-    one_per_card = Task(shares(10_000, cores=60), replicas=len(here.card_rows()), priority="high")
-    here.submit(job("full", one_per_card, queue=here.queue))
-    here.waits("full", "WaitingForCards")
-    here.check()
-
-
-def classed(workload: Json, share_class: str) -> Json:
-    workload["spec"]["template"]["metadata"]["annotations"][names.PRIORITY] = share_class
-    return workload

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from children import rest_of
 from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node import abi
 from vc_egpu_node.cdi import Grant
@@ -155,8 +156,8 @@ class Running:
 
     def result(self, timeout_s: float) -> dict[str, Any]:
         """What it says at its end."""
-        out, errors = self.process.communicate(timeout=timeout_s)
-        assert self.process.returncode == 0, (self.process.args, self.process.returncode, out, errors)
+        code, out, errors = rest_of(self.process, timeout_s)
+        assert code == 0, (self.process.args, code, out, errors)
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])
         return answer
 

@@ -1,6 +1,7 @@
 """Shares of time and classes on a real card, by the stamps that the kernels themselves write."""
 
 import pytest
+from children import rest_of
 from gpu.judge import gaps_of, holds_of, kept_of, percentile
 from gpu.standalone import MS, ON_FAKE, SECOND, Node, busy_ns
 
@@ -72,7 +73,7 @@ def test_kernels_that_meet_never_get_stuck(node: Node, share_class: str) -> None
     node.add("a", MEMORY_MIB, 50, share_class=share_class)
     node.add("high", MEMORY_MIB, share_class="high")
     meet = node.start("a", "meet", "--rounds", 50, "--ns", 100_000)
-    out, errors = meet.process.communicate(timeout=120)
+    _, out, errors = rest_of(meet.process, 120)
     assert out.endswith("done 50\n"), (out, errors)
 
 

@@ -68,7 +68,17 @@ def test_paths_that_the_docs_name_exist(page: str) -> None:
 
 def known_to_kubectl() -> set[str]:
     """Names of resources: the CRDs', and those of Kubernetes that our pages use."""
-    known = {"pods", "events", "node", "nodes", "endpoints", "namespace", "configmap", "deployment"}
+    known = {
+        "pods",
+        "events",
+        "node",
+        "nodes",
+        "endpoints",
+        "namespace",
+        "configmap",
+        "deployment",
+        "priorityclass",
+    }
     for path in (DOCS.parent / "manifests/crds").glob("*.yaml"):
         for crd in yaml.safe_load_all(path.read_text()):
             if crd["kind"] == "CustomResourceDefinition":

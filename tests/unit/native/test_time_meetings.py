@@ -7,6 +7,7 @@ by the clock: all of them have to come to their end.
 from collections.abc import Sequence
 
 import pytest
+from children import rest_of
 from unit.native.time_worlds import BUILD, FREE, HARD, HIGH, LOW, SOFT, UNSET, Box, Machine
 
 MEET = BUILD / "programs" / "meet"
@@ -22,8 +23,8 @@ def _all_meet(machine: Machine, ranks: Sequence[tuple[str, int]]) -> None:
     words = ("--rounds", ROUNDS, "--parties", len(ranks), "--key", 7, "--ns", KERNEL_NS)
     programs = [machine.start(box, *words, program=MEET, FAKE_CUDA_VISIBLE=str(card)) for box, card in ranks]
     for one in programs:
-        out, errors = one.process.communicate(timeout=UNTIL_S)
-        assert (one.process.returncode, out.strip()) == (0, f"done {ROUNDS}"), errors
+        code, out, errors = rest_of(one.process, UNTIL_S)
+        assert (code, out.strip()) == (0, f"done {ROUNDS}"), errors
 
 
 def _serving(machine: Machine, card: int) -> None:
@@ -74,5 +75,5 @@ def test_two_pairs_on_two_cards(machine: Machine, mode: str) -> None:
         machine.start(box, *words, key, program=MEET, FAKE_CUDA_VISIBLE=str(card)) for box, card, key in ranks
     ]
     for one in programs:
-        out, errors = one.process.communicate(timeout=UNTIL_S)
-        assert (one.process.returncode, out.strip()) == (0, f"done {ROUNDS}"), errors
+        code, out, errors = rest_of(one.process, UNTIL_S)
+        assert (code, out.strip()) == (0, f"done {ROUNDS}"), errors

@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+from children import rest_of
 from vc_egpu_node import abi
 
 NATIVE: Final = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
@@ -71,8 +72,8 @@ class Running:
 
     def result(self, timeout_s: float = 60) -> dict[str, Any]:
         """What it says at its end."""
-        out, errors = self.process.communicate(timeout=timeout_s)
-        assert self.process.returncode == 0, f"{self.box.name}: {self.process.returncode} {errors}"
+        code, out, errors = rest_of(self.process, timeout_s)
+        assert code == 0, f"{self.box.name}: {code} {errors}"
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])
         return answer
 
