@@ -19,7 +19,7 @@ from vc_egpu.admission.operations import Totals, from_zero
 from vc_egpu.admission.reports import Reports, group_reference
 from vc_egpu.admission.stranded import DEFAULT_AFTER_S, Stranded
 from vc_egpu.admission.suspension_reports import SuspensionReports
-from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState
+from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState, class_of
 from vc_egpu.core.plan import Resume
 from vc_egpu.volcano import names
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -366,10 +366,7 @@ class Suspending:
         )
 
     def _why_not(self, pod: DecodedPod) -> str:
-        runs_as = pod.pod.runs_as
-        if runs_as is None:
-            runs_as = self.mirror.share_class(pod.pod.gang or "")
-        if runs_as is not ShareClass.LOW:
+        if class_of(pod.pod, self.mirror.state.gang(pod.pod.gang or ""), None) is not ShareClass.LOW:
             return "only pods of low priority can be suspended"
         if pod.pod.uid in self.mirror.answers.unfit:
             return self.mirror.answers.unfit[pod.pod.uid]
