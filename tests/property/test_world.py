@@ -343,6 +343,7 @@ class CrowdedLife(Life):
         self.seen["not brought back"] += len(plan.evictions)
 
 
+@pytest.mark.timeout(1200)  # 90 s where the machine has nothing else to do, in `make test-long`
 def test_suspended_gangs_come_and_go() -> None:
     seen: Counter[str] = Counter()
     for seed in range(CROWDED):
