@@ -1,10 +1,13 @@
 """One owner, pods of two classes one after the other: each runs as what it was given its cards for."""
 
+import random
 from typing import Any
 
 import pytest
-from unit.admission.build import TABLE, added, group, let_go, node, pod, queue
+from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
+from vc_egpu.admission.gangs import NO_TEMPLATE, gang_of
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.tally import Tally
 from vc_egpu.core.cluster import (
     CardId,
     Gang,
@@ -99,7 +102,6 @@ def test_a_plan_is_carried_out_to_its_end_as_what_it_was_made_for() -> None:
     mirror.apply("pods", added(let_go(first, "1-1", phase="Running")))
     assert gang(mirror).plan is not None
     assert gang(mirror).share_class is LOW
-    assert mirror.share_class(KEY) is LOW
 
 
 def test_a_plan_is_looked_at_again_when_its_gang_becomes_of_another_class() -> None:
@@ -109,3 +111,38 @@ def test_a_plan_is_looked_at_again_when_its_gang_becomes_of_another_class() -> N
     mirror.apply("pods", added(member(1, "low")))
     assert gang(mirror).share_class is LOW
     assert mirror.inventory.unreviewed == {"n1"}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_known_of_a_gang_is_what_its_members_say(seed: int) -> None:
+    """It is read again only where a change may matter: after each it is as if it had been."""
+    rng = random.Random(seed)
+    mirror, there = world(), dict[int, Json]()
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "set", "uid": "set", "controller": True}
+    few = rng.choice([["low"], ["high", "low", ""]])
+    for _ in range(40):
+        number = rng.randrange(5)
+        known = there.get(number)
+        if known is None:
+            annotations = {names.PRIORITY: said} if (said := rng.choice(few)) else {}
+            annotations |= {names.QUEUE_NAME: rng.choice(["team", "other"])} if rng.random() < 0.3 else {}
+            document = pod(f"g-{number}", uid=f"pod-{number}", annotations=annotations, owners=[owner])
+            document["spec"]["priority"] = rng.choice([-10, 0, 1000])
+            if rng.random() < 0.2:
+                del document["metadata"]["annotations"][names.REQUEST]
+        elif rng.random() < 0.3:
+            mirror.apply("pods", deleted(there.pop(number)))
+            document = None
+        elif "schedulingGates" in known["spec"]:
+            document = let_go(known, "1-1", phase="Running")
+        else:
+            ended = rng.choice(["Running", "Succeeded", "Failed"])
+            document = {**known, "metadata": {**known["metadata"], "resourceVersion": version()}}
+            document["status"] = {"phase": ended}
+        if document is not None:
+            there[number] = document
+            mirror.apply("pods", added(document))
+        members = mirror.members.get(KEY, {})
+        if KEY in mirror.snapshot().gangs:
+            tally = Tally.of(members.values())
+            assert gang(mirror) == gang_of(mirror.groups[KEY], members, tally, NO_TEMPLATE)

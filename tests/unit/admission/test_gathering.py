@@ -58,7 +58,9 @@ def test_a_pod_unlike_the_others_is_no_mere_number(document: Json) -> None:
     mirror.apply("pods", added(document))
     assert mirror.tries == {KEY}
     in_it = {member.share_class for member in mirror.members[KEY].values()}
-    assert mirror.share_class(KEY) == min((c for c in in_it if c is not None), default=0)
+    known = mirror.state.gang(KEY)
+    assert known is not None
+    assert known.share_class == min((c for c in in_it if c is not None), default=0)
 
 
 def test_one_that_goes_or_changes_is_no_mere_number() -> None:

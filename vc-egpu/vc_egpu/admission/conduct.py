@@ -205,17 +205,17 @@ class Conductor:
         self, key: str, group: Group, outstanding: tuple[tuple[str, DecodedPod, PlannedMember], ...]
     ) -> None:
         assert group.plan is not None  # noqa: S101 - a Carry step has a plan
-        if key in self._carrying.withheld:
+        gang = self.mirror.state.gang(key)
+        if gang is None or key in self._carrying.withheld:
             return
         if not self.mirror.inventory.unreviewed.isdisjoint(
             member.placement.node for _, _, member in outstanding
         ):
             self.mirror.dirty.add(key)  # a node is not what it was: the decision looks at the plan first
             return
-        share_class = self.mirror.share_class(key)
         for _, pod, member in outstanding:
             if self._carrying.begin(pod.pod.uid):
-                self.executor.carry(key, pod, member, group.plan.plan_id, share_class)
+                self.executor.carry(key, pod, member, group.plan.plan_id, gang.share_class)
 
     def _bind(self, key: str, group: Group, plan: PlanRecord, uids: Mapping[str, PodUid]) -> None:
         members = {

@@ -1,9 +1,10 @@
 """A PodGroup, its members and its plan, as one gang of the decision. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission import answers, backoffs
+from vc_egpu.admission.tally import Tally
 from vc_egpu.core.cluster import (
     Gang,
     Instant,
@@ -54,8 +55,6 @@ class Group:
     """Keys of planned members that have not been carried out."""
     opened: str = ""
     """The note on a roll-back whose nodes are left out no longer."""
-    mixed: bool = False
-    """Its members are of several classes."""
     ours: bool = False
     """It had members that ask for cards, or a plan: of other PodGroups nothing is decided, nor told."""
 
@@ -91,12 +90,30 @@ class Group:
         self.plan = plan
 
 
-def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> Gang:
-    """The gang with what its members and its plan say now."""
-    live = [m for m in members if m.pod.phase not in _OVER]
-    named = group.decoded.gang.share_class if template.share_class is None else template.share_class
-    # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
-    share_class = min(_classes(group, live, named), default=named)
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What the members of a gang make of it."""
+
+    share_class: ShareClass
+    priority_value: int
+    queue: QueueName
+
+
+def rank_of(group: Group, tally: Tally, template: Template, carried: Iterable[ShareClass] = ()) -> Rank:
+    """``carried``: as what those members run for which the plan in force has been carried out.
+
+    A plan is carried out to its end as what it was made for: who is left becomes no more than was booked.
+    """
+    gang = group.decoded.gang
+    named = gang.share_class if template.share_class is None else template.share_class
+    share_class, priority_value = tally.rank(named)
+    queue = QueueName(payer(gang.queue, (template.queue, *tally.queues())))
+    return Rank(min((share_class, *carried)), priority_value, queue)
+
+
+def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, template: Template) -> Gang:
+    """The gang with what its members and its plan say now. ``tally``: of these members."""
+    rank = rank_of(group, tally, template, _carried_as(group, members))
     retry = backoffs.decode(group.decoded.rolled_back)
     plan = group.effective
     in_force = None
@@ -108,12 +125,11 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
             created=plan.created,
             suspends=plan.suspends,
         )
-    gang = group.decoded.gang
     return replace(
-        gang,
-        queue=QueueName(payer(gang.queue, (template.queue, *(m.pod.queue for m in live)))),
-        share_class=ShareClass(share_class),
-        priority_value=max((m.priority_value for m in live if _class_or(named, m) == share_class), default=0),
+        group.decoded.gang,
+        queue=rank.queue,
+        share_class=rank.share_class,
+        priority_value=rank.priority_value,
         plan=in_force,
         blocked_nodes=frozenset() if group.opened == group.decoded.rolled_back else retry.nodes,
         not_before=retry.until,
@@ -121,35 +137,22 @@ def gang_of(group: Group, members: Iterable[DecodedPod], template: Template) -> 
     )
 
 
-def _classes(group: Group, live: Sequence[DecodedPod], named: ShareClass) -> set[ShareClass]:
-    """The classes of those that the next decision is for; where none of them needs cards, of all of the gang.
-
-    Under one owner pods of one class may come after those of another (the steps of a workflow, the replicas
-    of a set that is being changed): what runs keeps the class with which it was given its cards.
-    """
+def _carried_as(group: Group, members: Mapping[PodUid, DecodedPod]) -> set[ShareClass]:
+    """As what those members run that were let go for the plan of which others are still outstanding."""
     plan = group.effective if group.outstanding else None
-    asked = [
-        m
-        for m in live
-        if m.pod.phase is PodPhase.GATED or (plan is not None and m.pod.plan_id == plan.plan_id)
-    ]
-    classes = {_class_or(named, m) for m in asked if m.pod.shape.asks or m.share_class is not None}
-    return classes or {c for m in live if (c := class_of(m)) is not None}
+    if plan is None:
+        return set()
+    let_go = (members.get(planned.uid) for planned in plan.members.values())
+    pods = [found.pod for found in let_go if found is not None and found.pod.plan_id == plan.plan_id]
+    return {pod.runs_as for pod in pods if pod.runs_as is not None}
 
 
-def _class_or(named: ShareClass, member: DecodedPod) -> ShareClass:
-    said = class_of(member)
-    return named if said is None else said
-
-
-def class_of(member: DecodedPod) -> ShareClass | None:
-    """As what a member runs, or asks to; None: it does not say."""
-    return member.share_class if member.pod.runs_as is None else member.pod.runs_as
-
-
-def is_mixed(members: Iterable[DecodedPod]) -> bool:
-    """Whether what is left of a gang, once some of them run, may be of another class."""
-    return len({c for m in members if m.pod.phase not in _OVER and (c := class_of(m)) is not None}) > 1
+def is_another(group: Group, tally: Tally, template: Template, known: Gang) -> bool:
+    """Whether what members say makes another gang of it than is known; not whether its plan does."""
+    rank = rank_of(group, tally, template)
+    if known.plan is not None and rank.share_class >= known.share_class:
+        return rank.queue != known.queue  # until its plan is carried out it rises to nothing
+    return rank != Rank(known.share_class, known.priority_value, known.queue)
 
 
 def called(group: Group, members: Iterable[DecodedPod]) -> str:
@@ -238,14 +241,6 @@ def planned_otherwise(before: Gang | None, now: Gang) -> set[NodeName]:
     if now.plan is None or before is None or before.share_class is now.share_class:
         return set()
     return {member.node for member in now.plan.members.values() if member.node is not None}
-
-
-def says_otherwise(before: DecodedPod | None, now: DecodedPod | None, group: Group) -> bool:
-    """Whether the gang may be another one with what this member says now."""
-    if before is None or now is None:
-        return True
-    same = (before.share_class, before.priority_value) == (now.share_class, now.priority_value)
-    return not same or (group.mixed and before.pod.phase is not now.pod.phase)
 
 
 def may_help(before: DecodedPod, now: DecodedPod) -> bool:

@@ -17,8 +17,9 @@ from vc_egpu.admission.claimants import Claimants, ClaimKey
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
+from vc_egpu.admission.tally import Tally
 from vc_egpu.admission.versions import Versions
-from vc_egpu.core.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, ShareClass, Snapshot
+from vc_egpu.core.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
 from vc_egpu.core.state import ClusterState
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import codec, plans, pod_codec
@@ -56,6 +57,7 @@ class Mirror:
         self.groups: dict[str, Group] = {}
         self.pods: dict[PodUid, DecodedPod] = {}
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
+        self._tallies: dict[str, Tally] = {}
         self.inventory = Inventory(self.state, table)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
@@ -142,12 +144,6 @@ class Mirror:
                 # A written waiting plan is looked at once more before anybody is evicted for it.
                 self.tries.add(key)
             self.freed = self.freed or not stands
-
-    # --- questions -------------------------------------------------------------------------------
-
-    def share_class(self, key: str) -> ShareClass:
-        """The class of a gang as the decision knows it."""
-        return gangs.gang_of(self.groups[key], self.members.get(key, {}).values(), NO_TEMPLATE).share_class
 
     # --- one applier per kind --------------------------------------------------------------------
 
@@ -269,12 +265,14 @@ class Mirror:
             return
         key = some.pod.gang
         members = self.members.setdefault(key, {})
-        if now is None:
-            members.pop(some.pod.uid, None)
-            if not members:
-                del self.members[key]
-        else:
+        tally = self._tallies.setdefault(key, Tally())
+        tally.change(members.get(some.pod.uid), now)
+        if now is not None:
             members[some.pod.uid] = now
+        else:
+            members.pop(some.pod.uid, None)
+        if not members:
+            del self.members[key], self._tallies[key]
         self.dirty.add(key)
         group = self.groups.get(key)
         if before is None and now is not None and gangs.is_one_more(now, group, members):
@@ -285,7 +283,8 @@ class Mirror:
         if group is None:
             return
         self.inventory.unreviewed |= gangs.to_review(before, now, group)
-        refresh = gangs.says_otherwise(before, now, group)
+        template, known = self.templates.get(key, NO_TEMPLATE), self.state.gang(key)
+        refresh = known is None or gangs.is_another(group, tally, template, known)
         if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
             done = gangs.planned_as(group, some.pod.uid)
             group.outstanding.difference_update(done)
@@ -376,16 +375,15 @@ class Mirror:
 
     def _refresh(self, key: str, group: Group) -> None:
         """Enter the gang with what its members and its plan say now."""
-        members = self.members.get(key, {}).values()
+        members = self.members.get(key, {})
         plan = group.effective
         planned = plan.members.items() if plan is not None else ()
         group.outstanding = {k for k, member in planned if self._is_outstanding(member.uid)}
         (self.waiting.add if group.waits else self.waiting.discard)(key)
         template = self.templates.get(key, NO_TEMPLATE)
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
-        group.mixed = gangs.is_mixed(members)
         if group.ours or group.decoded.asks:
-            gang = gangs.gang_of(group, members, template)
+            gang = gangs.gang_of(group, members, self._tallies.get(key, Tally()), template)
             self.inventory.unreviewed |= gangs.planned_otherwise(self.state.gang(key), gang)
             self.state.put_gang(gang)
         else:
