@@ -136,6 +136,11 @@ IN_POD = "c" * 64
         (f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/"
          f"cri-containerd-{IN_POD}.scope\n", (UID, IN_POD)),
         (f"0::/../../kubepods-pod{UID.replace('-', '_')}.slice/crio-{IN_POD}.scope\n", (UID, IN_POD)),
+        # Version 2, read in a container: it has a cgroup namespace of its own.
+        (f"0::/../../kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-containerd-{IN_POD}.scope\n",
+         (UID, IN_POD)),
+        (f"0::/../../../../vc-egpu/t1-4a856e49/t1-node-0/kubepods/pod{UID}/{IN_POD}\n", (UID, IN_POD)),
+        ("0::/../../../../init.scope\n", ("", "")),
         (f"5:cpu:/\n4:memory:/vc/n1/kubepods/pod{UID}/{IN_POD}/docker/{'d' * 64}\n", (UID, IN_POD)),
         (f"0::/kubepods/pod{UID}\n", (UID, "")),
         (f"0::/system.slice/docker-{IN_POD}.scope\n", ("", IN_POD)),

@@ -31,6 +31,7 @@ class Counting(ContainerOfProcess):
     [
         [f"memory/kubepods/besteffort/pod{UID}/{'a' * 64}"],
         [f"memory/vc-egpu/node-1/kubepods/pod{UID}"],
+        ["cgroup.controllers", f"vc-egpu/t1-4a856e49/t1-node-0/kubepods/burstable/pod{UID}/{'a' * 64}"],
         ["cgroup.controllers", f"{SLICE}/kubepods-burstable.slice/kubepods-burstable-pod{UNDERSCORED}.slice"],
         ["cgroup.controllers", f"{SLICE}/kubepods-pod{UNDERSCORED}.slice/cri-containerd-{'b' * 64}.scope"],
     ],
