@@ -139,6 +139,7 @@ class Suspender:
         self._busy: set[str] = set()
         self._said: NodeSuspension | None = None
         self._essences: dict[str, tuple[object, ...]] = {}
+        """By pod: of what is said in ``_said``."""
         self._gated: frozenset[str] = frozenset()
         """Pods whose gate is as their record says."""
         self._odd: dict[str, str] = {}
@@ -349,7 +350,6 @@ class Suspender:
                 del self._records[uid]
             self._store.forget(uid)
         self._odd = {uid: text for uid, text in self._odd.items() if uid in pods}
-        self._essences = {uid: one for uid, one in self._essences.items() if uid in pods}
 
     def _keep(self, record: Record) -> None:
         """Raises ``OSError``; deeds that are done count all the same."""
@@ -368,6 +368,7 @@ class Suspender:
         """On change only; figures within a reason that stays the same are no change."""
         before = self._said.pods if self._said is not None else {}
         said = {}
+        essences: dict[str, tuple[object, ...]] = {}
         for uid, pod in sorted(pods.items()):
             record = self._records.get(uid) or Record(uid, pod.view.namespace, pod.view.name)
             order = self._order(pod)
@@ -375,13 +376,12 @@ class Suspender:
             essence = (now.model_copy(update={"reason": ""}), order, record.reason, verdicts[uid].topic)
             unchanged = uid in before and self._essences.get(uid) == essence
             said[uid] = before[uid] if unchanged else now
-            self._essences[uid] = essence
+            essences[uid] = essence
         document = NodeSuspension(pods=said)
-        if document == self._said:
-            return
-        try:
-            self._world.publish(document.encode())
-        except KubeError as error:
-            log.warning("the node does not say yet how far its pods are: %s", error)
-            return
-        self._said = document
+        if document != self._said:
+            try:
+                self._world.publish(document.encode())
+            except KubeError as error:
+                log.warning("the node does not say yet how far its pods are: %s", error)
+                return
+        self._said, self._essences = document, essences  # of what was not taken nothing counts as said

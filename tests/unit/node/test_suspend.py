@@ -60,6 +60,18 @@ def test_an_api_server_that_is_away_hears_of_it_later(stage: Stage) -> None:
     assert stage.look().state == "suspended"
 
 
+def test_what_the_api_server_did_not_take_is_said_again(stage: Stage) -> None:
+    """Also where nothing changed since: what the Node said before stayed there."""
+    stage.verdict_now = Verdict("its containers do not all run", "start")
+    assert not stage.look().suspendable
+    stage.verdict_now, stage.api_down = Verdict(), True
+    stage.look()
+    stage.api_down = False
+    assert stage.look().suspendable
+    stage.look()
+    assert len(stage.said) == 2
+
+
 def test_ordered_anew_while_it_waits_for_room(stage: Stage) -> None:
     stage.policy = Policy(resume_room_s=600.0)
     stage.order(1)
