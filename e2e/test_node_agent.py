@@ -184,8 +184,8 @@ def test_the_state_folder_is_lost(world: World) -> None:
     world.kit.until("restarted", PODS, lambda pods: restarts(pods["old"]) or None, namespace=NAMESPACE)
     world.running(2)
     assert not world.wrong_containers([old, new])
-    held = world.inventory().cards[0].held
-    assert sorted(held) == sorted(item["metadata"]["uid"] for item in world.pods().values())
+    uids = sorted(item["metadata"]["uid"] for item in world.pods().values())
+    wait_until("both are told of", lambda: sorted(world.inventory().cards[0].held) == uids, 60)
 
 
 # --- cards ---------------------------------------------------------------------------------------
