@@ -144,5 +144,7 @@ def test_what_is_known_of_a_gang_is_what_its_members_say(seed: int) -> None:
             mirror.apply("pods", added(document))
         members = mirror.members.get(KEY, {})
         if KEY in mirror.snapshot().gangs:
-            tally = Tally.of(members.values())
+            tally = Tally()
+            for member_now in members.values():
+                tally.change(None, member_now)
             assert gang(mirror) == gang_of(mirror.groups[KEY], members, tally, NO_TEMPLATE)

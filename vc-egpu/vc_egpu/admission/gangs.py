@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission import answers, backoffs
-from vc_egpu.admission.tally import Tally
+from vc_egpu.admission.tally import OVER, Tally
 from vc_egpu.core.cluster import (
     Gang,
     Instant,
@@ -25,8 +25,6 @@ from vc_egpu.volcano.codec import DecodedGroup
 from vc_egpu.volcano.payer import payer
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 from vc_egpu.volcano.pod_codec import DecodedPod
-
-_OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class _Rank:
     """What the members of a gang make of it."""
 
     share_class: ShareClass
@@ -99,7 +97,7 @@ class Rank:
     queue: QueueName
 
 
-def rank_of(group: Group, tally: Tally, template: Template, carried: Iterable[ShareClass] = ()) -> Rank:
+def _rank_of(group: Group, tally: Tally, template: Template, carried: Iterable[ShareClass] = ()) -> _Rank:
     """``carried``: as what those members run for which the plan in force has been carried out.
 
     A plan is carried out to its end as what it was made for: who is left becomes no more than was booked.
@@ -108,12 +106,12 @@ def rank_of(group: Group, tally: Tally, template: Template, carried: Iterable[Sh
     named = gang.share_class if template.share_class is None else template.share_class
     share_class, priority_value = tally.rank(named)
     queue = QueueName(payer(gang.queue, (template.queue, *tally.queues())))
-    return Rank(min((share_class, *carried)), priority_value, queue)
+    return _Rank(min((share_class, *carried)), priority_value, queue)
 
 
 def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, template: Template) -> Gang:
     """The gang with what its members and its plan say now. ``tally``: of these members."""
-    rank = rank_of(group, tally, template, _carried_as(group, members))
+    rank = _rank_of(group, tally, template, _carried_as(group, members))
     retry = backoffs.decode(group.decoded.rolled_back)
     plan = group.effective
     in_force = None
@@ -149,10 +147,10 @@ def _carried_as(group: Group, members: Mapping[PodUid, DecodedPod]) -> set[Share
 
 def is_another(group: Group, tally: Tally, template: Template, known: Gang) -> bool:
     """Whether what members say makes another gang of it than is known; not whether its plan does."""
-    rank = rank_of(group, tally, template)
+    rank = _rank_of(group, tally, template)
     if known.plan is not None and rank.share_class >= known.share_class:
         return rank.queue != known.queue  # until its plan is carried out it rises to nothing
-    return rank != Rank(known.share_class, known.priority_value, known.queue)
+    return rank != _Rank(known.share_class, known.priority_value, known.queue)
 
 
 def called(group: Group, members: Iterable[DecodedPod]) -> str:
@@ -277,7 +275,7 @@ def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
     if now is None:
         return True
     return (
-        (now.pod.phase in _OVER and before.pod.phase not in _OVER)
+        (now.pod.phase in OVER and before.pod.phase not in OVER)
         or (before.pod.protected and not now.pod.protected)
         or answers.seen(before.pod) != answers.seen(now.pod)
     )

@@ -1,13 +1,12 @@
 """What the living members of one gang say of it, counted, since thousands of them come and go one by one."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple
 
 from vc_egpu.core.cluster import PodPhase, ShareClass
 from vc_egpu.volcano.pod_codec import DecodedPod
 
-_OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 class _Said(NamedTuple):
@@ -16,6 +15,7 @@ class _Said(NamedTuple):
     waits: bool
     asks: bool
     share_class: ShareClass | None
+    """As what it runs, or asks to; None: it does not say."""
     priority_value: int
     queue: str
 
@@ -25,14 +25,6 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: Counter[_Said] = Counter()
-
-    @classmethod
-    def of(cls, members: Iterable[DecodedPod]) -> Self:
-        """All of these at once."""
-        tally = cls()
-        for member in members:
-            tally.change(None, member)
-        return tally
 
     def change(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
         """A member came (``before`` is None), went (``now`` is), or says something else."""
@@ -65,19 +57,14 @@ class Tally:
         return {said.queue for said in self._counts if said.queue}
 
 
-def class_of(member: DecodedPod) -> ShareClass | None:
-    """As what a member runs, or asks to; None: it does not say."""
-    return member.share_class if member.pod.runs_as is None else member.pod.runs_as
-
-
 def _said(member: DecodedPod | None) -> _Said | None:
-    if member is None or member.pod.phase in _OVER:
+    if member is None or member.pod.phase in OVER:
         return None
     pod = member.pod
     return _Said(
         waits=pod.phase is PodPhase.GATED,
         asks=bool(pod.shape.asks),
-        share_class=class_of(member),
+        share_class=member.share_class if pod.runs_as is None else pod.runs_as,
         priority_value=member.priority_value,
         queue=pod.queue or "",
     )

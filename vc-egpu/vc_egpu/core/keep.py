@@ -55,11 +55,9 @@ def _awake(trial: Trial, pods: Sequence[Pod]) -> dict[PodUid, Booking]:
     """What they take once they run again."""
     found = {}
     for pod in pods:
-        if pod.node is not None:
-            shares = [share for _, share in pod.shares]
-            booking = trial.ledger.booking(pod.node, pod.shape, shares, trial.index.class_of(pod))
-            if booking is not None and trial.booked(pod.uid) is not None:
-                found[pod.uid] = booking
+        booking = trial.awake(pod)
+        if booking is not None and trial.booked(pod.uid) is not None:
+            found[pod.uid] = booking
     return found
 
 

@@ -84,12 +84,8 @@ def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:
     """Book the pods on their cards again, all of them, or none where that does not fit."""
     full: list[tuple[PodUid, Booking, Booking]] = []
     for pod in away:
-        asleep = trial.booked(pod.uid)
-        if pod.node is None or asleep is None:
-            return False
-        shares = [share for _, share in pod.shares]
-        booking = trial.ledger.booking(pod.node, pod.shape, shares, trial.index.class_of(pod))
-        if booking is None or len(booking.seats) != len(shares):
+        asleep, booking = trial.booked(pod.uid), trial.awake(pod)
+        if asleep is None or booking is None or len(booking.seats) != len(pod.shares):
             return False
         full.append((pod.uid, asleep, booking.leaving()))
     for uid, _, awake in full:

@@ -218,6 +218,13 @@ class Trial:
         """What is booked for a pod now."""
         return self._booked.get(uid) or self.index.bookings.get(uid)
 
+    def awake(self, pod: Pod) -> Booking | None:
+        """What a pod takes while it runs on its cards; None where its node is not known."""
+        if pod.node is None:
+            return None
+        shares = [share for _, share in pod.shares]
+        return self.ledger.booking(pod.node, pod.shape, shares, self.index.class_of(pod))
+
     def rebook(self, uid: PodUid, booking: Booking) -> None:
         """Book this for a pod instead of what is booked for it."""
         before = self.booked(uid)
