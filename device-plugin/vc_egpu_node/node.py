@@ -168,6 +168,8 @@ class OwnNode:
         self._api = api
         self._name = name
         self._on_change = on_change
+        self._answered: tuple[Json, str | None] | None = None
+        """The Node as it was known when the last word on suspension was taken, and that word."""
         self.reflector = Reflector(
             api, NODES, self._changed, field_selector=f"metadata.name={name}", transform=slim
         )
@@ -205,14 +207,18 @@ class OwnNode:
         return len(due)
 
     def say_suspension(self, text: str | None) -> None:
-        """How far pods are with being suspended; None: nobody suspends pods here. Raises
-        :class:`KubeError`."""
+        """How far pods are with being suspended; None: nobody suspends pods here. No call where the Node says
+        so already, as last heard. Raises :class:`KubeError`."""
         document = self.document()
         if document is None:
             return
-        if (document["metadata"].get("annotations") or {}).get(names.NODE_SUSPENSION) != text:
+        says = (document["metadata"].get("annotations") or {}).get(names.NODE_SUSPENSION)
+        if self._answered is not None and self._answered[0] is document:  # nothing was heard since
+            says = self._answered[1]
+        if says != text:
             patch = {"metadata": {"annotations": {names.NODE_SUSPENSION: text}}}
             self._api.patch(NODES, self._name, patch, field_manager=FIELD_MANAGER)
+            self._answered = document, text
 
     def _changed(self, change: Change) -> None:
         old, new = change.old, change.object

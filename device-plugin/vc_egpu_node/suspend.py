@@ -20,7 +20,7 @@ from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.suspension import NodeSuspension, SuspendOrder
+from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
 
 from vc_egpu_node import suspend_machine as machine
 from vc_egpu_node.config import Policy
@@ -67,7 +67,7 @@ class World(Protocol):
         """An event of the pod."""
 
     def publish(self, text: str) -> None:
-        """Onto the Node. Raises ``KubeError``."""
+        """Onto the Node, unless it says so already. Raises ``KubeError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Suspender:
         self._records = {uid: machine.found(record) for uid, record in store.all().items()}
         self._outcomes: list[Outcome] = []
         self._busy: set[str] = set()
-        self._said: NodeSuspension | None = None
+        self._said: Mapping[str, PodSuspension] = {}
         self._essences: dict[str, tuple[object, ...]] = {}
         """By pod: of what is said in ``_said``."""
         self._gated: frozenset[str] = frozenset()
@@ -365,8 +365,8 @@ class Suspender:
     # --- what the Node says ------------------------------------------------------------------------
 
     def _publish(self, pods: Mapping[str, LowPod], verdicts: Mapping[str, Verdict]) -> None:
-        """On change only; figures within a reason that stays the same are no change."""
-        before = self._said.pods if self._said is not None else {}
+        """Each time: whether the Node says it already is the world's to see, for a write that failed may be
+        carried out later. Figures within a reason that stays the same are no change."""
         said = {}
         essences: dict[str, tuple[object, ...]] = {}
         for uid, pod in sorted(pods.items()):
@@ -374,14 +374,10 @@ class Suspender:
             order = self._order(pod)
             now = machine.report(record, order, verdicts[uid], pod.book_mib)
             essence = (now.model_copy(update={"reason": ""}), order, record.reason, verdicts[uid].topic)
-            unchanged = uid in before and self._essences.get(uid) == essence
-            said[uid] = before[uid] if unchanged else now
+            said[uid] = self._said[uid] if self._essences.get(uid) == essence else now
             essences[uid] = essence
-        document = NodeSuspension(pods=said)
-        if document != self._said:
-            try:
-                self._world.publish(document.encode())
-            except KubeError as error:
-                log.warning("the node does not say yet how far its pods are: %s", error)
-                return
-        self._said, self._essences = document, essences  # of what was not taken nothing counts as said
+        self._said, self._essences = said, essences
+        try:
+            self._world.publish(NodeSuspension(pods=said).encode())
+        except KubeError as error:
+            log.warning("the node does not say yet how far its pods are: %s", error)

@@ -108,7 +108,10 @@ class Stage:
         """By pod: which containers' memory was on its way to the host when it was judged last."""
         self.gates: dict[str, bool] = {}
         self.told: list[tuple[str, str]] = []
+        self.node: str | None = None
+        """What the Node says."""
         self.said: list[NodeSuspension] = []
+        """All that was written on it."""
         self.api_down = False
         self.now_s = 1_000.0
         self.policy = Policy(resume_room_s=0.0)
@@ -157,7 +160,9 @@ class Stage:
     def publish(self, text: str) -> None:
         if self.api_down:
             raise KubeError("away")
-        self.said.append(NodeSuspension.decode(text))
+        if text != self.node:
+            self.node = text
+            self.said.append(NodeSuspension.decode(text))
 
     # the test
     def order(self, number: int | None) -> None:

@@ -7,6 +7,7 @@ import pytest
 from unit.node.granted import grant
 from unit.node.suspend_stage import CARD, PROCESS, UID, Stage, low_pod, order
 from vc_egpu.core.cluster import SuspensionState
+from vc_egpu.volcano.suspension import NodeSuspension
 from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.suspend import Store
@@ -70,6 +71,19 @@ def test_what_the_api_server_did_not_take_is_said_again(stage: Stage) -> None:
     assert stage.look().suspendable
     stage.look()
     assert len(stage.said) == 2
+
+
+def test_what_overwrote_the_node_is_written_over(stage: Stage) -> None:
+    """A write that was given up here may be carried out by the API server after a later one."""
+    stage.verdict_now = Verdict("its containers do not all run", "start")
+    stage.look()
+    late = stage.node
+    stage.verdict_now = Verdict()
+    stage.look()
+    stage.node = late
+    stage.look()
+    assert stage.node is not None
+    assert NodeSuspension.decode(stage.node).pods[UID].suspendable
 
 
 def test_ordered_anew_while_it_waits_for_room(stage: Stage) -> None:
