@@ -107,10 +107,20 @@ def _compile_standard_library(raw: Path, work: Path, say: Say) -> dict[str, Path
         return {}
     root = work / "library"
     with tarfile.open(raw) as source:
-        members = [m for m in source if _wanted(m) and m.name.startswith("./usr/lib/python3.11/")]
-        source.extractall(root, members, filter="tar")
+        for member in source:
+            if _wanted(member) and member.name.startswith("./usr/lib/python3.11/"):
+                _unpack(source, member, root)
     compile_tree(root, "/")
     return {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("__pycache__/*.pyc"))}
+
+
+def _unpack(source: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    """A file with nothing but its content; Debian 12's own Python knows no filters for archives yet."""
+    data = source.extractfile(member) if member.isreg() else None
+    if data is not None:
+        target = root / member.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data.read())
 
 
 def compile_tree(root: Path, shown_as: str) -> None:
