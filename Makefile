@@ -25,7 +25,7 @@ help: ## this list
 venv: $(VENV)/.done ## Python packages of the lock file into .venv
 $(VENV)/.done: requirements-dev.lock pyproject.toml
 	@echo "==> Python packages into $(VENV) (about 25 s)"
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@e2e/venv.sh $(PYTHON) $(VENV)
 	@# Each module is compiled when it is first imported: half of them never are.
 	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.lock
 	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . 2>&1 | grep -v -e Warning -e '^ *$$' || true

@@ -1,0 +1,121 @@
+"""The virtual environment of a clone, on machines where Python, or a part of it, is not there yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "e2e" / "venv.sh"
+PYTHON = """#!/bin/sh
+case "$*" in
+*sys.version_info*) exit {old} ;;
+-V) echo Python 3.9.2 ;;
+*ensurepip*) test -e {folder}/has-venv ;;
+"-m venv --clear "*) mkdir -p "$4/bin" && echo made >> {folder}/said ;;
+*) echo "python3 $*" >> {folder}/said; exit 1 ;;
+esac
+"""
+APT = """#!/bin/sh
+echo "apt-get $*" >> {folder}/said
+case "$*" in *install*) cp {folder}/python3 {folder}/bin/python3; touch {folder}/has-venv ;; esac
+"""
+
+
+@dataclass
+class Fresh:
+    """A machine with nothing but a shell, and what of Debian a test gives it."""
+
+    folder: Path
+    user: int = 0
+
+    def __post_init__(self) -> None:
+        (self.folder / "bin").mkdir()
+        self._program("bin/id", f"#!/bin/sh\necho {self.user}\n")
+        for name in ("sh", "mkdir", "cp", "touch"):
+            (self.folder / "bin" / name).symlink_to(Path("/bin") / name)
+        self._program("python3", PYTHON.format(folder=self.folder, old=0))
+
+    def _program(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
+
+    def with_apt(self) -> Fresh:
+        self._program("bin/apt-get", APT.format(folder=self.folder))
+        return self
+
+    def with_python(self, *, old: bool = False, venv: bool = False) -> Fresh:
+        self._program("bin/python3", PYTHON.format(folder=self.folder, old=int(old)))
+        if venv:
+            (self.folder / "has-venv").touch()
+        return self
+
+    def run(self, python: str = "python3") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [SCRIPT, python, self.folder / "venv"],
+            env={"PATH": str(self.folder / "bin")}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    @property
+    def said(self) -> list[str]:
+        file = self.folder / "said"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+def test_where_there_is_all_nothing_is_installed(tmp_path: Path) -> None:
+    machine = Fresh(tmp_path).with_apt().with_python(venv=True)
+    assert machine.run().returncode == 0
+    assert machine.said == ["made"]
+
+
+@pytest.mark.parametrize("python_is_there", [False, True])
+def test_on_debian_root_gets_what_is_missing(tmp_path: Path, python_is_there: bool) -> None:
+    """A minimal Debian has no Python, and Debian's Python has no venv until its package is there."""
+    machine = Fresh(tmp_path).with_apt()
+    if python_is_there:
+        machine.with_python()
+    run = machine.run()
+    assert run.returncode == 0, run.stderr
+    update, install, made = machine.said
+    assert update.startswith("apt-get ")
+    assert install.endswith("python3 python3-venv")
+    assert made == "made"
+
+
+def test_another_user_is_told_what_to_install(tmp_path: Path) -> None:
+    machine = Fresh(tmp_path, user=1000).with_apt()
+    run = machine.run()
+    assert (run.returncode, machine.said) == (1, [])
+    assert "install python3 python3-venv" in run.stderr
+    run = machine.with_python().run()
+    assert run.returncode == 1
+    assert "python3 has no venv: install python3-venv" in run.stderr
+    assert machine.said == []
+
+
+def test_a_python_that_was_named_is_not_looked_for_in_packages(tmp_path: Path) -> None:
+    machine = Fresh(tmp_path).with_apt()
+    run = machine.run("python3.12")
+    assert (run.returncode, machine.said) == (1, [])
+    assert "python3.12 not found" in run.stderr
+
+
+def test_a_python_that_is_too_old_is_named_with_its_version(tmp_path: Path) -> None:
+    run = Fresh(tmp_path).with_python(old=True, venv=True).run()
+    assert run.returncode == 1
+    assert "python3 is Python 3.9.2, and 3.11 or newer is needed" in run.stderr
+
+
+def test_a_half_made_environment_is_made_anew_and_a_whole_one_stays(tmp_path: Path) -> None:
+    """Where Debian's venv was missing at first, a folder without pip stands there."""
+    folder = tmp_path / "with a blank"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    subprocess.run([SCRIPT, sys.executable, folder], check=True)
+    subprocess.run([folder / "bin" / "python", "-m", "pip", "--version"], check=True, capture_output=True)
+    mine = folder / "mine"
+    mine.touch()
+    subprocess.run([SCRIPT, sys.executable, folder], check=True)
+    assert mine.exists()
