@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from localcluster.errors import LocalClusterError
+from localcluster.patience import VARIABLE, stretched
 from localcluster.pki import Authority, KeyPair
 
 _TIMEOUT_S = 15.0
@@ -43,7 +44,9 @@ class Api:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             host, port = self._address
-            connection = http.client.HTTPSConnection(host, port, context=self._tls, timeout=_TIMEOUT_S)
+            connection = http.client.HTTPSConnection(
+                host, port, context=self._tls, timeout=stretched(_TIMEOUT_S)
+            )
             self._local.connection = connection
         return connection
 
@@ -116,14 +119,20 @@ class Api:
 def wait_until(
     what: str, check: Callable[[], bool], timeout_s: float, alive: Callable[[], None] | None = None
 ) -> None:
-    """Poll ``check`` until it holds; ``alive`` may raise when there is no use in waiting longer."""
+    """Poll ``check`` until it holds; ``alive`` may raise when there is no use in waiting longer.
+
+    ``timeout_s`` is that of a usual machine: see :mod:`localcluster.patience`.
+    """
+    timeout_s = stretched(timeout_s)
     deadline = time.monotonic() + timeout_s
     pause_s = 0.02
     while not check():
         if alive is not None:
             alive()
         if time.monotonic() > deadline:
-            raise LocalClusterError(f"{what} did not happen within {timeout_s:.0f} s")
+            raise LocalClusterError(
+                f"{what} did not happen within {timeout_s:.0f} s ({VARIABLE}=10 waits longer)"
+            )
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.3, 0.25)
 

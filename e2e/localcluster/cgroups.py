@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
+from localcluster.patience import stretched
 
 MOUNT = Path("/sys/fs/cgroup")
 PARENT = "vc-egpu"
@@ -52,7 +53,7 @@ def _enable_controllers(folder: Path) -> None:
 
 def remove(group: str, timeout_s: float = 20) -> None:
     """Remove ``/vc-egpu/<group>`` and all below it; waits until its processes have left."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + stretched(timeout_s)
     for root in hierarchies():
         top = root / PARENT / group
         for folder in _leaf_first(top):

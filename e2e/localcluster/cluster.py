@@ -19,6 +19,7 @@ from localcluster.controlplane import Component
 from localcluster.errors import LocalClusterError
 from localcluster.kwok import NodeTemplate, create_nodes, default_template
 from localcluster.node import RealNode
+from localcluster.patience import stretched
 from localcluster.procs import ManagedProcess, ProcessIdentity
 from localcluster.spec import ClusterSpec
 from localcluster.state import ClusterRecord, StateDir, all_clusters, locked, state_root
@@ -161,7 +162,7 @@ class LocalCluster:
         """Run kubectl; with ``check`` a failure raises what kubectl said."""
         command = [str(self.bin("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
         result = subprocess.run(
-            command, input=text_in, capture_output=True, text=True, timeout=timeout_s, check=False
+            command, input=text_in, capture_output=True, text=True, timeout=stretched(timeout_s), check=False
         )
         if check and result.returncode != 0:
             raise LocalClusterError(

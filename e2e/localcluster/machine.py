@@ -22,6 +22,7 @@ from pathlib import Path
 from localcluster import toolchain
 from localcluster.errors import LocalClusterError
 from localcluster.packages import find
+from localcluster.patience import stretched
 from localcluster.procs import ManagedProcess, ProcessIdentity, first_child, spawn
 
 _PRIVATE = ("/etc", "/opt", "/usr/local", "/srv", "/var/lib", "/var/log")
@@ -70,12 +71,12 @@ class Machine:
             parent = spawn(argv, environment, self.process.log_file, keep_fds=[writer])
             os.close(writer)
             writer = -1
-            child = first_child(parent, timeout_s=_BOOT_TIMEOUT_S)
+            child = first_child(parent, timeout_s=stretched(_BOOT_TIMEOUT_S))
             if child is not None:
                 self.process.record(child)
             booted = select.poll()
             booted.register(reader, select.POLLIN)
-            ready = booted.poll(_BOOT_TIMEOUT_S * 1000) and os.read(reader, 8)
+            ready = booted.poll(stretched(_BOOT_TIMEOUT_S) * 1000) and os.read(reader, 8)
         finally:
             os.close(reader)
             if writer >= 0:

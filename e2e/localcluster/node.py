@@ -18,6 +18,7 @@ from localcluster.controlplane import SWITCH
 from localcluster.errors import LocalClusterError
 from localcluster.machine import Machine
 from localcluster.packages import CNI_FOLDERS, find
+from localcluster.patience import stretched
 from localcluster.procs import Entered, ManagedProcess
 from localcluster.render import cni_config, containerd_config, kube_proxy_config, kubelet_config, to_yaml
 
@@ -235,7 +236,7 @@ class RealNode:
     def _proxy_healthy(self) -> bool:
         with (
             contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://{self.ip}:10256/healthz", timeout=2) as answer,
+            urllib.request.urlopen(f"http://{self.ip}:10256/healthz", timeout=stretched(2)) as answer,
         ):
             return bool(answer.status == 200)
         return False
@@ -265,7 +266,7 @@ class RealNode:
             input=text_in,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=stretched(timeout_s),
             check=False,
             env=self.context.environment(path_first=toolchain.program("ctr").parent),
         )
@@ -283,7 +284,7 @@ class RealNode:
                 self._inside().argv(ctr),
                 stdin=file,
                 capture_output=True,
-                timeout=_IMPORT_TIMEOUT_S,
+                timeout=stretched(_IMPORT_TIMEOUT_S),
                 check=False,
                 env=self.context.environment(),
             )

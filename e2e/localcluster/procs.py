@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from localcluster.errors import LocalClusterError
+from localcluster.patience import stretched
 
 MARKER = "VC_EGPU_CLUSTER"
 """Environment variable that every process of a cluster carries; its value is the state folder."""
@@ -125,7 +126,7 @@ class ProcessIdentity:
         if self.wait_gone(timeout_s):
             return
         self.send(signal.SIGKILL)
-        if not self.wait_gone(30):
+        if not self.wait_gone(stretched(30)):
             raise LocalClusterError(f"process {self.pid} does not end even on SIGKILL")
 
 
@@ -201,7 +202,7 @@ class ManagedProcess:
         fresh.rename(self.pid_file)
 
     def _only_child(self, pid: int) -> int:
-        child = first_child(pid, timeout_s=10)
+        child = first_child(pid, timeout_s=stretched(10))
         if child is None:
             raise LocalClusterError(f"{self.name} did not start:\n{self.log_tail()}")
         return child
@@ -216,7 +217,7 @@ class ManagedProcess:
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         identity = self.identity()
-        if identity and identity.send(signal.SIGKILL) and not identity.wait_gone(30):
+        if identity and identity.send(signal.SIGKILL) and not identity.wait_gone(stretched(30)):
             raise LocalClusterError(f"{self.name} (process {identity.pid}) survives SIGKILL")
         self.pid_file.unlink(missing_ok=True)
 

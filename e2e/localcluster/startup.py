@@ -15,6 +15,7 @@ from localcluster.errors import LocalClusterError
 from localcluster.net import Addresses
 from localcluster.node import RealNode
 from localcluster.packages import find
+from localcluster.patience import stretched
 from localcluster.procs import first_child, spawn
 from localcluster.render import dns_objects, dns_rules, role_for
 from localcluster.toolchain import Say
@@ -72,7 +73,7 @@ def _start_network(context: Context, addresses: Addresses) -> None:
         "--",
         str(toolchain.program("nodeinit")),
     ]
-    child = first_child(spawn(argv, context.environment(), process.log_file), timeout_s=10)
+    child = first_child(spawn(argv, context.environment(), process.log_file), timeout_s=stretched(10))
     if child is None:
         raise LocalClusterError(f"the cluster's network did not start:\n{process.log_tail()}")
     process.record(child)
@@ -96,7 +97,7 @@ def start_kwok(context: Context) -> None:
 
 def _healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=stretched(2)) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -13,6 +13,7 @@ from localcluster import cgroups, net
 from localcluster.context import Context
 from localcluster.controlplane import STOP_ORDER, SWITCH
 from localcluster.errors import LocalClusterError
+from localcluster.patience import stretched
 from localcluster.procs import ProcessIdentity, boot_id, marked
 from localcluster.state import ClusterRecord, StateDir, all_clusters, locked, state_root
 from localcluster.toolchain import Say
@@ -59,7 +60,7 @@ def _kill_marked(wanted: Callable[[Path], bool]) -> bool:
         if wanted(path):
             found = True
             identity.send(signal.SIGKILL)
-            identity.wait_gone(10)
+            identity.wait_gone(stretched(10))
     return found
 
 
