@@ -6,8 +6,8 @@ figures wrong and no other's.
 
 import ctypes
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu_node import abi
@@ -81,6 +81,32 @@ class Usage:
         )
         return min(MAX_BYTES, sum(held))
 
+    def claiming(self) -> list[Slot]:
+        """Those for which anything counts."""
+        held = [0] * (abi.USAGE_SLOTS // 64)
+        for one in self.shared:
+            held = [word | more for word, more in zip(held, one.holders, strict=True)]
+        return [
+            slot
+            for slot in self.slots
+            if any(slot.device_bytes)
+            or any(slot.managed_bytes)
+            or held[slot.index // 64] >> slot.index % 64 & 1
+        ]
+
+    def without(self, places: Collection[int]) -> "Usage":
+        """The same without the slots at these places, and without what only they held."""
+        lost = [0] * (abi.USAGE_SLOTS // 64)
+        for place in places:
+            lost[place // 64] |= 1 << place % 64
+        shared = (
+            replace(one, holders=tuple(word & ~gone for word, gone in zip(one.holders, lost, strict=True)))
+            for one in self.shared
+        )
+        kept = tuple(one for one in shared if any(one.holders))
+        slots = tuple(slot for slot in self.slots if slot.index not in places)
+        return Usage(slots, _sums(kept, len(self.shared_bytes)), kept)
+
     def slot_of(self, pid: int, start_ticks: int) -> Slot | None:
         """The slot of a process, by its PID in the container and its start."""
         for slot in self.slots:
@@ -116,10 +142,14 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
                     index=index,
                 )
             )
+    return Usage(tuple(slots), _sums(shared, cards), shared)
+
+
+def _sums(shared: Iterable[Shared], cards: int) -> tuple[int, ...]:
     sums = [0] * cards
     for one in shared:
         sums[one.card] = min(MAX_BYTES, sums[one.card] + one.size)
-    return Usage(tuple(slots), tuple(sums), shared)
+    return tuple(sums)
 
 
 def _shared(data: bytes, count: int, cards: int) -> tuple[Shared, ...]:

@@ -107,6 +107,15 @@ class ContainerOfProcess:
         """All processes of one pod."""
         return [host for host in self._in_pods() if host.pod_uid == pod_uid]
 
+    def living(self) -> list[Host]:
+        """All processes of pods but those that have ended and only wait for their parents to ask."""
+        return [host for host in self._in_pods() if self.lives(host.pid, host.start_ticks)]
+
+    def lives(self, pid: int, start: int) -> bool:
+        """Whether that very process runs."""
+        stat = self._read(pid, "stat")
+        return start_ticks(stat) == start and not is_over(stat)
+
     def kill(self, pid: int, start: int) -> str:
         """SIGKILL for that very process, not for a later one of its number; why it was not done, or
         nothing."""
@@ -186,6 +195,12 @@ def is_kernels(stat: str) -> bool:
     """Whether a stat file is that of a thread of the kernel's own."""
     fields = stat.rpartition(")")[2].split()
     return len(fields) > 6 and fields[6].isdecimal() and bool(int(fields[6]) & _KERNEL_THREAD)
+
+
+def is_over(stat: str) -> bool:
+    """Whether a stat file is that of a process which has ended, with all of its threads."""
+    fields = stat.rpartition(")")[2].split()
+    return len(fields) > 17 and fields[0] in ("Z", "X") and fields[17] in ("0", "1")
 
 
 def own_pid(status: str) -> int | None:

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu_node import secondwall
@@ -18,6 +18,7 @@ from vc_egpu_node.beyond import Beyond, Books, Shown
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.config import WallPolicy
 from vc_egpu_node.control import Timings
+from vc_egpu_node.departed import Departed
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import ACTIVITY, USAGE
@@ -88,6 +89,7 @@ class SecondWall:
         tell: Tell,
         count: Callable[[Offence, Action], None] = lambda _offence, _action: None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``count`` counts what was found and done."""
         self._clock = clock
@@ -99,6 +101,7 @@ class SecondWall:
         self._isolation = isolation
         self._hosts = hosts
         self._sight = Sight(hosts)
+        self._departed = Departed(hosts, monotonic)
         self._observation = observation
         self._policy = policy
         self._timings = timings
@@ -163,6 +166,8 @@ class SecondWall:
         self._let_in_s = {name: at for name, at in self._let_in_s.items() if name in pages}
         usages = {name: page.usage for name, page in pages.items() if page.complete}
         seen, shown = self._sight.look(observation, grants, self._pods(), usages)
+        usages = self._departed.without(usages, grants, shown)
+        pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
         untold = observation.untold
         limited = [one for one in grants if one.name in pages]
         self._books.look(limited, usages, shown, untold)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -229,6 +230,20 @@ def test_the_grant_holds_and_follows_changes(node: Node) -> None:
         assert node.look() == []  # lowered below what it uses: no offence
     (account,) = node.wall.accounts
     assert account.charged_mib >= 1100
+
+
+def test_a_program_that_ended_is_not_charged_any_more(node: Node) -> None:
+    """No other comes that would clear its slot: it was run by ``kubectl exec``."""
+    container = node.container()
+    container.own(os.getpid())  # what holds the container
+    actor = container.program()
+    assert actor.do("alloc", 1, 500 * MIB) == OK
+    node.look()
+    assert node.account("g").charged_mib >= 500
+    actor.kill()
+    shutil.rmtree(node.proc / str(actor.process.pid))
+    node.look()
+    assert node.account("g").charged_mib == 0
 
 
 def test_a_program_past_the_library_is_seen(node: Node) -> None:

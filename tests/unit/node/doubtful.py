@@ -1,5 +1,6 @@
 """Pages as containers write them, and a host's /proc, for tests of who looks at them."""
 
+import shutil
 from pathlib import Path
 
 from vc_egpu_node import abi
@@ -33,10 +34,22 @@ class Proc:
         self.folder = folder
 
     def put(
-        self, pid: int, uid: str, container: str, *, own: int | None = None, start: int = 5, flags: int = 0
+        self,
+        pid: int,
+        uid: str,
+        container: str,
+        *,
+        own: int | None = None,
+        start: int = 5,
+        flags: int = 0,
+        state: str = "S",
     ) -> None:
         target = self.folder / str(pid)
         target.mkdir(exist_ok=True)
         (target / "cgroup").write_text(f"0::/kubepods/pod{uid}/{container}\n" if uid else "0::/\n")
-        (target / "stat").write_text(f"{pid} (x) S {'0 ' * 5}{flags} {'0 ' * 12}{start} 0")
+        (target / "stat").write_text(f"{pid} (x) {state} {'0 ' * 5}{flags} {'0 ' * 12}{start} 0")
         (target / "status").write_text(f"NSpid:\t{pid}\t{own or pid}\n")
+
+    def remove(self, pid: int) -> None:
+        """It has ended."""
+        shutil.rmtree(self.folder / str(pid))

@@ -12,7 +12,7 @@ from vc_egpu_node.library import LIBRARY_NAME, install
 from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import USAGE, SharedPages
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.processes import ContainerOfProcess, Host
 from vc_egpu_node.secondwall import Offence
 from vc_egpu_node.toolkit import Edits
 from vc_egpu_node.vendors.base import ProcessSample
@@ -26,6 +26,13 @@ class Hosts(ContainerOfProcess):
         super().__init__(folder)
         self.killed: list[tuple[int, int]] = []
         self.refuse = ""
+        self.walks = 0
+        """How often all processes of pods were read."""
+
+    def living(self) -> list[Host]:
+        """Count it."""
+        self.walks += 1
+        return super().living()
 
     def kill(self, pid: int, start: int) -> str:
         """Note it."""
@@ -55,6 +62,7 @@ class Wall:
         self.counted: list[tuple[str, str]] = []
         self.observation = Observation()
         self.now_s = 3600.0
+        self.now_monotonic_s = 0.0
         self.wall = SecondWall(
             grants=self.grants.all,
             pods=lambda: self.pods,
@@ -66,6 +74,7 @@ class Wall:
             tell=lambda *event: self.told.append(event),
             count=lambda offence, action: self.counted.append((offence.value, action)),
             clock=lambda: self.now_s,
+            monotonic=lambda: self.now_monotonic_s,
         )
 
     def uid(self, number: int) -> str:

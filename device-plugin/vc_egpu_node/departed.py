@@ -1,0 +1,83 @@
+"""Usage pages without what processes that ended left there.
+
+Only the library in the container writes into its page: it clears the slots of the dead when memory is asked
+for or told of. Until the next program comes, what the last one had would be told of as charged, and managed
+or shared memory that nobody has would keep its pod from being suspended. So the agent reads past it.
+
+In doubt a slot counts: a process without a start time, one whose pod shows no process at all (as where the
+agent does not see the host's).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from vc_egpu_node.accounts import Slot, Usage
+from vc_egpu_node.beyond import Shown, owner_of
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.processes import ContainerOfProcess, Host
+
+AGAIN_S: Final = 10.0
+"""All processes of the host are read no more often: a container may write of a new one at each look."""
+Key = tuple[str, int]
+"""(name of the container, owner as its slot names it)."""
+
+
+class Departed:
+    """One thread calls it."""
+
+    def __init__(self, hosts: ContainerOfProcess, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hosts = hosts
+        self._clock = clock
+        self._found: dict[Key, tuple[int, int] | None] = {}
+        """(PID on the host, start) of each process that was looked for; None: it has ended, for good."""
+        self._walked_s = float("-inf")
+
+    def without(
+        self, usages: Mapping[str, Usage | None], grants: Iterable[Grant], shown: Shown
+    ) -> dict[str, Usage | None]:
+        """What of the pages, by container, is of the living. ``shown``: what the driver tells of now; whoever
+        is among them lives. The pages must have been read before."""
+        pods = {grant.name: grant.pod_uid for grant in grants}
+        listed = {
+            (name, pid, ticks & 0xFFFFFFFF)
+            for (name, _uuid), processes in shown.items()
+            for pid, ticks in processes
+        }
+        doubtful = {
+            (name, owner_of(slot)): slot
+            for name, usage in usages.items()
+            for slot in (usage.claiming() if usage is not None else ())
+            if slot.start_ticks and (name, slot.pid, slot.start_ticks) not in listed
+        }
+        self._found = {key: process for key, process in self._found.items() if key in doubtful}
+        for key, process in self._found.items():
+            if process is not None and not self._hosts.lives(*process):
+                self._found[key] = None
+        self._look_for({key: slot for key, slot in doubtful.items() if key not in self._found}, pods)
+        dead: dict[str, set[int]] = {}
+        for key, slot in doubtful.items():
+            if self._found.get(key, ()) is None:
+                dead.setdefault(key[0], set()).add(slot.index)
+        return {
+            name: usage.without(dead[name]) if usage is not None and name in dead else usage
+            for name, usage in usages.items()
+        }
+
+    def _look_for(self, unknown: Mapping[Key, Slot], pods: Mapping[str, str]) -> None:
+        now_s = self._clock()
+        if not unknown or now_s - self._walked_s < AGAIN_S:
+            return
+        self._walked_s = now_s
+        of_pod: dict[str, list[Host]] = {}
+        for host in self._hosts.living():
+            of_pod.setdefault(host.pod_uid, []).append(host)
+        for key, slot in unknown.items():
+            hosts = of_pod.get(pods.get(key[0], ""), ())
+            same = [
+                (host.pid, host.start_ticks)
+                for host in hosts
+                if (host.own_pid, host.start_ticks & 0xFFFFFFFF) == (slot.pid, slot.start_ticks)
+            ]
+            if hosts:
+                self._found[key] = same[0] if same else None
