@@ -218,6 +218,25 @@ def test_why_does_without_volcano_jobs(
         assert words in shown.out + shown.err
 
 
+@pytest.mark.parametrize("argv", [["why", "web"], ["why", "ml/web-6bd9"], ["why"]])
+def test_why_asks_what_a_set_without_pods_wants(
+    argv: list[str], server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = docs.verdict("WaitingForMembers", "0 of 1 members are there")
+    group = docs.group("g", "research", job="web-6bd9", said=said)
+    group["metadata"]["ownerReferences"][0] |= {"kind": "ReplicaSet", "uid": "uid-web"}
+    server.put("/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g", group)
+    labels = {"pod-template-hash": "6bd9"}
+    maker = {"name": "web-6bd9", "namespace": "ml", "uid": "uid-web", "labels": labels}
+    server.put(
+        "/apis/apps/v1/namespaces/ml/replicasets/web-6bd9", {"metadata": maker, "spec": {"replicas": 0}}
+    )
+    assert kubectl.main([*argv, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == 0
+    shown = capsys.readouterr().out
+    assert ("asks for no pods" if len(argv) == 2 else "no gang waits") in shown
+    assert "0 of 1" not in shown
+
+
 def test_ctrl_c_while_it_is_shown_ends_it_in_a_word(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import render, why_view, world
+from vc_egpu.cli import render, waiting_view, why_view, world
 
 SENTENCE = "asks for 4 shares of h20; the queue research has 2 of 6 left"
 
@@ -12,9 +12,17 @@ SENTENCE = "asks for 4 shares of h20; the queue research has 2 of 6 left"
 def tell(name: str, **lists: list[docs.Json]) -> tuple[why_view.GangStory, ...]:
     queues = {q["metadata"]["name"]: q for q in lists.pop("queues", [docs.queue("research", h20=6)])}
     groups, pods, jobs, events = (lists.pop(kind, []) for kind in ("groups", "pods", "jobs", "events"))
+    makers = lists.pop("makers", [])
     assert not lists, "misspelt"
     return why_view.stories(
-        name, "ml", groups=groups, pods=pods, jobs=world.Listing(jobs), queues=queues, events=events
+        name,
+        "ml",
+        groups=groups,
+        pods=pods,
+        jobs=world.Listing(jobs),
+        queues=queues,
+        events=events,
+        makers=makers,
     )
 
 
@@ -270,3 +278,56 @@ def test_a_stateful_set_that_makes_its_pods_one_by_one_waits_for_ever(
     own = [docs.pod(f"db-{i}", group="podgroup-1", gated=True, phase="Pending") for i in range(pods)]
     (story,) = tell("db", groups=[group], pods=own)
     assert any("podManagementPolicy: Parallel" in note for note in story.notes) is told
+
+
+# --- a gang whose maker wants no pods -----------------------------------------------------------------
+
+SHORT = docs.verdict("WaitingForMembers", "0 of 1 members are there")
+
+
+def made_by(kind: str, name: str, **spec: object) -> tuple[docs.Json, docs.Json]:
+    """A PodGroup and its maker."""
+    group = docs.group("podgroup-1", "research", job=name, said=SHORT)
+    group["metadata"]["ownerReferences"][0] |= {"kind": kind, "uid": "uid-maker"}
+    labels = {"pod-template-hash": "6bd9"} if kind == "ReplicaSet" else {}
+    maker = {"name": name, "namespace": "ml", "uid": "uid-maker", "labels": labels}
+    return group, {"metadata": maker, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "spec", "said"),
+    [
+        ("ReplicaSet", "web-6bd9", {"replicas": 0}, "ReplicaSet web-6bd9 asks for no pods (replicas: 0)"),
+        ("StatefulSet", "db", {"replicas": 0}, "StatefulSet db asks for no pods (replicas: 0)"),
+        ("Job", "batch", {"parallelism": 0}, "Job batch asks for no pods (parallelism: 0)"),
+        ("Job", "batch", {"suspend": True}, "Job batch asks for no pods (suspend: true)"),
+    ],
+)
+def test_who_wants_no_pods_waits_for_none(kind: str, name: str, spec: docs.Json, said: str) -> None:
+    group, maker = made_by(kind, name, **spec)
+    (story,) = tell(name, groups=[group], makers=[maker])
+    assert (story.reason, story.message, story.admitted, story.notes) == ("AsksForNone", said, False, ())
+    assert waiting_view.report([group], [], place="ml", makers=[maker]).waiting == ()
+
+
+def test_a_deployment_without_pods_is_known_by_its_name() -> None:
+    group, maker = made_by("ReplicaSet", "web-6bd9", replicas=0)
+    (story,) = tell("web", groups=[group], makers=[maker])
+    assert (story.job, story.reason) == ("web", "AsksForNone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [("ReplicaSet", {"replicas": 1}), ("StatefulSet", {}), ("Job", {"suspend": False}), ("Job", {})],
+)
+def test_who_wants_pods_waits_for_them(kind: str, spec: docs.Json) -> None:
+    group, maker = made_by(kind, "x-6bd9", **spec)
+    (story,) = tell("x-6bd9", groups=[group], makers=[maker])
+    assert story.reason == "WaitingForMembers"
+    assert len(waiting_view.report([group], [], place="ml", makers=[maker]).waiting) == 1
+
+
+def test_pods_that_are_on_their_way_out_are_told_of_as_ever() -> None:
+    group, maker = made_by("ReplicaSet", "web-6bd9", replicas=0)
+    (story,) = tell("web", groups=[group], makers=[maker], pods=[docs.pod("web-6bd9-x", group="podgroup-1")])
+    assert story.reason == "WaitingForMembers"

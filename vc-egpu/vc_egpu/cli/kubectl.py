@@ -31,9 +31,10 @@ from vc_egpu.cli import (
     world,
 )
 from vc_egpu.cli.doctor_stack import removal_findings
-from vc_egpu.kube import ApiConnection, ConfigError
+from vc_egpu.kube import ApiConnection, ConfigError, Json
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
 from vc_egpu.kube.resources import (
+    BATCH_JOBS,
     CONFIG_MAPS,
     CORE_EVENTS,
     POD_GROUPS,
@@ -175,7 +176,7 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         place = None if options.everywhere else namespace
         groups = api.list(POD_GROUPS, place).items
         pods = api.list(PODS, place, transform=world.light_pod).items
-        makers = [m for r in (REPLICA_SETS, STATEFUL_SETS) for m in world.list_optional(api, r, place).items]
+        makers = _makers(api, place)
         events = world.list_optional(api, CORE_EVENTS, place).items
         waiting = waiting_view.report(groups, pods, place=place or "", makers=makers, events=events)
         return Answer(waiting, render.waiting(waiting))
@@ -185,6 +186,8 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     groups, pods = (api.list(resource, namespace).items for resource in (POD_GROUPS, PODS))
     chosen = why_view.meant(name, groups, pods)
     jobs = world.list_optional(api, VOLCANO_JOBS, namespace)
+    makers = _makers(api, namespace) if why_view.pods_missing(chosen) else []
+    chosen = chosen or why_view.meant(name, groups, pods, makers)
     told = why_view.stories(
         name,
         namespace,
@@ -196,8 +199,15 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         nodes=world.nodes_named(api, why_view.places(chosen)),
         now=time.time(),
         chosen=chosen,
+        makers=makers,
     )
     return Answer(told, Group(*(render.why(story) for story in told)))
+
+
+def _makers(api: ApiConnection, place: str | None) -> list[Json]:
+    """What makes pods and says of itself how many it wants, as far as the user may see it."""
+    listed = (world.list_optional(api, one, place) for one in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS))
+    return [maker for listing in listed for maker in listing.items]
 
 
 _KINDS: Final = frozenset(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vc_egpu.cli import why_view, world
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
+from vc_egpu.volcano.makers import controller_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,21 @@ def report(
     pods: Iterable[Json],
     *,
     place: str,
-    makers: Iterable[Json] = (),
+    makers: Sequence[Json] = (),
     events: Sequence[Json] = (),
 ) -> WaitingReport:
     """The gangs that the admission controller has not admitted, or has said nothing about yet.
 
-    ``makers`` are ReplicaSets and StatefulSets, ``events`` what they say of pods that they cannot make.
+    ``makers`` are ReplicaSets, StatefulSets and batch Jobs, ``events`` what they say of pods that they cannot
+    make.
     """
     members = world.members_of(pod for pod in pods if not world.finished(pod))
-    rows = [row for group in groups if (row := _row(group, members.get(world.key(group), []))) is not None]
+    made = {maker["metadata"].get("uid"): maker for maker in makers}
+    rows = []
+    for group in groups:
+        own = members.get(world.key(group), [])
+        if own or not why_view.wants_none(group, made.get(controller_of(group).get("uid", ""))):
+            rows += [row] if (row := _row(group, own)) is not None else []
     waiting = tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang)))
     return WaitingReport(place, waiting, tuple(_refusals(makers, events)))
 

@@ -19,6 +19,7 @@ from vc_egpu.volcano.makers import controller_of, deployment_behind
 
 NO_VERDICT = "NoVerdictYet"
 NOT_MANAGED = "NotManaged"
+ASKS_FOR_NONE = "AsksForNone"
 WAITS_FOR_MEMBERS = Reason.WAITING_FOR_MEMBERS.value
 ONE_BY_ONE = (
     "a StatefulSet makes each pod once the one before it is ready, which none is until the gang is complete: "
@@ -91,19 +92,24 @@ def stories(
     nodes: Mapping[str, Json] | None = None,
     now: Instant | None = None,
     chosen: Sequence[Gang] | None = None,
+    makers: Sequence[Json] = (),
 ) -> tuple[GangStory, ...]:
     """The gangs that ``name`` means: a Job, a Deployment, another maker of pods, a PodGroup or a pod of this
     namespace.
 
     ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
     door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
-    ``now`` no roll-back is told. ``chosen``: what :func:`meant` found, where it was asked before. Raises
-    :class:`UnknownJobError`.
+    ``now`` no roll-back is told. ``chosen``: what :func:`meant` found, where it was asked before.
+    ``makers``: ReplicaSets, StatefulSets and batch Jobs; :func:`pods_missing` says whether they matter.
+    Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
-    chosen = meant(name, groups, pods) if chosen is None else chosen
+    chosen = meant(name, groups, pods, makers) if chosen is None else chosen
     if chosen:
-        return tuple(_story(group, own, queues, nodes, events=events, now=now) for group, own in chosen)
+        return tuple(
+            _story(group, own, queues, nodes, events=events, now=now, maker=maker_of(group, makers))
+            for group, own in chosen
+        )
     for job in jobs.items:
         if job["metadata"]["name"] == name:
             return (_without_group(job, refusal(name, events, str(job["metadata"].get("uid") or ""))),)
@@ -120,24 +126,57 @@ def places(gangs: Iterable[Gang]) -> list[str]:
     return sorted({node for _, own in gangs for node in trouble.places(own)})
 
 
-def meant(name: str, groups: Iterable[Json], pods: Iterable[Json]) -> list[Gang]:
-    """The PodGroups that ``name`` means, each with its members."""
+def meant(name: str, groups: Iterable[Json], pods: Iterable[Json], makers: Sequence[Json] = ()) -> list[Gang]:
+    """The PodGroups that ``name`` means, each with its members. A Deployment without pods is known by its
+    ReplicaSets among ``makers``."""
     name, members = name.rpartition("/")[2], world.members_of(pods)
     each = ((group, members.get(world.key(group), [])) for group in groups)
-    return [(group, own) for group, own in each if _means(name, group, own)]
+    return [(group, own) for group, own in each if _means(name, group, own, makers)]
 
 
-def _means(name: str, group: Json, members: Sequence[Json]) -> bool:
+def _means(name: str, group: Json, members: Sequence[Json], makers: Sequence[Json]) -> bool:
     metadata = group["metadata"]
     if name == metadata["name"]:
         return True
-    if controller_of(group).get("name") == name:
+    if name in {controller_of(group).get("name"), _deployment_of_maker(maker_of(group, makers))}:
         return True
     # A LeaderWorkerSet's groups belong to leading pods; what makes these is called as it is.
     return any(
         name in {pod["metadata"]["name"], _deployment_of(pod), controller_of(pod).get("name")}
         for pod in members
     )
+
+
+def pods_missing(gangs: Sequence[Gang]) -> bool:
+    """Whether somebody has none that runs or is to run: what its maker wants says why."""
+    return not gangs or any(not _living(own) for _, own in gangs)
+
+
+def _living(members: Iterable[Json]) -> int:
+    return sum(not world.finished(pod) for pod in members)
+
+
+def maker_of(group: Json, makers: Iterable[Json]) -> Json | None:
+    """The one among these that the PodGroup belongs to."""
+    uid = controller_of(group).get("uid")
+    return next((maker for maker in makers if maker["metadata"].get("uid") == uid), None) if uid else None
+
+
+def wants_none(group: Json, maker: Json | None) -> str:
+    """That a gang without living members is meant to have none; empty if it is not, or nobody knows."""
+    spec = (maker or {}).get("spec") or {}
+    for key, none in (("replicas", 0), ("parallelism", 0), ("suspend", True)):
+        if spec.get(key) is not None and spec[key] == none:
+            owner = controller_of(group)
+            return f"{owner.get('kind')} {owner.get('name')} asks for no pods ({key}: {str(none).lower()})"
+    return ""
+
+
+def _deployment_of_maker(maker: Json | None) -> str:
+    """The Deployment behind a ReplicaSet; empty where there is none."""
+    if maker is None:
+        return ""
+    return deployment_behind("ReplicaSet", str(maker["metadata"]["name"]), world.labels(maker))
 
 
 def _deployment_of(pod: Json) -> str:
@@ -154,6 +193,7 @@ def _story(
     *,
     events: Sequence[Json],
     now: Instant | None,
+    maker: Json | None,
 ) -> GangStory:
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
@@ -162,13 +202,16 @@ def _story(
     foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
     if foreign:
         verdict = {"reason": NOT_MANAGED, "message": foreign}
+    living = _living(members)
+    if not living and (none := wants_none(group, maker)):
+        verdict = {"reason": ASKS_FOR_NONE, "message": none}
     told = [*past.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
-    living = sum(not world.finished(pod) for pod in members)
-    if not foreign and living < int(spec.get("minMember") or 1) and verdict.get("status") != "True":
+    short = living < int(spec.get("minMember") or 1) and verdict.get("reason") != ASKS_FOR_NONE
+    if not foreign and short and verdict.get("status") != "True":
         told += filter(None, [refusal(str((owner or metadata)["name"]), events, str(owner.get("uid") or ""))])
     return GangStory(
         group=world.key(group),
-        job=name_of(group, members),
+        job=_deployment_of_maker(maker) or name_of(group, members),
         queue=queue,
         share_class=class_of(group, members),
         min_member=int(spec.get("minMember") or 1),
@@ -236,13 +279,12 @@ def _notes(
     foreign = {gate for pod in members for gate in world.gates(pod) if gate != names.GATE}
     if foreign:
         notes.append(f"its pods also wait for {', '.join(sorted(foreign))}, which is not ours to lift")
-    if not members:
+    if not members and verdict.get("reason") != ASKS_FOR_NONE:
         phase = (group.get("status") or {}).get("phase") or "Pending"
         notes.append(f"it has no pods yet; its PodGroup is {phase}")
-    if controller_of(group).get("kind") == "StatefulSet" and verdict.get("reason") == WAITS_FOR_MEMBERS:
-        living = sum(not world.finished(pod) for pod in members)
-        if living < int((group.get("spec") or {}).get("minMember") or 1):
-            notes.append(ONE_BY_ONE)
+    in_turn = controller_of(group).get("kind") == "StatefulSet" and verdict.get("reason") == WAITS_FOR_MEMBERS
+    if in_turn and _living(members) < int((group.get("spec") or {}).get("minMember") or 1):
+        notes.append(ONE_BY_ONE)
     if not verdict and any(names.GATE in world.gates(pod) for pod in members):
         notes.append(
             "no verdict after some seconds means that no admission controller leads: `kubectl egpu doctor`"
