@@ -191,6 +191,57 @@ def test_pods_that_outlive_their_plugin_are_named() -> None:
     assert bad(replace(healthy(), pods=Listing([{**left, "status": {"phase": "Succeeded"}}]))) == []
 
 
+def a_claim(driver: str = "gpu.nvidia.com", uid: str = "uid-left", **result: object) -> docs.Json:
+    """A ResourceClaim that pod ml/left holds."""
+    user = {"resource": "pods", "name": "left", "uid": uid}
+    devices = {"results": [{"driver": driver, "pool": "n1", "device": "gpu-0", **result}]}
+    return {
+        "metadata": {"name": "c", "namespace": "ml"},
+        "status": {"allocation": {"devices": devices}, "reservedFor": [user]},
+    }
+
+
+def by_claim(claim: docs.Json, *slices: docs.Json) -> Facts:
+    left = {**docs.pod("left"), "spec": {"nodeName": "n1"}}
+    return replace(healthy(), pods=Listing([left]), claims=Listing([claim]), slices=Listing(slices))
+
+
+def test_pods_that_hold_cards_through_claims_are_named() -> None:
+    (found,) = bad(by_claim(a_claim()))
+    assert (found.level, found.text) == ("warn", "ml/left on n1 hold cards of a plugin that is gone")
+    devices = {"driver": "gpu.nvidia.com", "nodeName": "n1", "devices": [{}, {}]}
+    (found,) = bad(by_claim(a_claim(), {"spec": devices}))
+    offers = "n1 offers 2 gpu.nvidia.com by another plugin, whose cards ml/left hold"
+    assert (found.level, found.text) == ("fail", offers)
+    unseen = replace(healthy(), claims=Listing((), "you may not list resourceclaims"))
+    assert said(bad(unseen)).startswith("warn other plugins: you may not list resourceclaims")
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        a_claim("compute-domain.nvidia.com"),
+        a_claim(uid="uid-of-an-earlier-one"),
+        a_claim(adminAccess=True),
+        {"metadata": {"name": "c", "namespace": "ml"}, "status": {}},
+        {"metadata": {"name": "c", "namespace": "ml"}},
+    ],
+    ids=["channels", "earlier", "looks on", "not allocated", "new"],
+)
+def test_claims_that_hold_no_cards(claim: docs.Json) -> None:
+    assert bad(by_claim(claim)) == []
+
+
+def test_claims_are_read(tmp_path: Path) -> None:
+    with tiny_api() as server:
+        server.put("/version", {"gitVersion": "v1.36.3"})
+        server.put("/apis/resource.k8s.io/v1/resourceclaims/c", a_claim() | {"spec": {"devices": {}}})
+        with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
+            (read,) = doctor_facts.read(api).claims.items
+    assert bad(by_claim(read)) != []
+    assert "spec" not in read
+
+
 def test_the_agent_s_runtime_class_must_exist() -> None:
     agent = named(
         "vc-egpu-node-agent",

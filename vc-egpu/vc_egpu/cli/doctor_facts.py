@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.cli.stop import SWITCH_KEY
-from vc_egpu.cli.world import Listing, light_pod, list_optional
+from vc_egpu.cli.world import Listing, Transform, light_pod, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound
 from vc_egpu.kube.resources import (
@@ -36,6 +36,9 @@ ADMISSION_POLICY_BINDINGS = Resource(
     namespaced=False,
 )
 
+RESOURCE_CLAIMS: Final = tuple(
+    Resource(one.group, one.version, "resourceclaims", "ResourceClaim") for one in RESOURCE_SLICES
+)
 SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
@@ -69,6 +72,8 @@ class Facts:
     policy_bindings: Listing = NOTHING
     slices: Listing = NOTHING
     """ResourceSlices: devices under dynamic resource allocation. A cluster may have none."""
+    claims: Listing = NOTHING
+    """ResourceClaims of all namespaces, what of them is allocated."""
     leases: Listing = NOTHING
     pods: Listing = NOTHING
     """Of all namespaces."""
@@ -103,7 +108,8 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
             [*webhooks[0].items, *webhooks[1].items], webhooks[0].missing or webhooks[1].missing
         ),
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
-        slices=_slices(api),
+        slices=_newest(api, RESOURCE_SLICES, slim_slice, "cards of DRA drivers are not seen"),
+        claims=_newest(api, RESOURCE_CLAIMS, _slim_claim, "who holds cards of DRA drivers is not seen"),
         leases=leases,
         pods=list_optional(api, PODS, transform=_pod_with_asks),
         models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
@@ -153,16 +159,23 @@ def _pod_with_asks(pod: Json) -> Json:
     return {**light, "spec": {**light["spec"], "asks": sorted(asks)}} if asks else light
 
 
-def _slices(api: ApiConnection) -> Listing:
+def _newest(api: ApiConnection, versions: Sequence[Resource], transform: Transform, unseen: str) -> Listing:
     """In the newest version that the cluster has; a cluster without them has no such devices."""
-    for resource in RESOURCE_SLICES:
+    for resource in versions:
         try:
-            return Listing(api.list(resource, transform=slim_slice).items)
+            return Listing(api.list(resource, transform=transform).items)
         except NotFound:
             continue
         except Forbidden:
-            return Listing((), "you may not list resourceslices: cards of DRA drivers are not seen")
+            return Listing((), f"you may not list {resource.plural}: {unseen}")
     return NOTHING
+
+
+def _slim_claim(claim: Json) -> Json:
+    """Who holds a claim's devices, and whose they are."""
+    status = claim.get("status") or {}
+    kept = {key: status[key] for key in ("allocation", "reservedFor") if key in status}
+    return {"metadata": {key: claim["metadata"].get(key) for key in ("name", "namespace")}, "status": kept}
 
 
 def _exists(api: ApiConnection) -> bool:

@@ -43,13 +43,15 @@ def other_findings(facts: Facts) -> Iterable[Finding]:
         name = str(node["metadata"]["name"])
         offered = _offered(node) | devices.get(name, {})
         said = ", ".join(f"{count} {resource}" for resource, count in offered.items())
+        by_whom = "by another plugin"
+        by_whom += f", whose cards {few(sorted(theirs[name]))} hold" if theirs[name] else ""
         if offered and ours[name]:
             found = True
             here = f"of ours {few(sorted(ours[name]))} run there: a card may have two owners"
-            yield fail(TOPIC, f"{name} offers {said} by another plugin, and {here}", KEEP_OFF)
+            yield fail(TOPIC, f"{name} offers {said} {by_whom}, and {here}", KEEP_OFF)
         elif offered:
             found = True
-            yield fail(TOPIC, f"{name} offers {said} by another plugin", KEEP_OFF)
+            yield fail(TOPIC, f"{name} offers {said} {by_whom}", KEEP_OFF)
         elif theirs[name] and world.inventory_of(node) is not None:
             found = True
             text = f"{few(sorted(theirs[name]))} on {name} hold cards of a plugin that is gone"
@@ -59,7 +61,8 @@ def other_findings(facts: Facts) -> Iterable[Finding]:
         if wanted and any(word in str(daemon_set["metadata"]["name"]) for word in DAEMON_SETS):
             found = True
             yield warn(TOPIC, f"DaemonSet {world.key(daemon_set)} runs on {wanted} nodes")
-    unseen = [why for why in (facts.nodes.missing or facts.daemon_sets.missing, facts.slices.missing) if why]
+    missing = (facts.nodes.missing or facts.daemon_sets.missing, facts.slices.missing, facts.claims.missing)
+    unseen = [why for why in missing if why]
     for why in unseen:
         yield warn(TOPIC, why)
     if not unseen and not found:
@@ -78,6 +81,7 @@ def _holders(facts: Facts) -> tuple[Mapping[str, set[str]], Mapping[str, set[str
     """Node to the pods that hold cards by us, and to those that hold cards by others."""
     ours: dict[str, set[str]] = defaultdict(set)
     theirs: dict[str, set[str]] = defaultdict(set)
+    by_claim = _claimed(facts.claims.items)
     for pod in facts.pods.items:
         spec = pod.get("spec") or {}
         node = str(spec.get("nodeName") or "")
@@ -85,6 +89,20 @@ def _holders(facts: Facts) -> tuple[Mapping[str, set[str]], Mapping[str, set[str
             continue
         if world.cards_of(pod) is not None:
             ours[node].add(world.key(pod))
-        if any(matches(resource, FOREIGN_RESOURCES) for resource in spec.get("asks") or ()):
+        asks = any(matches(resource, FOREIGN_RESOURCES) for resource in spec.get("asks") or ())
+        if asks or pod["metadata"].get("uid") in by_claim:
             theirs[node].add(world.key(pod))
     return ours, theirs
+
+
+def _claimed(claims: Iterable[Json]) -> set[str]:
+    """UIDs of the pods that hold devices of others through ResourceClaims; who only looks on holds none."""
+    found: set[str] = set()
+    for claim in claims:
+        status = claim.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        held = (str(one.get("driver")) for one in results if not one.get("adminAccess"))
+        if any(matches(driver, FOREIGN_DRIVERS) for driver in held):
+            users = status.get("reservedFor") or ()
+            found |= {str(one.get("uid")) for one in users if one.get("resource") == "pods"}
+    return found
