@@ -256,7 +256,7 @@ class Agent:
         """Pods, Node and cards are known; then, once, what runs already is counted."""
         if self._synced_once:
             return True
-        synced = self._pods.synced and self._node.reflector.synced.is_set() and self._slices.settled
+        synced = self._pods.synced and self._node.reflector.synced.is_set() and self._slices.settled()
         document = self._node.document()
         if not synced or self._monitor.observation.scans == 0 or document is None:
             return False

@@ -11,12 +11,13 @@ the moment that it restarts: neither means that its cards are free. So the cards
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from vc_egpu.core.words import few
-from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
+from vc_egpu.kube import ApiConnection, Backoff, Change, ChangeKind, Reflector, Resource
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import RESOURCE_SLICES
 from vc_egpu.volcano.others import devices_of_others, matches, resources_of_others, slim_slice
@@ -28,6 +29,7 @@ from vc_egpu_node.pods import PodView
 log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S: Final = 5.0
+AGAIN_MOST_S: Final = 30.0
 UNSEEN_LIMIT_S: Final = 10.0
 """So long the agent waits for the first list of ResourceSlices, where there are any."""
 _SAID: Final = re.compile(r"another plugin offer(?:s|ed) the same cards[^:]*: (.*)")
@@ -113,44 +115,74 @@ class CardSlices:
         self._node = node
         self._on_change = on_change
         self._clock = clock
-        self._began_s = clock()
+        self._waited_for_s: float | None = None
+        """Since when."""
+        self._none = False
+        """The cluster has said that it has none."""
         self._reflector: Reflector | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._find, name="resource-slices", daemon=True)
 
     def start(self) -> None:
-        """Ask which version the cluster has, and begin to watch. A cluster without dynamic resource
-        allocation is not asked again before the next agent begins."""
-        self._began_s = self._clock()
-        try:
-            group = self._api.request("GET", f"/apis/{RESOURCE_SLICES[0].group}", timeout_s=ASK_TIMEOUT_S)
-            served = {str(one.get("version")) for one in group.get("versions") or ()}
-            resource = next((one for one in RESOURCE_SLICES if one.version in served), None)
-        except NotFound:
-            resource = None
-        except KubeError:  # the watch finds out by itself, again and again
-            resource = RESOURCE_SLICES[0]
-        if resource is None:
-            log.info("this cluster has no ResourceSlices")
-            return
-        self._reflector = Reflector(
-            self._api,
-            resource,
-            self._changed,
-            field_selector=f"spec.nodeName={self._node}",
-            transform=slim_slice,
-        )
-        self._reflector.start()
+        """Find out which version the cluster has, and begin to watch."""
+        self._thread.start()
 
     def stop(self) -> None:
         """End the watch."""
+        with self._lock:
+            self._stopping.set()
         if self._reflector is not None:
             self._reflector.stop()
 
-    @property
     def settled(self) -> bool:
-        """Whether they are known, as far as they can be: who may not list them goes on without."""
-        if self._reflector is None or self._reflector.synced.is_set():
+        """Whether they are known, as far as they can be: who may not list them goes on without. How long that
+        is waited for counts from the first time that this is asked."""
+        if self._none or (self._reflector is not None and self._reflector.synced.is_set()):
             return True
-        return self._clock() - self._began_s > UNSEEN_LIMIT_S
+        now_s = self._clock()
+        self._waited_for_s = now_s if self._waited_for_s is None else self._waited_for_s
+        return now_s - self._waited_for_s > UNSEEN_LIMIT_S
+
+    def _find(self) -> None:
+        """Asked until there is an answer. A cluster without dynamic resource allocation is not asked again
+        before the next agent begins."""
+        again = Backoff(most_s=AGAIN_MOST_S)
+        while not self._stopping.is_set():
+            try:
+                resource = self._served()
+            except KubeError as error:
+                log.warning("which ResourceSlices this cluster has is not known yet: %s", error)
+                self._stopping.wait(again.next_s())
+                continue
+            if resource is None:
+                log.info("this cluster has no ResourceSlices")
+                self._none = True
+                self._on_change()
+            else:
+                self._watch(resource)
+            return
+
+    def _served(self) -> Resource | None:
+        try:
+            group = self._api.request("GET", f"/apis/{RESOURCE_SLICES[0].group}", timeout_s=ASK_TIMEOUT_S)
+        except NotFound:
+            return None
+        served = {str(one.get("version")) for one in group.get("versions") or ()}
+        return next((one for one in RESOURCE_SLICES if one.version in served), None)
+
+    def _watch(self, resource: Resource) -> None:
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._reflector = Reflector(
+                self._api,
+                resource,
+                self._changed,
+                field_selector=f"spec.nodeName={self._node}",
+                transform=slim_slice,
+            )
+            self._reflector.start()
 
     def documents(self) -> list[Json]:
         """As last seen (slim)."""

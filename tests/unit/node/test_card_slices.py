@@ -1,0 +1,83 @@
+"""ResourceSlices of the node, in whichever version the cluster has, and whenever it says so."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.kube.tiny_api import TinyApi, status, tiny_api
+from vc_egpu.kube import ApiConnection
+from vc_egpu_node.others import UNSEEN_LIMIT_S, CardSlices
+
+GROUP = "/apis/resource.k8s.io"
+SLICE = {"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "devices": [{}]}}
+AWAY: tuple[int, dict[str, Any], dict[str, str]] = (503, status(503, "ServiceUnavailable"), {})
+
+
+class Here:
+    """What an agent sees."""
+
+    def __init__(self, server: TinyApi, api: ApiConnection) -> None:
+        self.server = server
+        self.heard = threading.Semaphore(0)
+        self.now_s = 0.0
+        self.slices = CardSlices(api, "n1", self.heard.release, clock=lambda: self.now_s)
+
+    def serve(self, *versions: str) -> None:
+        """The cluster has them in these."""
+        self.server.put(GROUP, {"versions": [{"version": version} for version in versions]})
+        for version in versions:
+            self.server.put(f"{GROUP}/{version}/resourceslices/s", {"metadata": {"name": "s"}, **SLICE})
+
+    def watched(self) -> set[str]:
+        """Versions that were asked for."""
+        paths = {path.partition("?")[0] for _, path, _ in self.server.requests}
+        return {path.split("/")[3] for path in paths if path.endswith("resourceslices")}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    with tiny_api() as server:
+        api = ApiConnection.connect(server.kubeconfig(tmp_path))
+        one = Here(server, api)
+        yield one
+        one.slices.stop()
+        api.close()
+
+
+def test_a_cluster_that_could_not_be_asked_is_asked_again(here: Here) -> None:
+    """The version was guessed, and where that was wrong nobody saw the cards of DRA drivers."""
+    here.serve("v1beta1")
+    here.server.script = [AWAY, AWAY, AWAY]
+    here.slices.start()
+    assert here.heard.acquire(timeout=60)
+    assert [one["spec"]["driver"] for one in here.slices.documents()] == ["gpu.nvidia.com"]
+    assert here.watched() == {"v1beta1"}
+
+
+def test_the_newest_version_is_taken(here: Here) -> None:
+    here.serve("v1beta1", "v1")
+    here.slices.start()
+    assert here.heard.acquire(timeout=60)
+    assert here.watched() == {"v1"}
+
+
+def test_a_cluster_without_them_is_not_waited_for(here: Here) -> None:
+    here.server.script = [(404, status(404, "NotFound"), {})]
+    here.slices.start()
+    assert here.heard.acquire(timeout=60)
+    assert here.slices.settled()
+    assert (here.slices.documents(), here.watched()) == ([], set())
+
+
+def test_how_long_is_waited_counts_from_when_somebody_waits(here: Here) -> None:
+    """While the API server is away nobody does: what it tells once it is back would come too late."""
+    here.server.answers.clear()
+    here.slices.start()
+    here.now_s = 3600.0
+    assert not here.slices.settled()
+    here.now_s += UNSEEN_LIMIT_S
+    assert not here.slices.settled()
+    here.now_s += 0.1
+    assert here.slices.settled()
