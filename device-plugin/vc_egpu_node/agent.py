@@ -26,7 +26,7 @@ from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Monitor
 from vc_egpu_node.node import OwnNode, facts, previous_cards
 from vc_egpu_node.notices import Notices
-from vc_egpu_node.others import CardSlices, Others
+from vc_egpu_node.others import CardSlices, Kept, Others
 from vc_egpu_node.pages import USAGE
 from vc_egpu_node.plugin import Plugin
 from vc_egpu_node.podresources import Checkpoint, PodResources
@@ -61,6 +61,7 @@ class Agent:
     def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._settings = settings
         self._known = NodeSettings(settings)
+        self._others_before = Kept(settings.state_dir / "others.json")
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._synced_once = False
@@ -96,7 +97,7 @@ class Agent:
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
         self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
-        self._others = Others(self._pod_resources.holders)
+        self._others = Others(self._pod_resources.holders, self._others_before.keep)
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,
@@ -260,8 +261,7 @@ class Agent:
         document = self._node.document()
         if not synced or self._monitor.observation.scans == 0 or document is None:
             return False
-        before = previous_cards(document)
-        self._others.remember(before.problem if before is not None else "")
+        self._others.remember(self._others_before.load())
         self._take_stock()
         self._recover()
         if self._suspension is not None:

@@ -9,11 +9,12 @@ the moment that it restarts: neither means that its cards are free. So the cards
    as long as the kubelet waits for it itself: five minutes in which its devices are still a capacity.
 """
 
+import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from vc_egpu.core.words import few
@@ -25,6 +26,7 @@ from vc_egpu.volcano.others import devices_of_others, matches, resources_of_othe
 from vc_egpu_node.config import Policy
 from vc_egpu_node.podresources import Holder, PodResourcesError
 from vc_egpu_node.pods import PodView
+from vc_egpu_node.state import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -32,29 +34,63 @@ ASK_TIMEOUT_S: Final = 5.0
 AGAIN_MOST_S: Final = 30.0
 UNSEEN_LIMIT_S: Final = 10.0
 """So long the agent waits for the first list of ResourceSlices, where there are any."""
-_SAID: Final = re.compile(r"another plugin offer(?:s|ed) the same cards[^:]*: (.*)")
 Json = dict[str, Any]
+
+
+class Kept:
+    """Who offered this node's cards a short while ago, for the agent after this one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names: frozenset[str] = frozenset()
+        """What the file says, as far as this agent knows."""
+
+    def load(self) -> frozenset[str]:
+        """Resources and drivers; nobody, where nothing can be read."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError) as error:
+            log.warning("who offered cards here before this agent is not known: %s", error)
+            return frozenset()
+        names = found if isinstance(found, list) and all(isinstance(one, str) for one in found) else ()
+        self._names = frozenset(names)
+        return self._names
+
+    def keep(self, names: frozenset[str]) -> None:
+        """Written on change; tried at each look until it is."""
+        if names == self._names:
+            return
+        try:
+            write_atomically(self.path, json.dumps(sorted(names)), flush=True)
+            self._names = names
+        except OSError as error:
+            log.debug("who offers cards here is not kept on the node yet: %s", error)
 
 
 class Others:
     """Remembers who offered this node's cards, and when. One thread calls it."""
 
     def __init__(
-        self, holders: Callable[[], Iterable[Holder]], clock: Callable[[], float] = time.monotonic
+        self,
+        holders: Callable[[], Iterable[Holder]],
+        keep: Callable[[frozenset[str]], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``holders`` asks the kubelet, see :meth:`PodResources.holders`."""
+        """``holders`` asks the kubelet, see :meth:`PodResources.holders`; ``keep`` is told at each look who
+        offers cards or did a short while ago, see :class:`Kept`."""
         self._holders = holders
+        self._keep = keep
         self._clock = clock
         self._last_s: dict[str, float] = {}
         """Resource or driver to when it was last offered."""
         self._held: tuple[Holder, ...] = ()
         """As the kubelet said it last."""
 
-    def remember(self, problem: str) -> None:
-        """What this node's last agent said: it may have ended while the other plugin was being replaced."""
-        said = _SAID.match(problem)
-        for part in said[1].split(", ") if said else ():
-            self._last_s[part.partition("=")[0]] = self._clock()
+    def remember(self, names: Iterable[str]) -> None:
+        """Whom this node's last agent saw: it may have ended while the other plugin was being replaced."""
+        self._last_s |= dict.fromkeys(names, self._clock())
 
     def problem(self, status: Json, pods: Iterable[PodView], slices: Iterable[Json], policy: Policy) -> str:
         """Why the node's cards are not ours, or an empty text. ``status``: capacity and allocatable of the
@@ -62,6 +98,9 @@ class Others:
         now_s, known = self._clock(), (*policy.foreign_resources, *policy.foreign_drivers)
         offered = self._offered(status, slices, policy)
         self._last_s |= dict.fromkeys(offered, now_s)
+        patience_s = policy.take_over_after_s
+        lately = frozenset(name for name, last_s in self._last_s.items() if now_s - last_s < patience_s)
+        self._keep(lately)
         if offered:
             said = ", ".join(f"{name}={count}" for name, count in offered.items())
             return f"another plugin offers the same cards: {said}"
@@ -69,9 +108,7 @@ class Others:
         if holders:
             return f"pods of another plugin hold cards: {few(sorted(holders))}"
         left = set(resources_of_others(status["capacity"], policy.foreign_resources))
-        patience_s = policy.take_over_after_s
-        left |= {name for name, last_s in self._last_s.items() if now_s - last_s < patience_s}
-        gone = ", ".join(sorted(name for name in left if matches(name, known)))
+        gone = ", ".join(sorted(name for name in left | lately if matches(name, known)))
         return f"another plugin offered the same cards less than {patience_s:g} s ago: {gone}" if gone else ""
 
     def _holding(self, alive: list[PodView], policy: Policy) -> set[str]:

@@ -1,13 +1,14 @@
 """Whose a node's cards are: what other plugins and DRA drivers offer, what their pods still hold."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from vc_egpu.volcano.others import slim_slice
 from vc_egpu_node.config import Policy
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
-from vc_egpu_node.others import Others
+from vc_egpu_node.others import Kept, Others
 from vc_egpu_node.podresources import ContainerRef, Holder, PodResourcesError, holders_in
 from vc_egpu_node.pods import PodView, view
 from vc_egpu_node.pods import slim as slim_pod
@@ -43,11 +44,12 @@ class Look:
     """One node's eyes, with a clock of their own."""
 
     now_s: float = 1000.0
+    kept: Kept = field(default_factory=lambda: Kept(Path("/dev/null/others.json")))
 
     def __post_init__(self) -> None:
         self.held: list[Holder] | None = []
         self.asked = 0
-        self.others = Others(self.holders, clock=lambda: self.now_s)
+        self.others = Others(self.holders, self.kept.keep, clock=lambda: self.now_s)
 
     def holders(self) -> list[Holder]:
         """What the kubelet says; None: it does not answer."""
@@ -122,21 +124,53 @@ def test_an_agent_that_starts_sees_devices_of_a_plugin_that_just_left() -> None:
 
 
 @pytest.mark.parametrize("leaving", [False, True])
-def test_what_the_last_agent_saw_counts_for_the_next_one(leaving: bool) -> None:
-    first, second = Look(), Look()
-    said = first.see(status(4, 4))
-    said = first.see(status(4, 0)) if leaving else said
-    second.others.remember(said)
+def test_what_the_last_agent_saw_counts_for_the_next_one(leaving: bool, tmp_path: Path) -> None:
+    """Whatever it said on the Node, and in which words."""
+    first, second = (Look(kept=Kept(tmp_path / "others.json")) for _ in range(2))
+    first.see(status(4, 4))
+    if leaving:
+        first.see(status(4, 0))
+    second.others.remember(second.kept.load())
     assert second.see(status(0, 0)) == f"{OFFERED}: nvidia.com/gpu"
     second.now_s += PATIENCE_S
     assert second.see(status(0, 0)) == ""
+    third = Look(kept=Kept(tmp_path / "others.json"))
+    third.others.remember(third.kept.load())
+    assert third.see(status(0, 0)) == "", "the wait was over before it began"
 
 
-@pytest.mark.parametrize("said", ["", "NVML: driver not loaded", "the kubelet does not know the cards yet"])
-def test_other_problems_are_nobody_s_cards(said: str) -> None:
-    look = Look()
-    look.others.remember(said)
-    assert look.see(status()) == ""
+def test_drivers_are_kept_as_well(tmp_path: Path) -> None:
+    first, second = (Look(kept=Kept(tmp_path / "others.json")) for _ in range(2))
+    first.see(status(), slices=(resource_slice("gpu.nvidia.com", 2),))
+    second.others.remember(second.kept.load())
+    assert second.see(status()) == f"{OFFERED}: gpu.nvidia.com"
+
+
+@pytest.mark.parametrize("text", [None, "", "[1, 2]", '{"a": 1}', '"nvidia.com/gpu"', "\x00"])
+def test_what_cannot_be_read_was_nobody(text: str | None, tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "others.json")
+    if text is not None:
+        kept.path.write_text(text)
+    assert kept.load() == frozenset()
+
+
+def test_a_disk_that_takes_nothing_is_tried_again(tmp_path: Path) -> None:
+    look = Look(kept=Kept(tmp_path / "full" / "others.json"))
+    assert look.see(status(4, 4)) == "another plugin offers the same cards: nvidia.com/gpu=4"
+    (tmp_path / "full").mkdir()
+    look.see(status(4, 4))
+    assert look.kept.load() == {"nvidia.com/gpu"}
+
+
+def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    look = Look(kept=Kept(tmp_path / "others.json"))
+    look.see(status())
+    assert not look.kept.path.exists()
+    look.see(status(4, 4))
+    before = look.kept.path.stat().st_ino
+    look.now_s += 10
+    look.see(status(4, 4))
+    assert look.kept.path.stat().st_ino == before
 
 
 def test_a_resource_that_stays_at_zero_for_ever_is_nobody_s() -> None:
