@@ -20,10 +20,11 @@ from unit.admission.test_conduct import (
 )
 from vc_egpu.admission import steps
 from vc_egpu.admission.carrying import Carrying
-from vc_egpu.core.cluster import PodPhase, PodUid
+from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodPhase, PodUid, Share
 from vc_egpu.core.plan import Plan, Withdrawal
 from vc_egpu.kube.errors import Conflict, Forbidden, KubeError, RequestTimeout, TooManyRequests, Unavailable
 from vc_egpu.volcano import names
+from vc_egpu.volcano.plans import PlannedMember
 
 WITHDRAWN = Plan(1, (), (Withdrawal(KEY, PLAN_ID, "node n1 takes nothing now"),), (), {})
 UID = PodUid("pod-0")
@@ -136,7 +137,14 @@ def test_victims_whose_gates_may_still_fall_are_asked_first(stage: Stage) -> Non
     running = pod("g-w-1", index=1, uid="pod-1", owners=REPLICA_SET)
     stage.put("pods", let_go(running, PLAN_ID, bound=True))
     stage.put("pods", pod("h-w-0", gang="h", uid="pod-9"))
-    text = plan(stage.mirror, group_uid="group-h", state="waiting", victims=frozenset({PodUid("pod-1")}))
+    placement = MemberPlacement(NodeName("n1"), (("main", Share(CardId("GPU-n1-1"), 30000, 30)),))
+    waiting: dict[str, Any] = {
+        "group_uid": "group-h",
+        "state": "waiting",
+        "members": {"w/0": PlannedMember(placement, PodUid("pod-9"))},
+        "victims": frozenset({PodUid("pod-1")}),
+    }
+    text = plan(stage.mirror, **waiting)
     stage.put("podgroups", group("h", members=1, annotations={names.PLAN: text}))
     stage.conductor.clock += 60
     stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)

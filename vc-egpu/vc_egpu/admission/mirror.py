@@ -6,7 +6,7 @@ version of an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -196,20 +196,24 @@ class Mirror:
             self.state.remove_pod(uid)
         else:
             self.state.put_pod(decoded.pod)
+        if before is not None and before.managed and before.pod.gang != decoded.pod.gang:
+            self._settle(before, None)
+            before = None
         self._settle(before, decoded)
 
     def _foreign(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         """Somebody else's pod: only what it takes from its node matters, while it takes it."""
         uid = decoded.pod.uid
         over = decoded.pod.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
-        if decoded.pod.node is None or over:
-            if before is not None:
-                del self.pods[uid]
-                self.state.remove_pod(uid)
-                self.freed = True
-            return
-        self.pods[uid] = decoded
-        self.state.put_pod(decoded.pod)
+        if decoded.pod.node is not None and not over:
+            self.pods[uid] = decoded
+            self.state.put_pod(decoded.pod)
+        elif before is not None:
+            del self.pods[uid]
+            self.state.remove_pod(uid)
+            self.freed = True
+        if before is not None and before.managed:
+            self._settle(before, None)
 
     def shield(self, uids: Collection[PodUid], until: float) -> None:
         """These pods are no victims until then (conductor's clock); :meth:`unshield` ends that."""
@@ -378,7 +382,7 @@ class Mirror:
         members = self.members.get(key, {})
         plan = group.effective
         planned = plan.members.items() if plan is not None else ()
-        group.outstanding = {k for k, member in planned if self._is_outstanding(member.uid)}
+        group.outstanding = {k for k, member in planned if _is_outstanding(member.uid, members)}
         (self.waiting.add if group.waits else self.waiting.discard)(key)
         template = self.templates.get(key, NO_TEMPLATE)
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
@@ -389,6 +393,6 @@ class Mirror:
         else:
             self.state.remove_gang(key)
 
-    def _is_outstanding(self, uid: PodUid) -> bool:
-        pod = self.pods.get(uid)
-        return uid == plans.NO_UID or (pod is not None and pod.pod.phase is PodPhase.GATED)
+
+def _is_outstanding(uid: PodUid, members: Mapping[PodUid, DecodedPod]) -> bool:
+    return uid == plans.NO_UID or (uid in members and members[uid].pod.phase is PodPhase.GATED)
