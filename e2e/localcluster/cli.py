@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-from localcluster import teardown, toolchain
+from localcluster import surroundings, teardown, toolchain
 from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError
 from localcluster.spec import ClientRate, ClusterSpec
@@ -152,6 +152,9 @@ def _up(arguments: argparse.Namespace) -> int:
     if real == 0:
         say("no real nodes: there are no containers, no Services, no DNS, no logs or exec, no device plugins")
     tell(f"export KUBECONFIG={cluster.kubeconfig}")
+    past_proxy = surroundings.without_proxy(cluster.context.all_addresses, os.environ)
+    if past_proxy:
+        tell(f"export NO_PROXY={past_proxy['NO_PROXY']}")
     tell(f"export PATH={cluster.bin('kubectl').parent}:$PATH")
     return 0
 

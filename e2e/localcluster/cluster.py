@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from localcluster import controlplane, net, packages, room, startup, teardown, toolchain
+from localcluster import controlplane, net, packages, room, startup, surroundings, teardown, toolchain
 from localcluster.api import Api
 from localcluster.context import Context
 from localcluster.controlplane import Component
@@ -38,6 +38,7 @@ class LocalCluster:
     @classmethod
     def up(cls, spec: ClusterSpec, say: Say = lambda _line: None) -> Self:
         """Start a cluster and return when it is ready; tears down what it started when that fails."""
+        surroundings.usual_umask()
         spec = toolchain.with_versions(spec)
         _require(spec, say)
         state = StateDir.of(spec.name)
@@ -51,6 +52,7 @@ class LocalCluster:
                 )
             teardown.remove(state, say)
             context = _reserve(state, spec)
+            surroundings.ask_directly(context.all_addresses)
             try:
                 startup.start(context, say)
             except BaseException as error:
@@ -67,6 +69,7 @@ class LocalCluster:
     @classmethod
     def attach(cls, name: str) -> Self:
         """A cluster that was left up. Leaving the ``with`` block leaves it up."""
+        surroundings.usual_umask()
         state = StateDir.of(name)
         record = state.read()
         if record is None:
@@ -74,7 +77,9 @@ class LocalCluster:
             raise LocalClusterError(f"no cluster {name!r} in {state_root()}; there are: {known}")
         if record.phase != "up":
             raise LocalClusterError(f"cluster {name} is {record.phase}")
-        return cls(Context(state, record), down_on_exit=False)
+        context = Context(state, record)
+        surroundings.ask_directly(context.all_addresses)
+        return cls(context, down_on_exit=False)
 
     def __enter__(self) -> Self:
         return self

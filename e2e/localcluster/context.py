@@ -43,6 +43,15 @@ class Context:
         return addresses
 
     @property
+    def all_addresses(self) -> tuple[str, ...]:
+        """Its network, for programs that know ranges, and its hosts, for Python, which knows names."""
+        addresses = self.addresses
+        if addresses is None:
+            return ()
+        nodes = (addresses.node(index) for index in range(self.spec.real_nodes))
+        return (addresses.network, addresses.host, addresses.switch, *nodes)
+
+    @property
     def host_ip(self) -> str:
         """Address of this machine, as the cluster knows it."""
         return self.addresses.host if self.addresses else "127.0.0.1"

@@ -42,6 +42,11 @@ class Addresses:
         return f"vce{self.block}"
 
     @property
+    def network(self) -> str:
+        """All of them."""
+        return f"10.{self.block}.0.0/16"
+
+    @property
     def host(self) -> str:
         """This machine, where the API server listens."""
         return f"10.{self.block}.0.1"
