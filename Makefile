@@ -36,17 +36,20 @@ toolchain: venv ## Kubernetes, etcd, containerd ... built once into the user's c
 	@$(PY) -m localcluster build
 
 native: venv ## the C parts: fake driver libraries for tests
-	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=$(CURDIR)/$(VENV)/bin/python
+	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
 
 native-release: venv ## the isolation library as it is shipped: glibc 2.17, x86-64 and arm64
-	@$(MAKE) -s -C device-plugin/native PYTHON=$(CURDIR)/$(VENV)/bin/python native-release
+	@$(MAKE) -s -C device-plugin/native PYTHON=../../$(VENV)/bin/python native-release
 
 image: toolchain ## our image as an OCI archive, without Docker
 	@$(PY) -m image.build
 
 # --- the local cluster -----------------------------------------------------------------------
-.PHONY: up down status
-up: toolchain ## a Kubernetes of two real nodes on this machine (NAME=local)
+.PHONY: root up down status
+# First of all that starts nodes: not after ten minutes of building.
+root:
+	@test "$$(id -u)" = 0 || { echo "error: real nodes need root (without: make check test-unit, or the local cluster with --rootless)" >&2; exit 1; }
+up: root toolchain ## a Kubernetes of two real nodes on this machine (NAME=local)
 	@$(PY) -m localcluster up --name $(or $(NAME),local)
 down: venv ## stop it (NAME=local)
 	@$(PY) -m localcluster down --name $(or $(NAME),local)
@@ -55,11 +58,11 @@ status: venv ## which clusters run, and where their kubeconfig is
 
 # --- the two commands ------------------------------------------------------------------------
 .PHONY: demo test
-demo: toolchain native image ## the main job on a real cluster, told step by step (KEEP=1 leaves it up)
+demo: root toolchain native image ## the main job on a real cluster, told step by step (KEEP=1 leaves it up)
 	@$(PY) -m demo $(if $(KEEP),--keep)
 
 # The toolchain first: unit tests of the manifests are skipped without its kubectl.
-test: check toolchain test-unit test-e2e ## everything that CI runs
+test: root check toolchain test-unit test-e2e ## everything that CI runs
 
 # --- tests -----------------------------------------------------------------------------------
 .PHONY: check test-unit test-e2e test-long e2e-volcano
@@ -71,14 +74,14 @@ check: venv ## linters and types
 test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
-test-e2e: toolchain native image ## stories on a real cluster
+test-e2e: root toolchain native image ## stories on a real cluster
 	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15
 
 .PHONY: toolchain-long
 toolchain-long: venv ## the same and Prometheus, which some long tests run beside the cluster
 	@$(PY) -m localcluster build --with prometheus
 
-test-long: toolchain-long native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
+test-long: root toolchain-long native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) --ignore $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
@@ -90,10 +93,10 @@ E2E_OLDEST := e2e/test_policies.py e2e/test_webhook.py e2e/test_bad_input.py e2e
 	e2e/test_other_plugins.py
 .PHONY: e2e-oldest
 e2e-oldest: export VC_EGPU_KUBERNETES ?= 1.30
-e2e-oldest: toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
+e2e-oldest: root toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
 	$(PYTEST) $(E2E_OLDEST) -v -m "not long and not volcano" --durations 15
 
-e2e-volcano: toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)
+e2e-volcano: root toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)
 	@test -n "$${VOLCANO_BIN_DIR:-}" -a -n "$${VOLCANO_CRD_DIR:-}" || { echo "set VOLCANO_BIN_DIR (vc-scheduler, vc-controller-manager) and VOLCANO_CRD_DIR"; exit 2; }
 	$(PYTEST) e2e -m volcano
 
@@ -108,7 +111,7 @@ test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU
 .PHONY: bench-admission bench-agent bench-webhook bench-decide bench-takeover
 bench-admission: toolchain ## submit to bind, 5,000 pods on 1,000 simulated nodes
 	@$(PY) e2e/bench_admission.py
-bench-agent: toolchain native image ## PreStartContainer and the agent's footprint
+bench-agent: root toolchain native image ## PreStartContainer and the agent's footprint
 	@$(PY) e2e/bench_agent.py
 bench-webhook: venv ## reviews per second
 	@$(PY) e2e/bench_webhook.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -119,3 +120,19 @@ def test_a_half_made_environment_is_made_anew_and_a_whole_one_stays(tmp_path: Pa
     mine.touch()
     subprocess.run([SCRIPT, sys.executable, folder], check=True)
     assert mine.exists()
+
+
+@pytest.mark.parametrize(
+    "target", ["demo", "up", "test", "test-e2e", "test-long", "e2e-oldest", "bench-agent"]
+)
+def test_who_may_not_start_nodes_hears_it_before_anything_is_built(tmp_path: Path, target: str) -> None:
+    machine = Fresh(tmp_path, user=1000)
+    make = shutil.which("make")
+    assert make is not None
+    run = subprocess.run(
+        [make, "-C", SCRIPT.parents[1], f"VENV={tmp_path}/venv", "PYTHON=none", "WORKERS=1", target],
+        env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert "error: real nodes need root" in run.stderr
+    assert (machine.said, (tmp_path / "venv").exists()) == ([], False)
