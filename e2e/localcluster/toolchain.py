@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from localcluster import room
 from localcluster.errors import LocalClusterError
 from localcluster.spec import ClusterSpec
 from localcluster.state import cache_root, locked
@@ -182,6 +183,18 @@ def ensure_go(say: Say) -> Path:
     return found
 
 
+def go_environment(go: Path) -> dict[str, str]:
+    """How ``go`` shall build here; one that was fetched into the cache has its own caches there, too."""
+    own = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    cache = cache_root()
+    if go.is_relative_to(cache):
+        folders = {"GOMODCACHE": str(cache / "go-modules"), "GOCACHE": str(cache / "go-build")}
+        # A user who names folders wants those; modules are read-only unless asked otherwise, for `rm` too.
+        own |= {key: os.environ.get(key) or folder for key, folder in folders.items()}
+        own["GOFLAGS"] += " -modcacherw"
+    return own
+
+
 def folder_of(upstream: Upstream, go: Path) -> Path:
     """Cache folder of what is built from one upstream."""
     digest = hashlib.sha256()
@@ -242,6 +255,9 @@ def build(
         else f"building with {_go_version_text(go)} into {cache_root()}"
     )
     with locked(_lock_file()):
+        scarce = room.build_shortage(room.free_mib(cache_root()), cache_root())
+        if scarce and not any((cache_root() / "bin").glob("*")):
+            say(scarce)
         todo = missing(go, extras, minors)
         total = sum(len(upstream.programs) for upstream in todo)
         done = 0
@@ -270,12 +286,7 @@ def _build_one(upstream: Upstream, go: Path, say: Say, *, done: int, total: int,
     # The lock is held: what lies there was left by a build that was cut off.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    env = os.environ | {
-        "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=readonly",
-        "GOTOOLCHAIN": "local",
-        "GOWORK": "off",
-    }
+    env = os.environ | go_environment(go)
     for name, package in upstream.programs.items():
         done += 1
         began = time.monotonic()

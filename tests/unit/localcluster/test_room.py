@@ -19,6 +19,14 @@ def test_every_real_node_wants_its_room() -> None:
     assert room.shortage(1699, 1, PLACE) is None
 
 
+def test_a_build_from_nothing_is_told_how_much_it_wants() -> None:
+    """Not refused: what it fetches and compiles may be there from other work."""
+    assert room.build_shortage(8000, PLACE) is None
+    said = room.build_shortage(7999, PLACE)
+    assert said is not None
+    assert "/state has 7999 MiB left, and a build from nothing wants 8000" in said
+
+
 def test_the_disk_is_asked_before_its_folder_is_there(tmp_path: Path) -> None:
     room.ensure(0, tmp_path / "not" / "yet")
     with pytest.raises(LocalClusterError, match="VC_EGPU_STATE"):

@@ -156,6 +156,21 @@ def test_what_is_not_built_is_said_with_the_command(fake_go: Path) -> None:
         toolchain.program("docker")
 
 
+def test_a_go_of_our_own_keeps_its_files_in_our_cache(
+    fake_go: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So that one folder is all there is to remove; the machine's own Go shares what it has with others."""
+    for key in ("GOCACHE", "GOMODCACHE"):
+        monkeypatch.delenv(key, raising=False)
+    assert "GOCACHE" not in toolchain.go_environment(fake_go)
+    cache = tmp_path / "cache"
+    ours = toolchain.go_environment(cache / "go" / "bin" / "go")
+    assert {ours["GOCACHE"], ours["GOMODCACHE"]} == {str(cache / "go-build"), str(cache / "go-modules")}
+    assert "-modcacherw" in ours["GOFLAGS"]
+    monkeypatch.setenv("GOCACHE", "/elsewhere")
+    assert toolchain.go_environment(cache / "go" / "bin" / "go")["GOCACHE"] == "/elsewhere"
+
+
 def test_two_builds_at_once_build_each_program_once(fake_go: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         for seconds in pool.map(lambda _i: toolchain.build(lambda _line: None), range(2)):
