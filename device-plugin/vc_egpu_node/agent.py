@@ -266,8 +266,6 @@ class Agent:
         self._recover()
         if self._suspension is not None:
             self._suspension.suspender.start()
-        else:
-            self._node.say_suspension(None)
         self._kubelet.start()
         self._synced_once = True
         return True
@@ -301,6 +299,8 @@ class Agent:
         self._problem = node_cards.problem
         wanted = inventory.counters(stock, self._known.table, self._pods.requested())
         self._node.write(node_cards, inventory.labels(stock.node_cards), wanted)
+        if self._suspension is None:
+            self._node.say_suspension(None)
         self._written_s = time.monotonic()
 
     def _reload(self) -> None:

@@ -124,6 +124,23 @@ def test_a_disk_that_takes_nothing_closes_the_node_until_it_does(running: Runnin
     running.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
 
 
+def test_a_word_on_suspension_that_came_late_is_taken_back(running: Running) -> None:
+    """Of an agent before this one, which suspended pods: its last write was carried out when it was gone."""
+    running.until(lambda problem: problem == UNFOLLOWED)
+    with running.api.lock:
+        node = running.api.objects["/api/v1/nodes/n1"]
+        annotations = node["metadata"]["annotations"] | {names.NODE_SUSPENSION: "late"}
+        running.api.put(
+            "/api/v1/nodes/n1", {**node, "metadata": {**node["metadata"], "annotations": annotations}}
+        )
+
+    def taken_back(_problem: str) -> bool:
+        kept = running.api.objects["/api/v1/nodes/n1"]["metadata"]["annotations"]
+        return names.NODE_SUSPENSION not in kept
+
+    running.until(taken_back)
+
+
 def test_an_inventory_that_is_refused_is_told_and_keeps_no_counters_back(running: Running) -> None:
     """An annotation that the API server does not take, say: others may have filled the Node's."""
     running.until(lambda problem: problem == UNFOLLOWED)  # this kubelet asks for no slots
