@@ -290,3 +290,31 @@ def test_a_podgroup_that_no_watch_told_of_is_asked_for_by_name(stage: Stage) -> 
     assert "default/lost" in stage.mirror.groups
     assert "default/not-made-yet" not in stage.mirror.groups
     assert "default/lost" in stage.mirror.tries
+
+
+def test_what_was_made_anew_in_one_moment_says_why_it_waits(stage: Stage) -> None:
+    """Gone and there again before the loop looked, and the verdict is the same."""
+    stage.mirror.apply("queues", added(queue(cap=1)))
+    stage.arrives("podgroups", group())
+    stage.turn()
+    assert conditions(stage, 3) == ["g", "g-w-0", "g-w-1"]
+    stage.loop._inbox.put(("podgroups", deleted(stage.server.remove(f"{GROUPS}/g"))))
+    stage.arrives("podgroups", group(uid="another"))
+    stage.loop._inbox.put(("pods", deleted(stage.server.remove(f"{PODS}/g-w-1"))))
+    stage.arrives("pods", pod("g-w-1", index=1, uid="pod-again"))
+    stage.turn()
+    assert conditions(stage, 2) == ["g", "g-w-1"]
+
+
+def conditions(stage: Stage, count: int) -> list[str]:
+    """Of whom so many conditions are written a moment later; what the API server answered is taken in."""
+    stage.server.requests.clear()
+    stage.loop._conductor.reports.work(stage.mirror, stage.loop._conductor.clock + 1, time.time())
+    done = [stage.loop._inbox.get(timeout=10) for _ in range(count)]
+    for item in done:
+        stage.loop._inbox.put(item)
+    stage.turn()
+    about = [
+        path.partition("?")[0].removesuffix("/status") for _, path, body in stage.server.requests if body
+    ]
+    return sorted(path.rsplit("/", 1)[-1] for path in about if "/events" not in path)

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from unit.admission.build import TABLE, added, group, pod, queue
+from unit.admission.build import TABLE, added, deleted, group, pod, queue
+from vc_egpu.admission import writes
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.reports import IN_LINE_S, MEMBERS_SETTLE_S, Reports
+from vc_egpu.admission.reports import IN_LINE_S, MEMBERS_SETTLE_S, NUMBERS_EVERY_S, Reports
 from vc_egpu.core.reasons import Reason, Verdict
 
 KEY = "default/g"
@@ -71,3 +72,63 @@ def test_a_gang_that_got_its_place_meanwhile_was_never_told_to_wait() -> None:
     reports.note({KEY: Verdict(Reason.ADMITTED, "2 members have their cards")}, MEMBERS_SETTLE_S + 1)
     reports.work(mirror, IN_LINE_S + 1, 1e9)
     assert "WaitingForMembers" not in told.reasons + told.events
+
+
+FULL = Verdict(Reason.WAITING_FOR_QUOTA, "the queue team has 1 of 4 left")
+FULLER = Verdict(Reason.WAITING_FOR_QUOTA, "the queue team has 0 of 4 left")
+
+
+def waiting() -> tuple[Reports, Mirror, Told]:
+    """A gang of two that was told a moment ago why it waits; it stands on its objects."""
+    reports, mirror, told = stage("Inqueue")
+    stands = writes.condition(admitted=False, reason=FULL.reason.value, message=FULL.message, now=1e9)
+    for index in range(2):
+        mirror.apply("pods", added(pod(f"g-w-{index}", index=index)))
+    reports.note({KEY: FULL}, 0.0)
+    reports.work(mirror, 1.0, 1e9)
+    assert (told.reasons, told.pods) == (["WaitingForQuota"], ["WaitingForQuota"] * 2)
+    mirror.apply("podgroups", added(group(phase="Inqueue", conditions=[stands])))
+    for index in range(2):
+        mirror.apply("pods", added(pod(f"g-w-{index}", index=index, conditions=[stands])))
+    return reports, mirror, told
+
+
+def test_a_pod_group_that_was_made_anew_says_so_too() -> None:
+    """Its pods wait as before: the verdict is the same, and nothing stands on the new object."""
+    reports, mirror, told = waiting()
+    mirror.apply("podgroups", deleted(group()))
+    mirror.apply("podgroups", added(group(uid="another", phase="Inqueue")))
+    reports.note({KEY: FULL}, 2.0)
+    reports.look_again((KEY,), 2.0)
+    reports.work(mirror, 3.0, 1e9)
+    assert (told.reasons, told.pods) == (["WaitingForQuota"] * 2, ["WaitingForQuota"] * 2)
+
+
+def test_a_member_that_was_made_anew_says_so_too() -> None:
+    reports, mirror, told = waiting()
+    mirror.apply("pods", deleted(pod("g-w-1")))
+    mirror.apply("pods", added(pod("g-w-1", index=1, uid="another")))
+    reports.note({KEY: FULL}, 2.0)
+    reports.look_again((KEY,), 2.0)
+    reports.work(mirror, 3.0, 1e9)
+    assert (told.reasons, told.pods) == (["WaitingForQuota"], ["WaitingForQuota"] * 3)
+
+
+def test_looking_again_tells_new_numbers_no_sooner() -> None:
+    reports, mirror, told = waiting()
+    reports.note({KEY: FULLER}, 2.0)
+    reports.look_again((KEY,), 2.0)
+    reports.work(mirror, 3.0, 1e9)
+    assert (len(told.reasons), len(told.pods)) == (1, 2)
+    reports.work(mirror, 1.0 + NUMBERS_EVERY_S, 1e9)
+    assert (len(told.reasons), len(told.pods)) == (2, 4)
+
+
+def test_looking_again_tells_nothing_sooner_that_is_not_yet_told() -> None:
+    reports, mirror, told = stage("Inqueue")
+    reports.note({KEY: MISSING}, 0.0)
+    reports.look_again((KEY,), 0.0)
+    reports.work(mirror, MEMBERS_SETTLE_S - 0.1, 1e9)
+    assert told.reasons == []
+    reports.work(mirror, MEMBERS_SETTLE_S + 0.1, 1e9)
+    assert told.reasons == ["WaitingForMembers"]

@@ -272,7 +272,7 @@ class Conductor:
                 if done.document is not None:
                     self._enter(done)
                 elif not isinstance(done.error, Stale) or done.uid is None:
-                    self.reports.look_again(done.key, self.clock)
+                    self.reports.look_again((done.key,), self.clock)
             case "orphan":
                 self.count("orphans")
             case "found":
@@ -316,7 +316,7 @@ class Conductor:
         elif done.error is not None and not isinstance(done.error, Stale):
             self.failed(done)
         if done.kind == "fence":
-            self.reports.look_again(done.key, self.clock)  # the pod's condition says something of its own now
+            self.reports.look_again((done.key,), self.clock)  # the pod's condition is one of its own now
         self.mirror.dirty.add(done.key)
         if self._carrying.is_released(done.key, self.mirror.members.get(done.key, ())):
             self.mirror.tries.add(done.key)

@@ -326,6 +326,8 @@ class Loop:
                 self._verdicts.pop(key, None)
             self._verdicts.update(plan.verdicts)
         self._conductor.carry_out(plan, time.time())
+        # New objects may be among what changed, of which the same is true as of those that are gone.
+        self._conductor.reports.look_again(touched, self._conductor.clock)
 
     def _admitting(self) -> bool:
         return self._mirror.around.switches.get(STOP_KEY) != "true"

@@ -5,7 +5,7 @@ verdict. A new reason is written soon, new numbers under the same reason only no
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,8 +42,13 @@ REFILL_S: Final = 0.2
 class _Told:
     """What was last said about a gang."""
 
-    reason: Reason | None = None
+    verdict: Verdict | None = None
     at: float = float("-inf")
+
+    @property
+    def reason(self) -> Reason | None:
+        """None: nothing yet."""
+        return None if self.verdict is None else self.verdict.reason
 
 
 @dataclass(slots=True)
@@ -69,10 +74,15 @@ class Reports:
             settle_s = MEMBERS_SETTLE_S if verdict.reason is Reason.WAITING_FOR_MEMBERS else SETTLE_S
             self._plan(key, max(clock + settle_s, told.at + NUMBERS_EVERY_S if told and same else 0.0))
 
-    def look_again(self, key: str, clock: float) -> None:
-        """Members came or a write failed: see whether all carry the condition."""
-        if key in self._verdicts:
-            self._plan(key, clock + SETTLE_S)
+    def look_again(self, keys: Iterable[str], clock: float) -> None:
+        """The PodGroup or members came, or a write failed: see whether all carry what was said.
+
+        What is not yet said is said in its own time.
+        """
+        for key in keys:
+            verdict, told = self._verdicts.get(key), self._told.get(key)
+            if verdict is not None and told is not None and told.reason is verdict.reason:
+                self._plan(key, clock + SETTLE_S)
 
     def says_it_waits(self, key: str) -> bool:
         """Whether the last verdict on the gang, told already or not, is that it waits."""
@@ -114,6 +124,12 @@ class Reports:
             self._told[key] = _Told()
             self._plan(key, clock + IN_LINE_S - MEMBERS_SETTLE_S)
             return True
+        told = self._told.setdefault(key, _Told())
+        if told.verdict is not None and told.reason is verdict.reason and told.verdict != verdict:
+            numbers_at = told.at + NUMBERS_EVERY_S
+            if clock < numbers_at:
+                self._plan(key, numbers_at)
+                verdict = told.verdict
         admitted = verdict.reason is Reason.ADMITTED
         value = writes.condition(
             admitted=admitted, reason=verdict.reason.value, message=verdict.message, now=now
@@ -122,10 +138,10 @@ class Reports:
             if not self.limit.try_take():
                 return False
             self.executor.group_condition(key, group.decoded, value)
-        told = self._told.setdefault(key, _Told())
         if group is not None and told.reason is not verdict.reason:
             self._event(key, group.decoded, verdict)
-        told.reason, told.at = verdict.reason, clock
+        if told.verdict != verdict:
+            told.verdict, told.at = verdict, clock
         for pod in list(mirror.members.get(key, {}).values()):
             if not _wants(pod, value, admitted=admitted):
                 continue
