@@ -67,6 +67,8 @@ int64_t egpu_limiter_correct(int64_t paid_ns, uint64_t rate_ppm, uint64_t booked
 }
 
 int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm, int64_t now_ns) {
+    if (old_ppm == EGPU_RATE_FREE && new_ppm != EGPU_RATE_FREE && paid_ns < now_ns - EGPU_BURST_NS)
+        paid_ns = now_ns - EGPU_BURST_NS; /* what it did not use then nobody kept from it */
     if (old_ppm == new_ppm || paid_ns <= now_ns)
         return paid_ns;
     if (new_ppm == EGPU_RATE_FREE || old_ppm == EGPU_RATE_FREE)

@@ -72,5 +72,6 @@ uint64_t egpu_second_used(const struct egpu_second *second, int64_t now_ns);
  * have run without a pause. What then lies further back is no longer in it, and no second until then holds more. */
 uint64_t egpu_second_besides(const struct egpu_second *second, int64_t now_ns, uint64_t queued_ns, uint64_t unit_ns);
 
-/* The state when the rate changes: what is owed stays, how fast it is paid changes. */
+/* The state when the rate changes: what is owed stays, how fast it is paid changes. Of the time without a limit no more
+ * than a burst stays good. */
 int64_t egpu_limiter_rescale(int64_t paid_ns, uint64_t old_ppm, uint64_t new_ppm, int64_t now_ns);

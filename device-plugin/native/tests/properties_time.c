@@ -111,6 +111,8 @@ static void limiter_survives_anything(void) {
         int64_t back = egpu_limiter_rescale(there, other, rate, now);
         HOLDS(there >= now && (other >= rate ? there <= owed + 1 : there >= owed - (int64_t)(EGPU_RATE_WHOLE / rate)));
         HOLDS(back <= owed && owed - back <= 2 * (int64_t)(EGPU_RATE_WHOLE / rate + EGPU_RATE_WHOLE));
+        int64_t begins = egpu_limiter_rescale(paid, EGPU_RATE_FREE, rate, now); /* neither debt nor much credit */
+        HOLDS(begins <= now && begins >= now - EGPU_BURST_NS && (paid > now || begins >= paid));
     }
 }
 

@@ -146,6 +146,20 @@ def test_a_soft_share_has_all_while_the_other_pauses(world: World) -> None:
     assert seen.share("a", 6000 + WARM_MS, LONG_MS) > 98
 
 
+@pytest.mark.parametrize("mode", ["fifo", "slices"])
+@pytest.mark.parametrize("length", [SHORT, MIDDLE])
+def test_who_had_the_card_alone_has_no_credit_when_another_comes(
+    world: World, length: int, mode: str
+) -> None:
+    """While nobody else wanted it no share kept it from anything."""
+    world.mode = mode
+    world.add(Box("a", SOFT, 1, 75), Box("b", SOFT, 1, 25))
+    world.start("a", "run", 1000, length, to_ms=4000)
+    world.start("b", "run", 1000, length, from_ms=2000, to_ms=4000)
+    seen = world.run()
+    assert seen.share("b", 2000 + WARM_MS, 3000) > 25 - SOFT_POINTS
+
+
 @pytest.mark.parametrize("length", [SHORT, MIDDLE, LONG])
 def test_a_changed_share_is_in_force_within_200_ms(world: World, length: int) -> None:
     world.add(Box("a", HARD, 80))
