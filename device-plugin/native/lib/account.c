@@ -144,7 +144,8 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     const bool lone = egpu_lone();
     if (batch->kind != NULL && (batch->count == 1 || (batch->idle_ns == 0 && (!lone || dense(batch))))) {
         const uint64_t known = batch->kind->expects, itself = without_wait(batch, length, known);
-        egpu_learn(&batch->kind->stats, itself / batch->count, egpu_ran_alone(&unit, runs, count, crowd),
+        egpu_learn(&batch->kind->stats, itself / batch->count,
+                   egpu_ran_alone(&unit, runs, count, crowd) || egpu_followed(&unit, runs, count),
                    batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0);
         uint64_t off = known > expects ? known - expects : expects - known;

@@ -65,6 +65,15 @@ bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others,
     return !crowd;
 }
 
+bool egpu_followed(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count) {
+    if (!unit->sliced || unit->idle_ns != 0 || unit->begin_ns + EDGE_NS > unit->own_end_ns)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (others[i].end_ns > unit->own_end_ns && others[i].end_ns < unit->end_ns)
+            return false;
+    return true;
+}
+
 /* From when on the later sample counts: work is seen at once, its end when its owner looks, about one sample late. */
 static int64_t turn(const struct egpu_sample *a, const struct egpu_sample *b) {
     return b->others < a->others ? a->at_ns : a->at_ns + (b->at_ns - a->at_ns) / 2;
@@ -158,11 +167,14 @@ bool egpu_sliced(struct egpu_slices *seen, const struct egpu_unit *unit, const s
 }
 
 /* An even part of its stay; but a short unit's is mostly the wait for its turn. What others leave of it says more then:
- * all, of one far shorter than a turn. */
-static uint64_t even_of(const struct egpu_unit *unit, uint64_t rest_ns) {
+ * all, of one far shorter than a turn. And so it does where others ran far shorter ones, that are over within the stay:
+ * `longest_ns` of those, 0: none was. */
+static uint64_t even_of(const struct egpu_unit *unit, uint64_t rest_ns, uint64_t longest_ns) {
     const uint64_t each = unit->booked_ns / (unit->count + (unit->count == 0));
-    if (rest_ns >= unit->even_ns || each >= EGPU_TURN_NS)
+    if (each >= EGPU_TURN_NS)
         return unit->even_ns;
+    if (rest_ns >= unit->even_ns)
+        return unit->lasting || longest_ns == 0 || longest_ns >= EGPU_TURN_NS / 4 ? unit->even_ns : rest_ns;
     if (each < EGPU_TURN_NS / 4)
         return rest_ns > unit->booked_ns / 2 ? rest_ns : unit->booked_ns / 2;
     return rest_ns > unit->even_ns / 2 ? (rest_ns + unit->even_ns) / 2 : unit->even_ns;
@@ -172,7 +184,7 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
     int64_t begin = later(unit->begin_ns, unit->own_end_ns < unit->end_ns ? unit->own_end_ns : unit->end_ns);
     uint64_t stay = at_least_0(unit->end_ns - begin);
     int64_t before = begin;
-    uint64_t inside = 0;
+    uint64_t inside = 0, longest = 0;
     bool sliced = false;
     for (uint32_t i = 0; i < count; i++) {
         const struct egpu_run *run = &others[i];
@@ -182,8 +194,9 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         before = later(before, run->end_ns);
         uint64_t overlap = at_least_0(run->end_ns - later(begin, run->begin_ns));
         inside += run->length_ns < overlap ? run->length_ns : overlap;
+        longest = run->length_ns > longest ? run->length_ns : longest;
     }
-    uint64_t length = unit->sliced && unit->even_ns != 0 ? even_of(unit, stay > inside ? stay - inside : 0)
+    uint64_t length = unit->sliced && unit->even_ns != 0 ? even_of(unit, stay > inside ? stay - inside : 0, longest)
                     : sliced ? (stay > inside ? stay - inside : 0) : at_least_0(unit->end_ns - before);
     if (unit->idle_ns != 0) { /* what ran before a pause may lie before other ends: it is worth what was expected */
         uint64_t whole = at_least_0(unit->end_ns - unit->begin_ns);

@@ -14,7 +14,7 @@ struct egpu_kind {
     uint64_t key;        /* 0: free row */
     uint64_t mean_ns;    /* running mean of all measured lengths */
     uint64_t spread_ns;  /* running mean of the distance from it */
-    uint64_t clean_ns;   /* the same two of those measured with nobody else about */
+    uint64_t clean_ns;   /* the same two of those measured with nobody else about, or at this program's own turn */
     uint64_t clean_spread_ns;
     int64_t clean_at_ns; /* the last of them */
     uint32_t count, clean;
@@ -80,11 +80,15 @@ uint64_t egpu_charged(const struct egpu_slices *seen, const struct egpu_unit *un
 /* Its device time. `others`: the neighbours' runs, in any order; `crowd`: somebody has work in flight besides. */
 uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
 
-/* Learns from a settled unit. `clean`: nobody else ran meanwhile. */
+/* Learns from a settled unit. `clean`: nobody else ran meanwhile, or it followed. */
 void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean, int64_t now_ns);
 
 /* True: no run of others overlaps the unit, and none is in flight. */
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
+
+/* True: on a card that goes round it stood behind another of its program when that ended, and nobody else's ended before
+ * its own. So the card was at this program: the unit's stay is no wait for a turn, and no less than its length. */
+bool egpu_followed(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count);
 
 /* Its launches differ much in length: what one took is not to be told before it is settled. */
 bool egpu_varies(const struct egpu_kind *kind);

@@ -13,6 +13,7 @@ from unit.native.virtual_worlds import MS, SECOND, Seen, World
 CAP_POINTS = 2.0
 WARM_MS, TO_MS = 300, 10_000
 LONG = 20 * MS
+SOFT_POINTS = 3.0
 SECOND_POINTS = 3.5
 """What a second may hold above share and one unit, until it is known how the card runs units."""
 
@@ -39,22 +40,26 @@ def _beyond(seen: Seen, box: str, cores: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("short", "depth", "group", "seed"),
+    ("lengths", "depth", "group", "seed"),
     [
-        (5_000, 10, (30, 60), 1),
-        (5_000, 10, (20, 70), 3),
-        (20_000, 1000, (20, 70), 6),
-        (50_000, 10, (20, 70), 2),
-        (50_000, 1000, (20, 70), 2),
+        ((5_000, LONG), 10, (30, 60), 1),
+        ((5_000, LONG), 10, (60, 30), 1),
+        ((5_000, LONG), 10, (20, 70), 3),
+        ((20_000, LONG), 1000, (20, 70), 6),
+        ((30_000, MS), 10, (20, 70), 2),
+        ((50_000, LONG), 10, (20, 70), 2),
+        ((50_000, LONG), 1000, (20, 70), 2),
     ],
     ids=str,
 )
 def test_the_wait_for_a_turn_is_no_length(
-    tmp_path: Path, short: int, depth: int, group: tuple[int, int], seed: int
+    tmp_path: Path, lengths: tuple[int, int], depth: int, group: tuple[int, int], seed: int
 ) -> None:
-    """It may be a hundred times as long; those that find the card free by luck tell it from the other."""
+    """It may be a hundred times as long; those that stand behind one another tell it from that."""
     world = World(tmp_path, mode="slices", seed=seed)
-    for index, (cores, words) in enumerate(zip(group, ((depth, short), (1000, LONG)), strict=True)):
+    for index, (cores, words) in enumerate(
+        zip(group, ((depth, lengths[0]), (1000, lengths[1])), strict=True)
+    ):
         world.add(Box(f"c{index}", HARD, cores))
         world.start(f"c{index}", "run", *words, to_ms=TO_MS)
     seen = world.run()
@@ -74,17 +79,32 @@ def test_a_kernel_of_two_lengths_is_not_taken_for_its_shorter_one(tmp_path: Path
         assert world.run().off("both", 50, WARM_MS, TO_MS) <= CAP_POINTS
 
 
-@pytest.mark.parametrize(("mode", "points"), [("fifo", 3.0), ("slices", 7.0)])
-@pytest.mark.parametrize("weights", [(50, 50), (25, 75), (75, 25)], ids=str)
-@pytest.mark.parametrize("depth", [10, 1000])
-def test_soft_shares_divide_by_weight_beside_kernels_of_another_length(
-    tmp_path: Path, depth: int, weights: tuple[int, int], mode: str, points: float
-) -> None:
-    """In slices the aim of 3 is missed by those who wait for every ten of theirs."""
+def _soft(tmp_path: Path, mode: str, weights: tuple[int, int], depth: int, lengths: tuple[int, int]) -> Seen:
     world = World(tmp_path, mode=mode)
-    for index, (weight, length) in enumerate(zip(weights, (20_000, LONG), strict=True)):
+    for index, (weight, length) in enumerate(zip(weights, lengths, strict=True)):
         world.add(Box(f"c{index}", SOFT, 1, weight))
         world.start(f"c{index}", "run", depth, length, to_ms=2 * TO_MS)
-    seen = world.run()
+    return world.run()
+
+
+@pytest.mark.parametrize("mode", ["fifo", "slices"])
+@pytest.mark.parametrize("weights", [(50, 50), (25, 75), (75, 25)], ids=str)
+@pytest.mark.parametrize(
+    ("depth", "lengths"),
+    [(10, (20_000, LONG)), (1000, (20_000, LONG)), (10, (50_000, LONG)), (10, (50_000, MS))],
+    ids=str,
+)
+def test_soft_shares_divide_by_weight_beside_kernels_of_another_length(
+    tmp_path: Path, depth: int, lengths: tuple[int, int], weights: tuple[int, int], mode: str
+) -> None:
+    """Nobody is alone on the card: what short kernels took is seen from those behind one another."""
+    seen = _soft(tmp_path, mode, weights, depth, lengths)
     for index, weight in enumerate(weights):
-        assert seen.share(f"c{index}", WARM_MS, 2 * TO_MS) == pytest.approx(weight, abs=points)
+        assert seen.share(f"c{index}", WARM_MS, 2 * TO_MS) == pytest.approx(weight, abs=SOFT_POINTS)
+
+
+@pytest.mark.parametrize("lengths", [(20_000, LONG), (50_000, LONG), (50_000, MS)], ids=str)
+def test_short_kernels_have_their_weight_within_a_second(tmp_path: Path, lengths: tuple[int, int]) -> None:
+    """Whoever paid for the wait for its turn would launch one by one, and wait for a turn with each."""
+    seen = _soft(tmp_path, "slices", (25, 75), 10, lengths)
+    assert seen.share("c0", 1000, 3000) > 25 - SOFT_POINTS
