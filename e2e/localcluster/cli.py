@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from types import FrameType
+from typing import TextIO
 
 from localcluster import surroundings, teardown, toolchain
 from localcluster.cluster import LocalCluster
@@ -21,8 +21,10 @@ from localcluster.status import describe
 
 def say(line: str) -> None:
     """Progress goes to standard error; what is done does not stop because nobody reads of it any more."""
-    with suppress(BrokenPipeError):
+    try:
         print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _discard(sys.stderr)
 
 
 def tell(line: str) -> None:
@@ -30,9 +32,13 @@ def tell(line: str) -> None:
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        # Python would try the rest once more as it exits, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _discard(stream: TextIO) -> None:
+    """Python would try the rest once more as it exits, and complain; Debian 12's fails then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
