@@ -36,6 +36,8 @@ REAL_NODES = (
     Requirement("dpkg-deb", "dpkg"),
 )
 SERVICES = (Requirement("nft", "nftables"),)
+READING_LIBRARIES = tuple(Requirement(program, "binutils") for program in ("nm", "objdump", "readelf"))
+"""What tests of the shipped library look at it with."""
 IMAGES = (Requirement("mmdebstrap", "mmdebstrap"),)
 
 

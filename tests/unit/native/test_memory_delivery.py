@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from localcluster import packages
+from localcluster.errors import LocalClusterError
 from symbols.rows import found_by_threads
 from unit.native.memory_worlds import BUILD, CAP, LIBRARY, MIB, NATIVE, OK, World
 from unit.native.time_building import compiler
@@ -21,15 +23,26 @@ def _wraps(kind: str = r"EGPU_WRAP(?:_NVML)?") -> set[str]:
     return set(re.findall(rf"^{kind}\((\w+)\)", rows, re.MULTILINE))
 
 
+@pytest.fixture(scope="session")
+def binutils() -> None:
+    """Which a machine without a C compiler lacks."""
+    try:
+        packages.ensure(packages.READING_LIBRARIES, print)
+    except LocalClusterError as error:
+        pytest.skip(str(error))
+
+
 def _names(library: Path | str, *flags: str) -> list[str]:
     done = subprocess.run(["nm", "-D", *flags, library], capture_output=True, text=True, check=True)
     return [line.split()[-1] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.usefixtures("binutils")
 def test_exports_are_exactly_what_is_wrapped() -> None:
     assert set(_names(LIBRARY, "--defined-only")) == _wraps() | {"dlsym", "dlvsym"}
 
 
+@pytest.mark.usefixtures("binutils")
 def test_needs_the_c_library_and_nothing_else() -> None:
     done = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True, check=True)
     assert set(re.findall(r"\(NEEDED\).*\[(.*)\]", done.stdout)) == {"libc.so.6"}
@@ -196,6 +209,7 @@ def test_nvml_shows_the_containers_slice_and_processes(world: World) -> None:
 
 @pytest.mark.skipif(os.environ.get("VC_EGPU_LONG") != "1", reason="needs Zig: make test-long")
 @pytest.mark.long
+@pytest.mark.usefixtures("binutils")
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_shipped_file_runs_on_glibc_2_17(machine: str) -> None:
     subprocess.run(["make", "-s", "-C", NATIVE, "native-release"], check=True, timeout=280)
