@@ -39,6 +39,7 @@ class LocalCluster:
     def up(cls, spec: ClusterSpec, say: Say = lambda _line: None) -> Self:
         """Start a cluster and return when it is ready; tears down what it started when that fails."""
         surroundings.usual_umask()
+        stretched(0)  # a word that is no number: said before anything has started
         spec = toolchain.with_versions(spec)
         _require(spec, say)
         state = StateDir.of(spec.name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from localcluster.api import wait_until
+from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError
 from localcluster.patience import VARIABLE, stretched
+from localcluster.spec import ClusterSpec
 
 SOON_S = 0.001
 """Less than the pause between two looks."""
@@ -51,3 +53,10 @@ def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> 
     monkeypatch.setenv(VARIABLE, said)
     with pytest.raises(LocalClusterError, match=f"{VARIABLE}={said}: a number from 1 on"):
         stretched(20)
+
+
+def test_it_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taking down what had started would stumble over the same word."""
+    monkeypatch.setenv(VARIABLE, "long")
+    with pytest.raises(LocalClusterError, match=f"{VARIABLE}=long"):
+        LocalCluster.up(ClusterSpec(kubernetes="1.2"))
