@@ -100,6 +100,10 @@ e2e-volcano: root toolchain native image ## the stories on unmodified Volcano (V
 	@test -n "$${VOLCANO_BIN_DIR:-}" -a -n "$${VOLCANO_CRD_DIR:-}" || { echo "set VOLCANO_BIN_DIR (vc-scheduler, vc-controller-manager) and VOLCANO_CRD_DIR"; exit 2; }
 	$(PYTEST) e2e -m volcano
 
+.PHONY: soak
+soak: toolchain native image ## random users and troubles on a real cluster (MINUTES=10, SEED=1, ISOLATED=1, KEEP=1)
+	@$(PY) -m soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(ISOLATED),--isolated) $(if $(KEEP),--keep)
+
 .PHONY: test-gpu
 test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU_ON_FAKE=1: the same on the fake driver)
 	@failed=0; \

@@ -12,8 +12,7 @@ from typing import Any, Final
 import yaml
 from stack.install import MODELS, Stack
 from stack.kit import Json, Kit, StoryError, cards_of, condition, is_gated, is_running
-from stack.verify import check_containers, gated_without_reason, reasons_of, snapshot_of
-from vc_egpu.core import invariants
+from stack.verify import check_containers, check_invariants, gated_without_reason
 from vc_egpu.kube.errors import KubeError, NotFound, Temporary
 from vc_egpu.kube.resources import (
     DEPLOYMENTS,
@@ -244,12 +243,7 @@ class World:
         """The invariants hold (a moment is given to reasons, which trail decisions), and each container of
         the namespace sees what was planned for it."""
         self._settle()
-        table = ModelTable.from_yaml(MODELS.read_text())
-        found = invariants.check(
-            snapshot_of(self.kit, table), lowered=self.lowered, reasons=reasons_of(self.kit)
-        )
-        if found:
-            raise StoryError("invariants are broken:\n  " + "\n  ".join(map(str, found)))
+        check_invariants(self.kit, ModelTable.from_yaml(MODELS.read_text()), self.lowered)
         if containers:
             check_containers(self.stack.cluster, self.kit, self.namespace)
 

@@ -17,7 +17,7 @@ from localcluster.kwok import KwokNode, NodeTemplate
 from stack.fakes import inventory, offered
 from stack.hostprocess import HostProcess
 from stack.kit import Kit, is_true
-from stack.verify import check_invariants, snapshot_of
+from stack.verify import check_invariants, look
 from vc_egpu.core import invariants
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import AlreadyExists, Conflict, NotFound
@@ -144,7 +144,7 @@ class Rig:
         ``settled``: waiting gangs say why by now (conditions trail the decision by a moment); otherwise the
         rule about reasons is left out, since nobody may be there to write them.
         """
-        snapshot = snapshot_of(self.kit, ModelTable.from_yaml(MODELS))
+        snapshot, _ = look(self.kit, ModelTable.from_yaml(MODELS))
         found = invariants.check(snapshot)
         assert not found, "\n".join(map(str, found))
         if settled:
