@@ -123,7 +123,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
-                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, false, lasting_lately(index), 0};
+                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, .lasting = lasting_lately(index)};
     int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
     const uint64_t taken = is_long(batch) ? egpu_runs_ended_briefly(index, begin, batch->end_ns) : 0; /* of many, `runs` are the last */
     const bool crowd = taken != 0 || egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
@@ -132,6 +132,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
                                       : even_part(index, begin, batch->end_ns, false);
     hear_of_turns(index, &card->slices, now_ns);
     unit.sliced = egpu_sliced(&card->slices, &unit, runs, count);
+    unit.followed = egpu_followed(&unit, runs, count);
     if ((uint64_t)card->slices.sure_ns > page->turns_ns)
         page->turns_ns = (uint64_t)card->slices.sure_ns;
     if (card->sliced != unit.sliced)
@@ -145,7 +146,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     if (batch->kind != NULL && (batch->count == 1 || (batch->idle_ns == 0 && (!lone || dense(batch))))) {
         const uint64_t known = batch->kind->expects, itself = without_wait(batch, length, known);
         egpu_learn(&batch->kind->stats, itself / batch->count,
-                   egpu_ran_alone(&unit, runs, count, crowd) || egpu_followed(&unit, runs, count),
+                   egpu_ran_alone(&unit, runs, count, crowd) || unit.followed,
                    batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0);
         uint64_t off = known > expects ? known - expects : expects - known;

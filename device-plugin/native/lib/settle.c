@@ -9,7 +9,7 @@ enum {
     WINDOW = 32,         /* means follow within so many what a program changes, and one odd unit moves them by 3 % */
     SEEN_ENOUGH = 4,     /* the means of 8 hold 41 % by then: only ways that are far off each time look so already */
     FAR_OFF = 8 * 400,   /* 8 times 1/1000: 40 % off all the time, or 97 % in the first four */
-    OFTEN = 2500,        /* three within 32: the first of them comes to 1000, with the second to 1969, then to 2907 */
+    OFTEN = 2500,        /* three within 32 or 64: the first of them comes to 1000, with the second to 1969, then to 2907 */
     DIFFERS = 400,       /* 1/1000, over about 16: two of five, or eight in a row */
     FAR_LONGER = 8,      /* of a kind whose mean over all is so many times that alone, only the short ones ran alone */
     CONFIRMED = 16,      /* a unit that finds the card at another's turn waits for up to 2 ms: one of so many does not */
@@ -37,8 +37,9 @@ static bool steady(const struct egpu_kind *kind) {
 }
 
 /* Whether it is as long as its kind is alone. Where the card goes round, one shorter than a turn may seem as long as that:
- * it waited for its own. But none ends sooner than it can, so that one that did tells for those about it. Where only the short ones of a kind ever run alone, one has to see that
- * from the others; how long those took is told badly while the card switches. */
+ * it waited for its own. But none ends sooner than it can, so that one that did tells for those about it. Where only the
+ * short ones of a kind ever run alone, one has to see that from the others; how long those took is told badly while the
+ * card switches. */
 static bool trusted(const struct egpu_unit *unit, uint64_t length_ns) {
     struct egpu_kind *kind = unit->kind;
     if (kind == NULL || kind->clean == 0)
@@ -51,11 +52,19 @@ static bool trusted(const struct egpu_unit *unit, uint64_t length_ns) {
         kind->confirmed = CONFIRMED;
     else
         kind->confirmed -= kind->confirmed != 0;
-    if (!steady(kind) || unit->end_ns - kind->clean_at_ns >= FRESH_NS)
+    if (!steady(kind) || unit->end_ns - kind->clean_at_ns >= FRESH_NS || kind->longer > OFTEN)
         return false;
     if (unit->sliced && unit->lasting && length_ns < EGPU_TURN_NS && kind->confirmed != 0)
         return true;
     return kind->differs < DIFFERS && kind->mean_ns / FAR_LONGER <= kind->clean_ns;
+}
+
+/* Of those whose stay is their length: whether some of a kind are far longer than the rest. These must not pass for the
+ * others where nobody can tell what they took. */
+static void follow_lengths(const struct egpu_unit *unit, uint64_t stay_ns) {
+    struct egpu_kind *kind = unit->kind;
+    if (kind != NULL && steady(kind))
+        kind->longer += (stay_ns > 2 * kind->clean_ns * unit->count ? 1000 : 0) - kind->longer / 64;
 }
 
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
@@ -204,7 +213,13 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         length = length > unit->idle_ns ? length - unit->idle_ns : 0;
         length = length > least ? length : least;
     }
-    if (!egpu_ran_alone(unit, others, count, crowd) && trusted(unit, length)) {
+    const bool exact = unit->followed && stay < EGPU_TURN_NS;
+    if (exact) {
+        follow_lengths(unit, stay);
+        length = stay; /* whatever others of the kind take */
+    }
+    const bool known = !egpu_ran_alone(unit, others, count, crowd) && trusted(unit, length); /* it learns from each */
+    if (known && !exact) {
         uint64_t expected = unit->kind->clean_ns * unit->count;
         uint64_t more = unit->sliced ? expected / 3 : expected * 2 / 3;
         if (length >= expected - expected / 3 && length <= expected + more)

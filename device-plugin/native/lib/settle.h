@@ -19,6 +19,7 @@ struct egpu_kind {
     int64_t clean_at_ns; /* the last of them */
     uint32_t count, clean;
     uint32_t confirmed;  /* not 0: one beside others lately was through in no more time than those alone; counts down */
+    uint32_t longer;     /* 64 times 1/1000: of those at their program's own turn, how many were far longer than such are */
     uint32_t differs;    /* 1/1000 of those that others ran beside were of quite another length than those alone */
 };
 
@@ -35,6 +36,7 @@ struct egpu_unit {
     struct egpu_kind *kind;
     int64_t own_end_ns; /* the last end before it of this process, on any stream; 0: none */
     bool sliced;        /* the card was lately seen to switch between containers in the midst of units */
+    bool followed;      /* see egpu_followed() */
     bool lasting;       /* others have lately run units that are longer than a turn: no end tells what they had of it */
     uint64_t even_ns;   /* where it is: what an even part of its stay comes to; 0: not known */
 };

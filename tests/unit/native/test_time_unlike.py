@@ -79,6 +79,19 @@ def test_a_kernel_of_two_lengths_is_not_taken_for_its_shorter_one(tmp_path: Path
         assert world.run().off("both", 50, WARM_MS, TO_MS) <= CAP_POINTS
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_few_long_ones_among_the_short_of_a_kernel_are_paid_for(tmp_path: Path, seed: int) -> None:
+    """One of nine is 50 times as long: whatever the others take, each is paid for as it was seen."""
+    world = World(tmp_path, mode="slices", seed=seed)
+    world.add(Box("few", HARD, 30), Box("one", HARD, 60))
+    world.start("few", "run", 1000, "20000," * 8 + f"{MS}", to_ms=TO_MS)
+    world.start("one", "run", 1000, MS, to_ms=TO_MS)
+    seen = world.run()
+    assert seen.off("few", 30, WARM_MS, TO_MS) <= CAP_POINTS
+    assert _beyond(seen, "few", 30) <= SECOND_POINTS
+    assert abs(seen.off("one", 60, WARM_MS, TO_MS)) <= CAP_POINTS
+
+
 def _soft(tmp_path: Path, mode: str, weights: tuple[int, int], depth: int, lengths: tuple[int, int]) -> Seen:
     world = World(tmp_path, mode=mode)
     for index, (weight, length) in enumerate(zip(weights, lengths, strict=True)):
