@@ -4,6 +4,7 @@ import random
 
 import pytest
 from soak import __main__ as soak
+from soak.ground import Ground
 from stack.install import Stack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1500)]
@@ -12,4 +13,4 @@ LENGTH_S = 240.0
 
 @pytest.mark.parametrize("seed", [1])
 def test_it_comes_to_rest_after_every_round_and_nothing_is_left(stack: Stack, seed: int) -> None:
-    soak.live(stack, random.Random(seed), LENGTH_S)
+    soak.live(Ground(stack), random.Random(seed), LENGTH_S)

@@ -12,7 +12,7 @@ from localcluster import RealNode
 from stack.install import FAKE_FOLDER, NAMESPACE, Stack
 from stack.kit import Json, is_true
 from vc_egpu.kube.errors import NotFound
-from vc_egpu.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS
+from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
 from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu.volcano.names import NODE_CARDS, POLICY_CONFIG_MAP
 
@@ -94,12 +94,9 @@ def kill_pod(stack: Stack, name: str) -> None:
 
 def wait_own_ready(stack: Stack, timeout_s: float = TIMEOUT_S) -> None:
     """Until every pod of ours is ready, and none is missing."""
-    wanted = {
-        "vc-egpu-admission": 2,
-        "vc-egpu-jobs": 2,
-        "vc-egpu-webhook": 2,
-        AGENT: len(stack.cluster.nodes),
-    }
+    deployed = stack.kit.api.list(DEPLOYMENTS, NAMESPACE).items
+    wanted = {found["metadata"]["name"]: found["spec"]["replicas"] for found in deployed}
+    wanted[AGENT] = len(stack.cluster.nodes)
 
     def all_ready(pods: dict[str, Json]) -> bool:
         found = dict.fromkeys(wanted, 0)

@@ -1,6 +1,6 @@
 """A cluster of two real nodes, random users and troubles on it, for some time.
 
-    python -m soak [--minutes 10] [--seed 1] [--isolated] [--keep]
+    python -m soak [--minutes 10] [--seed 1] [--isolated] [--volcano own] [--keep]
 
 Ends with 0 where every round came to rest and nothing was wrong with it. The log says who did what; the
 same seed does the same things, though not at the same moments. ``VC_EGPU_E2E_CLUSTER`` names a cluster that
@@ -19,13 +19,14 @@ from localcluster import ClusterSpec, LocalCluster, LocalClusterError
 from localcluster.api import wait_until
 from outcomes import disturb
 from outcomes.world import World, world
-from stack.install import ISOLATED, NAMESPACE, OVERLAY, Stack
+from stack.install import NAMESPACE, Stack
 from stack.kit import StoryError
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import CONFIG_MAPS
 from vc_egpu.volcano.names import CDI_KIND, POLICY_CONFIG_MAP
 
 from soak.figures import sizes
+from soak.ground import Ground
 from soak.rest import wait_for_rest
 from soak.troubles import Troubles
 from soak.users import Users
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of everything that is random (default: 1)")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up after a failure")
     parser.add_argument("--isolated", action="store_true", help="with the library, and with suspension")
+    parser.add_argument("--volcano", choices=["own", "stock"], help="on Volcano, with this configuration")
     arguments = parser.parse_args()
     running = os.environ.get("VC_EGPU_E2E_CLUSTER")
     if running:
@@ -48,12 +50,8 @@ def main() -> int:
         cluster = LocalCluster.up(ClusterSpec(name="soak", real_nodes=2), say=say)
     wrong = True
     try:
-        stack = (
-            Stack.of(cluster)
-            if running
-            else Stack.install(cluster, overlay=ISOLATED if arguments.isolated else OVERLAY, say=say)
-        )
-        live(stack, random.Random(arguments.seed), arguments.minutes * 60, programs=arguments.isolated)
+        ground = Ground.lay(cluster, isolated=arguments.isolated, conf=arguments.volcano, say=say)
+        live(ground, random.Random(arguments.seed), arguments.minutes * 60)
         wrong = False
     except (StoryError, KubeError, LocalClusterError) as error:
         say(f"WRONG: {error}")
@@ -65,27 +63,32 @@ def main() -> int:
     return int(wrong)
 
 
-def live(stack: Stack, rng: random.Random, length_s: float, *, programs: bool = False) -> None:
-    """Rounds until the time is over, then everybody leaves. ``programs``: see :class:`Users`."""
+def live(ground: Ground, rng: random.Random, length_s: float) -> None:
+    """Rounds until the time is over, then everybody leaves."""
+    stack = ground.stack
     policy = yaml.safe_load(
         stack.kit.api.get(CONFIG_MAPS, POLICY_CONFIG_MAP, NAMESPACE)["data"]["policy.yaml"]
     )
     policy.setdefault("defaults", {})["recoveryS"] = 1  # cards that fell ill keep nobody waiting for long
     with disturb.node_policy(stack, yaml.safe_dump(policy)):
-        _live(stack, rng, length_s, programs=programs)
+        _live(ground, rng, length_s)
 
 
-def _live(stack: Stack, rng: random.Random, length_s: float, *, programs: bool) -> None:
-    end = time.monotonic() + length_s
+def _live(ground: Ground, rng: random.Random, length_s: float) -> None:
+    stack, end = ground.stack, time.monotonic() + length_s
     rounds = 0
     show_sizes(stack)
     while time.monotonic() < end:
         with world(stack, "soak") as here:
-            users, troubles = Users(rng, here, say, programs=programs), Troubles(rng, stack)
+            users, troubles = Users(rng, here, ground, say), Troubles(rng, ground)
             for _ in range(ROUNDS_BEFORE_EMPTY):
                 rounds += 1
                 say(f"--- round {rounds}")
-                one_round(here, users, troubles)
+                try:
+                    one_round(here, users, troubles)
+                except StoryError:
+                    say(f"all objects as they were: {keep_objects(here)}")
+                    raise
                 if time.monotonic() > end:
                     break
         show_sizes(stack)
@@ -102,11 +105,23 @@ def one_round(here: World, users: Users, troubles: Troubles) -> None:
     with trouble():
         for _ in range(users.rng.randint(0, 4)):
             users.act()
-    for program in troubles.revive():
-        say(f"{program} had ended by itself")
+
+    def supervise() -> None:
+        for program in troubles.ground.revive():
+            say(f"{program} had ended by itself")
+
+    supervise()
     disturb.wait_all_well(here.stack, timeout_s=300)
-    wait_for_rest(here)
+    wait_for_rest(here, supervise)
     here.check()
+
+
+def keep_objects(here: World) -> Path:
+    """A file with everything of the namespace, before it is cleaned away."""
+    kinds = "vcjobs,deployments,replicasets,statefulsets,podgroups,pods,events,queues,nodes"
+    file = here.stack.cluster.state_dir / "log" / f"{here.namespace}.yaml"
+    file.write_text(here.kit.kubectl("get", kinds, "-n", here.namespace, "-o", "yaml", check=False).stdout)
+    return file
 
 
 def cdi_files(stack: Stack) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from outcomes.world import World
@@ -13,22 +13,25 @@ from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.policy import Policy
 from vc_egpu.kube.errors import KubeError
-from vc_egpu.kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS, VOLCANO_JOBS
+from vc_egpu.kube.resources import DEPLOYMENTS, NODES, POD_GROUPS, PODS, STATEFUL_SETS, VOLCANO_JOBS
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
-REST_TIMEOUT_S: Final = 300.0
+REST_TIMEOUT_S: Final = 600.0
 _LOOK_S: Final = 1.0
 _ON_ITS_WAY: Final = frozenset({"Restarting", "Terminating", "Aborting", "Completing"})
 
 
-def wait_for_rest(here: World) -> None:
-    """Until nothing is under way any more. Raises :class:`StoryError` with what still was, after a time in
-    which everything should have ended."""
+def wait_for_rest(here: World, meanwhile: Callable[[], None]) -> None:
+    """Until nothing is under way any more; ``meanwhile`` is done at each look.
+
+    Raises :class:`StoryError` with what still was, after a time in which everything should have ended.
+    """
     deadline = time.monotonic() + REST_TIMEOUT_S
     table = ModelTable.from_yaml(MODELS.read_text())
     moving: list[str] = ["nothing was looked at"]
     while time.monotonic() < deadline:
+        meanwhile()
         try:
             snapshot, reasons = look(here.kit, table)
             plans = [f"{gang.key} has a plan" for gang in snapshot.gangs.values() if gang.plan is not None]
@@ -62,6 +65,10 @@ def _moving(here: World, told: Collection[str]) -> Iterator[str]:
         said = _pod_moves(pod, told)
         if said:
             yield f"pod {pod['metadata']['name']} {said}"
+    for group in api.list(POD_GROUPS, namespace).items:
+        said = (condition(group, CONDITION_ADMITTED) or {}).get("message", "")
+        if "is tried again in" in said:
+            yield f"PodGroup {group['metadata']['name']} {said}"
     for job in api.list(VOLCANO_JOBS, namespace).items:
         said = _job_moves(job, pods)
         if said:

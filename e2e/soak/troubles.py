@@ -11,6 +11,8 @@ from typing import Final
 from outcomes import disturb
 from stack.install import Stack
 
+from soak.ground import Ground
+
 ADMISSION, JOBS, WEBHOOK = "vc-egpu-admission", "vc-egpu-jobs", "vc-egpu-webhook"
 _ADMISSION_WORDS: Final = ("/usr/local/bin/vc-egpu", "admission")
 
@@ -20,7 +22,12 @@ class Troubles:
     """Each lasts as long as its context, and is over soon after."""
 
     rng: random.Random
-    stack: Stack
+    ground: Ground
+
+    @property
+    def stack(self) -> Stack:
+        """Ours."""
+        return self.ground.stack
 
     def pick(self) -> tuple[str, Callable[[], AbstractContextManager[None]]]:
         """One of them, and what it is called."""
@@ -29,7 +36,8 @@ class Troubles:
             self.leader_dies: 3,
             self.leader_freezes: 2,
             self.all_admission_dies: 1,
-            self.jobs_leader_dies: 2,
+            self.jobs_leader_dies: 0 if self.ground.volcano else 2,
+            self.volcano_dies: 3 if self.ground.volcano else 0,
             self.webhooks_die: 1,
             self.agent_dies: 3,
             self.agent_restarts: 1,
@@ -45,19 +53,6 @@ class Troubles:
         }
         found = self.rng.choices(list(kinds), list(kinds.values()))[0]
         return found.__name__.replace("_", " "), found
-
-    def revive(self) -> list[str]:
-        """Start programs of Kubernetes that ended by themselves, as who supervises them would; their names.
-
-        The kube-scheduler does so where a pod comes back under its name while it sees nothing.
-        """
-        ended = []
-        for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"):
-            part = self.stack.cluster.component(name)
-            if not part.process.alive():
-                part.start()
-                ended.append(name)
-        return ended
 
     @contextlib.contextmanager
     def nothing(self) -> Iterator[None]:
@@ -147,6 +142,20 @@ class Troubles:
     def controllers_die(self) -> AbstractContextManager[None]:
         """No replicas, no garbage collection."""
         return self._component("kube-controller-manager")
+
+    @contextlib.contextmanager
+    def volcano_dies(self) -> Iterator[None]:
+        """Its controllers or its scheduler."""
+        volcano = self.ground.volcano
+        if volcano is None:
+            raise RuntimeError("there is no Volcano")
+        process = self.rng.choice([volcano.controllers, volcano.scheduler])
+        process.kill()
+        try:
+            yield
+            self._while(self.rng.uniform(1, 8))
+        finally:
+            process.start()
 
     @contextlib.contextmanager
     def kubelet_dies(self) -> Iterator[None]:

@@ -22,6 +22,8 @@ from vc_egpu.kube.resources import (
     Resource,
 )
 
+from soak.ground import Ground
+
 RUNS_ON: Final = "trap exit TERM; sleep 1000000 & wait"
 """Until it gets SIGTERM, without waking the machine."""
 TRAINS: Final = f"exec {PROGRAMS}/train --memory-mib 1024 --kernels 1 --ns 50000000 --every 50"
@@ -32,18 +34,14 @@ MOST: Final = 14
 
 
 class Users:
-    """Some tenants with one namespace and three queues. ``log`` gets a line for everything they do.
+    """Some tenants with one namespace and three queues. ``log`` gets a line for everything they do."""
 
-    ``programs``: there is a (fake) driver in containers, so that what they run can be suspended.
-    """
-
-    def __init__(
-        self, rng: random.Random, here: World, log: Callable[[str], None], *, programs: bool = False
-    ) -> None:
+    def __init__(self, rng: random.Random, here: World, ground: Ground, log: Callable[[str], None]) -> None:
         self.rng = rng
         self.here = here
         self.log = log
-        self.programs = programs
+        self.programs = ground.programs
+        self.volcano = ground.volcano is not None
         self.api = here.stack.kit.api
         self.queues = [here.queue, here.add_queue("b"), here.add_queue("c")]
         self.serial = 0
@@ -202,9 +200,11 @@ class Users:
     def lose_a_group(self) -> str:
         """Somebody deletes a PodGroup."""
         items = self.api.list(POD_GROUPS, self.here.namespace).items
-        if not items:
+        # Volcano makes those of Deployments when a pod comes, and not again.
+        names = [item["metadata"]["name"] for item in items if not self.volcano or _is_of_a_job(item)]
+        if not names:
             return "nothing"
-        name: str = self.rng.choice(sorted(item["metadata"]["name"] for item in items))
+        name: str = self.rng.choice(sorted(names))
         self.api.delete(POD_GROUPS, name, self.here.namespace)
         return name
 
@@ -259,6 +259,11 @@ class Users:
             for item in items
             if resource is not PODS or not item["metadata"].get("ownerReferences")
         )
+
+
+def _is_of_a_job(group: Json) -> bool:
+    owners = group["metadata"].get("ownerReferences") or ()
+    return any(owner["kind"] == VOLCANO_JOBS.kind for owner in owners)
 
 
 def _quiet(spec: Json) -> None:

@@ -25,8 +25,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 OVERLAY = REPOSITORY / "manifests" / "overlays" / "local"
 ISOLATED = REPOSITORY / "manifests" / "overlays" / "local-isolated"
 """The same with the isolation library, which needs a driver in containers: see :meth:`Stack.driver_of`."""
+VOLCANO = REPOSITORY / "e2e" / "volcano" / "overlay"
+"""The same without the library, on Volcano."""
 VOLCANO_ISOLATED = REPOSITORY / "e2e" / "volcano" / "overlay-isolated"
-"""On Volcano."""
+"""With it, on Volcano."""
 MODELS = REPOSITORY / "manifests" / "components" / "fake-gpus" / "models.yaml"
 FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so.1"
 PROGRAMS = tuple(BUILT / "programs" / name for name in ("train", "serve", "allocate"))
