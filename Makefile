@@ -101,7 +101,7 @@ e2e-volcano: root toolchain native image ## the stories on unmodified Volcano (V
 	$(PYTEST) e2e -m volcano
 
 .PHONY: soak
-soak: toolchain native image ## random users and troubles on a real cluster (MINUTES=10 SEED=1 ISOLATED=1 VOLCANO=own KEEP=1)
+soak: root toolchain native image ## random users and troubles on a real cluster (MINUTES=10 SEED=1 ISOLATED=1 VOLCANO=own KEEP=1)
 	@$(PY) -m soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(ISOLATED),--isolated) $(if $(VOLCANO),--volcano $(VOLCANO)) $(if $(KEEP),--keep)
 
 .PHONY: test-gpu

@@ -1,10 +1,11 @@
 """Start a cluster of two real nodes with four fake H20 cards each, install the stack, tell the story."""
 
 import argparse
+import os
 import sys
 
 from isolation.driver import FakeDriver
-from localcluster import ClusterSpec, LocalCluster, LocalClusterError
+from localcluster import ClusterSpec, LocalCluster, LocalClusterError, surroundings
 from stack.install import ISOLATED, Stack
 from stack.kit import StoryError
 from vc_egpu.kube.errors import KubeError
@@ -30,9 +31,7 @@ def main() -> int:
         return 1
     told = False
     try:
-        stack = Stack.install(
-            cluster, cards_per_node=CARDS_PER_NODE, overlay=ISOLATED, say=screen.progress
-        )
+        stack = Stack.install(cluster, cards_per_node=CARDS_PER_NODE, overlay=ISOLATED, say=screen.progress)
 
         def driver_of(node: str) -> FakeDriver:
             return stack.driver_of(cluster.node(node), CARDS_PER_NODE)
@@ -56,9 +55,11 @@ def main() -> int:
 
 def _next_steps(screen: Screen, cluster: LocalCluster) -> None:
     screen.step("next", "the cluster stays up; try")
+    past_proxy = surroundings.without_proxy(cluster.context.all_addresses, os.environ)
     screen.plain(
         f"export KUBECONFIG={cluster.kubeconfig}\n"
-        f"export PATH={cluster.bin('kubectl').parent}:$PWD/.venv/bin:$PATH\n"
+        + (f"export NO_PROXY={past_proxy['NO_PROXY']}\n" if past_proxy else "")
+        + f"export PATH={cluster.bin('kubectl').parent}:$PWD/.venv/bin:$PATH\n"
         "kubectl egpu cards\n"
         "kubectl egpu why train-c -n demo\n"
         "kubectl egpu suspend tune-worker-0 -n demo; kubectl egpu resume tune-worker-0 -n demo\n"

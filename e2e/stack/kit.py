@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import orjson
 import yaml
+from localcluster.patience import stretched
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Gone, KubeError, Temporary
 from vc_egpu.kube.resources import NODES, PODS, Resource
@@ -44,8 +45,10 @@ class Kit:
     ) -> T:
         """Watch objects until ``check`` (name to object) returns something true; returns it.
 
-        Raises :class:`StoryError` with the last state when ``timeout_s`` passes.
+        Raises :class:`StoryError` with the last state when ``timeout_s`` passes; VC_EGPU_PATIENCE makes it
+        longer.
         """
+        timeout_s = stretched(timeout_s)
         deadline = time.monotonic() + timeout_s
         objects: dict[str, Json] = {}
         while time.monotonic() < deadline:
