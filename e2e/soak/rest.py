@@ -13,7 +13,15 @@ from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.policy import Policy
 from vc_egpu.kube.errors import KubeError
-from vc_egpu.kube.resources import DEPLOYMENTS, NODES, POD_GROUPS, PODS, STATEFUL_SETS, VOLCANO_JOBS
+from vc_egpu.kube.resources import (
+    CORE_EVENTS,
+    DEPLOYMENTS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    STATEFUL_SETS,
+    VOLCANO_JOBS,
+)
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
@@ -69,15 +77,26 @@ def _moving(here: World, told: Collection[str]) -> Iterator[str]:
         said = (condition(group, CONDITION_ADMITTED) or {}).get("message", "")
         if "is tried again in" in said:
             yield f"PodGroup {group['metadata']['name']} {said}"
+    refused = [
+        str(event["involvedObject"]["name"])
+        for event in api.list(CORE_EVENTS, namespace).items
+        if "denied the request" in (event.get("message") or "")
+    ]
     for job in api.list(VOLCANO_JOBS, namespace).items:
         said = _job_moves(job, pods)
-        if said:
+        if said and job["metadata"]["name"] not in refused:
             yield f"Job {job['metadata']['name']} {said}"
     for resource in (DEPLOYMENTS, STATEFUL_SETS):
         for owner in api.list(resource, namespace).items:
             said = _replicas_move(owner, pods)
-            if said:
+            # What asks for more than its queue's cap is refused at the door, pod by pod, for as long.
+            if said and not any(_belongs(name, owner["metadata"]["name"]) for name in refused):
                 yield f"{resource.kind} {owner['metadata']['name']} {said}"
+
+
+def _belongs(name: str, owner: str) -> bool:
+    """Whether it is the owner, or one of its ReplicaSets."""
+    return name == owner or name.startswith(f"{owner}-")
 
 
 def _pod_moves(pod: Json, told: Collection[str]) -> str:
