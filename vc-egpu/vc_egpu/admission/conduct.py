@@ -229,10 +229,12 @@ class Conductor:
         self._write("plan", key, group, body, record.plan_id)
 
     def enqueue(self, key: str, group: Group) -> None:
-        """Let the Job's controller make the pods."""
+        """Let the Job's controller make the pods; one that did not hear of it hears it anew."""
         if self.is_free(key):
-            self.count("enqueued")
-            self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=steps.ENQUEUED))
+            unheard = group.decoded.phase == steps.ENQUEUED
+            self.count("enqueued_again" if unheard else "enqueued")
+            phase = steps.PENDING if unheard else steps.ENQUEUED
+            self._write("enqueue", key, group, writes.group_patch(group.decoded, phase=phase))
 
     def roll_back(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
         """Take a gang's plan away, remember the back-off, then make its pods come anew."""

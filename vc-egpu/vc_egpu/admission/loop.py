@@ -31,6 +31,7 @@ from vc_egpu.admission.orphans import Orphans
 from vc_egpu.admission.reports import Reports, pod_reference
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Arrival, Sources
+from vc_egpu.admission.unheard import Unheard
 from vc_egpu.core.cluster import PodUid, Snapshot
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
@@ -115,7 +116,7 @@ class Loop:
         )
         self._watchlist = rollback.Watchlist()
         self._orphans = Orphans()
-        self._pending = enqueue.Pending()
+        self._pending, self._unheard = enqueue.Pending(), Unheard()
         self._missing = Missing()
         self._collector = Collector()
         self._verdicts: dict[str, Verdict] = {}
@@ -219,8 +220,7 @@ class Loop:
             nexts.append(self._next_tick)
         if self._mirror.freed or self._mirror.tries:
             nexts.append(self._next_decide)
-        soonest = min((at for at in nexts if at is not None), default=clock + REVIEW_S)
-        return min(max(0.0, soonest - clock), REVIEW_S)
+        return min(max(0.0, min(at for at in nexts if at is not None) - clock), REVIEW_S)
 
     def _take_in(self, timeout_s: float) -> float:
         """Enter what happened, if something does in time; the (monotonic) instant at which that began."""
@@ -277,11 +277,12 @@ class Loop:
         for key in dirty:
             self._conductor.drive(key)
             self._pending.look(key, self._mirror, self._conductor.clock)
+            self._unheard.look(key, self._mirror, self._conductor.clock)
             group = self._mirror.groups.get(key)
             if group is not None:
                 members = self._mirror.members.get(key, {})
                 self._watchlist.note_gang(group.decoded.gang, members, self._conductor.clock)
-        if self._pending.since:
+        if self._pending.since or self._unheard:
             self._enqueue()
 
     def _enqueue(self) -> None:
@@ -292,7 +293,7 @@ class Loop:
             keys = self._pending.of_others(self._mirror, clock)
         else:
             keys = self._pending.admit(self._mirror, clock)
-        for key in keys:
+        for key in (*keys, *self._unheard.due(self._mirror, clock)):
             self._conductor.enqueue(key, self._mirror.groups[key])
 
     def _decide(self) -> None:
@@ -326,7 +327,6 @@ class Loop:
                 self._verdicts.pop(key, None)
             self._verdicts.update(plan.verdicts)
         self._conductor.carry_out(plan, time.time())
-        # New objects may be among what changed, of which the same is true as of those that are gone.
         self._conductor.reports.look_again(touched, self._conductor.clock)
 
     def _admitting(self) -> bool:

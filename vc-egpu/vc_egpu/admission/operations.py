@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 Operation = Literal[
     "decisions",
     "enqueued",
+    "enqueued_again",
     "ungated",
     "rolled_back",
     "orphans",

@@ -24,6 +24,7 @@ from vc_egpu.volcano.plans import PlannedMember
 from vc_egpu.volcano.pod_codec import DecodedPod
 
 ENQUEUED: Final = "Inqueue"
+PENDING: Final = "Pending"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,15 @@ def node(document: Document) -> Json:
 
 
 def job(document: Document) -> Json:
-    """A Volcano Job: what its pods will ask for."""
+    """A Volcano Job: what its pods will ask for, and whether it has begun."""
     metadata, spec = document["metadata"], document["spec"]
     tasks = [_task(task) for task in spec.get("tasks") or ()]
-    return {"metadata": _some(metadata, _IDENTITY), "spec": {**_some(spec, ("queue",)), "tasks": tasks}}
+    state = (document.get("status") or {}).get("state") or {}
+    return {
+        "metadata": _some(metadata, _IDENTITY),
+        "spec": {**_some(spec, ("queue",)), "tasks": tasks},
+        "status": {"state": _some(state, ("phase",))},
+    }
 
 
 def volume(document: Document) -> Json:
