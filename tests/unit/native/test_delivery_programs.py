@@ -58,7 +58,7 @@ def _built(
     (folder / f"{name}.c").write_text(source)
     out = folder / name
     command = [*(cc or compiler()).split(), "-o", out, folder / f"{name}.c", *flags]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=280)
     return out
 
 
