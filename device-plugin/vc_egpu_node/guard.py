@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, EventRecorder
+from vc_egpu.volcano.node_policy import Policy
 
 from vc_egpu_node.cdi import GrantFolder
-from vc_egpu_node.config import Policy, Settings
+from vc_egpu_node.config import Settings
 from vc_egpu_node.control import Timings
 from vc_egpu_node.identity import Identity, Stock
 from vc_egpu_node.isolation import Isolation

@@ -13,8 +13,8 @@ from typing import Final, Literal
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import MAX_CARDS_PER_NODE, MAX_MEMORY_MIB, NodeCard, NodeCards
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.node_policy import Policy
 
-from vc_egpu_node.config import Policy
 from vc_egpu_node.vendors.base import CardReading, NodeReading
 
 UNKNOWN_MODEL: Final = "unknown"

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.node_policy import Policy, check_policy, parse_policy
 
-from vc_egpu_node.config import Policy, Settings, check_policy, parse_policy
+from vc_egpu_node.config import Settings
 from vc_egpu_node.state import write_atomically
 
 log = logging.getLogger(__name__)

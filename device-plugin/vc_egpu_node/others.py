@@ -21,9 +21,9 @@ from vc_egpu.core.words import few
 from vc_egpu.kube import ApiConnection, Backoff, Change, ChangeKind, Reflector, Resource
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import RESOURCE_SLICES
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.others import devices_of_others, matches, resources_of_others, slim_slice
 
-from vc_egpu_node.config import Policy
 from vc_egpu_node.podresources import Holder, PodResourcesError
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.state import write_atomically

@@ -20,10 +20,10 @@ from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
 
 from vc_egpu_node import suspend_machine as machine
-from vc_egpu_node.config import Policy
 from vc_egpu_node.state import write_atomically
 from vc_egpu_node.suspend_facts import LowPod, NodeState
 from vc_egpu_node.suspend_machine import Action, Record

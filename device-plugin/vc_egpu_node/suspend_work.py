@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Final
 
 from vc_egpu.core.cluster import SuspensionState
+from vc_egpu.volcano.node_policy import Policy
 
-from vc_egpu_node.config import Policy
 from vc_egpu_node.suspend_facts import FactsOf, LowPod
 from vc_egpu_node.suspend_helper import (
     MAX_PROCESSES,

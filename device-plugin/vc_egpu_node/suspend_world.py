@@ -8,10 +8,11 @@ from typing import Final
 
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube import ApiConnection, EventRecorder
+from vc_egpu.volcano.node_policy import Policy
 
 from vc_egpu_node import admission
 from vc_egpu_node.cdi import GrantFolder
-from vc_egpu_node.config import CHECKPOINT_BY_POD, Policy, Settings
+from vc_egpu_node.config import CHECKPOINT_BY_POD, Settings
 from vc_egpu_node.identity import Stock
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.monitor import Observation

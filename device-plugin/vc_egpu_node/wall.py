@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vc_egpu.volcano.node_policy import WallPolicy
+
 from vc_egpu_node import secondwall
 from vc_egpu_node.accounts import Activity, Usage, context_cost, read_activity, read_usage
 from vc_egpu_node.beyond import Beyond, Books, Shown
 from vc_egpu_node.cdi import Grant
-from vc_egpu_node.config import WallPolicy
 from vc_egpu_node.control import Timings
 from vc_egpu_node.departed import Departed
 from vc_egpu_node.isolation import Isolation

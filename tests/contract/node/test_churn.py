@@ -5,7 +5,7 @@ from contract.node.node_world import World
 from contract.node.test_collect import Cgroups, collector
 from contract.node.test_live import Isolated
 from unit.kept import open_below, sizes
-from vc_egpu_node.config import Policy
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu_node.guard import timings_of
 from vc_egpu_node.monitor import Observation
 from vc_egpu_node.processes import ContainerOfProcess

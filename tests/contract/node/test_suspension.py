@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from contract.node.test_library import Container, Node
 from unit.native.memory_worlds import BUILD, CONTEXT_MIB
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
-from vc_egpu_node.config import Policy
 from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.suspend import Store, Suspender
 from vc_egpu_node.suspend_facts import FactsOf, LowPod, NodeState, low_pods

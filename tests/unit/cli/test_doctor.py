@@ -226,6 +226,53 @@ def test_a_model_table_that_cannot_be_read_is_told_of(models: str, words: str) -
     assert "pydantic" not in found
 
 
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("defaults: {slotsPerCard: seven}", "vc-egpu-node-policy: slotsPerCard: Input should be a"),
+        ("nodes: {gpu-7: {coreRatio: 100}}", "coreRatio: Input should be less than or equal to 10"),
+        ("defaults: [", "not YAML"),
+    ],
+)
+def test_a_node_policy_that_cannot_be_read_is_told_of(policy: str, words: str) -> None:
+    assert words in said(bad(replace(healthy(), policy=policy)))
+
+
+@pytest.mark.parametrize("policy", [None, "", "defaults: {coreRatio: 1.5}"])
+def test_a_node_policy_that_is_right_has_nothing_to_say(policy: str | None) -> None:
+    assert bad(replace(healthy(), policy=policy)) == []
+
+
+NO_WAY = (
+    'failed calling webhook "queues.egpu.volcano.sh": failed to call webhook: Post '
+    '"https://vc-egpu-webhook.vc-egpu-system.svc:443/validate/queues?timeout=10s": context deadline exceeded'
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "level"),
+    [
+        ((500, status(500, "InternalError", f"Internal error occurred: {NO_WAY}"), {}), "fail"),
+        ((500, status(500, "InternalError", "etcdserver: no leader"), {}), "ok"),
+        ((403, status(403, "Forbidden", "admission webhook denied the request"), {}), "ok"),
+        ((201, {"metadata": {"name": "vc-egpu-doctor"}}, {}), "ok"),
+    ],
+)
+def test_a_firewall_before_the_webhook_is_told_of(answer: Any, level: str, tmp_path: Path) -> None:
+    """Of private clusters of GKE, say: every Job and Queue was refused, and the doctor found all well."""
+    with tiny_api() as server:
+        server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
+        server.put(f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}", {"metadata": {}})
+        server.script_for, server.script = '"Queue"', [answer]
+        with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
+            unreached = doctor_facts.read(api).unreached
+        tried = [path for method, path, _ in server.requests if method == "POST"]
+        assert [path.rpartition("/")[2] for path in tried] == ["queues?dryRun=All"]
+    found = bad(replace(healthy(), unreached=unreached))
+    assert doctor.verdict(found) == level
+    assert ("9443" in said(found)) is (level == "fail")
+
+
 def test_a_roll_out_that_does_not_come_up_is_told_of() -> None:
     """The old replicas are ready meanwhile; the next crash would find nobody."""
     stuck = named(

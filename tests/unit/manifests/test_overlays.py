@@ -9,8 +9,9 @@ from unit.manifests.kustomize import MANIFESTS, composed, of_kind, overlay, pod_
 from vc_egpu.admission import settings as admission
 from vc_egpu.jobs.main import parser as jobs_parser
 from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.node_policy import Policy, parse_policy
 from vc_egpu.webhook.options import parse_options
-from vc_egpu_node.config import Policy, parse_flags, parse_policy
+from vc_egpu_node.config import parse_flags
 
 OVERLAYS = ("standalone", "volcano", "local")
 NAMESPACE = "vc-egpu-system"

@@ -9,8 +9,8 @@ from typing import Any
 from unit.node.granted import grant
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import KubeError
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
-from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.secondwall import Seen
 from vc_egpu_node.suspend import Store, Suspender

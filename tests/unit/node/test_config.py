@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from vc_egpu_node.config import ConfigError, Policy, parse_flags, parse_policy
+from vc_egpu.volcano.node_policy import Policy, PolicyError, parse_policy
+from vc_egpu_node.config import parse_flags
 
 
 def test_a_node_overrides_the_defaults() -> None:
@@ -29,7 +30,7 @@ def test_a_node_overrides_the_defaults() -> None:
     ],
 )
 def test_what_is_wrong_is_named(text: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(PolicyError, match=named):
         parse_policy(text, "n")
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from unit.node.built import ELF
-from vc_egpu_node.config import ConfigError, Policy, Settings, parse_flags, parse_policy
+from vc_egpu.volcano.node_policy import Policy, PolicyError, parse_policy
+from vc_egpu_node.config import Settings, parse_flags
 from vc_egpu_node.control import Timings
 from vc_egpu_node.guard import Guard, timings_of
 from vc_egpu_node.monitor import Observation
@@ -20,7 +21,7 @@ def test_settings_of_the_node() -> None:
     timings = timings_of(policy)
     assert (timings.hang_ms, timings.low_floor_after_ms, timings.in_flight_us) == (20_000, 500, 250)
     assert timings_of(Policy()) == Timings()
-    with pytest.raises(ConfigError, match="secondWall"):
+    with pytest.raises(PolicyError, match="secondWall"):
         parse_policy("defaults: {secondWall: maybe}", "n")
     assert parse_flags(["--node-name=n"]).library is None
     assert parse_flags(["--node-name=n", "--library=/x/y.so", "--run-dir=/r"]).run_dir == Path("/r")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from vc_egpu_node.config import Policy, Settings
+from vc_egpu.volcano.node_policy import Policy
+from vc_egpu_node.config import Settings
 from vc_egpu_node.lastgood import NodeSettings
 from vc_egpu_node.main import main
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.others import slim_slice
-from vc_egpu_node.config import Policy
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
 from vc_egpu_node.others import Kept, Others
 from vc_egpu_node.podresources import ContainerRef, Holder, PodResourcesError, holders_in

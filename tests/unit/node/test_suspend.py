@@ -7,8 +7,8 @@ import pytest
 from unit.node.granted import grant
 from unit.node.suspend_stage import CARD, PROCESS, UID, Stage, low_pod, order
 from vc_egpu.core.cluster import SuspensionState
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import NodeSuspension
-from vc_egpu_node.config import Policy
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.suspend import Store
 from vc_egpu_node.suspend_facts import LowPod, low_pods, spilled_mib

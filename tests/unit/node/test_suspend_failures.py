@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 from unit.node.suspend_stage import PROCESS, UID, Stage
 from vc_egpu.core.cluster import SuspensionState
+from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import SuspendOrder, is_refused
-from vc_egpu_node.config import Policy
 from vc_egpu_node.suspend import Store
 from vc_egpu_node.suspend_helper import (
     Answer,

@@ -8,7 +8,7 @@ from typing import Final
 from vc_egpu.cli.stop import SWITCH_KEY
 from vc_egpu.cli.world import Listing, Transform, light_pod, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
-from vc_egpu.kube.errors import Forbidden, KubeError, NotFound
+from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unavailable
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -20,6 +20,7 @@ from vc_egpu.kube.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    QUEUES,
     RESOURCE_SLICES,
     VALIDATING_WEBHOOKS,
 )
@@ -44,6 +45,9 @@ SELF_SUBJECT_REVIEWS = Resource(
 )
 _WHO_AM_I: Final[Json] = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 """Everybody may ask it, and the answer says when it was given."""
+_TRIAL: Final = "vc-egpu-doctor"
+_NO_WAY: Final = "failed calling webhook"
+"""In the API server's words."""
 CLOCKS_DIFFER_S: Final = 5.0
 STALE_S: Final = 30.0
 
@@ -79,6 +83,11 @@ class Facts:
     """Of all namespaces."""
     models: str | None = None
     """The model table's text; None where there is none or the user may not see it."""
+    policy: str | None = None
+    """The node policy's text; likewise."""
+    unreached: str = ""
+    """What the API server says of a webhook that it does not get through to; empty: it does, or it could not
+    be asked."""
     stopped: bool = False
     """Whether the operator's switch stops all admitting."""
     scheduler_configs: Sequence[str] = ()
@@ -94,9 +103,10 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
     carded = [str(node["metadata"]["name"]) for node in nodes.items if has_cards(node)][:cards_only_on]
     leases = list_optional(api, LEASES, names.SYSTEM_NAMESPACE)
     webhooks = [list_optional(api, resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
+    installed = _exists(api)
     return Facts(
         version=version,
-        installed=_exists(api),
+        installed=installed,
         nodes=nodes,
         kubelet_configs={name: found for name in carded if (found := _configz(api, name)) is not None},
         runtime_classes=list_optional(api, RUNTIME_CLASSES),
@@ -113,6 +123,8 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         leases=leases,
         pods=list_optional(api, PODS, transform=_pod_with_asks),
         models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
+        policy=_text(api, names.POLICY_CONFIG_MAP, "policy.yaml"),
+        unreached=_unreached(api) if installed else "",
         stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),
         clock_ahead_s=_clock_ahead_s(api, leases.items),
@@ -186,6 +198,18 @@ def _exists(api: ApiConnection) -> bool:
     except Forbidden:
         return True
     return True
+
+
+def _unreached(api: ApiConnection) -> str:
+    """Tried with a Queue that is not kept: whatever becomes of it, one answer speaks of the way there."""
+    body = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind, "metadata": {"name": _TRIAL}, "spec": {}}
+    try:
+        api.create(QUEUES, body, dry_run=True)
+    except Unavailable as error:
+        return error.message if _NO_WAY in error.message else ""
+    except KubeError:
+        return ""
+    return ""
 
 
 def _text(api: ApiConnection, config_map: str, key: str) -> str | None:

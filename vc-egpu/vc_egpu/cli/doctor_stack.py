@@ -11,6 +11,7 @@ from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+from vc_egpu.volcano.node_policy import check_policy
 
 CRDS: Final = (
     "jobs.batch.volcano.sh",
@@ -23,6 +24,8 @@ CLASSES: Final = (
     names.PRIORITY_CLASS_STANDARD,
     names.PRIORITY_CLASS_LOW,
 )
+WEBHOOK_PORT: Final = 9443
+"""Of its pods: the Service's is 443."""
 SILENT_S: Final = 120.0
 """A gated pod without a verdict for so long has nobody who looks after it."""
 
@@ -30,7 +33,7 @@ SILENT_S: Final = 120.0
 def stack_findings(facts: Facts, now: datetime) -> list[Finding]:
     """CRDs, processes, webhooks, the lease, agents, priority classes, pods nobody looks after."""
     found: list[Finding] = []
-    for check in (_crds, _deployments, _models, _webhooks, _agents, _classes):
+    for check in (_crds, _deployments, _models, _policy, _webhooks, _agents, _classes):
         found += check(facts)
     found += _lease(facts, now)
     if facts.stopped:
@@ -95,6 +98,14 @@ def _models(facts: Facts) -> Iterable[Finding]:
         )
 
 
+def _policy(facts: Facts) -> Iterable[Finding]:
+    try:
+        check_policy(facts.policy or "")
+    except (ValueError, RecursionError) as error:
+        hint = "agents go by the last good one; a node that has never seen one takes nothing"
+        yield fail("policy", f"ConfigMap {names.POLICY_CONFIG_MAP}: {error}", hint)
+
+
 def _webhooks(facts: Facts) -> Iterable[Finding]:
     if facts.webhooks.missing:
         yield warn("webhook", facts.webhooks.missing)
@@ -120,6 +131,10 @@ def _webhooks(facts: Facts) -> Iterable[Finding]:
             )
     if not any("egpu" in binding["metadata"]["name"] for binding in facts.policy_bindings.items):
         yield warn("webhook", facts.policy_bindings.missing or "the admission policies are not bound")
+    if facts.unreached:
+        bad = True
+        hint = f"a firewall between control plane and nodes has to let TCP {WEBHOOK_PORT} through"
+        yield fail("webhook", f"the API server does not get through: {facts.unreached}", hint)
     if not bad:
         yield ok("webhook", f"{len(ours)} webhooks are registered with a CA bundle")
 
