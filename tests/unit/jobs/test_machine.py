@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from unit.jobs.worlds import NOW, evicted, group, in_phase, job, order, pod, task, world
+from unit.jobs.worlds import NOW, evicted, group, in_phase, job, killed, order, phase_of, pod, task, world
 from vc_egpu.jobs.draft import Decision, Group
 from vc_egpu.jobs.machine import decide
 from vc_egpu.jobs.views import PodPhase, PodView, World
@@ -13,15 +13,6 @@ from vc_egpu.volcano.podgroup import PodGroupPhase
 
 P, POD = JobPhase, PodPhase
 FAILED_POD_RESTARTS_JOB = [{"event": "PodFailed", "action": "RestartJob"}]
-
-
-def phase_of(decision: Decision) -> JobPhase | None:
-    """The phase that a decision writes; None if it leaves the status alone."""
-    return JobPhase(decision.status["state"]["phase"]) if decision.status is not None else None
-
-
-def killed(decision: Decision) -> set[str]:
-    return {kill.pod.name.removeprefix("train-") for kill in decision.kills}
 
 
 def created(decision: Decision) -> list[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from vc_egpu.jobs.defaults import complete
+from vc_egpu.jobs.draft import Decision
 from vc_egpu.jobs.views import Eviction, GroupView, Order, PodPhase, PodView, World
 from vc_egpu.volcano.job import Job, JobAction, JobPhase
 from vc_egpu.volcano.podgroup import PodGroupPhase
@@ -70,3 +71,12 @@ def evicted(name: str = "w-0", version: int = 0, at: float = NOW - 1) -> Evictio
 def order(action: JobAction) -> Order:
     """A Command."""
     return Order("cmd", "uid-cmd", action)
+
+
+def phase_of(decision: Decision) -> JobPhase | None:
+    """The phase that a decision writes; None if it leaves the status alone."""
+    return JobPhase(decision.status["state"]["phase"]) if decision.status is not None else None
+
+
+def killed(decision: Decision) -> set[str]:
+    return {kill.pod.name.removeprefix("train-") for kill in decision.kills}

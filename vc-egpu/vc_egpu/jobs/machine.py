@@ -5,8 +5,8 @@ between any two writes:
 
 - the status that records a restart (phase, retryCount, version) is written *before* pods are deleted. What
   has to be deleted follows from that status at every later look;
-- ``status.state.reason`` names the action that led to the present phase; a restart reads from it which pods
-  it may keep;
+- ``status.state.reason`` names the action that led to the present phase; a restart reads from it, and from
+  the message beside it, which pods it may keep;
 - a PodGroup carries the version of the Job that it was made for: an older one is replaced.
 """
 
@@ -17,7 +17,7 @@ from typing import Final
 from vc_egpu.jobs.draft import FINISHED, Decision, Draft, Group, Note
 from vc_egpu.jobs.plugins import pod_name
 from vc_egpu.jobs.policies import TARGETED, Answer, judge
-from vc_egpu.jobs.views import PodPhase, World, seconds, timestamp
+from vc_egpu.jobs.views import PodPhase, PodView, World, seconds, timestamp
 from vc_egpu.volcano.job import JobAction, JobPhase, Task
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
@@ -35,6 +35,9 @@ STOP_BY: Final[Mapping[JobAction, JobPhase]] = {
 }
 _BY_COMMAND: Final = "Command "
 """Followed by the Command's UID: how ``status.state.message`` tells that it was obeyed."""
+_ALL_OF: Final = "; restarts all of "
+"""Followed by tasks: how it tells of a restart of parts whom that does away with. A pod that failed shows it,
+one that was evicted does not."""
 
 
 def decide(world: World, refusals: Iterable[str] = ()) -> Decision:
@@ -118,13 +121,14 @@ def _apply(draft: Draft, answer: Answer) -> bool:
         _clear_out(draft)
     elif action in TARGETED and phase in {P.PENDING, P.RUNNING}:
         draft.status.retry_count += 1
-        draft.enter(P.RESTARTING, action.value, answer.because)
+        draft.enter(P.RESTARTING, action.value, _with_tasks(answer.because, answer.tasks))
         draft.kill((pod for pod in draft.world.pods if pod.uid in answer.targets), mark=True)
     elif action in TARGETED and phase is P.RESTARTING:
         before = len(draft.killed)
         draft.kill((pod for pod in draft.world.pods if pod.uid in answer.targets), mark=True)
         if len(draft.killed) == before:
             return False
+        _restart_also(draft, answer.tasks)
     else:
         draft.notes.append(
             Note(warning=True, reason="Ignored", text=f"{action.value} means nothing in {phase.value}")
@@ -186,7 +190,9 @@ def _why_failed(draft: Draft, succeeded: int) -> str:
 def _restarting(draft: Draft) -> None:
     """Clear out what the restart does away with; then fail if the tries are used up, or begin anew."""
     job = draft.world.job
-    if draft.status.state.reason not in {action.value for action in TARGETED}:
+    if _is_of_parts(draft):
+        draft.kill(_still_there(draft), mark=True)
+    else:
         _clear_out(draft)
     if draft.status.retry_count >= job.spec.max_retry:
         text = f"restarted {draft.status.retry_count} times, maxRetry is {job.spec.max_retry}"
@@ -195,6 +201,37 @@ def _restarting(draft: Draft) -> None:
     elif job.total_replicas() - draft.terminating() >= job.spec.min_available:
         text = f"try {draft.status.retry_count} of {job.spec.max_retry}"
         draft.enter(P.PENDING, "Restarted", text)
+
+
+def _is_of_parts(draft: Draft) -> bool:
+    return draft.status.state.reason in {action.value for action in TARGETED}
+
+
+def _still_there(draft: Draft) -> Iterable[PodView]:
+    """Whom a restart of parts should have done away with as it began. No pod is made before that is done."""
+    message = draft.status.state.message
+    if message.startswith(_BY_COMMAND):
+        return draft.world.pods
+    tasks = _tasks_in(message)
+    return [pod for pod in draft.world.pods if pod.task in tasks]
+
+
+def _restart_also(draft: Draft, tasks: frozenset[str]) -> None:
+    """More tasks came while it restarts."""
+    state = draft.status.state
+    if _is_of_parts(draft) and not state.message.startswith(_BY_COMMAND):
+        message = _with_tasks(state.message.partition(_ALL_OF)[0], _tasks_in(state.message) | tasks)
+        draft.status.state = state.model_copy(update={"message": message})
+
+
+def _with_tasks(because: str, tasks: frozenset[str]) -> str:
+    said = because.startswith(_BY_COMMAND) or not tasks
+    return because if said else f"{because}{_ALL_OF}{', '.join(sorted(tasks))}"
+
+
+def _tasks_in(message: str) -> frozenset[str]:
+    _, told, tasks = message.partition(_ALL_OF)
+    return frozenset(tasks.split(", ")) if told else frozenset()
 
 
 def _clear_out(draft: Draft) -> None:

@@ -27,6 +27,8 @@ class Answer:
     because: str
     targets: frozenset[str] = frozenset()
     """UIDs of the pods to restart, for targeted actions."""
+    tasks: frozenset[str] = frozenset()
+    """Of which all pods are among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def _targeted(world: World, due: list[tuple[JobAction, Happening]]) -> Answer:
     pods = {h.pod for action, h in due if action is JobAction.RESTART_POD and h.eviction is None}
     targets = frozenset(pod.uid for pod in world.pods if pod.task in tasks or pod.name in pods)
     action = JobAction.RESTART_TASK if tasks else JobAction.RESTART_POD
-    return Answer(action, _because(due[0][1]), targets)
+    return Answer(action, _because(due[0][1]), targets, frozenset(tasks))
 
 
 def _happenings(world: World) -> Iterator[Happening]:
