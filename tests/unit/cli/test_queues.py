@@ -48,7 +48,8 @@ def test_waiting_by_reason() -> None:
         docs.group("d", "research", said=docs.verdict("Admitted", "")),
         docs.group("e", "gone", said=docs.verdict("QueueClosed", "")),
     ]
-    report = queues_view.report([docs.queue("research", h20=6)], groups, [])
+    pods = [docs.pod(name, group=name, gated=True) for name in "abcde"]
+    report = queues_view.report([docs.queue("research", h20=6)], groups, pods)
     (row,) = report.queues
     assert row.waiting == {"WaitingForCards": 1, "WaitingForQuota": 2}
     assert row.admitted == 1
@@ -57,6 +58,17 @@ def test_waiting_by_reason() -> None:
     with console.capture() as captured:
         console.print(render.queues(report))
     assert "1 WaitingForCards, 2 WaitingForQuota" in captured.get()
+
+
+def test_who_is_scaled_to_nothing_does_not_wait() -> None:
+    """Nor a batch Job that is suspended, whose pods are gone; a Volcano Job's are still to be made."""
+    waits = docs.verdict("WaitingForMembers", "")
+    nobody, over = (docs.group(name, "research", job=name, said=waits) for name in ("nobody", "over"))
+    coming = docs.group("coming", "research", job="coming", said=waits)
+    coming["metadata"]["ownerReferences"][0]["apiVersion"] = "batch.volcano.sh/v1alpha1"
+    pods = [docs.pod("done", group="over", phase="Succeeded")]
+    (row,) = queues_view.report([docs.queue("research", h20=6)], [nobody, over, coming], pods).queues
+    assert row.waiting == {"WaitingForMembers": 1}
 
 
 def test_finished_pods_use_nothing() -> None:

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from vc_egpu.admission.answers import is_booked_on_host
 from vc_egpu.admission.loop import View
+from vc_egpu.admission.tally import OVER
 from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, Pod, PodPhase, Share, Snapshot, class_of
 from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.core.reasons import Reason
@@ -171,9 +172,13 @@ def _queues(view: View) -> Iterator[GaugeMetricFamily]:
         "egpu_queue_waiting_gangs", "Gangs that wait, by reason.", labels=("queue", "reason")
     )
     counts: dict[tuple[str, str], int] = {}
+    there = {pod.gang for pod in view.snapshot.pods.values() if pod.phase not in OVER}
     for key, verdict in view.verdicts.items():
         gang = view.snapshot.gangs.get(key)
-        if gang is not None and verdict.reason is not Reason.ADMITTED:
+        # A Deployment that is scaled to nothing leaves a PodGroup behind; a Job's pods are still to be made.
+        if gang is None or (gang.single and key not in there):
+            continue
+        if verdict.reason is not Reason.ADMITTED:
             where = (str(gang.queue), verdict.reason.value)
             counts[where] = counts.get(where, 0) + 1
     for where, count in sorted(counts.items()):

@@ -8,6 +8,7 @@ from vc_egpu.cli import world
 from vc_egpu.core.cluster import Queue
 from vc_egpu.kube import Json
 from vc_egpu.volcano import codec
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.names import (
     cores_total_resource,
     memory_total_resource,
@@ -74,7 +75,8 @@ def report(
         for name, document in documents.items():
             used[name] |= _allocated(document)
     total = _rolled_up(documents, used)
-    waiting, admitted = _verdicts(groups, queue_of_group)
+    asking = [group for group in groups if _asks(group, members.get(world.key(group), ()))]
+    waiting, admitted = _verdicts(asking, queue_of_group)
     if partial:
         admitted |= Counter({name: _running(document) for name, document in documents.items()})
     rows = [
@@ -104,6 +106,14 @@ def held(pod: Json) -> Counter[str]:
         amounts[memory_total_resource(ask.model)] += sum(share.memory_mib for share in shares)
         amounts[cores_total_resource(ask.model)] += sum(share.cores for share in shares)
     return amounts
+
+
+def _asks(group: Json, members: Iterable[Json]) -> bool:
+    """Whether anybody is there or to come. A Deployment that is scaled to nothing, a batch Job that is
+    suspended leave a PodGroup for a while or for good; of a Volcano Job somebody makes the pods."""
+    owner = controller_of(group)
+    maker = (owner.get("kind"), str(owner.get("apiVersion")).partition("/")[0])
+    return maker == ("Job", "batch.volcano.sh") or any(not world.finished(pod) for pod in members)
 
 
 def _allocated(queue: Json) -> Counter[str]:
