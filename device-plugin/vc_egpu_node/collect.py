@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from vc_egpu.kube import Backoff
+
 from vc_egpu_node.cdi import Grant, GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.identity import Identity, NotAdmittedError
@@ -30,20 +32,20 @@ LEAVING_MOST_S: Final = 5.0
 
 
 AGAIN_S: Final = 0.5
-"""After the API server refused something once; twice as long each time."""
+"""After the API server refused something once, at most; twice as long each time."""
 
 
 class Patience:
     """How long to wait before the next look at who is leaving: a look reads the node's cgroup tree."""
 
     def __init__(self) -> None:
-        self._refused = 0
+        self._refused = Backoff(first_s=AGAIN_S)
         self._leaving = 0
         self._since_s = 0.0
 
     def wait_s(self, leaving: int, now_s: float, idle_s: float) -> float:
         """``leaving``: how many still are; ``idle_s``: the answer where nobody is."""
-        self._refused = 0
+        self._refused.reset()
         if leaving != self._leaving:
             self._leaving, self._since_s = leaving, now_s
         if not leaving:
@@ -52,9 +54,7 @@ class Patience:
 
     def again_s(self, idle_s: float) -> float:
         """The look could not be told of. Somebody may wait for just that, and so may all other nodes."""
-        wait_s: float = min(idle_s, AGAIN_S * 2 ** min(self._refused, 16))
-        self._refused += 1
-        return wait_s
+        return min(idle_s, self._refused.next_s())
 
 
 def holdings(grants: Iterable[Grant]) -> dict[str, Holding]:

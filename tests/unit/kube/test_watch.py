@@ -5,6 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 import pytest
 from unit.kube.tiny_api import TinyApi, status
@@ -125,6 +126,72 @@ def test_a_gap_is_bridged_by_a_list_that_reports_what_vanished(
     assert found == {("DELETED", "a"), ("DELETED", "b"), ("ADDED", "b"), ("MODIFIED", "c"), ("ADDED", "e")}
     assert reflector.relists == 2
     assert sorted(item["metadata"]["name"] for item in reflector.objects()) == ["b", "c", "d", "e"]
+
+
+def lists(server: TinyApi) -> list[dict[str, list[str]]]:
+    """What was asked of each list so far."""
+    with server.lock:
+        queries = [parse_qs(path.partition("?")[2]) for method, path, _ in server.requests if method == "GET"]
+    return [query for query in queries if "watch" not in query]
+
+
+def forget_versions(server: TinyApi) -> None:
+    """As a server that was restarted has: those who watch from an earlier one list anew."""
+    with server.lock:
+        server.version += 1
+        server.compacted = server.version
+    server.end_watches()
+    server.wait_for_watch()
+
+
+def test_after_a_restart_of_the_server_agents_ask_for_what_it_has_in_memory(
+    start: Start, server: TinyApi
+) -> None:
+    """Thousands do at once, and each list of its node's pods would read all pods there are."""
+    start(field_selector="spec.nodeName=n1")
+    reached = server.version
+    forget_versions(server)
+    first, second = lists(server)
+    assert first["limit"]
+    assert "resourceVersion" not in first
+    assert second == {
+        "fieldSelector": ["spec.nodeName=n1"],
+        "resourceVersion": [str(reached)],
+        "resourceVersionMatch": ["NotOlderThan"],
+    }
+
+
+def test_a_memory_that_is_behind_is_not_asked_twice(start: Start, server: TinyApi) -> None:
+    start(field_selector="spec.nodeName=n1")
+    server.script = [(504, status(504, "Timeout", "Too large resource version"), {})]
+    forget_versions(server)
+    assert ["limit" in query for query in lists(server)] == [True, False, True]
+
+
+def test_whoever_reads_all_of_a_kind_reads_it_page_by_page(start: Start, server: TinyApi) -> None:
+    start()
+    forget_versions(server)
+    assert all("limit" in query and "resourceVersion" not in query for query in lists(server))
+
+
+def test_what_is_doubted_is_not_listed_from_memory(start: Start, server: TinyApi) -> None:
+    """That may be as far behind as the watch was."""
+    reflector, seen = start(field_selector="spec.nodeName=n1")
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    reflector.list_again()
+    server.wait_for_watch(count=2)
+    assert ["limit" in query for query in lists(server)] == [True, True]
+
+
+def test_watches_that_began_at_once_do_not_end_at_once(start: Start, server: TinyApi) -> None:
+    for _ in range(8):
+        start()
+    with server.lock:
+        asked = [parse_qs(path.partition("?")[2]) for _, path, _ in server.requests]
+    ends = [int(query["timeoutSeconds"][0]) for query in asked if "watch" in query]
+    assert len(set(ends)) > 1
+    assert min(ends) >= 300
 
 
 def test_garbage_in_the_stream_does_no_harm(start: Start, server: TinyApi) -> None:

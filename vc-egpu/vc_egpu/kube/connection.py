@@ -133,14 +133,23 @@ class ApiConnection:
         field_selector: str | None = None,
         page_size: int = PAGE_SIZE,
         transform: Callable[[Json], Json] | None = None,
+        not_older_than: str = "",
     ) -> ObjectList:
         """All objects, as of one version; read page by page. ``transform`` says what is kept of each: a big
-        cluster whole, as it comes, takes gigabytes."""
+        cluster whole, as it comes, takes gigabytes.
+
+        ``not_older_than``: any version from that on will do. The server answers at once and whole, from its
+        memory, where it would else read all objects of the kind, whatever the selectors; or refuses, where it
+        is itself behind that version.
+        """
         query: dict[str, str | int | bool | None] = {
             "labelSelector": label_selector,
             "fieldSelector": field_selector,
-            "limit": page_size,
         }
+        if not_older_than:
+            query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
+        else:
+            query["limit"] = page_size
         items: list[Json] = []
         begun_anew = False
         while True:

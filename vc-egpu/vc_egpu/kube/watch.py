@@ -8,9 +8,13 @@ the last state never is.
 No answer, event or object stops this for good, or is dropped unsaid: what cannot be read is asked for in a
 new list, an object that ``transform`` fails on is kept whole, and a server that does not let us get on (each
 watch ends at once, each list is too old when it has come) is asked ever more seldom, and the log says so.
+
+A server that was restarted knows no earlier version, so that all who watch list anew in one moment. Agents,
+of whom there are thousands, and who choose by fields what they see, then ask for what it has in memory.
 """
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -40,7 +44,8 @@ Key = tuple[str, str]
 
 IDLE_TIMEOUT_S: Final = 100.0
 """A watch that says nothing for this long (bookmarks come about once a minute) is taken for dead."""
-_SERVER_TIMEOUT_S: Final = 540
+_SERVER_TIMEOUT_S: Final = (300, 600)
+"""Drawn anew for each watch: what began in one moment (after a restart of the server) does not end in one."""
 _LASTED_S: Final = 1.0
 """A watch that ended sooner was ended at once."""
 _SILENCES: Final = 2
@@ -123,9 +128,12 @@ class Reflector:
         self._transform = transform
         self._idle_timeout_s = idle_timeout_s
         self._backoff = backoff or Backoff()
+        self._draw = random.randint
         self._lock = threading.Lock()
         self._store: dict[Key, Json] = {}
         self._version: str | None = None
+        self._at_least = ""
+        """From where the server said that it cannot go on; empty: what it has in memory does not do."""
         self._reached = ""
         self._silences = 0
         self._doubted = threading.Event()
@@ -197,6 +205,8 @@ class Reflector:
                 self._watch()
             except Gone as error:
                 # Not at once: where lists take longer than the server remembers, each ends like this.
+                if self._version is not None and self._selectors["fieldSelector"]:
+                    self._at_least = self._version
                 self._version = None
                 self._pause(error, usual=True)
             except NotFound as error:
@@ -221,12 +231,14 @@ class Reflector:
         self._stopping.wait(max(delay_s, hint_s or 0.0))
 
     def _list(self) -> None:
+        at_least, self._at_least = self._at_least, ""
         listing = self._api.list(
             self.resource,
             self._namespace,
             label_selector=self._selectors["labelSelector"],
             field_selector=self._selectors["fieldSelector"],
             transform=self._item,
+            not_older_than=at_least,
         )
         self._contact_at = time.monotonic()
         self.relists += 1
@@ -265,7 +277,7 @@ class Reflector:
             "watch": True,
             "allowWatchBookmarks": True,
             "resourceVersion": self._version,
-            "timeoutSeconds": _SERVER_TIMEOUT_S,
+            "timeoutSeconds": self._draw(*_SERVER_TIMEOUT_S),
         }
         stream = self._api.stream(self._path, query, idle_timeout_s=self._idle_timeout_s)
         began = time.monotonic()
