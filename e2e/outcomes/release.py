@@ -11,6 +11,15 @@ from outcomes.workload import Json
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RELEASE: Final = Path("manifests/components/release/kustomization.yaml")
+_BUILD: Final = """
+import inspect, runpy, tarfile
+
+plain = tarfile.TarFile.extractall
+if "filter" not in inspect.signature(plain).parameters:
+    tarfile.TarFile.extractall = lambda *given, filter=None, **named: plain(*given, **named)
+runpy.run_module("image.build", run_name="__main__", alter_sys=True)
+"""
+"""Earlier versions unpack with filters, which Debian 12's Python (3.11.2) does not know."""
 
 
 class NoHistoryError(Exception):
@@ -38,13 +47,14 @@ class Release:
         )
         if packed.returncode != 0:
             raise NoHistoryError(f"commit {commit} is not here: {packed.stderr.decode().strip()}")
+        folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["tar", "-x", "-C", folder], input=packed.stdout, check=True)
         release = folder / _RELEASE
         lines = [_retagged(line, tag) for line in release.read_text().splitlines()]
         release.write_text("\n".join(lines) + "\n")
         archive = folder.parent / f"{tag}.tar"
         subprocess.run(
-            [sys.executable, "-m", "image.build", "--output", str(archive)],
+            [sys.executable, "-c", _BUILD, "--output", str(archive)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder / "e2e")},
             check=True,
