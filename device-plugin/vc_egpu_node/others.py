@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S: Final = 5.0
 AGAIN_MOST_S: Final = 30.0
+ASK_AGAIN_S: Final = 300.0
+"""Whether the version that is watched is still the newest is asked so often, at most."""
+LISTED_S: Final = 30.0
+"""So long a newer version may take for its first list, before it is asked for anew."""
 UNSEEN_LIMIT_S: Final = 10.0
 """So long the agent waits for the first list of ResourceSlices, where there are any."""
 Json = dict[str, Any]
@@ -147,11 +151,13 @@ class CardSlices:
         node: str,
         on_change: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        ask_again_s: float = ASK_AGAIN_S,
     ) -> None:
         self._api = api
         self._node = node
         self._on_change = on_change
         self._clock = clock
+        self._ask_again_s = ask_again_s
         self._waited_for_s: float | None = None
         """Since when."""
         self._none = False
@@ -169,8 +175,9 @@ class CardSlices:
         """End the watch."""
         with self._lock:
             self._stopping.set()
-        if self._reflector is not None:
-            self._reflector.stop()
+            reflector = self._reflector
+        if reflector is not None:
+            reflector.stop()
 
     def settled(self) -> bool:
         """Whether they are known, as far as they can be: who may not list them goes on without. How long that
@@ -182,23 +189,20 @@ class CardSlices:
         return now_s - self._waited_for_s > UNSEEN_LIMIT_S
 
     def _find(self) -> None:
-        """Asked until there is an answer. A cluster without dynamic resource allocation is not asked again
-        before the next agent begins."""
-        again = Backoff(most_s=AGAIN_MOST_S)
+        """Asked until there is an answer, and now and then whether it still holds: an upgrade of the control
+        plane brings versions and takes others away, and agents live through it."""
+        failed, answered = Backoff(most_s=AGAIN_MOST_S), Backoff(self._ask_again_s, self._ask_again_s)
         while not self._stopping.is_set():
+            wait_s = answered.next_s()
             try:
-                resource = self._served()
+                self._found(self._served())
+                failed.reset()
             except KubeError as error:
-                log.warning("which ResourceSlices this cluster has is not known yet: %s", error)
-                self._stopping.wait(again.next_s())
-                continue
-            if resource is None:
-                log.info("this cluster has no ResourceSlices")
-                self._none = True
-                self._on_change()
-            else:
-                self._watch(resource)
-            return
+                log.warning("which ResourceSlices this cluster has is not known: %s", error)
+                wait_s = failed.next_s()
+            except Exception:
+                log.exception("which ResourceSlices this cluster has: a fault of ours")
+            self._stopping.wait(wait_s)
 
     def _served(self) -> Resource | None:
         try:
@@ -208,22 +212,43 @@ class CardSlices:
         served = {str(one.get("version")) for one in group.get("versions") or ()}
         return next((one for one in RESOURCE_SLICES if one.version in served), None)
 
-    def _watch(self, resource: Resource) -> None:
-        with self._lock:
-            if self._stopping.is_set():
-                return
-            self._reflector = Reflector(
+    def _found(self, resource: Resource | None) -> None:
+        """This is the newest version that is served now."""
+        before = self._reflector
+        if resource is None and not self._none:
+            log.info("this cluster has no ResourceSlices")
+            self._take(None)
+        elif resource is not None and (before is None or before.resource != resource):
+            fresh = Reflector(
                 self._api,
                 resource,
                 self._changed,
                 field_selector=f"spec.nodeName={self._node}",
                 transform=slim_slice,
             )
-            self._reflector.start()
+            if before is None:
+                self._take(fresh)
+                fresh.start()
+            elif fresh.start().wait_synced(LISTED_S):  # what was seen in another version counts until then
+                self._take(fresh)
+            else:
+                fresh.stop()
+
+    def _take(self, fresh: Reflector | None) -> None:
+        with self._lock:
+            before, self._none, self._reflector = self._reflector, fresh is None, fresh
+            stopping = self._stopping.is_set()
+        if fresh is not None and stopping:
+            fresh.stop()
+        if before is not None:
+            before.stop()
+        if fresh is None or before is not None:
+            self._on_change()
 
     def documents(self) -> list[Json]:
         """As last seen (slim)."""
-        return self._reflector.objects() if self._reflector is not None else []
+        reflector = self._reflector
+        return reflector.objects() if reflector is not None else []
 
     def _changed(self, change: Change) -> None:
         old = change.old

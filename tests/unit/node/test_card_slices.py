@@ -1,7 +1,7 @@
 """ResourceSlices of the node, in whichever version the cluster has, and whenever it says so."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,26 @@ class Here:
         self.server = server
         self.heard = threading.Semaphore(0)
         self.now_s = 0.0
-        self.slices = CardSlices(api, "n1", self.heard.release, clock=lambda: self.now_s)
+        self.slices = CardSlices(api, "n1", self.heard.release, clock=lambda: self.now_s, ask_again_s=0.2)
 
     def serve(self, *versions: str) -> None:
         """The cluster has them in these."""
         self.server.put(GROUP, {"versions": [{"version": version} for version in versions]})
         for version in versions:
             self.server.put(f"{GROUP}/{version}/resourceslices/s", {"metadata": {"name": "s"}, **SLICE})
+
+    def drop(self, version: str) -> None:
+        """The cluster has them in this version no longer."""
+        self.server.remove(f"{GROUP}/{version}/resourceslices/s", silently=True)
+
+    def drivers(self) -> list[str]:
+        """As the agent sees them."""
+        return [one["spec"]["driver"] for one in self.slices.documents()]
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Looked at each time that the agent is told to."""
+        while not true():
+            assert self.heard.acquire(timeout=60)
 
     def watched(self) -> set[str]:
         """Versions that were asked for."""
@@ -81,3 +94,25 @@ def test_how_long_is_waited_counts_from_when_somebody_waits(here: Here) -> None:
     assert not here.slices.settled()
     here.now_s += 0.1
     assert here.slices.settled()
+
+
+def test_an_upgrade_of_the_control_plane_brings_another_version(here: Here) -> None:
+    """Agents run on. They asked for the one of before for good, and told of what it had had."""
+    here.serve("v1beta1")
+    here.slices.start()
+    here.until(lambda: here.drivers() == ["gpu.nvidia.com"])
+    with here.server.lock:
+        here.drop("v1beta1")
+        here.serve("v1")
+        other = {"metadata": {"name": "s"}, "spec": {**SLICE["spec"], "driver": "of.v1"}}
+        here.server.put(f"{GROUP}/v1/resourceslices/s", other)
+        here.server.end_watches()
+    here.until(lambda: here.drivers() == ["of.v1"])
+    assert here.watched() == {"v1beta1", "v1"}
+
+
+def test_an_upgrade_brings_them_to_a_cluster_that_had_none(here: Here) -> None:
+    here.slices.start()
+    here.until(here.slices.settled)
+    here.serve("v1")
+    here.until(lambda: here.drivers() == ["gpu.nvidia.com"])
