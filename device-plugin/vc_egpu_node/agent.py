@@ -173,7 +173,7 @@ class Agent:
                 if time.monotonic() - swept_s > SWEEP_S:
                     self._collector.sweep()
                     swept_s = time.monotonic()
-            except KubeError as error:
+            except (KubeError, ConfigError) as error:
                 log.warning("the node was not brought up to date: %s", error)
                 wait_s = patience.again_s(IDLE_S)
             except Exception:
@@ -184,7 +184,7 @@ class Agent:
             self._wake.clear()
         try:
             self._hand_over()
-        except KubeError as error:
+        except (KubeError, ConfigError) as error:
             log.warning("nobody could be told that this agent ends: %s", error)
 
     def _change_limits(self) -> None:
@@ -234,8 +234,13 @@ class Agent:
     def unhealthy(self) -> str:
         """What keeps the process from working at all; empty if nothing does."""
         now_s = time.monotonic()
-        for name, beat_s in (("main", self._beat_s), ("cards", self._monitor.beat_s)):
-            if now_s - beat_s > STUCK_S:
+        for name, beat_s in (
+            ("main", self._beat_s),
+            ("cards", self._monitor.beat_s),
+            ("kubelet", self._kubelet.beat_s if self._synced_once else None),
+            ("second wall", self._guard.beat_s),
+        ):
+            if beat_s is not None and now_s - beat_s > STUCK_S:
                 return f"the {name} loop has not moved for {now_s - beat_s:.0f} s"
         if self._monitor.observation.reading.outdated:
             return "the driver was replaced since this process began: it has to begin anew"
@@ -364,12 +369,13 @@ class Agent:
 
     def _view(self) -> View:
         observation = self._monitor.observation
+        unsaid_s = self._suspension.unsaid_s() if self._suspension is not None else 0.0
         return View(
             node=self._settings.node_name,
             observation=observation,
             node_cards=self._stock.node_cards,
             problem=self._problem,
-            behind_s=time.monotonic() - self._written_s,
+            behind_s=max(time.monotonic() - self._written_s, unsaid_s),
             grants=self._grants.all(),
             uses=self._processes.uses(observation.processes, self._pods.views()),
             slots={plugin.resource: plugin.board.slots for plugin in self._kubelet.plugins()},

@@ -100,6 +100,11 @@ class Guard:
         """What containers say of themselves."""
         return self._wall.accounts if self._wall is not None else ()
 
+    @property
+    def beat_s(self) -> float | None:
+        """When the second wall last turned; None: there is none."""
+        return self._wall.beat_s if self._wall is not None else None
+
     def connect(
         self,
         *,

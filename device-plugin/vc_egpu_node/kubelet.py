@@ -47,12 +47,14 @@ class KubeletLink:
         self._thread = threading.Thread(target=self._run, name="kubelet-watch", daemon=True)
         self.registrations = 0
         self.beat_s = time.monotonic()
+        """When it last looked, once it is started."""
         self._told = ""
 
     def start(self) -> None:
         """Remove what a dead predecessor left, then watch."""
         for leftover in self._folder.glob(f"{SOCKET_PREFIX}*.sock"):
             leftover.unlink(missing_ok=True)
+        self.beat_s = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:

@@ -2,10 +2,11 @@
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from vc_egpu.kube import ApiConnection, Change, Reflector
+from vc_egpu.kube import ApiConnection, Backoff, Change, Reflector
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import NODES
 from vc_egpu.volcano import names
@@ -224,6 +225,42 @@ class OwnNode:
         old, new = change.old, change.object
         if old is None or _essence(old) != _essence(new):
             self._on_change()
+
+
+class Teller:
+    """Says one thing of the Node, over and over: where that fails, what is new at once and the same again
+    ever more seldom. What is refused (by a policy of others, say) is refused on all nodes."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """``say`` raises :class:`KubeError`."""
+        self._say = say
+        self._clock = clock
+        self._backoff = Backoff(first_s=1.0, most_s=30.0)
+        self._failed: str | None = None
+        """What could not be said last."""
+        self._again_s = 0.0
+        self._since_s: float | None = None
+        """When the Node began not to say what it should."""
+
+    def say(self, text: str) -> None:
+        """Raises :class:`KubeError` where it was tried in vain."""
+        if text != self._failed:
+            self._backoff.reset()
+        elif self._clock() < self._again_s:
+            return
+        try:
+            self._say(text)
+        except KubeError:
+            now_s = self._clock()
+            self._failed, self._again_s = text, now_s + self._backoff.next_s()
+            self._since_s = now_s if self._since_s is None else self._since_s
+            raise
+        self._failed = self._since_s = None
+
+    def unsaid_s(self) -> float:
+        """For how long the Node has not said what it should; 0: it does."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else self._clock() - since_s
 
 
 def _essence(document: Json) -> Any:

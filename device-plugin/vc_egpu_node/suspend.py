@@ -187,7 +187,10 @@ class Suspender:
             ]
 
     def _run(self) -> None:
-        self._worker.sweep()
+        try:
+            self._worker.sweep()
+        except Exception:
+            log.exception("a fault of ours: an earlier agent's helpers are not known to have ended")
         while not self._stopping.is_set():
             try:
                 self.look()

@@ -18,6 +18,9 @@ from vc_egpu_node.suspend_verdict import Verdict
 ATTEMPTS: Final = 3
 """So often is a helper run that ended without an answer."""
 RETRY_S: Final = 5.0
+RETRY_MOST_S: Final = 60.0
+"""What cannot be gone on with for long, as where the API server refuses the helper's pod, is tried again
+after a tenth of that time."""
 RECORD_VERSION: Final = 1
 Process = tuple[int, int]
 """(PID on the host, start time in clock ticks)."""
@@ -90,7 +93,7 @@ def due(record: Record, order: SuspendOrder | None, verdict: Verdict, now_s: flo
     """What is to be done for a pod with which nothing is under way."""
     state = record.state
     # Never later than that: what was noted before the clock was set back may lie hours ahead.
-    waits = now_s < record.retry_at_s <= now_s + RETRY_S
+    waits = now_s < record.retry_at_s <= now_s + RETRY_MOST_S
     if state is SuspensionState.FAILED or waits:
         return Action.NOTHING
     if state is SuspensionState.RUNNING:
@@ -159,7 +162,8 @@ def later(record: Record, reason: str, now_s: float, *, touched: bool) -> Record
     if record.state is SuspensionState.SUSPENDING and not (record.touched or touched):
         return undone(record, reason, now_s)
     touched = record.touched or touched
-    return replace(record, touched=touched, retry_at_s=now_s + RETRY_S, reason=_short(reason))
+    wait_s = min(max(RETRY_S, (now_s - record.since_s) / 10), RETRY_MOST_S)
+    return replace(record, touched=touched, retry_at_s=now_s + wait_s, reason=_short(reason))
 
 
 def unreadable(pod_uid: str) -> Record:

@@ -16,7 +16,7 @@ from vc_egpu_node.config import CHECKPOINT_BY_POD, Settings
 from vc_egpu_node.identity import Stock
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.monitor import Observation
-from vc_egpu_node.node import OwnNode
+from vc_egpu_node.node import OwnNode, Teller
 from vc_egpu_node.pods import NodePods
 from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.suspend import Store, SuspendedPod, Suspender
@@ -57,6 +57,7 @@ class NodeWorld:
     def __init__(self, parts: Parts, facts: FactsOf) -> None:
         self._parts = parts
         self._facts = facts
+        self.teller = Teller(parts.node.say_suspension)
 
     def pods(self) -> Mapping[str, LowPod] | None:
         """See :meth:`World.pods`."""
@@ -98,7 +99,7 @@ class NodeWorld:
 
     def publish(self, text: str) -> None:
         """See :meth:`World.publish`."""
-        self._parts.node.say_suspension(text)
+        self.teller.say(text)
 
 
 def shortage(
@@ -165,9 +166,8 @@ class Suspension:
             )
 
         worker = Worker(self._helper, facts, look=lambda: parts.wall.last, shortage=missing)
-        self.suspender = Suspender(
-            NodeWorld(parts, facts), worker, Store(settings.state_dir / RECORDS), parts.policy
-        )
+        self._world = NodeWorld(parts, facts)
+        self.suspender = Suspender(self._world, worker, Store(settings.state_dir / RECORDS), parts.policy)
         parts.wall.after_look = self.suspender.poke
 
     def poke(self) -> None:
@@ -179,6 +179,10 @@ class Suspension:
     def pods(self) -> list[SuspendedPod]:
         """For metrics."""
         return self.suspender.pods()
+
+    def unsaid_s(self) -> float:
+        """Likewise: for how long the Node has not said how far they are."""
+        return self._world.teller.unsaid_s()
 
 
 def _helper(parts: Parts) -> Helper:

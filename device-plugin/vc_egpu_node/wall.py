@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
 SAMPLE_S: Final = 0.1
+IDLE_S: Final = 10.0
+"""It turns so often though nobody tells of anything, to be seen to."""
 TELL_AGAIN_S: Final = 300.0
 PAGES: Final = "PagesPutRight"
 """Reason of the event about a container that damaged its own pages."""
@@ -117,6 +119,8 @@ class SecondWall:
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="second-wall", daemon=True)
+        self.beat_s = time.monotonic()
+        """When it last turned, once it is started."""
         self.accounts: tuple[Account, ...] = ()
         """As of the last look."""
         self.last = Look()
@@ -124,6 +128,7 @@ class SecondWall:
 
     def start(self) -> None:
         """Begin to look."""
+        self.beat_s = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,7 +144,8 @@ class SecondWall:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            due = self._due.wait(SAMPLE_S if self._samples else None)
+            due = self._due.wait(SAMPLE_S if self._samples else IDLE_S)
+            self.beat_s = time.monotonic()
             try:
                 if due:
                     self._due.clear()
@@ -191,7 +197,8 @@ class SecondWall:
 
     def _read(self, grant: Grant) -> _Pages:
         for fault in self._isolation.mend(grant.name):
-            self._say(grant, PAGES, f"{grant.container}: {fault}")
+            # By page, not by sentence: that names a size, of which a container has any number.
+            self._say(grant, PAGES, f"{grant.container}: {fault}", fault.partition(" page ")[0])
         usage = self._isolation.pages.read(USAGE, grant.name)
         now_s = time.monotonic()
         let_in_s = self._let_in_s.setdefault(grant.name, now_s - max(0.0, self._clock() - grant.granted_at_s))

@@ -18,7 +18,7 @@ from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu_node.agent import UNFOLLOWED, Agent
+from vc_egpu_node.agent import STUCK_S, UNFOLLOWED, Agent
 from vc_egpu_node.config import Settings
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
@@ -122,6 +122,38 @@ def test_a_disk_that_takes_nothing_closes_the_node_until_it_does(running: Runnin
         assert running.metric("egpu_node_problem") == 1
     running.until(lambda problem: "cannot be written" not in problem)
     running.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+
+
+def test_a_look_at_the_kubelet_that_does_not_end_is_a_reason_to_begin_anew(running: Running) -> None:
+    """Nobody else registers with a kubelet that was restarted."""
+    running.until(lambda _: running.agent.unready() == "")
+    entered, released = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        entered.set()
+        released.wait(60)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(running.agent._kubelet, "look", stuck)
+        assert entered.wait(60)
+        assert running.agent.unhealthy() == ""
+        running.agent._kubelet.beat_s -= STUCK_S
+        assert "kubelet" in running.agent.unhealthy()
+    released.set()
+
+
+def test_a_node_that_is_deleted_and_comes_back_is_no_fault_of_ours(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever removes a machine deletes its Node first; a kubelet that is restarted makes it anew."""
+    running.until(lambda problem: problem == UNFOLLOWED)
+    running.api.remove("/api/v1/nodes/n1")
+    while "there is no Node n1" not in caplog.text:
+        running.agent._wake.set()
+        threading.Event().wait(0.01)
+    running.api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {}})
+    running.until(lambda problem: problem == UNFOLLOWED)
+    assert "a fault of ours" not in caplog.text
 
 
 def test_a_word_on_suspension_that_came_late_is_taken_back(running: Running) -> None:

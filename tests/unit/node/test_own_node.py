@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano import names
-from vc_egpu_node.node import OwnNode
+from vc_egpu_node.node import OwnNode, Teller
 
 NODE = "/api/v1/nodes/n1"
 
@@ -93,3 +94,48 @@ def test_a_write_that_failed_is_no_answer(here: Here) -> None:
         here.own.say_suspension("first")
     here.own.say_suspension("first")
     assert here.says() == "first"
+
+
+class Refusing:
+    """A Node that takes nothing for as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.refuses = True
+        self.tries: list[str] = []
+        self.teller = Teller(self._say, clock=lambda: self.now_s)
+
+    def _say(self, text: str) -> None:
+        self.tries.append(text)
+        if self.refuses:
+            raise KubeError("no")
+
+    def say(self, text: str) -> None:
+        """As at each look of the agent."""
+        self.now_s += 2.0
+        with suppress(KubeError):
+            self.teller.say(text)
+
+
+def test_what_is_refused_is_said_again_ever_more_seldom() -> None:
+    node = Refusing()
+    for _ in range(300):
+        node.say("same")
+    assert 15 < len(node.tries) < 45
+    assert node.teller.unsaid_s() == 598.0
+    node.refuses = False
+    for _ in range(16):
+        node.say("same")
+    assert node.teller.unsaid_s() == 0.0
+
+
+def test_what_is_new_is_said_at_once() -> None:
+    node = Refusing()
+    for _ in range(100):
+        node.say("before")
+    tried = len(node.tries)
+    node.say("now")
+    assert node.tries[tried:] == ["now"]
+    node.refuses = False
+    node.say("then")
+    assert node.tries[-1] == "then"

@@ -203,6 +203,18 @@ def test_a_garbled_page_hurts_its_owner_only(wall: Wall) -> None:
     assert wall.wall.accounts[1].charged_mib == 500
 
 
+def test_a_container_that_damages_its_page_over_and_over_does_not_keep_the_agent_talking(wall: Wall) -> None:
+    """Of all that the agent has to tell it may send one event a second."""
+    wall.let_in(1, 1000)
+    for size in range(10, 20):
+        wall.isolation.pages.path(ACTIVITY, "g1").write_bytes(bytes(size))
+        wall.look()
+    wall.isolation.pages.path(USAGE, "g1").write_bytes(b"")
+    wall.look()
+    pages = [event[4].partition(" page ")[0] for event in wall.told]
+    assert pages == ["main: its activity", "main: its usage"]
+
+
 def test_a_page_that_the_host_removed_is_told_of_and_nobody_is_blamed(wall: Wall) -> None:
     wall.let_in(1, 1000)
     wall.process(501, 1)

@@ -16,7 +16,7 @@ from vc_egpu_node.suspend_helper import (
     NotNowError,
     Verb,
 )
-from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_S, Process, Record
+from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_MOST_S, RETRY_S, Process, Record
 from vc_egpu_node.suspend_verdict import Verdict
 
 
@@ -181,6 +181,22 @@ def test_a_pod_that_is_away_waits_for_a_helper_for_as_long_as_it_takes(stage: St
         said = stage.look()
         assert said.state == "resuming"
         stage.now_s += RETRY_S
+    assert stage.look().state == "running"
+
+
+def test_a_helper_that_is_refused_for_good_is_asked_for_ever_more_seldom(stage: Stage) -> None:
+    """By a policy of others, say, on all nodes at once."""
+    stage.order(1)
+    stage.look()
+    stage.card.answers = [NotBegunError("refused")] * 1000
+    stage.order(None)
+    for _ in range(720):
+        stage.look()
+        stage.now_s += RETRY_S
+    in_an_hour = len(stage.card.calls)
+    assert in_an_hour < 120
+    stage.card.answers = []
+    stage.now_s += RETRY_MOST_S
     assert stage.look().state == "running"
 
 
