@@ -33,6 +33,7 @@ from vc_egpu_node.podresources import Checkpoint, PodResources
 from vc_egpu_node.pods import NodePods
 from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.slots import slots
+from vc_egpu_node.started import Started
 from vc_egpu_node.state import AllocationStore
 from vc_egpu_node.suspend_world import Suspension
 from vc_egpu_node.toolkit import CardNames, Toolkit
@@ -69,11 +70,13 @@ class Agent:
         self._stock = Stock()
         self._offers: dict[str, inventory.Offer] = {}
         self._bypasses = runtime.bypasses(settings.runtime_configs)
+        self._cdi_off = ""
         self._problem = ""
         """Why the node takes nothing, as last said on the Node."""
         self._written_s = time.monotonic()
         """When the Node last said all that is known here."""
         self._build(settings, api, vendor)
+        self._started = Started(self._processes, self._events)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._api = api
@@ -267,6 +270,8 @@ class Agent:
         if not synced or self._monitor.observation.scans == 0 or document is None:
             return False
         self._others.remember(self._others_before.load())
+        version = document["status"].get("runtime") or ""
+        self._cdi_off = runtime.cdi_off(self._settings.runtime_configs, version)
         self._take_stock()
         self._recover()
         if self._suspension is not None:
@@ -292,7 +297,8 @@ class Agent:
         disk = self._disk.problem()
         self._notices.event("disk", disk, "DiskNotWritable")
         unknown = self._known.unknown
-        self._write(stock, unknown or closed or disk or ("" if self._kubelet.follows else UNFOLLOWED))
+        unfollowed = "" if self._kubelet.follows else UNFOLLOWED
+        self._write(stock, unknown or closed or self._stock.problem or disk or unfollowed)
         self._tell(stock)
         return leaving
 
@@ -336,11 +342,13 @@ class Agent:
             previous=previous,
             agent_version=__version__,
         )
+        runtime_version = str(document["status"].get("runtime") or "the container runtime")
         self._stock = Stock(
             node_cards=stock.node_cards,
             nominal_mib={model.name: model.memory_mib for model in self._known.table.models},
             driver_index={card.uuid: card.index for card in observation.reading.cards},
             ready=True,
+            problem=self._started.look(self._grants.all(), self._pods.views(), runtime_version),
         )
         return stock
 
@@ -359,11 +367,13 @@ class Agent:
         node_cards = stock.node_cards
         self._notices.event("problem", node_cards.problem, "CardsNotOffered")
         self._notices.event("isolation", self._guard.problem, "NotIsolated")
+        self._notices.event("started", self._stock.problem, "StartedWithoutCards")
         for card in node_cards.cards:
             trouble = "" if card.healthy and card.offered else f"card {card.uuid}: {card.reason}"
             self._notices.event(
                 card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered"
             )
+        self._notices.event("cdi", self._cdi_off, "CdiOff")
         for number, sentence in enumerate(self._bypasses):
             self._notices.event(f"bypass{number}", sentence, "RuntimeBypass")
 

@@ -27,6 +27,8 @@ CDI_VERSION: Final = "0.6.0"
 FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
 GRANT_VERSION: Final = 1
+NO_OTHER_CARD: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""An image's default opens no card past the plan."""
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
 
@@ -104,7 +106,7 @@ def spec_of(
     grant: Grant, toolkit: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The CDI document: exactly this container's cards, and nothing that would open another one."""
-    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", "NVIDIA_VISIBLE_DEVICES=void"]
+    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", *(f"{k}={v}" for k, v in NO_OTHER_CARD.items())]
     overruled = {entry.split("=", 1)[0] for entry in own_env}
     edits = toolkit.merged(shared=not grant.native)
     edits["env"] = [e for e in edits.get("env", ()) if e.split("=", 1)[0] not in overruled] + own_env

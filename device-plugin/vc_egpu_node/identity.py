@@ -81,6 +81,8 @@ class Stock:
     """UUID to position in the driver's own order."""
     ready: bool = False
     """False until the cards were counted once."""
+    problem: str = ""
+    """Why no container may start on any of them."""
 
     def card(self, uuid: str) -> NodeCard | None:
         """The card of that UUID."""
@@ -319,7 +321,7 @@ class Identity:
 
     def _write(self, grant: Grant, *, running: bool = False) -> None:
         stock = self._stock()
-        closed = "" if stock.ready else UNCOUNTED
+        closed = stock.problem if stock.ready else UNCOUNTED
         closed = closed if grant.native else closed or self._closed()
         if closed and not running:
             raise NotAdmittedError(Why.NOT_NOW, closed)

@@ -47,12 +47,15 @@ def slim(document: Json) -> Json:
             "ownedByUs": sorted(_labels_of_manager(metadata) - _labels_of_nfd(annotations)),
         },
         "status": {
-            key: {
-                name: amount
-                for name, amount in (status.get(key) or {}).items()
-                if "/" in name and not name.startswith("kubernetes.io/")
-            }
-            for key in ("capacity", "allocatable")
+            "runtime": (status.get("nodeInfo") or {}).get("containerRuntimeVersion"),
+            **{
+                key: {
+                    name: amount
+                    for name, amount in (status.get(key) or {}).items()
+                    if "/" in name and not name.startswith("kubernetes.io/")
+                }
+                for key in ("capacity", "allocatable")
+            },
         },
     }
 

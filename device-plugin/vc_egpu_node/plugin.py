@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 
+from vc_egpu_node.cdi import NO_OTHER_CARD
 from vc_egpu_node.identity import Identity, NotAdmittedError, Why
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as api
 from vc_egpu_node.kubelet_api import deviceplugin_pb2_grpc as api_grpc
@@ -127,7 +128,10 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
             answers = []
             for container in request.container_requests:
                 name = self._identity.promise(self._resource, _checked(container.devices_ids))
-                answers.append(api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name=name)]))
+                # The variables stand in the spec too: these are for a runtime that does not read it.
+                answers.append(
+                    api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name=name)], envs=NO_OTHER_CARD)
+                )
         except NotAdmittedError as error:
             self._refuse(context, "Allocate", began, error)
         self._observe("Allocate", time.monotonic() - began, "ok")

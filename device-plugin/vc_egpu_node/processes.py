@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,8 @@ from typing import Final
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
 
-_CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+_CONTAINER_ID: Final = re.compile(r"(?<!conmon-)[0-9a-f]{64}")
+"""CRI-O's monitor of a container is beside it, not in it."""
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[./\n]|$)"
 )
@@ -111,6 +112,16 @@ class ContainerOfProcess:
         """All processes of pods but those that have ended and only wait for their parents to ask."""
         return [host for host in self._in_pods() if self.lives(host.pid, host.start_ticks)]
 
+    def mounted(self, container_ids: Collection[str]) -> dict[str, frozenset[str]]:
+        """By container: where something is mounted in it. Those of which no process tells are left out."""
+        found: dict[str, frozenset[str]] = {}
+        for host in self._in_pods():
+            if host.container_id in container_ids:
+                points = _mount_points(self._read(host.pid, "mountinfo"))
+                if points:
+                    found[host.container_id] = found.get(host.container_id, frozenset()) | points
+        return found
+
     def lives(self, pid: int, start: int) -> bool:
         """Whether that very process runs."""
         stat = self._read(pid, "stat")
@@ -201,6 +212,11 @@ def is_over(stat: str) -> bool:
     """Whether a stat file is that of a process which has ended, with all of its threads."""
     fields = stat.rpartition(")")[2].split()
     return len(fields) > 17 and fields[0] in ("Z", "X") and fields[17] in ("0", "1")
+
+
+def _mount_points(mountinfo: str) -> frozenset[str]:
+    lines = (line.split() for line in mountinfo.splitlines())
+    return frozenset(fields[4] for fields in lines if len(fields) > 4)
 
 
 def own_pid(status: str) -> int | None:

@@ -1,7 +1,8 @@
-"""Whether the container runtime hands out cards past this agent.
+"""What the container runtime's configuration says that concerns cards.
 
 With NVIDIA's runtime as the default one, an image that sets NVIDIA_VISIBLE_DEVICES=all gets every card of the
-node without asking Kubernetes. The agent cannot close that door, but it says that it is open.
+node without asking Kubernetes. The agent cannot close that door, but it says that it is open. Where a file
+leaves CDI off the agent only warns, since another may be in force; :mod:`vc_egpu_node.started` looks.
 """
 
 import json
@@ -9,7 +10,7 @@ import logging
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,31 @@ def bypasses(places: Sequence[Path]) -> tuple[str, ...]:
     return tuple(found)
 
 
+_CRI_PLUGINS: Final = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+"""Tables of containerd's CRI plugin in versions 1 and 2."""
+
+
+def cdi_off(places: Sequence[Path], runtime: str) -> str:
+    """A sentence where these files leave CDI off in that runtime (``containerd://1.7.27``), else an empty
+    text. Without a word on it, it is off in containerd 1 and on in all others."""
+    if not runtime.startswith("containerd://1."):
+        return ""
+    tables: dict[Path, dict[str, Any]] = {}
+    for path in _files(places):
+        document = _read(path) if path.suffix == ".toml" else None
+        plugins = document.get("plugins") if isinstance(document, dict) else None
+        for name in _CRI_PLUGINS:
+            table = plugins.get(name) if isinstance(plugins, dict) else None
+            if isinstance(table, dict):
+                tables[path] = table
+    if not tables or any(table.get("enable_cdi") is True for table in tables.values()):
+        return ""
+    return (
+        f"CDI is off in {next(iter(tables))}, by which {runtime} would start containers without their cards "
+        "and limits: set enable_cdi = true there and restart it"
+    )
+
+
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
         if place.is_file():
@@ -37,13 +63,16 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
 
 def _default_runtime(path: Path) -> str | None:
     """The default runtime that a containerd, CRI-O or Docker configuration names."""
+    return _find(_read(path))
+
+
+def _read(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
-        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
         log.debug("%s was not read: %s", path, error)
         return None
-    return _find(document)
 
 
 def _find(document: Any) -> str | None:

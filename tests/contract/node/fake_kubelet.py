@@ -32,6 +32,8 @@ class FakeKubelet(
         self.held: dict[Owner, tuple[str, tuple[str, ...]]] = {}
         """Owner to resource and slots."""
         self.uids: dict[Owner, str] = {}
+        self.envs: dict[Owner, dict[str, str]] = {}
+        """Variables that plugins set, by owner."""
         self.lists = 0
         self.refuse_lists = 0
         """So many Lists are refused, as by the rate limit."""
@@ -99,6 +101,7 @@ class FakeKubelet(
             answer = stub.Allocate(request, timeout=30)
         self.held[owner] = (resource, ids)
         self.uids[owner] = uid
+        self.envs[owner] = dict(answer.container_responses[0].envs)
         self.write_checkpoint()
         return str(answer.container_responses[0].cdi_devices[0].name)
 

@@ -17,7 +17,7 @@ from fakes.nvml_state import FakeNode
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.volcano.annotations import Cards, CardShare, NodeCards
 from vc_egpu_node.agent import STUCK_S, UNFOLLOWED, Agent
 from vc_egpu_node.config import Settings
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
@@ -154,6 +154,45 @@ def test_a_node_that_is_deleted_and_comes_back_is_no_fault_of_ours(
     running.api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {}})
     running.until(lambda problem: problem == UNFOLLOWED)
     assert "a fault of ours" not in caplog.text
+
+
+def test_a_runtime_that_takes_no_notice_of_cdi_closes_the_node(running: Running, tmp_path: Path) -> None:
+    """Each further container would start without its cards, and without what limits it."""
+    assert running.kubelet.registered.acquire(timeout=60)
+    node = running.api.objects["/api/v1/nodes/n1"]
+    version = {"nodeInfo": {"containerRuntimeVersion": "containerd://1.7.35"}}
+    running.api.put("/api/v1/nodes/n1", {**node, "status": {**node["status"], **version}})
+    uid, identity = "0bd41001-1111-2222-3333-444444444444", "c" * 64
+    inventory = NodeCards.decode(node["metadata"]["annotations"][names.NODE_CARDS])
+    share = CardShare(uuid=inventory.cards[0].uuid, memory_mib=1000, cores=0)
+    cards = Cards(pod_uid=uid, node="n1", plan_id="1-1", containers={"main": (share,)}).encode()
+    path = "/api/v1/namespaces/ns/pods/p"
+    pod = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": uid, "annotations": {names.CARDS: cards}},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Pending"},
+    }
+    running.api.put(path, pod)
+    running.kubelet.allocate(owner("p"), RES, ("s1",), uid)
+    running.kubelet.pre_start(RES, ("s1",))
+    process = tmp_path / "proc" / "700"
+    process.mkdir()
+    for name, text in (
+        ("cgroup", f"0::/kubepods/pod{uid}/{identity}\n"),
+        ("stat", f"700 (a) S {'0 ' * 18}5 0"),
+        ("status", "NSpid:\t700\t1\n"),
+        ("mountinfo", "601 540 0:45 / / rw - overlay overlay rw\n"),
+    ):
+        (process / name).write_text(text)
+    state = {"name": "main", "containerID": f"containerd://{identity}", "state": {"running": {}}}
+    running.api.put(path, {**pod, "status": {"phase": "Running", "containerStatuses": [state]}})
+    running.until(lambda problem: problem.startswith("containerd://1.7.35 starts containers without"))
+    assert running.metric("egpu_node_problem") == 1
+    with pytest.raises(grpc.RpcError, match=r"NotNow: containerd://1\.7\.35 starts containers"):
+        running.kubelet.pre_start(RES, ("s1",))  # nor does the container itself start again
+    running.until(lambda _: "StartedWithoutCards" in running.events())
+    running.api.put(path, {**pod, "status": {"phase": "Failed"}})
+    running.until(lambda problem: problem == UNFOLLOWED)
 
 
 def test_a_word_on_suspension_that_came_late_is_taken_back(running: Running) -> None:

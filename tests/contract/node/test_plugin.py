@@ -115,6 +115,14 @@ def test_a_container_gets_the_cards_of_its_plan(world: World) -> None:
     assert world.pods.gets == 0
 
 
+def test_without_its_edits_a_container_still_opens_no_card(world: World) -> None:
+    """A runtime with CDI switched off takes the name for nothing, and an image's own default opens all cards
+    where NVIDIA's runtime reads it."""
+    world.serve()
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    assert world.kubelet.envs[owner("p")] == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
 def test_names_are_never_given_twice(world: World) -> None:
     world.serve()
     given = [world.kubelet.allocate(owner("p"), RES, ("s1",)) for _ in range(5)]

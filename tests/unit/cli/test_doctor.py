@@ -82,6 +82,34 @@ def test_the_oldest_kubernetes_that_was_tried_is_as_good_as_the_newest() -> None
     assert bad(facts) == []
 
 
+def running(version: str, *names: str) -> Listing:
+    found = [docs.node(name, docs.card(f"GPU-{name}")) for name in names]
+    for node in found:
+        node["status"]["nodeInfo"]["containerRuntimeVersion"] = version
+    return Listing(found)
+
+
+def test_runtimes_are_told_of_once_each() -> None:
+    """A thousand nodes of one version are one line."""
+    (told,) = bad(replace(healthy(), nodes=running("containerd://1.7.35", *(f"n{i}" for i in range(9)))))
+    assert told.text == "n0, n1, n2 and 6 more run containerd 1.7.35: CDI is off there by default"
+    assert "enable_cdi = true" in told.hint
+    assert bad(replace(healthy(), nodes=running("cri-o://1.34.0", "n1"))) == []
+    assert "n1 runs docker 28.1" in said(bad(replace(healthy(), nodes=running("docker://28.1", "n1"))))
+    too_old = bad(replace(healthy(), nodes=running("containerd://1.6.36", "n1")))
+    assert [finding.level for finding in too_old] == ["fail"]
+
+
+def test_a_kubelet_that_keeps_its_sockets_elsewhere() -> None:
+    """k0s: the agent's pods would wait for a folder that is not there, with an event on each."""
+    facts = replace(healthy(), nodes=Listing([kubelet("v1.35.3+k0s.0")]))
+    assert "PodResources socket below /var/lib/k0s/kubelet" in said(bad(facts))
+    path = {"path": "/var/lib/k0s/kubelet/pod-resources", "type": "Directory"}
+    spec = {"template": {"spec": {"volumes": [{"name": "pod-resources", "hostPath": path}, {"name": "tmp"}]}}}
+    agent = named("vc-egpu-node-agent", spec=spec, status={"desiredNumberScheduled": 1, "numberReady": 1})
+    assert bad(replace(facts, daemon_sets=Listing([agent]))) == []
+
+
 def test_a_gate_of_the_kubelet_that_the_agent_does_not_need_may_be_off() -> None:
     """The PodResources API's Get is off by default in 1.30, and the agent asks for the List."""
     configs = {"n1": {"featureGates": {"KubeletPodResourcesGet": False}}}

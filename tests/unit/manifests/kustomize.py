@@ -47,11 +47,16 @@ def overlay(name: str) -> tuple[Json, ...]:
 
 def composed(*components: str) -> tuple[Json, ...]:
     """The overlay standalone with these components on top, as an operator's own overlay has it."""
+    listed = ", ".join(f"../../manifests/components/{one}" for one in components)
+    return patched(f"components: [{listed}]\n")
+
+
+def patched(text: str) -> tuple[Json, ...]:
+    """The same with anything else that an operator's own overlay may hold."""
     (REPOSITORY / "build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="test-", dir=REPOSITORY / "build") as folder:
-        listed = ", ".join(f"../../manifests/components/{one}" for one in components)
         Path(folder, "kustomization.yaml").write_text(
-            f"resources: [../../manifests/overlays/standalone]\ncomponents: [{listed}]\n"
+            f"resources: [../../manifests/overlays/standalone]\n{text}"
         )
         return rendered(str(Path(folder).relative_to(REPOSITORY)))
 

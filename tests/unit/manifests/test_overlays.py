@@ -1,11 +1,12 @@
 """What `kubectl apply -k` would send: least privilege, hardening, one image, references that hold."""
 
+import re
 import shutil
 from collections.abc import Callable
 
 import pytest
 import yaml
-from unit.manifests.kustomize import MANIFESTS, composed, of_kind, overlay, pod_specs, rendered
+from unit.manifests.kustomize import MANIFESTS, Json, composed, of_kind, overlay, patched, pod_specs, rendered
 from vc_egpu.admission import settings as admission
 from vc_egpu.jobs.main import parser as jobs_parser
 from vc_egpu.volcano.model_table import ModelTable
@@ -253,3 +254,16 @@ def test_the_overlay_that_the_operators_page_shows_can_be_built() -> None:
     maps = {document["metadata"]["name"]: document for document in built if document["kind"] == "ConfigMap"}
     for name in ("vc-egpu-models", "vc-egpu-node-policy"):  # no suffix: running processes read them again
         assert "# ours" in next(iter(maps[name]["data"].values()))
+
+
+def test_the_operator_s_patch_for_kubelets_elsewhere_moves_one_volume() -> None:
+    text = (MANIFESTS.parent / "docs" / "operator.md").read_text()
+    (patch,) = re.findall(r"```yaml\n(patches:\n(?:.(?!```))*?pod-resources.*?)```", text, re.DOTALL)
+    volumes = {volume["name"]: volume for volume in _agent(overlay("standalone"))["volumes"]}
+    moved = {volume["name"]: volume for volume in _agent(patched(patch))["volumes"]}
+    path = {"path": "/var/lib/k0s/kubelet/pod-resources", "type": "Directory"}
+    assert moved == {**volumes, "pod-resources": {"name": "pod-resources", "hostPath": path}}
+
+
+def _agent(objects: tuple[Json, ...]) -> Json:
+    return pod_specs(objects)["vc-egpu-node-agent"]

@@ -136,6 +136,10 @@ IN_POD = "c" * 64
         (f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/"
          f"cri-containerd-{IN_POD}.scope\n", (UID, IN_POD)),
         (f"0::/../../kubepods-pod{UID.replace('-', '_')}.slice/crio-{IN_POD}.scope\n", (UID, IN_POD)),
+        (f"0::/kubepods-pod{UID.replace('-', '_')}.slice/crio-{IN_POD}.scope/container\n", (UID, IN_POD)),
+        # CRI-O's monitor is in the pod's group, and in no container.
+        (f"0::/kubepods-pod{UID.replace('-', '_')}.slice/crio-conmon-{IN_POD}.scope\n", (UID, "")),
+        (f"4:memory:/kubepods/pod{UID}/crio-conmon-{IN_POD}\n", (UID, "")),
         # Version 2, read in a container: it has a cgroup namespace of its own.
         (f"0::/../../kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-containerd-{IN_POD}.scope\n",
          (UID, IN_POD)),

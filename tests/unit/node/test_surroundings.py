@@ -7,7 +7,7 @@ import pytest
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.processes import AGAIN_S, ContainerOfProcess, Host, Use
-from vc_egpu_node.runtime import bypasses
+from vc_egpu_node.runtime import bypasses, cdi_off
 from vc_egpu_node.vendors.base import ProcessSample
 
 UID = "0bd41001-1111-2222-3333-444444444444"
@@ -148,3 +148,37 @@ def test_a_default_runtime_that_hands_out_all_cards(
     found = bypasses([tmp_path])
     assert bool(found) is warns
     assert not warns or "nvidia" in found[0]
+
+
+OLD = "containerd://1.7.35"
+CRI = '[plugins."io.containerd.grpc.v1.cri"]\n'
+
+
+@pytest.mark.parametrize(
+    ("runtime", "files", "off"),
+    [
+        (OLD, {"config.toml": f'version = 2\n{CRI}sandbox_image = "pause"\n'}, True),  # as 1.7 comes
+        (OLD, {"config.toml": f"version = 2\n{CRI}enable_cdi = false\n"}, True),
+        (OLD, {"config.toml": f"version = 2\n{CRI}enable_cdi = true\n"}, False),
+        # The toolkit's own file, imported by the first one.
+        (OLD, {"config.toml": f"version = 2\n{CRI}", "conf.d/99.toml": f"{CRI}enable_cdi = true\n"}, False),
+        ("containerd://2.1.4", {"config.toml": f"version = 2\n{CRI}"}, False),
+        ("cri-o://1.34.0", {"config.toml": f"version = 2\n{CRI}"}, False),
+        # Docker's containerd serves no kubelet: this node's reads another file. So may one without any.
+        (OLD, {"config.toml": 'disabled_plugins = ["cri"]\n'}, False),
+        (OLD, {}, False),
+        (OLD, {"config.toml": "not toml [", "x.conf": "[crio]\n"}, False),
+        (OLD, {"config.toml": 'plugins = "none"\n'}, False),
+        (OLD, {"config.toml": '[plugins]\n"io.containerd.grpc.v1.cri" = 1\n'}, False),
+        ("", {"config.toml": CRI}, False),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_leaves_cdi_off(
+    tmp_path: Path, runtime: str, files: dict[str, str], off: bool
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    said = cdi_off([tmp_path], runtime)
+    assert bool(said) is off
+    assert not off or f"{tmp_path}/config.toml" in said

@@ -24,6 +24,7 @@ from device plugins are on unless somebody switched them off, which from 1.31 on
 _OLDEST_WORDS: Final = f"{OLDEST[0]}.{OLDEST[1]} is the oldest that is tested and has what is needed"
 _KUBELET_GATE: Final = "DevicePluginCDIDevices"
 OLDEST_CONTAINERD: Final = (1, 7)
+_K0S_ROOT: Final = "/var/lib/k0s/kubelet"
 OLDEST_DRIVER: Final = (525, 0)
 
 
@@ -34,6 +35,7 @@ def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
         _kubernetes,
         _kubelets,
         _runtimes,
+        _elsewhere,
         _driver,
         other_findings,
         _volcano,
@@ -101,19 +103,37 @@ def _kubelets(facts: Facts) -> Iterable[Finding]:
 
 
 def _runtimes(facts: Facts) -> Iterable[Finding]:
+    by_version: dict[str, list[str]] = {}
     for node in facts.nodes.items:
-        if not has_cards(node):
-            continue
-        kind, _, version = str(_info(node).get("containerRuntimeVersion", "")).partition("://")
+        if has_cards(node):
+            by_version.setdefault(_info(node).get("containerRuntimeVersion", ""), []).append(_name(node))
+    for runtime, names in sorted(by_version.items()):
+        kind, _, version = runtime.partition("://")
+        run = f"{few(names)} run{'s' if len(names) == 1 else ''}"
         if kind == "containerd" and version_of(version) < OLDEST_CONTAINERD:
-            yield fail("runtime", f"{_name(node)} runs containerd {version}: CDI needs 1.7 or later")
+            yield fail("runtime", f"{run} containerd {version}: CDI needs 1.7 or later")
         elif kind == "containerd" and version_of(version)[0] < 2:
             hint = "set enable_cdi = true in its CRI plugin, and cdi_spec_dirs with /var/run/cdi"
-            yield warn(
-                "runtime", f"{_name(node)} runs containerd {version}: CDI is off there by default", hint
-            )
+            yield warn("runtime", f"{run} containerd {version}: CDI is off there by default", hint)
         elif kind not in {"containerd", "cri-o"}:
-            yield warn("runtime", f"{_name(node)} runs {kind or 'an unknown runtime'} {version}: not tested")
+            yield warn("runtime", f"{run} {kind or 'an unknown runtime'} {version}: not tested")
+
+
+def _elsewhere(facts: Facts) -> Iterable[Finding]:
+    """Kubelets whose root is not where the agent's pods look for it."""
+    agent = _agent(facts)
+    spec = ((agent or {}).get("spec") or {}).get("template", {}).get("spec") or {}
+    paths = [(volume.get("hostPath") or {}).get("path", "") for volume in spec.get("volumes") or ()]
+    if any(str(path).startswith(_K0S_ROOT) for path in paths):
+        return
+    names = [
+        _name(node)
+        for node in facts.nodes.items
+        if has_cards(node) and "+k0s" in _info(node).get("kubeletVersion", "")
+    ]
+    if names:
+        text = f"{few(names)}: k0s keeps the kubelet's PodResources socket below {_K0S_ROOT}"
+        yield warn("kubelet", text, "docs/operator.md, 'Runtimes and kubelets', has the patch")
 
 
 def _driver(facts: Facts) -> Iterable[Finding]:

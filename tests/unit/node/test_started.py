@@ -1,0 +1,149 @@
+"""Containers that a runtime started without what their CDI specs say, told from outside."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.node.granted import grant
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.pods import PodView
+from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.started import LOOKS, Started
+
+UID = "0bd41001-1111-2222-3333-44444444444{}"
+OLD = "containerd://1.7.35"
+ROOT = "601 540 0:45 / / rw,relatime - overlay overlay rw,lowerdir=/var/lib/containerd/1/fs\n"
+EDITED = ROOT + "644 601 254:1 /var/lib/vc-egpu/containers/0c/limits /etc/egpu ro,nosuid - ext4 /dev/vda rw\n"
+
+
+class Told:
+    """Takes events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str]] = []
+
+    def event(self, about: Any, kind: str, reason: str, text: str) -> None:
+        self.events.append((about["metadata"]["name"], f"{kind}/{reason}", text))
+
+
+class Counting(ContainerOfProcess):
+    """Counts how often it looked."""
+
+    walks = 0
+
+    def mounted(self, container_ids: Collection[str]) -> dict[str, frozenset[str]]:
+        self.walks += 1
+        return super().mounted(container_ids)
+
+
+class Node:
+    """A host with containers."""
+
+    def __init__(self, proc: Path) -> None:
+        self.proc = proc
+        self.told = Told()
+        self.pods: dict[int, PodView] = {}
+        self.grants: list[Grant] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Another agent."""
+        self.hosts = Counting(self.proc)
+        self.started = Started(self.hosts, self.told)  # type: ignore[arg-type]
+
+    def run(self, number: int, mountinfo: str | None, container: str = "") -> str:
+        """A pod whose container runs; ``mountinfo`` of its process, if it can be seen. Its container id."""
+        identity = container or f"{number:x}" * 64
+        uid, name = UID.format(number), f"p{number}"
+        if mountinfo is not None:
+            self.process(100 + number, f"/kubepods/pod{uid}/{identity}", mountinfo)
+        self.pods[number] = PodView(
+            uid, "ns", name, "n", "Running", None, {identity: "main"}, frozenset({"main"})
+        )
+        self.grants.append(grant(name, ("GPU-0", 1000, 10), pod_uid=uid))
+        return identity
+
+    def process(self, pid: int, cgroup: str, mountinfo: str) -> None:
+        folder = self.proc / str(pid)
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup").write_text(f"0::{cgroup}\n")
+        (folder / "stat").write_text(f"{pid} (a) S {'0 ' * 18}5 0")
+        (folder / "status").write_text(f"NSpid:\t{pid}\t1\n")
+        (folder / "mountinfo").write_text(mountinfo)
+
+    def look(self) -> str:
+        return self.started.look(self.grants, self.pods.values(), OLD)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_containers_with_their_edits_close_nothing(node: Node) -> None:
+    node.run(1, EDITED)
+    assert node.look() == ""
+    assert node.told.events == []
+
+
+def test_a_container_without_its_edits_closes_the_node_until_it_is_gone(node: Node) -> None:
+    node.run(1, EDITED)
+    node.run(2, ROOT)
+    said = node.look()
+    assert said.startswith(f"{OLD} starts containers without their cards and limits: CDI is off there")
+    assert said.endswith("delete these pods: ns/p2")
+    assert [(name, kind) for name, kind, _ in node.told.events] == [("p2", "Warning/StartedWithoutCards")]
+    assert node.look() == said
+    assert len(node.told.events) == 1
+    node.restart()
+    assert node.look() == said
+    del node.pods[2]
+    assert node.look() == ""
+
+
+def test_a_container_is_judged_by_how_it_began(node: Node) -> None:
+    """What its programs unmount later, with rights that they should not have, is theirs."""
+    node.run(1, EDITED)
+    assert node.look() == ""
+    node.run(1, ROOT)
+    assert node.look() == ""
+
+
+def test_one_process_that_shows_them_is_enough(node: Node) -> None:
+    """A program may have a mount namespace of its own; CRI-O's monitor has the host's."""
+    identity = node.run(1, EDITED)
+    folder = f"/kubepods/pod{UID.format(1)}"
+    node.process(50, f"{folder}/{identity}/inner", ROOT)
+    node.process(200, f"{folder}/{identity}", ROOT)
+    assert node.look() == ""
+    other = node.run(2, None)
+    node.process(300, f"/kubepods/pod{UID.format(2)}/crio-conmon-{other}", ROOT)
+    assert node.look() == ""
+
+
+def test_what_cannot_be_seen_is_not_judged_and_not_looked_for_for_ever(node: Node) -> None:
+    identity = node.run(1, None)
+    for _ in range(LOOKS + 2):
+        assert node.look() == ""
+    assert node.hosts.walks == LOOKS
+    node.run(1, None, container="f" * 64)  # it began anew
+    assert identity != "f" * 64
+    node.look()
+    assert node.hosts.walks == LOOKS + 1
+
+
+def test_containers_that_hold_no_cards_and_those_that_do_not_run_are_left_out(node: Node) -> None:
+    node.run(1, ROOT)
+    node.grants.clear()
+    assert node.look() == ""
+    node.run(2, ROOT)
+    waiting = node.pods[2]
+    node.pods[2] = PodView(waiting.uid, "ns", "p2", "n", "Running", None, waiting.containers)
+    assert node.look() == ""
+
+
+def test_many_are_named_by_the_first(node: Node) -> None:
+    for number in range(1, 6):
+        node.run(number, ROOT)
+    assert node.look().endswith("delete these pods: ns/p1, ns/p2, ns/p3 and 2 more")
