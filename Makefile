@@ -87,13 +87,14 @@ test-long: root toolchain-long native image ## what takes longer: all crash poin
 	VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
 
 # What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another
-# version to any target, VC_EGPU_KUBELET one for the nodes alone: docs/local-cluster.md.
+# version to any target, VC_EGPU_KUBELET one for the nodes alone, VC_EGPU_CONTAINERD theirs: docs/local-cluster.md.
 E2E_OLDEST := e2e/test_policies.py e2e/test_webhook.py e2e/test_bad_input.py e2e/test_main_job.py e2e/test_cli.py \
 	e2e/test_examples.py e2e/test_identity.py e2e/test_node_agent.py e2e/test_jobs_ours.py e2e/test_install.py e2e/test_isolation.py \
-	e2e/test_other_plugins.py
+	e2e/test_other_plugins.py e2e/test_older_containerd.py
 .PHONY: e2e-oldest
 e2e-oldest: export VC_EGPU_KUBERNETES ?= 1.30
-e2e-oldest: root toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
+e2e-oldest: export VC_EGPU_CONTAINERD ?= 1.7
+e2e-oldest: root toolchain native image ## the stories that a version may break, on the oldest Kubernetes and containerd
 	$(PYTEST) $(E2E_OLDEST) -v -m "not long and not volcano" --durations 15
 
 e2e-volcano: root toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)

@@ -83,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=minors,
         help="minor version (default: VC_EGPU_KUBERNETES, or the newest); may be given more than once",
     )
+    runtimes = [upstream.minor for upstream in toolchain.CONTAINERD]
+    build.add_argument("--containerd", default="", choices=runtimes, help="default: VC_EGPU_CONTAINERD")
     build.set_defaults(run=_build)
     up = commands.add_parser("up", help="start a cluster")
     default = ClusterSpec()
@@ -97,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     up.add_argument("--kubernetes", default="", choices=minors, help="minor version, likewise")
     up.add_argument("--kubelet", default="", choices=minors, help="that of the nodes, where it is another")
+    up.add_argument("--containerd", default="", choices=runtimes, help="of the nodes, likewise")
     up.add_argument("--rootless", action="store_true", help="control plane and simulated nodes only")
     up.add_argument(
         "--controllers-qps", type=_rate, default=default.controller_manager_rate, metavar="QPS/BURST"
@@ -126,7 +129,9 @@ def _rate(text: str) -> ClientRate:
 
 def _build(arguments: argparse.Namespace) -> int:
     minors: list[str] = arguments.minors
-    seconds = toolchain.build(say, jobs=arguments.jobs, extras=arguments.extras, minors=minors)
+    seconds = toolchain.build(
+        say, jobs=arguments.jobs, extras=arguments.extras, minors=minors, runtime=arguments.containerd
+    )
     kubectl = toolchain.program("kubectl", *minors[:1])
     say(f"binaries ready ({seconds:.0f} s); kubectl is {kubectl}")
     return 0
@@ -149,6 +154,7 @@ def _up(arguments: argparse.Namespace) -> int:
         rootless=rootless,
         kubernetes=arguments.kubernetes,
         kubelet=arguments.kubelet,
+        containerd=arguments.containerd,
         controller_manager_rate=arguments.controllers_qps,
         scheduler_rate=arguments.scheduler_qps,
     )

@@ -216,7 +216,7 @@ def _require(spec: ClusterSpec, say: Say) -> None:
         room.ensure(spec.real_nodes, state_root())
         packages.ensure(packages.REAL_NODES + (packages.SERVICES if spec.services else ()), say)
         packages.ensure_watches(say)
-    toolchain.build(say, minors=(spec.kubernetes, spec.kubelet))
+    toolchain.build(say, minors=(spec.kubernetes, spec.kubelet), runtime=spec.containerd)
 
 
 def _runs(state: StateDir) -> bool:

@@ -115,7 +115,7 @@ class RealNode:
             context.spec, addresses, self.index, group=group, ca=ca, serving=serving, resolv_conf=resolv
         )
         (self.folder / "kubelet.yaml").write_text(to_yaml(kubelet))
-        text = containerd_config(runc, cni, scratch=self.folder / "scratch")
+        text = containerd_config(runc, cni, scratch=self.folder / "scratch", version=context.spec.containerd)
         (self.folder / "containerd.toml").write_text(text)
         (self.folder / "cni").mkdir(exist_ok=True)
         (self.folder / "cni" / "10-vc-egpu.conflist").write_text(cni_config(addresses, self.index))
@@ -142,13 +142,17 @@ class RealNode:
         return Entered(identity.pid)
 
     def _launch(self, process: ManagedProcess, argv: Sequence[str]) -> None:
-        tools = toolchain.program("containerd").parent
+        tools = self._tool("containerd").parent
         process.launch(argv, self.context.environment(path_first=tools), self._inside())
+
+    def _tool(self, name: str) -> Path:
+        """containerd, or what comes with it."""
+        return toolchain.program(name, runtime=self.context.spec.containerd)
 
     def start_containerd(self, timeout_s: float = 30) -> None:
         """Start containerd and wait until it answers."""
         config = self.folder / "containerd.toml"
-        self._launch(self.containerd, [str(toolchain.program("containerd")), "--config", str(config)])
+        self._launch(self.containerd, [str(self._tool("containerd")), "--config", str(config)])
         wait_until(
             f"containerd of {self.name} answering",
             lambda: answers(self.containerd_socket),
@@ -268,7 +272,7 @@ class RealNode:
             text=True,
             timeout=stretched(timeout_s),
             check=False,
-            env=self.context.environment(path_first=toolchain.program("ctr").parent),
+            env=self.context.environment(path_first=self._tool("ctr").parent),
         )
         if check and result.returncode != 0:
             raise LocalClusterError(
@@ -278,7 +282,7 @@ class RealNode:
 
     def import_image(self, archive: Path) -> None:
         """Import an OCI archive. The archive goes in by standard input: the node may not see its folder."""
-        ctr = [str(toolchain.program("ctr")), "-n", "k8s.io", "images", "import", "--digests=false", "-"]
+        ctr = [str(self._tool("ctr")), "-n", "k8s.io", "images", "import", "--digests=false", "-"]
         with archive.open("rb") as file:
             result = subprocess.run(
                 self._inside().argv(ctr),

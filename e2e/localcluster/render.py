@@ -16,6 +16,14 @@ PAUSE_IMAGE = "vc-egpu.local/pause:1"
 _BEFORE_1_31 = "1.30"
 """Minor version of the nodes that know less than all others that are pinned here."""
 
+_SANDBOX_SINCE_2 = f"""\
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  use_local_image_pull = true
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = {json.dumps(PAUSE_IMAGE)}
+"""
+
 
 def to_yaml(document: Any) -> str:
     """YAML with keys in the given order."""
@@ -84,17 +92,21 @@ def kubelet_config(
     }
 
 
-def containerd_config(runc: Path, cni_folder: Path, *, scratch: Path) -> str:
+def containerd_config(runc: Path, cni_folder: Path, *, scratch: Path, version: str = "") -> str:
     """containerd's TOML. Paths are those inside the node, the same as on a usual machine.
 
-    ``scratch`` is a folder of the node for the plugins that nobody uses here.
+    ``scratch`` is a folder of the node for the plugins that nobody uses here; ``version``: the minor one.
     """
     text = json.dumps  # a JSON string is a TOML string
     unused = ("blockfile", "btrfs", "devmapper", "erofs", "zfs")
     disabled = [f"io.containerd.snapshotter.v1.{name}" for name in unused]
     disabled += ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp"]
+    old = version.startswith("1.")
+    runtime = "io.containerd.grpc.v1.cri" if old else "io.containerd.cri.v1.runtime"
+    sandbox = f"  sandbox_image = {text(PAUSE_IMAGE)}" if old else ""
+    plugins = f"bin_dir = {text(str(cni_folder))}" if old else f"bin_dirs = [{text(str(cni_folder))}]"
     return f"""\
-version = 3
+version = {2 if old else 3}
 root = "/var/lib/containerd"
 state = "/run/containerd"
 temp = {text(str(scratch))}
@@ -104,22 +116,18 @@ disabled_plugins = {json.dumps(disabled)}
 [grpc]
   address = "/run/containerd/containerd.sock"
 
-[plugins."io.containerd.cri.v1.images"]
-  snapshotter = "overlayfs"
-  use_local_image_pull = true
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = {text(PAUSE_IMAGE)}
-
-[plugins."io.containerd.cri.v1.runtime"]
+{_SANDBOX_SINCE_2 if not old else ""}
+[plugins."{runtime}"]
   enable_cdi = true
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   restrict_oom_score_adj = true
-  [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = [{text(str(cni_folder))}]
+{sandbox}
+  [plugins."{runtime}".cni]
+    {plugins}
     conf_dir = "/etc/cni/net.d"
-  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  [plugins."{runtime}".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+    [plugins."{runtime}".containerd.runtimes.runc.options]
       BinaryName = {text(str(runc))}
       SystemdCgroup = false
 """

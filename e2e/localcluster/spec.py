@@ -37,7 +37,8 @@ class ClusterSpec:
     itself reaches; ``dns`` adds CoreDNS. Both need real nodes. ``extra_args`` appends flags by component
     name ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kwok", "etcd").
     ``kubernetes`` is a minor version ("1.30"), and ``kubelet`` that of the nodes where theirs is another, as
-    amid an upgrade; where empty, the environment says, see ``docs/local-cluster.md``.
+    amid an upgrade; ``containerd`` likewise ("1.7"). Where empty, the environment says, see
+    ``docs/local-cluster.md``.
     """
 
     name: str = "local"
@@ -52,6 +53,7 @@ class ClusterSpec:
     rootless: bool = False
     kubernetes: str = ""
     kubelet: str = ""
+    containerd: str = ""
     controller_manager_rate: ClientRate = ClientRate(200, 400)
     scheduler_rate: ClientRate = ClientRate(500, 1000)
     node_monitor_grace_s: int = 40

@@ -25,7 +25,7 @@ def describe(state: StateDir) -> str:
         f"scheduler {spec.scheduler_rate.qps}/{spec.scheduler_rate.burst} requests per second/burst; "
         f"priority and fairness {'on' if spec.priority_and_fairness else 'off'}"
     )
-    made_of = toolchain.made_of(spec.kubernetes, spec.kubelet)
+    made_of = toolchain.made_of(spec.kubernetes, spec.kubelet, runtime=spec.containerd)
     lines.append("  versions    " + ", ".join(f"{u.name} {u.version()}" for u in made_of[1:]))
     for process in state.processes():
         pid = process.pid

@@ -86,19 +86,25 @@ def _kubernetes(folder: str) -> Upstream:
     )
 
 
+def _containerd(folder: str, module: str) -> Upstream:
+    names = ("containerd", "containerd-shim-runc-v2", "ctr")
+    return Upstream(
+        folder, module, {name: f"{module}/cmd/{name}" for name in names}, (f"{module}/version.Version",)
+    )
+
+
 KUBERNETES = (_kubernetes("kubernetes"), _kubernetes("kubernetes-1.33"), _kubernetes("kubernetes-1.30"))
 """The newest first, which runs where none is asked for; the last is the oldest that we support."""
-_CONTAINERD = "github.com/containerd/containerd/v2"
+CONTAINERD = (
+    _containerd("containerd", "github.com/containerd/containerd/v2"),
+    _containerd("containerd-1.7", "github.com/containerd/containerd"),
+)
+"""Likewise."""
 UPSTREAMS = (
     Upstream("nodeinit", "toolchain/nodeinit", {"nodeinit": "."}),
     Upstream("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
     KUBERNETES[0],
-    Upstream(
-        "containerd",
-        _CONTAINERD,
-        {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
-        (f"{_CONTAINERD}/version.Version",),
-    ),
+    CONTAINERD[0],
     Upstream("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     # A main of our own: the plugins that our Corefile names, and none of five clouds.
     Upstream("coredns", "github.com/coredns/coredns", {"coredns": "."}),
@@ -121,19 +127,28 @@ EXTRAS = (
 
 def kubernetes(minor: str = "") -> Upstream:
     """Kubernetes of a minor version (``1.30``): where none is named, of the one in VC_EGPU_KUBERNETES."""
-    minor = minor or os.environ.get("VC_EGPU_KUBERNETES", "") or KUBERNETES[0].minor
-    for upstream in KUBERNETES:
-        if upstream.minor == minor:
+    return _pinned("Kubernetes", KUBERNETES, minor or os.environ.get("VC_EGPU_KUBERNETES", ""))
+
+
+def containerd(minor: str = "") -> Upstream:
+    """The same of containerd (``1.7``), by VC_EGPU_CONTAINERD."""
+    return _pinned("containerd", CONTAINERD, minor or os.environ.get("VC_EGPU_CONTAINERD", ""))
+
+
+def _pinned(what: str, upstreams: tuple[Upstream, ...], minor: str) -> Upstream:
+    for upstream in upstreams:
+        if upstream.minor == (minor or upstreams[0].minor):
             return upstream
-    known = ", ".join(upstream.minor for upstream in KUBERNETES)
-    raise LocalClusterError(f"no Kubernetes {minor!r} is pinned here; there are {known}")
+    known = ", ".join(upstream.minor for upstream in upstreams)
+    raise LocalClusterError(f"no {what} {minor!r} is pinned here; there are {known}")
 
 
 def with_versions(spec: ClusterSpec) -> ClusterSpec:
-    """The same with both versions named, so that whatever is started later is of the same."""
+    """The same with all versions named, so that whatever is started later is of the same."""
     control_plane = kubernetes(spec.kubernetes).minor
     nodes = kubernetes(spec.kubelet or os.environ.get("VC_EGPU_KUBELET", "") or control_plane).minor
-    return dataclasses.replace(spec, kubernetes=control_plane, kubelet=nodes)
+    runtime = containerd(spec.containerd).minor
+    return dataclasses.replace(spec, kubernetes=control_plane, kubelet=nodes, containerd=runtime)
 
 
 def find_go() -> Path | None:
@@ -214,40 +229,50 @@ def folder_of(upstream: Upstream, go: Path) -> Path:
     return cache_root() / "bin" / f"{upstream.name}-{upstream.version()}-{digest.hexdigest()[:12]}"
 
 
-def program(name: str, minor: str = "") -> Path:
-    """Path of a built program; an error where it has not been built. ``minor``: of which Kubernetes."""
+def program(name: str, minor: str = "", runtime: str = "") -> Path:
+    """Path of a built program; an error where it has not been built. ``minor``: of which Kubernetes;
+    ``runtime``: of which containerd."""
     go = find_go()
-    upstream = next((u for u in (*made_of(minor), *EXTRAS) if name in u.programs), None)
+    upstream = next((u for u in (*made_of(minor, runtime=runtime), *EXTRAS) if name in u.programs), None)
     if upstream is None:
         raise LocalClusterError(f"no program {name!r}; there are {', '.join(PROGRAMS)}")
     path = folder_of(upstream, go) / name if go else None
     if path is None or not path.is_file():
         more = f" --with {upstream.name}" if upstream in EXTRAS else ""
         more += f" --kubernetes {upstream.minor}" if upstream in KUBERNETES else ""
+        more += f" --containerd {upstream.minor}" if upstream in CONTAINERD[1:] else ""
         raise LocalClusterError(f"{name} has not been built yet: run `python -m localcluster build{more}`")
     return path
 
 
-def made_of(*minors: str) -> tuple[Upstream, ...]:
-    """What clusters of these Kubernetes are made of; see :func:`kubernetes` for an empty one."""
+def made_of(*minors: str, runtime: str = "") -> tuple[Upstream, ...]:
+    """What clusters of these Kubernetes are made of, with that containerd; see :func:`kubernetes` for an
+    empty one."""
     wanted = {upstream.minor: upstream for upstream in map(kubernetes, minors or ("",))}
-    at = UPSTREAMS.index(KUBERNETES[0])
-    return (*UPSTREAMS[:at], *wanted.values(), *UPSTREAMS[at + 1 :])
+    chosen = {KUBERNETES[0].name: tuple(wanted.values()), CONTAINERD[0].name: (containerd(runtime),)}
+    return tuple(one for upstream in UPSTREAMS for one in chosen.get(upstream.name, (upstream,)))
 
 
-def missing(go: Path, extras: Collection[str] = (), minors: Collection[str] = ()) -> list[Upstream]:
+def missing(
+    go: Path, extras: Collection[str] = (), minors: Collection[str] = (), runtime: str = ""
+) -> list[Upstream]:
     """What has still to be built; ``extras``: names of :data:`EXTRAS` that are wanted too."""
-    wanted = (*made_of(*minors), *(extra for extra in EXTRAS if extra.name in extras))
+    wanted = (*made_of(*minors, runtime=runtime), *(extra for extra in EXTRAS if extra.name in extras))
     return [upstream for upstream in wanted if not folder_of(upstream, go).is_dir()]
 
 
 def build(
-    say: Say, *, jobs: int | None = None, extras: Collection[str] = (), minors: Collection[str] = ()
+    say: Say,
+    *,
+    jobs: int | None = None,
+    extras: Collection[str] = (),
+    minors: Collection[str] = (),
+    runtime: str = "",
 ) -> float:
     """Build what is missing; returns the seconds it took. Two at once: the second waits for the first."""
     started = time.monotonic()
     go = ensure_go(say)
-    if not missing(go, extras, minors):
+    if not missing(go, extras, minors, runtime):
         return time.monotonic() - started
     say(
         "waiting for the build lock"
@@ -258,7 +283,7 @@ def build(
         scarce = room.build_shortage(room.free_mib(cache_root()), cache_root())
         if scarce and not any((cache_root() / "bin").glob("*")):
             say(scarce)
-        todo = missing(go, extras, minors)
+        todo = missing(go, extras, minors, runtime)
         total = sum(len(upstream.programs) for upstream in todo)
         done = 0
         for upstream in todo:

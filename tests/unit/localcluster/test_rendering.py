@@ -84,6 +84,19 @@ def test_containerd_reads_cdi_where_device_plugins_write_it() -> None:
     assert config["plugins"]["io.containerd.cri.v1.images"]["pinned_images"]["sandbox"] == render.PAUSE_IMAGE
 
 
+def test_containerd_1_7_is_told_the_same_in_its_own_words() -> None:
+    folders = (Path("/usr/sbin/runc"), Path("/usr/lib/cni"))
+    config = tomllib.loads(render.containerd_config(*folders, scratch=Path("/s"), version="1.7"))
+    assert config["version"] == 2
+    runtime = config["plugins"].pop("io.containerd.grpc.v1.cri")
+    assert config["plugins"] == {}
+    assert runtime["enable_cdi"] is True  # which it is not by itself
+    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
+    assert runtime["sandbox_image"] == render.PAUSE_IMAGE
+    assert runtime["cni"]["bin_dir"] == "/usr/lib/cni"
+    assert runtime["containerd"]["runtimes"]["runc"]["options"]["BinaryName"] == "/usr/sbin/runc"
+
+
 def test_pods_of_each_node_have_their_own_range() -> None:
     ranges = [json.loads(render.cni_config(_ADDRESSES, i))["plugins"][0]["ipam"]["ranges"] for i in (0, 1)]
     assert ranges[0] != ranges[1]

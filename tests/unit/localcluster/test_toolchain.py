@@ -14,7 +14,12 @@ from localcluster.errors import LocalClusterError
 from localcluster.spec import ClusterSpec
 
 _KUBERNETES = toolchain.KUBERNETES[0]
-_PINNED = (*toolchain.UPSTREAMS[1:], *toolchain.KUBERNETES[1:], *toolchain.EXTRAS)
+_PINNED = (
+    *toolchain.UPSTREAMS[1:],
+    *toolchain.KUBERNETES[1:],
+    *toolchain.CONTAINERD[1:],
+    *toolchain.EXTRAS,
+)
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def _builds(go: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def no_version_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("VC_EGPU_KUBERNETES", "VC_EGPU_KUBELET"):
+    for variable in ("VC_EGPU_KUBERNETES", "VC_EGPU_KUBELET", "VC_EGPU_CONTAINERD"):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -106,6 +111,25 @@ def test_a_cluster_keeps_the_versions_with_which_it_came_up(monkeypatch: pytest.
     monkeypatch.setenv("VC_EGPU_KUBELET", "1.2")
     with pytest.raises(LocalClusterError, match=r"'1\.2'"):
         versions()
+
+
+def test_an_older_containerd_takes_the_place_of_the_newest(
+    fake_go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest, oldest = toolchain.CONTAINERD[0].minor, toolchain.CONTAINERD[-1].minor
+    assert toolchain.CONTAINERD[-1].name == f"containerd-{oldest}"
+    assert toolchain.with_versions(ClusterSpec()).containerd == newest
+    toolchain.build(lambda _line: None, runtime=oldest)
+    assert _builds(fake_go) == len(toolchain.PROGRAMS)
+    with pytest.raises(LocalClusterError, match=r"run `python -m localcluster build`"):
+        toolchain.program("ctr")
+    toolchain.build(lambda _line: None)
+    with pytest.raises(LocalClusterError, match=r"'1\.5' is pinned here; there are 2\.\d+, 1\.7"):
+        toolchain.containerd("1.5")
+    monkeypatch.setenv("VC_EGPU_CONTAINERD", oldest)
+    assert toolchain.with_versions(ClusterSpec()).containerd == oldest
+    assert toolchain.program("ctr") == toolchain.program("ctr", runtime=oldest)
+    assert toolchain.program("ctr") != toolchain.program("ctr", runtime=newest)
 
 
 def test_a_kubernetes_that_is_not_pinned_is_refused_with_those_that_are() -> None:
