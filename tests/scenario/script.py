@@ -29,7 +29,8 @@ After every command the invariants are checked. The commands::
     agents                                  orders to suspend and to resume are carried out
     settle                                  decide, apply and leave until nothing changes
     finish g | fail g/w/0 | delete g/w/0    a gang succeeds; a pod fails or is deleted, and comes back gated
-                                            (fail g/w/0 gone: it does not)
+                                            (fail g/w/0 gone: it does not; fail g/w/0 told: somebody told
+                                            it to go, and nobody comes for it)
     grow g 2                                the controller makes two more members like the first
     class g low                             what it makes from now on is of that class
     protect g                               a PodDisruptionBudget allows no disruption of it
@@ -238,7 +239,10 @@ class Script:
         return pods[-1] if pods else self.world.pods_of(gang)[int(index)]
 
     def _do_fail(self, words: list[str]) -> None:
-        self.world.fail(self._pod(words[0]), recreate="gone" not in words)
+        pod = self._pod(words[0])
+        if "told" in words:
+            pod = replace(pod, gone_by=self.world.now)
+        self.world.fail(pod, recreate=len(words) == 1)
 
     def _do_delete(self, words: list[str]) -> None:
         self.world.terminate(self._pod(words[0]))

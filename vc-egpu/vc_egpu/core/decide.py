@@ -28,8 +28,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     """
     trial = Trial(index_of(snapshot), policy, now)
     record = Recorder(snapshot.revision)
+    hold.find_kept(trial, snapshot)  # cards of failed members wait for the replacements
     hold.review(trial, record)  # plans in force: kept, turned ready, or withdrawn
-    hold.keep_failed(trial, snapshot)  # cards of failed members wait for the replacements
+    hold.book_kept(trial)
     suspend.begin(trial, record)  # users' wishes, and gangs that could not be brought back
     resumed = False
     for known in order.turns(_waiting(trial, record, only), *_queues(trial)):  # 1. who asks first

@@ -227,10 +227,11 @@ def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
 
 def _fits_elsewhere(trial: Trial, view: GangView) -> bool:
     members = [entry.member for entry in view.planned if entry.member is not None]
-    seated = place.place(trial, view, members, effort=0)
-    if seated is None:
-        return False
-    trial.unseat(seated)
+    with _kept_for_others(trial, view):
+        seated = place.place(trial, view, members, effort=0)
+        if seated is None:
+            return False
+        trial.unseat(seated)
     return True
 
 
@@ -271,8 +272,8 @@ class Kept:
             self.failed.remove((same or task or self.failed)[0])
 
 
-def keep_failed(trial: Trial, snapshot: Snapshot) -> None:
-    """Book the cards of members that failed a short while ago, so that nobody else takes them."""
+def find_kept(trial: Trial, snapshot: Snapshot) -> None:
+    """Find the cards of members that failed a short while ago: :func:`book_kept` keeps them from others."""
     gone = [pod for pod in snapshot.kept.values() if pod.uid not in trial.index.pods]
     failed = [trial.index.pods[uid] for uid in trial.index.notable.failed]
     by_gang: dict[str, list[Pod]] = {}
@@ -284,11 +285,32 @@ def keep_failed(trial: Trial, snapshot: Snapshot) -> None:
         for pod in _unreplaced(view, pods) if _lacks_any(view) else ():
             if pod.node is None or not pod.shares or not _lately(trial, pod.finished):
                 continue
+            if pod.gone_by is not None and not view.missing:
+                continue  # told to go from a gang that lacks nobody: scaled down, or another revision comes
             shares = [share for _, share in pod.shares]
             booking = trial.ledger.booking(pod.node, pod.shape, shares, view.gang.share_class)
             if booking is not None:
-                trial.ledger.add(booking)
                 trial.kept.setdefault(key, []).append((pod, booking))
+
+
+def book_kept(trial: Trial) -> None:
+    """From now on what was found is kept."""
+    for pairs in trial.kept.values():
+        for _, booking in pairs:
+            trial.ledger.add(booking)
+
+
+@contextmanager
+def _kept_for_others(trial: Trial, view: GangView) -> Iterator[None]:
+    """While plans are reviewed nothing is kept, except here: this gang may not have the cards either."""
+    bookings = [b for key, pairs in trial.kept.items() if key != view.gang.key for _, b in pairs]
+    for booking in bookings:
+        trial.ledger.add(booking)
+    try:
+        yield
+    finally:
+        for booking in bookings:
+            trial.ledger.remove(booking)
 
 
 def _lately(trial: Trial, at: Instant | None) -> bool:
