@@ -53,6 +53,16 @@ def test_the_sentence_is_shown_whole() -> None:
     assert text.count(SENTENCE) == 1, "members that say the same need not repeat it"
 
 
+@pytest.mark.parametrize(("owner", "pods", "told"), [("", 0, True), ("train", 0, False), ("", 1, False)])
+def test_a_podgroup_that_was_left_over_waits_for_ever(owner: str, pods: int, *, told: bool) -> None:
+    """After `kubectl delete --cascade=orphan`, or restored beside the one that its Job makes."""
+    said = docs.verdict("WaitingForMembers", f"{pods} of 2 members are there")
+    group = docs.group("train-1", "research", job=owner, said=said, members=2)
+    own = [docs.pod("train-w-0", group="train-1", gated=True, phase="Pending")][:pods]
+    (story,) = tell("train-1", groups=[group], pods=own)
+    assert any("`kubectl delete podgroup train-1`" in note for note in story.notes) is told
+
+
 def test_replicas_of_a_deployment_by_its_name() -> None:
     pods = [
         docs.pod(

@@ -186,7 +186,7 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     groups, pods = (api.list(resource, namespace).items for resource in (POD_GROUPS, PODS))
     chosen = why_view.meant(name, groups, pods)
     jobs = world.list_optional(api, VOLCANO_JOBS, namespace)
-    makers = _makers(api, namespace) if why_view.pods_missing(chosen) else []
+    makers = _makers(api, namespace) if why_view.asks_makers(chosen) else []
     chosen = chosen or why_view.meant(name, groups, pods, makers)
     told = why_view.stories(
         name,

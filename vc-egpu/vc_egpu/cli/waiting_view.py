@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vc_egpu.cli import why_view, world
+from vc_egpu.cli import making, why_view, world
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.makers import controller_of
@@ -53,7 +53,7 @@ def report(
     rows = []
     for group in groups:
         own = members.get(world.key(group), [])
-        if own or not why_view.wants_none(group, made.get(controller_of(group).get("uid", ""))):
+        if own or not making.wants_none(group, made.get(controller_of(group).get("uid", ""))):
             rows += [row] if (row := _row(group, own)) is not None else []
     waiting = tuple(sorted(rows, key=lambda row: (row.since or "~", row.gang)))
     return WaitingReport(place, waiting, tuple(_refusals(makers, events)))
@@ -63,12 +63,11 @@ def _refusals(makers: Iterable[Json], events: Sequence[Json]) -> Iterator[str]:
     about: dict[str, list[Json]] = defaultdict(list)
     for event in events:
         about[str((event.get("involvedObject") or {}).get("uid") or "")].append(event)
-    for maker in makers:
-        metadata, status = maker["metadata"], maker.get("status") or {}
-        if (status.get("replicas") or 0) < ((maker.get("spec") or {}).get("replicas") or 0):
-            told = why_view.refusal(metadata["name"], about.get(metadata["uid"], ()), metadata["uid"])
-            if told:
-                yield f"{metadata['namespace']}: {told}"
+    for maker in filter(making.lacks_pods, makers):
+        metadata = maker["metadata"]
+        told = making.refusal(metadata["name"], about.get(metadata["uid"], ()), metadata["uid"])
+        if told:
+            yield f"{metadata['namespace']}: {told}"
 
 
 def _row(group: Json, members: list[Json]) -> WaitingGang | None:

@@ -4,11 +4,10 @@ Pure: documents in, story out.
 """
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vc_egpu.cli import past, trouble, world
+from vc_egpu.cli import making, past, trouble, world
 from vc_egpu.core.cluster import Instant
 from vc_egpu.core.reasons import Reason
 from vc_egpu.core.words import few
@@ -25,6 +24,10 @@ ONE_BY_ONE = (
     "a StatefulSet makes each pod once the one before it is ready, which none is until the gang is complete: "
     "it needs podManagementPolicy: Parallel"
 )
+LEFT_OVER = (
+    "nobody owns its PodGroup: where it was left over (a Job went without its pods, or a backup brought it), "
+    "`kubectl delete podgroup {}` ends this"
+)
 NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 """Reasons under which a plan on the PodGroup counts; under others it is the record of an earlier one."""
@@ -32,6 +35,7 @@ _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
 
 _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 """Phases of Jobs that hold nothing and wait for nothing."""
+_SETS = frozenset({"ReplicaSet", "StatefulSet"})
 _MAX_NAMED = 5
 _UNASKED = world.Listing(())
 
@@ -100,23 +104,32 @@ def stories(
     ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
     door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
     ``now`` no roll-back is told. ``chosen``: what :func:`meant` found, where it was asked before.
-    ``makers``: ReplicaSets, StatefulSets and batch Jobs; :func:`pods_missing` says whether they matter.
+    ``makers``: ReplicaSets, StatefulSets and batch Jobs; :func:`asks_makers` says whether they matter.
     Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
     chosen = meant(name, groups, pods, makers) if chosen is None else chosen
     if chosen:
         return tuple(
-            _story(group, own, queues, nodes, events=events, now=now, maker=maker_of(group, makers))
+            _story(
+                group,
+                own,
+                queues,
+                nodes,
+                events=events,
+                now=now,
+                maker=making.maker_of(group, makers),
+                roll_out=making.roll_out(group, groups, pods, makers, events),
+            )
             for group, own in chosen
         )
     for job in jobs.items:
         if job["metadata"]["name"] == name:
-            return (_without_group(job, refusal(name, events, str(job["metadata"].get("uid") or ""))),)
+            return (_without_group(job, making.refusal(name, events, str(job["metadata"].get("uid") or ""))),)
     for pod in pods:
         if pod["metadata"]["name"] == name:
             raise UnknownJobError(_unmanaged(name, pod))
-    refused = refusal(name, events)
+    refused = making.refusal(name, events)
     unseen = f"; {jobs.missing}" if jobs.missing else ""
     raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs.items) + unseen)
 
@@ -138,7 +151,7 @@ def _means(name: str, group: Json, members: Sequence[Json], makers: Sequence[Jso
     metadata = group["metadata"]
     if name == metadata["name"]:
         return True
-    if name in {controller_of(group).get("name"), _deployment_of_maker(maker_of(group, makers))}:
+    if name in {controller_of(group).get("name"), making.deployment_of(making.maker_of(group, makers))}:
         return True
     # A LeaderWorkerSet's groups belong to leading pods; what makes these is called as it is.
     return any(
@@ -147,36 +160,16 @@ def _means(name: str, group: Json, members: Sequence[Json], makers: Sequence[Jso
     )
 
 
-def pods_missing(gangs: Sequence[Gang]) -> bool:
-    """Whether somebody has none that runs or is to run: what its maker wants says why."""
-    return not gangs or any(not _living(own) for _, own in gangs)
+def asks_makers(gangs: Sequence[Gang]) -> bool:
+    """Whether what makes the pods has more to say: somebody has none that runs or is to run, or there may be
+    another revision, or more replicas that cannot be made."""
+    return not gangs or any(
+        not _living(own) or controller_of(group).get("kind") in _SETS for group, own in gangs
+    )
 
 
 def _living(members: Iterable[Json]) -> int:
     return sum(not world.finished(pod) for pod in members)
-
-
-def maker_of(group: Json, makers: Iterable[Json]) -> Json | None:
-    """The one among these that the PodGroup belongs to."""
-    uid = controller_of(group).get("uid")
-    return next((maker for maker in makers if maker["metadata"].get("uid") == uid), None) if uid else None
-
-
-def wants_none(group: Json, maker: Json | None) -> str:
-    """That a gang without living members is meant to have none; empty if it is not, or nobody knows."""
-    spec = (maker or {}).get("spec") or {}
-    for key, none in (("replicas", 0), ("parallelism", 0), ("suspend", True)):
-        if spec.get(key) is not None and spec[key] == none:
-            owner = controller_of(group)
-            return f"{owner.get('kind')} {owner.get('name')} asks for no pods ({key}: {str(none).lower()})"
-    return ""
-
-
-def _deployment_of_maker(maker: Json | None) -> str:
-    """The Deployment behind a ReplicaSet; empty where there is none."""
-    if maker is None:
-        return ""
-    return deployment_behind("ReplicaSet", str(maker["metadata"]["name"]), world.labels(maker))
 
 
 def _deployment_of(pod: Json) -> str:
@@ -194,6 +187,7 @@ def _story(
     events: Sequence[Json],
     now: Instant | None,
     maker: Json | None,
+    roll_out: Sequence[str],
 ) -> GangStory:
     metadata, spec = group["metadata"], group.get("spec") or {}
     verdict = world.condition(group) or {}
@@ -203,15 +197,18 @@ def _story(
     if foreign:
         verdict = {"reason": NOT_MANAGED, "message": foreign}
     living = _living(members)
-    if not living and (none := wants_none(group, maker)):
+    if not living and (none := making.wants_none(group, maker)):
         verdict = {"reason": ASKS_FOR_NONE, "message": none}
     told = [*past.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
     short = living < int(spec.get("minMember") or 1) and verdict.get("reason") != ASKS_FOR_NONE
-    if not foreign and short and verdict.get("status") != "True":
-        told += filter(None, [refusal(str((owner or metadata)["name"]), events, str(owner.get("uid") or ""))])
+    lacks = (short and verdict.get("status") != "True") or (maker is not None and making.lacks_pods(maker))
+    if lacks and not foreign:
+        of = str((owner or metadata)["name"])
+        told += filter(None, [making.refusal(of, events, str(owner.get("uid") or ""))])
+    told += roll_out
     return GangStory(
         group=world.key(group),
-        job=_deployment_of_maker(maker) or name_of(group, members),
+        job=making.deployment_of(maker) or name_of(group, members),
         queue=queue,
         share_class=class_of(group, members),
         min_member=int(spec.get("minMember") or 1),
@@ -282,6 +279,8 @@ def _notes(
     if not members and verdict.get("reason") != ASKS_FOR_NONE:
         phase = (group.get("status") or {}).get("phase") or "Pending"
         notes.append(f"it has no pods yet; its PodGroup is {phase}")
+        if not group["metadata"].get("ownerReferences"):
+            notes.append(LEFT_OVER.format(group["metadata"]["name"]))
     in_turn = controller_of(group).get("kind") == "StatefulSet" and verdict.get("reason") == WAITS_FOR_MEMBERS
     if in_turn and _living(members) < int((group.get("spec") or {}).get("minMember") or 1):
         notes.append(ONE_BY_ONE)
@@ -323,26 +322,6 @@ def _unmanaged(name: str, pod: Json) -> str:
     if world.labels(pod).get(names.MANAGED_LABEL) == "true":
         return f"pod {name} has no PodGroup yet: the Job controller (or Volcano) makes it"
     return f"pod {name}: {trouble.not_ours([pod])}"
-
-
-def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
-    """The last refusal of a pod that this object, or a ReplicaSet of this Deployment, wanted to make.
-
-    ``uid``: of this object only, not of an earlier one of the same name.
-    """
-    told = [
-        event
-        for event in events
-        if event.get("reason") in {"FailedCreate", "FailedCreatePod"}
-        and (about := event.get("involvedObject") or {})
-        and (not uid or about.get("uid", uid) == uid)
-        and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", about.get("name", ""))
-    ]
-    if not told:
-        return ""
-    last = max(told, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
-    about = last["involvedObject"]
-    return f"{about.get('kind', '')} {about['name']} cannot make a pod: {last.get('message', '')}".strip()
 
 
 def _nothing(
