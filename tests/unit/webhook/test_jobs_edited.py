@@ -141,6 +141,18 @@ def changed(**spec: Any) -> tuple[Json, Json]:
     return edited, stored
 
 
+def test_a_job_that_is_moved_to_another_queue_leaves_its_pods_behind() -> None:
+    """It went on waiting for room in the queue that it had been taken out of."""
+    edited, stored = changed(queue="org-1")
+    (warning,) = review_job(update(edited, stored), context()).warnings
+    assert warning.startswith("spec.queue: pods that are there stay in queue 'a', also those that wait")
+    scaled, stored = changed(minAvailable=1)
+    assert review_job(update(scaled, stored), context()).warnings == ()
+    plain = job(task("cpu", 1, container()), queue="a")
+    moved = {**plain, "spec": plain["spec"] | {"queue": "org-1"}}
+    assert review_job(update(moved, plain), context()).warnings == ()
+
+
 def test_edits_are_judged_by_what_they_change() -> None:
     edited, stored = changed(queue="closed")
     assert "'closed' is Closed" in refusal(edited, old=stored)

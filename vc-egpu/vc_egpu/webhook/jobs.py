@@ -191,9 +191,20 @@ def _updated(review: Review, stored: Json, context: Context) -> Decision:
     _refuse_newly_forged(job, stored)
     warnings = _check_templates([item for item in checked if item.readable], job, context)
     _check_changes(review, stored, checked, context)
-    warnings += _kept_by_those_there(checked, stored)
+    warnings += [*_moved(job, stored), *_kept_by_those_there(checked, stored)]
     completed = [item.task.completed(item.ask) if item.is_new else item.task.raw for item in checked]
     return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
+
+
+def _moved(job: Json, stored: Json) -> list[str]:
+    """A warning that pods which were checked for a queue stay in it, those that wait as well."""
+    now, before = (str(spec_of(one).get("queue") or DEFAULT_QUEUE) for one in (job, stored))
+    if now == before or not any(task.is_labelled for task in tasks_of(stored)):
+        return []
+    return [
+        f"spec.queue: pods that are there stay in queue {before[:63]!r}, also those that wait; delete and "
+        f"apply the Job to have them in {now[:63]!r}"
+    ]
 
 
 def _kept_by_those_there(checked: Sequence[_Checked], stored: Json) -> list[str]:
