@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 static const char target[] = "etc/ld.so.preload";
-enum { MAX_STATE = 1 << 20, MAX_CONFIG = 16 << 20, MAX_PRELOAD = 64 << 10, MAX_DEPTH = 64 };
+enum { MAX_STATE = 1 << 20, MAX_CONFIG = 16 << 20, MAX_PRELOAD = 64 << 10, MAX_DEPTH = 64, MAX_TRIES = 10000 };
 
 static _Noreturn void fail(const char *what, const char *why)
 {
@@ -133,7 +133,12 @@ static char *all_of(int file, size_t most, const char *what)
 static int open_in(int root, const char *path, uint64_t flags)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    int file = -1, tries = 0;
+    /* A ".." on the way cannot be vouched for while anything on the machine is renamed or mounted. */
+    do
+        file = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    while (file < 0 && errno == EAGAIN && ++tries < MAX_TRIES);
+    return file;
 }
 
 static int open_root(void)

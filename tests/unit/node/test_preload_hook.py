@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +89,26 @@ def test_links_lead_nowhere_but_into_the_image(bundle: Bundle, tmp_path: Path) -
     (bundle.root / "conf" / "ld.so.preload").symlink_to(secret)
     run = bundle.run(f'cat "./{secret}" "{secret}"')
     assert run.stdout == f"{LINE}\nimage\nhost\n", run.stderr
+
+
+def test_what_others_rename_meanwhile_keeps_no_container_from_starting(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    """The kernel gives up a look-up with ".." in it when anything on the machine is renamed or mounted."""
+    (bundle.root / "conf").mkdir()
+    (bundle.root / "conf" / "ld.so.preload").write_text("image\n")
+    (bundle.root / "etc").symlink_to("../" * 500 + "conf")
+    folder = tmp_path / "renamed"
+    folder.mkdir()
+    loop = "import os\nwhile True: os.rename('renamed', 'other'); os.rename('other', 'renamed')"
+    renaming = subprocess.Popen([sys.executable, "-c", loop], cwd=tmp_path)
+    try:
+        for _ in range(20):
+            run = bundle.run("cat conf/ld.so.preload")
+            assert run.stdout == f"{LINE}\nimage\n", run.stderr
+    finally:
+        renaming.kill()
+        renaming.wait()
 
 
 @pytest.mark.parametrize(
