@@ -24,10 +24,13 @@ def evicted(name: str, second: int = 0, **fields: str) -> docs.Json:
     }
 
 
-def tell(events: list[docs.Json], *, rolled_back: str = "", kind: str = "Job") -> why_view.GangStory:
+def tell(
+    events: list[docs.Json], *, rolled_back: str = "", kind: str = "Job", made: str = "2026-01-01T11:00:00Z"
+) -> why_view.GangStory:
     said = docs.verdict("WaitingForCards", "asks for 2 shares of h20; none of 2 members would find a place")
     group = docs.group("train-1", "research", job="train", said=said, members=2)
     group["metadata"]["ownerReferences"][0]["kind"] = kind
+    group["metadata"]["creationTimestamp"] = made
     if rolled_back:
         group["metadata"]["annotations"] = {names.ROLLED_BACK: rolled_back}
     pods = [docs.pod(f"train-w-{i}", group="train-1", gated=True, phase="Pending") for i in range(2)]
@@ -51,6 +54,11 @@ def test_two_evictions_are_two_sentences_oldest_first() -> None:
         f"1 pod was evicted at 2026-01-01T11:59:01Z: {MADE_ROOM}",
         f"1 pod was evicted at 2026-01-01T11:59:09Z: {later}",
     )
+
+
+def test_what_befell_an_earlier_job_of_that_name_is_not_told_of_this_one() -> None:
+    assert tell([evicted("train-w-0", 1)], made="2026-01-01T11:59:02Z").notes == ()
+    assert tell([evicted("train-w-0", 2)], made="2026-01-01T11:59:02Z").notes
 
 
 def test_pods_of_a_replica_set_have_new_names_each_time() -> None:

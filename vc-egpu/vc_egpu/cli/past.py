@@ -25,13 +25,14 @@ def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> l
     present = {str(pod["metadata"]["name"]) for pod in members}
     # Controllers that do not number their pods end names with five characters, others each time.
     earlier = re.compile(rf"{re.escape(str(owner['name']))}-[0-9a-z]{{5}}" if owner else "(?!)")
+    made = str(group["metadata"].get("creationTimestamp") or "")
     pods: dict[str, set[str]] = defaultdict(set)
     last: dict[str, str] = {}
     for event in events:
         about = event.get("involvedObject") or {}
         name = str(about.get("name") or "")
-        if event.get("reason") not in _EVICTED or about.get("kind") != "Pod":
-            continue
+        if event.get("reason") not in _EVICTED or about.get("kind") != "Pod" or _when(event) < made:
+            continue  # before the gang was made: of an earlier Job of that name
         if name in present or earlier.fullmatch(name):
             why = str(event.get("message") or "")
             pods[why].add(str(about.get("uid") or name))
