@@ -177,13 +177,35 @@ static char *image_lines(int root)
     return text;
 }
 
+/* In a user namespace (hostUsers: false) root is somebody else on the host and may not write there: then a folder in
+ * memory lies over it while this runs, for nobody outside this mount namespace. */
+static char covered[PATH_MAX];
+
+static bool cover(const char *merged)
+{
+    const char *name = strrchr(merged, '/');
+    if (!name || name == merged || (size_t)snprintf(covered, sizeof covered, "%s", merged) >= sizeof covered)
+        return false;
+    covered[name - merged] = 0;
+    return mount("egpu-preload", covered, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0755,size=256k") == 0;
+}
+
+static void uncover(void)
+{
+    if (covered[0])
+        umount2(covered, MNT_DETACH); /* what is bound from it stays; it goes with the runtime's root at the latest */
+}
+
 static void write_merged(const char *merged, const char *line, const char *lines)
 {
+    const int fresh = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     char draft[PATH_MAX];
     if ((size_t)snprintf(draft, sizeof draft, "%s.%ld", merged, (long)getpid()) >= sizeof draft)
         fail(merged, strerror(ENAMETOOLONG));
     unlink(draft);
-    int file = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    int file = open(draft, fresh, 0644);
+    if (file < 0 && errno == EACCES && cover(merged))
+        file = open(draft, fresh, 0644);
     if (file < 0 || fchmod(file, 0644) != 0 || dprintf(file, "%s\n%s", line, lines) < 0 || close(file) != 0 ||
         rename(draft, merged) != 0)
         fail(draft, strerror(errno));
@@ -225,5 +247,6 @@ int main(int argc, char **argv)
     int root = open_root();
     write_merged(argv[2], argv[1], image_lines(root));
     mount_on(root, argv[2]);
+    uncover();
     return 0;
 }

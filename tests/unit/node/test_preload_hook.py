@@ -28,7 +28,7 @@ class Bundle:
             {"process": {"root": {"path": "/"}}, "root": {"path": "rootfs", "readonly": True}}
         )
 
-    def run(self, look: str = "cat etc/ld.so.preload") -> "subprocess.CompletedProcess[str]":
+    def run(self, look: str = "cat etc/ld.so.preload", *unshare: str) -> "subprocess.CompletedProcess[str]":
         """The hook, then a look at the container's root, in a mount namespace of their own."""
         (self.folder / "config.json").write_text(self.config)
         state = {
@@ -38,7 +38,7 @@ class Bundle:
             "bundle": str(self.folder),
             "pid": 1,
         }
-        unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+        unshare = unshare or (("unshare", "-m") if os.geteuid() == 0 else ("unshare", "-rm"))
         script = f'mount --make-rprivate / && "{self.hook}" "$1" "$2" && cd "{self.root}" && {look}'
         return subprocess.run(
             [*unshare, "sh", "-c", script, "sh", LINE, str(self.merged)],
@@ -68,6 +68,24 @@ def test_the_images_lines_stay_and_the_image_is_not_changed(bundle: Bundle) -> N
     again = bundle.run()  # the container starts again
     assert again.stdout == f"{LINE}\n/lib/libjemalloc.so\n", again.stderr
     assert sorted(path.name for path in bundle.folder.iterdir()) == ["config.json", "merged", "rootfs"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the folder has to be somebody else's")
+def test_where_the_containers_root_is_nobody_on_the_host(bundle: Bundle) -> None:
+    """A pod with ``hostUsers: false``: the agent's folder is not its to write to."""
+    (bundle.root / "etc").mkdir()
+    (bundle.root / "etc" / "ld.so.preload").write_text("/lib/libjemalloc.so\n")
+    agents = bundle.folder / "agents"
+    agents.mkdir()
+    os.chown(agents, 12345, 12345)
+    bundle.merged = agents / "merged"
+    look = (
+        f"cat etc/ld.so.preload; echo x > etc/ld.so.preload; ls {agents}; grep -c egpu-preload /proc/mounts"
+    )
+    run = bundle.run(look, "unshare", "-rm")
+    assert run.stdout == f"{LINE}\n/lib/libjemalloc.so\n1\n", run.stderr  # the one mount: the file
+    assert "Read-only file system" in run.stderr
+    assert list(agents.iterdir()) == []
 
 
 @pytest.mark.parametrize("folder", [True, False])
