@@ -68,8 +68,14 @@ STATUS: dict[str, list[Any]] = {
     "phase": ["Pending", "Running", "Succeeded", "Failed"],
     "startTime": ["2026-01-01T00:00:00Z"],
     "reason": ["OutOfcpu"],
-    "conditions": [[{"type": names.CONDITION_ADMITTED, "status": "False", "reason": "WaitingForCards"}]],
-    "containerStatuses": [[{"state": {"waiting": {"message": "PreStartContainer failed"}}}]],
+    "conditions": [
+        [{"type": names.CONDITION_ADMITTED, "status": "False", "reason": "WaitingForCards"}],
+        [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+    ],
+    "containerStatuses": [
+        [{"state": {"waiting": {"message": "PreStartContainer failed"}}}],
+        [{"name": "main", "resources": {"requests": {"cpu": "7"}}, "allocatedResources": {"cpu": "8"}}],
+    ],
 }
 OWNERS = [
     [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-1", "controller": True}],

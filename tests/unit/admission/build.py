@@ -11,6 +11,11 @@ from vc_egpu.volcano.model_table import ModelTable
 
 Json = dict[str, Any]
 TABLE = ModelTable.from_yaml("models: [{name: h20, products: [NVIDIA H20], memoryMiB: 98304}]")
+GIVEN: Json = {
+    "resources": {"requests": {"cpu": "7", "memory": "12Gi"}, "limits": {"cpu": "50"}},
+    "allocatedResources": {"cpu": "9", "memory": "11Gi"},
+}
+"""What a status says of a container, or of a pod, that is being resized."""
 _versions = itertools.count(1)
 
 

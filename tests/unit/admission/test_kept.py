@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.admission.build import TABLE, Json, added
+from unit.admission.build import GIVEN, TABLE, Json, added
 from unit.admission.build import node as plain_node
 from vc_egpu.admission import answers, enqueue, suspension_words, writes
 from vc_egpu.admission.mirror import Mirror
@@ -57,14 +57,14 @@ def affinity(zone: str) -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-def pod(*, managed: bool, phase: str = "Running") -> Json:
+def pod(*, managed: bool, phase: str = "Running", resized: bool = False) -> Json:
     """With everything in it that the codecs know, and a good deal that they do not."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": pod_metadata(managed=managed),
         "spec": pod_spec(managed=managed),
-        "status": pod_status(phase),
+        "status": pod_status(phase, resized=resized),
     }
 
 
@@ -139,7 +139,7 @@ def pod_spec(*, managed: bool) -> Json:
     }
 
 
-def pod_status(phase: str) -> Json:
+def pod_status(phase: str, *, resized: bool = False) -> Json:
     return {
         "phase": phase,
         "reason": "OutOfcpu",
@@ -150,12 +150,15 @@ def pod_status(phase: str) -> Json:
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:20:05Z"},
             said(names.CONDITION_ADMITTED, "Admitted"),
             said(names.CONDITION_SUSPENDED, suspension_words.SUSPEND_FAILED),
+            *([said("PodResizePending", "Infeasible")] if resized else ()),
         ],
+        **(GIVEN | {"initContainerStatuses": [{"name": "side", **GIVEN}]} if resized else {}),
         "containerStatuses": [
             {
                 "name": "main",
                 "state": {"running": {"startedAt": "2026-01-01T00:00:03Z"}},
                 "imageID": "x" * 90,
+                **(GIVEN if resized else {}),
             },
             {
                 "name": "second",
@@ -281,6 +284,9 @@ VOLUME = {
 KINDS: dict[str, tuple[str, Json, Callable[[Json], Any], int]] = {
     "a member": ("pods", pod(managed=True), pod_read, 60),
     "a member that is over": ("pods", pod(managed=True, phase="Failed"), pod_read, 60),
+    "a member that is resized": ("pods", pod(managed=True, resized=True), pod_read, 70),
+    "a resized one that is over": ("pods", pod(managed=True, phase="Failed", resized=True), pod_read, 60),
+    "somebody else's pod that is resized": ("pods", pod(managed=False, resized=True), pod_read, 40),
     "somebody else's pod": ("pods", pod(managed=False), pod_read, 30),
     "somebody else's pod that is over": ("pods", pod(managed=False, phase="Succeeded"), pod_read, 30),
     "a node": ("nodes", node(), node_read, 10),

@@ -15,6 +15,7 @@ from vc_egpu.core.cluster import (
     PodShape,
     PodUid,
     QueueName,
+    Resources,
     ShareClass,
     plan_key,
 )
@@ -269,13 +270,19 @@ def is_one_more(now: DecodedPod, group: Group | None, members: Mapping[PodUid, D
 
 
 def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
-    """Whether room came back, or may: the pod is gone, over, may be evicted now, or suspended."""
+    """Whether room came back, or may: the pod is gone, over, smaller, may be evicted now, or suspended."""
     if before is None:
         return False
     if now is None:
         return True
     return (
         (now.pod.phase in OVER and before.pod.phase not in OVER)
+        or _shrank(before.pod.shape.requests, now.pod.shape.requests)
         or (before.pod.protected and not now.pod.protected)
         or answers.seen(before.pod) != answers.seen(now.pod)
     )
+
+
+def _shrank(before: Resources, now: Resources) -> bool:
+    """While it runs a pod can be resized in these."""
+    return now.cpu_milli < before.cpu_milli or now.memory_bytes < before.memory_bytes

@@ -206,6 +206,7 @@ class Mirror:
         uid = decoded.pod.uid
         over = decoded.pod.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
         if decoded.pod.node is not None and not over:
+            self.freed = self.freed or gangs.frees(before, decoded)
             self.pods[uid] = decoded
             self.state.put_pod(decoded.pod)
         elif before is not None:

@@ -1,6 +1,7 @@
 """Sums of quantities: what a pod requests the scheduler's way. The arithmetic under the codecs."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -8,6 +9,8 @@ from vc_egpu.core.cluster import Resources
 from vc_egpu.volcano.quantity import parse_scaled
 from vc_egpu.volcano.resource_names import classify
 
+Document = Mapping[str, Any]
+RESIZE_PENDING: Final = "PodResizePending"
 MAX_AMOUNT: Final = 1 << 62
 """Amounts saturate here, so that sums over a cluster stay exact in 64-bit arithmetic."""
 
@@ -49,17 +52,54 @@ def resources(amounts: Mapping[str, Any], *, pods: int = 0) -> Resources:
     return Resources(cpu, memory, ephemeral, pods, scalars)
 
 
-def pod_requests(spec: Mapping[str, Any]) -> Resources:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a pod's node has given it, as far as its status tells: it can be resized while it runs."""
+
+    containers: Mapping[str, tuple[Document, Document]] = field(default_factory=dict)
+    """By name: the requests it runs with, and those that the node has set aside."""
+    pod: tuple[Document, Document] | None = None
+    """The same of pod-level requests."""
+    infeasible: bool = False
+    """What its spec asks for now it will not get on its node."""
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+def given(status: Document) -> Given:
+    """For :func:`pod_requests`; a pod that is over has nothing."""
+    if status.get("phase") in {"Succeeded", "Failed"}:
+        return NOTHING_GIVEN
+    containers = {
+        str(one.get("name")): _both(one)
+        for key in ("containerStatuses", "initContainerStatuses")
+        for one in status.get(key) or ()
+        if one.get("resources") is not None
+    }
+    level = _both(status) if status.get("resources") is not None else None
+    if not containers and level is None:
+        return NOTHING_GIVEN
+    pending = next((c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING), None)
+    return Given(containers, level, pending is not None and pending.get("reason") == "Infeasible")
+
+
+def _both(status: Document) -> tuple[Document, Document]:
+    return (status["resources"].get("requests") or {}, status.get("allocatedResources") or {})
+
+
+def pod_requests(spec: Document, has: Given = NOTHING_GIVEN) -> Resources:
     """What the scheduler sets aside for a pod: containers and sidecars together, or its greediest init
     container beside the sidecars started before it, whichever is more, and the overhead. Pod-level
-    requests, where given, replace the sum for cpu and memory."""
-    total = _sum(_requests(container) for container in spec.get("containers") or ())
+    requests, where given, replace the sum for cpu and memory. While a pod is being resized the most counts of
+    what it asks for, has and is about to have; not what it asks for in vain."""
+    total = _sum(_requests(container, has) for container in spec.get("containers") or ())
     init_containers = spec.get("initContainers")
     if init_containers:
-        total = _beside_init(total, init_containers)
+        total = _beside_init(total, init_containers, has)
     pod_level = (spec.get("resources") or {}).get("requests")
     if pod_level:
-        level = resources(pod_level)
+        level = resources(pod_level) if has.pod is None else _most(resources(pod_level), has.pod, has)
         total = Resources(
             level.cpu_milli if "cpu" in pod_level else total.cpu_milli,
             level.memory_bytes if "memory" in pod_level else total.memory_bytes,
@@ -73,25 +113,33 @@ def pod_requests(spec: Mapping[str, Any]) -> Resources:
     return Resources(total.cpu_milli, total.memory_bytes, total.ephemeral_bytes, 1, total.scalars)
 
 
-def _beside_init(total: Resources, init_containers: Iterable[Mapping[str, Any]]) -> Resources:
+def _beside_init(total: Resources, init_containers: Iterable[Document], has: Given) -> Resources:
     """The containers' ``total`` with their sidecars, or the greediest moment before they begin."""
     sidecars = Resources()
     peak = Resources()
     for container in init_containers:
-        request = _requests(container)
         if container.get("restartPolicy") == "Always":
+            request = _requests(container, has)
             sidecars = _plus(sidecars, request)
             peak = _max(peak, sidecars)
         else:
-            peak = _max(peak, _plus(sidecars, request))
+            peak = _max(peak, _plus(sidecars, _requests(container, NOTHING_GIVEN)))
     return _max(_plus(total, sidecars), peak)
 
 
-def _requests(container: Mapping[str, Any]) -> Resources:
+def _requests(container: Document, has: Given) -> Resources:
     block = container.get("resources") or {}
     limits, requests = block.get("limits") or {}, block.get("requests") or {}
     # The API server fills requests from limits; templates of Jobs have not been through it.
-    return resources({**limits, **requests})
+    asked = resources({**limits, **requests})
+    has_now = has.containers.get(container["name"]) if has.containers else None
+    return asked if has_now is None else _most(asked, has_now, has)
+
+
+def _most(asked: Resources, has_now: tuple[Document, Document], has: Given) -> Resources:
+    running, set_aside = (resources(one) for one in has_now)
+    most = _max(running, set_aside)
+    return most if has.infeasible else _max(asked, most)
 
 
 def _sum(parts: Iterable[Resources]) -> Resources:

@@ -18,6 +18,7 @@ import orjson
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.codec_resources import RESIZE_PENDING
 from vc_egpu.volcano.pod_codec import is_managed
 
 Json = dict[str, Any]
@@ -39,6 +40,7 @@ _TAKES: Final = ("resources", "overhead")
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
 _OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
 """What pods of one controller do not have in common."""
+_GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
 
 
@@ -64,11 +66,12 @@ def pod(document: Document) -> Json:
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     kept = _some(metadata, _IDENTITY)
+    resized = _resized(spec, status)
     if not is_managed(metadata, gates):
         return {
             "metadata": kept,
-            "spec": {**_common(spec, _TAKES, named=False), **_some(spec, ("nodeName",))},
-            "status": _foreign_status(status),
+            "spec": {**_common(spec, _TAKES, named=bool(resized)), **_some(spec, ("nodeName",))},
+            "status": _foreign_status(status) | resized,
         }
     kept |= _some(metadata, ("labels", "ownerReferences"))
     if annotations := metadata.get("annotations"):
@@ -78,7 +81,7 @@ def pod(document: Document) -> Json:
     return {
         "metadata": kept,
         "spec": {**wishes, **_some(spec, _OF_ONE), **({"volumes": claims} if claims else {})},
-        "status": _managed_status(status),
+        "status": _managed_status(status, resized),
     }
 
 
@@ -160,15 +163,43 @@ def _foreign_status(status: Document) -> Json:
     return _some(status, ("phase", "startTime")) | _ends(status)
 
 
-def _managed_status(status: Document) -> Json:
-    kept = _some(status, ("phase", "startTime", "reason", "message")) | _ends(status)
-    if "containerStatuses" not in kept and (containers := status.get("containerStatuses")):
-        kept["containerStatuses"] = [_waiting(c) for c in containers]
-    if "conditions" not in kept:
-        ours = [c for c in status.get("conditions") or () if c["type"].startswith(f"{names.DOMAIN}/")]
-        if ours:
-            kept["conditions"] = ours
+def _managed_status(status: Document, resized: Json) -> Json:
+    kept = _some(status, ("phase", "startTime", "reason", "message"))
+    if ends := _ends(status):
+        return kept | ends
+    kept |= resized
+    if containers := status.get("containerStatuses"):
+        given = resized.get("containerStatuses") or [{}] * len(containers)
+        kept["containerStatuses"] = [_waiting(c) | has for c, has in zip(containers, given, strict=True)]
+    ours = [c for c in status.get("conditions") or () if c["type"].startswith(f"{names.DOMAIN}/")]
+    if ours:
+        kept["conditions"] = ours + resized.get("conditions", [])
     return kept
+
+
+def _resized(spec: Document, status: Document) -> Json:
+    """Of a pod that is being resized what its node has given it. All others have what their spec says."""
+    if status.get("phase") in {"Succeeded", "Failed"}:
+        return {}
+    asked = {c.get("name"): c for kind in ("containers", "initContainers") for c in spec.get(kind) or ()}
+    given = {key: status[key] for key in ("containerStatuses", "initContainerStatuses") if status.get(key)}
+    pairs = [(one, asked.get(one.get("name"), {})) for statuses in given.values() for one in statuses]
+    if not any(_is_unlike(has, asks) for has, asks in (*pairs, (status, spec))):
+        return {}
+    conditions = [c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING]
+    return {
+        **{key: [_some(one, _GIVEN) for one in statuses] for key, statuses in given.items()},
+        **_some(status, _GIVEN),
+        **({"conditions": conditions} if conditions else {}),
+    }
+
+
+def _is_unlike(has: Document, asks: Document) -> bool:
+    if has.get("resources") is None:
+        return False
+    wanted = (asks.get("resources") or {}).get("requests") or {}
+    set_aside = has.get("allocatedResources")
+    return (has["resources"].get("requests") or {}) != wanted or (set_aside or wanted) != wanted
 
 
 def _ends(status: Document) -> Json:

@@ -29,7 +29,7 @@ from vc_egpu.volcano.codec import (
     owner_of,
     share_class,
 )
-from vc_egpu.volcano.codec_resources import pod_requests
+from vc_egpu.volcano.codec_resources import given, pod_requests
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
@@ -120,7 +120,7 @@ def pod(
     managed = is_managed(metadata, gates)
     words = before.words if before is not None else None
     if before is None or words is None or words.managed is not managed or not _same(before.source, document):
-        words = _managed(document, table, claim_terms) if managed else _foreign(spec)
+        words = _managed(document, table, claim_terms) if managed else _foreign(spec, status)
     node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
     decoded = Pod(
         uid=PodUid(metadata["uid"]),
@@ -179,14 +179,15 @@ def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
     )
 
 
-def _foreign(spec: Document) -> Words:
+def _foreign(spec: Document, status: Document) -> Words:
     """Of somebody else's pod only what it takes from its node matters."""
-    return Words(PodShape(requests=pod_requests(spec), host_ports=_host_ports(spec)))
+    return Words(PodShape(requests=pod_requests(spec, given(status)), host_ports=_host_ports(spec)))
 
 
 def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | None) -> Words:
     """A pod that the admission layer answers for."""
     metadata, spec = document["metadata"], document["spec"]
+    takes = pod_requests(spec, given(document.get("status") or {}))
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
@@ -194,7 +195,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
     return Words(
-        shape=_shape(document, pod_requests(spec), request, table, claim_terms),
+        shape=_shape(document, takes, request, table, claim_terms),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=str(annotations.get(names.TASK_SPEC, "")),
@@ -239,8 +240,10 @@ def _same(before: Document, now: Document) -> bool:
     if any("persistentVolumeClaim" in volume for volume in new.get("volumes") or ()):
         return False  # its claim may be bound by now
     said, says = before["metadata"], now["metadata"]
-    return all(said.get(key) == says.get(key) for key in _METADATA_READ) and all(
-        old.get(key) == new.get(key) for key in _SPEC_READ
+    return (
+        all(said.get(key) == says.get(key) for key in _METADATA_READ)
+        and all(old.get(key) == new.get(key) for key in _SPEC_READ)
+        and given(before.get("status") or {}) == given(now.get("status") or {})
     )
 
 
