@@ -1,6 +1,7 @@
 """The admission policies on a real API server: what tenants forge is refused, the webhook being up or not."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rigs.webhook import Rig
 from stack import webhook
 from stack.identity import bound_token_kubeconfig
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, KubeError
+from vc_egpu.kube.errors import Forbidden, KubeError, NotFound
 from vc_egpu.kube.resources import (
     NODES,
     POD_GROUPS,
@@ -170,6 +171,35 @@ def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alic
     with pytest.raises(Forbidden, match="pods/eviction"):
         alice.patch(PODS, "trains", resume, NAMESPACE)
     oncall.patch(PODS, "trains", resume, NAMESPACE)
+
+
+def test_who_debugs_a_pod_gets_no_card_by_it_nor_anything_of_ours(
+    webhook_rig: Rig, alice: ApiConnection
+) -> None:
+    """The subresources that came after pods/status: what is debugged and resized stays what it was."""
+    api = webhook_rig.kit.api
+    _ensure(alice, pod("shared", vgpu_h20=1))
+    _ensure(alice, pod("plain"))
+
+    def debug(name: str, container: str, **more: Json) -> Json:
+        one = {"name": container, "image": "none", "targetContainerName": "main", **more}
+        change: Json = {"spec": {"ephemeralContainers": [one]}}
+        return api.patch(PODS, name, change, NAMESPACE, kind="strategic", subresource="ephemeralcontainers")
+
+    privileged: Json = {"securityContext": {"privileged": True}}
+    with pytest.raises(Forbidden, match="goes past the limits of a share"):
+        debug("shared", "deep", **privileged)
+    assert debug("shared", "shallow")["spec"]["ephemeralContainers"]
+    assert debug("plain", "deep", **privileged)["spec"]["ephemeralContainers"]
+    before = api.get(PODS, "shared", NAMESPACE)["metadata"]
+    for subresource in ("ephemeralcontainers", "resize"):
+        forged: Json = {"metadata": {"annotations": {"egpu.volcano.sh/cards": "{}"}, "labels": {"a": "b"}}}
+        with suppress(NotFound):  # there is no resize before 1.32
+            api.patch(PODS, "shared", forged, NAMESPACE, subresource=subresource)
+        after = api.get(PODS, "shared", NAMESPACE)["metadata"]
+        assert [after[key] for key in ("annotations", "labels")] == [
+            before[key] for key in ("annotations", "labels")
+        ]
 
 
 def _may(action: Callable[[], object]) -> bool:

@@ -22,6 +22,8 @@ REMADE_S: Final = 30.0
 Json = dict[str, Any]
 _READ: Final = frozenset({names.CARDS, names.SUSPEND})
 """Annotations that matter here."""
+_STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+"""The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def slim(document: Json) -> Json:
                 key: [
                     {k: one.get(k) for k in ("name", "containerID", "state")} for one in status.get(key) or ()
                 ]
-                for key in ("containerStatuses", "initContainerStatuses")
+                for key in _STATUSES
             },
         },
     }
@@ -101,7 +103,7 @@ def _slim_containers(containers: Any) -> list[Json]:
 def view(document: Json) -> PodView:
     """The view of a (slim) pod document."""
     metadata, status = document["metadata"], document.get("status") or {}
-    states = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    states = [one for key in _STATUSES for one in status.get(key) or ()]
     ids = {str(one.get("containerID") or "").rpartition("//")[2]: str(one.get("name")) for one in states}
     ids.pop("", None)
     return PodView(

@@ -47,6 +47,12 @@ def test_view() -> None:
     assert view(slim(pod(phase="Succeeded"))).ended
 
 
+def test_a_debug_containers_processes_are_known_by_its_name() -> None:
+    """It may be privileged, and then it has every card of the node."""
+    debugger = {"name": "debugger-x", "containerID": "containerd://" + "d" * 64, "state": {"running": {}}}
+    assert view(slim(pod(ephemeralContainerStatuses=[debugger]))).containers == {"d" * 64: "debugger-x"}
+
+
 def test_requests_of_unfinished_pods_are_summed() -> None:
     documents = [slim(pod()), slim(pod()), slim(pod(phase="Failed"))]
     assert requested(documents) == {"volcano.sh/vgpu-h20": 6, "volcano.sh/vgpu-h20-memory": 18000}

@@ -9,6 +9,7 @@ from vc_egpu.webhook.expressions import (
     POD_WAS_OR_IS_OURS,
     WRITTEN_BY_US,
     has_gate,
+    has_label,
     quoted,
 )
 from vc_egpu.webhook.policy_form import Json, binding, differs, is_by, policy, rule
@@ -47,6 +48,7 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
     policies = [
         _pods_create(),
         _pods_update(identities),
+        _pods_debug(),
         _pods_delete(identities),
         _bindings(identities),
         _pod_groups(identities),
@@ -167,6 +169,28 @@ def _pods_update(identities: Identities) -> Json:
             (
                 f"!variables.pauses || variables.old[?'{names.CARDS}'].orValue('').contains({_LOW})",
                 f"metadata.annotations: {names.PAUSE} is for pods of low priority that have their cards",
+            ),
+        ],
+    )
+
+
+def _pods_debug() -> Json:
+    # The webhook refuses privileged containers beside a share; it is not asked about those that come later,
+    # since nobody could debug a pod while it is away.
+    containers = "(dyn(oldObject.spec.containers) + dyn(oldObject.spec.?initContainers.orValue([])))"
+    shares = f"c.?resources.?requests.orValue({{}}).exists(k, k.startsWith('{names.SHARED_PREFIX}'))"
+    new = "!oldObject.spec.?ephemeralContainers.orValue([]).exists(o, o.name == c.name)"
+    return policy(
+        "vc-egpu-pods-debug",
+        rule(["pods/ephemeralcontainers"], ["UPDATE"]),
+        f"{has_label('oldObject.metadata')} && {containers}.exists(c, {shares})",
+        variables={},
+        validations=[
+            (
+                "!object.spec.?ephemeralContainers.orValue([]).exists(c, "
+                f"c.?securityContext.?privileged.orValue(false) && {new})",
+                "spec.ephemeralContainers: a privileged container goes past the limits of a share; debug the "
+                "pod with another profile, or its node",
             ),
         ],
     )
