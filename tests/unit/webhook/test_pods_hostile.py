@@ -33,6 +33,11 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
     ),
     "a label that is not true": (pod(labels={"egpu.volcano.sh/managed": "no"}), ("managed", "'no'", "true")),
     "bound by hand": (pod(nodeName="node-7"), ("spec.nodeName", "node-7")),
+    "in a gang of the kube-scheduler's": (
+        pod(schedulingGroup={"podGroupName": "g"}),
+        ("spec.schedulingGroup", "scheduling.k8s.io/group-name"),
+    ),
+    "in one of Kubernetes 1.35": (pod(workloadRef={"name": "w", "podGroup": "g"}), ("spec.workloadRef",)),
     "among the host's processes": (pod(hostPID=True), ("spec.hostPID", "volcano.sh/gpu-h20")),
     "a privileged container": (
         pod({**container(vgpu_h20=1), "securityContext": {"privileged": True}}),

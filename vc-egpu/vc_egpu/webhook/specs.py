@@ -61,12 +61,19 @@ def decode_request(text: object) -> Request:
 
 
 def check_placement(spec: Json, path: str) -> None:
-    """Refuse pods that nobody could pin: bound by hand, or with terms that match nothing."""
+    """Refuse pods that nobody could pin: bound by hand, with terms that match nothing, or held back by the
+    kube-scheduler until its own gang is complete, whose members would keep cards that they do not use."""
     if spec.get("nodeName"):
         raise Refusal(
             f"{path}.nodeName: {str(spec['nodeName'])[:253]!r} goes past the admission layer; "
             "use nodeSelector or nodeAffinity"
         )
+    for key in ("schedulingGroup", "workloadRef"):
+        if spec.get(key):
+            raise Refusal(
+                f"{path}.{key}: gangs of the kube-scheduler do not wait for cards; leave it out, and make "
+                f"the pods a Volcano Job's or name a Volcano PodGroup (annotation {names.GROUP_NAME})"
+            )
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
     required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     for index, term in enumerate(items(required.get("nodeSelectorTerms"))):
