@@ -93,8 +93,7 @@ E2E_OLDEST := e2e/test_policies.py e2e/test_webhook.py e2e/test_bad_input.py e2e
 	e2e/test_other_plugins.py e2e/test_older_containerd.py
 .PHONY: e2e-oldest
 e2e-oldest: export VC_EGPU_KUBERNETES ?= 1.30
-e2e-oldest: export VC_EGPU_CONTAINERD ?= 1.7
-e2e-oldest: root toolchain native image ## the stories that a version may break, on the oldest Kubernetes and containerd
+e2e-oldest: root toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
 	$(PYTEST) $(E2E_OLDEST) -v -m "not long and not volcano" --durations 15
 
 e2e-volcano: root toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)

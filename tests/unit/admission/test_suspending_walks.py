@@ -163,7 +163,7 @@ class Walk:
         """Nothing fails any more, and nobody wants the gang away."""
         with self.server.lock:
             self.server.script.clear()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             self.watch()
             for uid in UIDS:
