@@ -123,7 +123,8 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     struct egpu_card *card = &egpu_cards[index];
     struct egpu_unit unit = {batch->begin_ns, batch->end_ns, batch->idle_ns, batch->booked_ns, batch->count,
-                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, .lasting = lasting_lately(index)};
+                             batch->kind ? &batch->kind->stats : NULL, card->settled_end_ns, .lasting = lasting_lately(index),
+                             .launched_ns = batch->last_ns, .known_ns = batch->kind || batch->untold ? 0 : batch->known_ns};
     int64_t begin = unit.begin_ns > unit.own_end_ns ? unit.begin_ns : unit.own_end_ns;
     const uint64_t taken = is_long(batch) ? egpu_runs_ended_briefly(index, begin, batch->end_ns) : 0; /* of many, `runs` are the last */
     const bool crowd = taken != 0 || egpu_crowd(index, batch->end_ns, now_ns, egpu_lease_ns(egpu_control_now())) != 0;
@@ -157,6 +158,9 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
         if (batch->kind->seen < EGPU_RIDES)
             batch->kind->seen++;
         /* Of short ones many launches read it all the time. */
+        const uint64_t alone = egpu_alone(&batch->kind->stats), before = batch->kind->alone_ns;
+        if ((alone == 0) != (before == 0) || (alone > before ? alone - before : before - alone) > alone / 16)
+            batch->kind->alone_ns = alone;
         if (off > expects / (lone ? 64 : 16) || expects > EGPU_BATCH_NS / 2)
             batch->kind->expects = expects;
     }

@@ -169,6 +169,9 @@ static void join(struct egpu_batch *batch, const struct egpu_launched *launch, i
     batch->booked_ns += launch->booked_ns;
     batch->unknown |= launch->unknown;
     batch->floor |= launch->floor;
+    const uint64_t alone = atomic_load_explicit(&launch->kind->alone_ns, memory_order_relaxed);
+    batch->known_ns += alone;
+    batch->untold |= alone == 0;
     if (batch->kind != launch->kind)
         batch->kind = NULL;
 }
@@ -217,6 +220,7 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
     if (!made) { /* its place in the batch stays empty */
         batch->ahead_ns += launch->booked_ns;
         batch->booked_ns -= launch->booked_ns;
+        batch->untold = true;
         batch->count--;
     }
     if (open->batch == batch && open->riding == 0 &&

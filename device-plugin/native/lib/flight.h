@@ -43,6 +43,7 @@ struct egpu_kind_row {
     _Atomic uint32_t seen;    /* how often it was measured, up to EGPU_RIDES */
     _Atomic uint32_t waits;   /* not 0: it lately ran on for a launch that stood at the gate; counts down */
     _Atomic uint32_t overtaken; /* not 0: others that were launched later lately ended before it; counts down */
+    _Atomic uint64_t alone_ns;  /* what it takes alone; 0: not known, or not always the same */
     EGPU_LINE struct egpu_kind stats; /* under the card's lock */
 };
 
@@ -84,7 +85,8 @@ struct egpu_batch {
     uint64_t ahead_ns;          /* booked and queued for launches that may still join it; part of queued_ns */
     uint32_t flew;               /* launches that are counted in `flying`: those that did not ride */
     struct egpu_kind_row *kind;  /* NULL: of several */
-    bool unknown, floor;
+    uint64_t known_ns;           /* what these take alone */
+    bool unknown, floor, untold; /* untold: of one of them that is not known */
 };
 
 struct egpu_card {
@@ -137,7 +139,7 @@ int64_t egpu_now_ns(void);
 struct egpu_kind_row *egpu_kind_of(uint64_t key);
 static inline void egpu_kind_forget(struct egpu_kind_row *kind) {
     kind->steady = kind->seen = 0;
-    kind->expects = 0;
+    kind->expects = kind->alone_ns = 0;
 }
 
 /* --- flight.c --- */

@@ -44,12 +44,19 @@ uint32_t egpu_crowd(int card, int64_t before_ns, int64_t now_ns, uint64_t lease_
     return count;
 }
 
+/* From when on all of it could run, or as long before its end as it takes. What others launched between its first launch
+ * and its last the card did not leave it for. */
+static int64_t free_from(const struct egpu_batch *batch, uint64_t length_ns) {
+    const int64_t whole = batch->end_ns - (int64_t)length_ns, from = batch->last_ns < whole ? batch->last_ns : whole;
+    return from > batch->begin_ns ? from : batch->begin_ns;
+}
+
 /* Says in our page what ran: neighbours and our other processes take it from their times. */
 static void publish(struct egpu_activity_card *page, const struct egpu_batch *batch, uint64_t length_ns, uint64_t tag) {
     uint32_t row = atomic_fetch_add(&page->run_next, 1) % EGPU_ACTIVITY_RUNS;
     struct egpu_activity_run *run = &page->runs[row];
     run->end_ns = 0;
-    run->begin_ns = (uint64_t)batch->begin_ns;
+    run->begin_ns = (uint64_t)free_from(batch, length_ns);
     run->length_ns = length_ns | tag;
     run->end_ns = (uint64_t)batch->end_ns;
 }

@@ -59,6 +59,12 @@ static bool trusted(const struct egpu_unit *unit, uint64_t length_ns) {
     return kind->differs < DIFFERS && kind->mean_ns / FAR_LONGER <= kind->clean_ns;
 }
 
+/* The same of several kinds in one batch, each of which is known: a short one that came first waited for its program's
+ * turn, and nothing that ends within it tells of that. */
+static bool trusted_together(const struct egpu_unit *unit, uint64_t length_ns) {
+    return unit->kind == NULL && unit->known_ns != 0 && unit->sliced && length_ns < EGPU_TURN_NS;
+}
+
 /* Of those whose stay is their length: whether some of a kind are far longer than the rest. These must not pass for the
  * others where nobody can tell what they took. */
 static void follow_lengths(const struct egpu_unit *unit, uint64_t stay_ns) {
@@ -122,7 +128,8 @@ static void guess(struct egpu_slices *seen, const struct egpu_unit *unit, uint64
 }
 
 bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *unit) {
-    return unit->sliced || seen->guesses >= GUESSES || (unit->kind != NULL && unit->kind->clean >= CLEAN_ENOUGH);
+    const bool known = unit->kind != NULL ? unit->kind->clean >= CLEAN_ENOUGH : unit->known_ns != 0;
+    return unit->sliced || seen->guesses >= GUESSES || known;
 }
 
 void egpu_slices_hear(struct egpu_slices *seen, uint64_t sure_ns, int64_t now_ns) {
@@ -142,7 +149,8 @@ static int64_t follow_order(struct egpu_slices *seen, const struct egpu_unit *un
     int64_t last = begin_ns;
     bool inside = false;
     for (uint32_t i = 0; i < count; i++) {
-        inside |= nested(unit, &others[i]);
+        /* What was launched between two launches of a batch stood in their order. */
+        inside |= nested(unit, &others[i]) && others[i].begin_ns > unit->launched_ns + EDGE_NS;
         if (others[i].end_ns < unit->end_ns)
             last = later(last, others[i].end_ns);
     }
@@ -218,9 +226,10 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         follow_lengths(unit, stay);
         length = stay; /* whatever others of the kind take */
     }
-    const bool known = !egpu_ran_alone(unit, others, count, crowd) && trusted(unit, length); /* it learns from each */
+    const bool known = !egpu_ran_alone(unit, others, count, crowd) &&
+                       (trusted(unit, length) || trusted_together(unit, length)); /* it learns from each */
     if (known && !exact) {
-        uint64_t expected = unit->kind->clean_ns * unit->count;
+        uint64_t expected = unit->kind != NULL ? unit->kind->clean_ns * unit->count : unit->known_ns;
         uint64_t more = unit->sliced ? expected / 3 : expected * 2 / 3;
         if (length >= expected - expected / 3 && length <= expected + more)
             return length; /* those that ran alone are rather the short ones: their mean alone would fall short */
@@ -250,6 +259,10 @@ void egpu_learn(struct egpu_kind *kind, uint64_t length_ns, bool clean, int64_t 
         length_ns = length_ns > most ? most : length_ns < least ? least : length_ns;
     }
     follow(&kind->clean_ns, &kind->clean_spread_ns, &kind->clean, length_ns);
+}
+
+uint64_t egpu_alone(const struct egpu_kind *kind) {
+    return steady(kind) && kind->longer <= OFTEN && kind->mean_ns / FAR_LONGER <= kind->clean_ns ? kind->clean_ns : 0;
 }
 
 bool egpu_varies(const struct egpu_kind *kind) { return kind->count == 0 || kind->spread_ns > kind->mean_ns / 4; }

@@ -39,6 +39,8 @@ struct egpu_unit {
     bool followed;      /* see egpu_followed() */
     bool lasting;       /* others have lately run units that are longer than a turn: no end tells what they had of it */
     uint64_t even_ns;   /* where it is: what an even part of its stay comes to; 0: not known */
+    int64_t launched_ns; /* the last of its launches; 0: there is one */
+    uint64_t known_ns;  /* of several kinds: what they take alone; 0: not known of each */
 };
 
 /* How many others had work at that moment. */
@@ -91,6 +93,9 @@ bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others,
 /* True: on a card that goes round it stood behind another of its program when that ended, and nobody else's ended before
  * its own. So the card was at this program: the unit's stay is no wait for a turn, and no less than its length. */
 bool egpu_followed(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count);
+
+/* What one takes alone; 0: nobody knows, or not all take the same. */
+uint64_t egpu_alone(const struct egpu_kind *kind);
 
 /* Its launches differ much in length: what one took is not to be told before it is settled. */
 bool egpu_varies(const struct egpu_kind *kind);

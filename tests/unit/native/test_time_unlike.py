@@ -13,6 +13,8 @@ from unit.native.virtual_worlds import MS, SECOND, Seen, World
 CAP_POINTS = 2.0
 WARM_MS, TO_MS = 300, 10_000
 LONG = 20 * MS
+SEVERAL = "5000,8000,10000,15000,20000,30000,50000,120000"
+"""The kernels of one program, launched in any order. What the library gathers is then of several of them."""
 SOFT_POINTS = 3.0
 SECOND_POINTS = 3.5
 """What a second may hold above share and one unit, until it is known how the card runs units."""
@@ -90,6 +92,33 @@ def test_a_few_long_ones_among_the_short_of_a_kernel_are_paid_for(tmp_path: Path
     assert seen.off("few", 30, WARM_MS, TO_MS) <= CAP_POINTS
     assert _beyond(seen, "few", 30) <= SECOND_POINTS
     assert abs(seen.off("one", 60, WARM_MS, TO_MS)) <= CAP_POINTS
+
+
+@pytest.mark.parametrize("mode", ["fifo", "slices"])
+@pytest.mark.parametrize("depth", [10, 1000])
+def test_a_program_of_several_short_kernels_has_its_share(tmp_path: Path, depth: int, mode: str) -> None:
+    """Each is always of one length, and so is what is gathered of them: what is longer is a wait for a turn.
+
+    And a long unit that was launched in the midst of them is not one for which a card left what was gathered.
+    """
+    world = World(tmp_path, mode=mode)
+    world.add(Box("several", HARD, 30), Box("one", HARD, 60))
+    world.start("several", "run", depth, SEVERAL, 0, "each", to_ms=TO_MS)
+    world.start("one", "run", 1000, LONG, to_ms=TO_MS)
+    seen = world.run()
+    assert seen.share("several", WARM_MS, TO_MS) == pytest.approx(30, abs=CAP_POINTS)
+    assert abs(seen.off("one", 60, WARM_MS, TO_MS)) <= CAP_POINTS
+
+
+@pytest.mark.parametrize("length", [MS, LONG], ids=str)
+def test_a_program_of_several_short_kernels_has_its_weight(tmp_path: Path, length: int) -> None:
+    world = World(tmp_path, mode="slices")
+    world.add(Box("several", SOFT, 1, 25), Box("one", SOFT, 1, 75))
+    world.start("several", "run", 1000, SEVERAL, 0, "each", to_ms=TO_MS)
+    world.start("one", "run", 1000, length, to_ms=TO_MS)
+    seen = world.run()
+    assert seen.share("several", WARM_MS, TO_MS) == pytest.approx(25, abs=SOFT_POINTS)
+    assert seen.share("one", WARM_MS, TO_MS) == pytest.approx(75, abs=SOFT_POINTS)
 
 
 def _soft(tmp_path: Path, mode: str, weights: tuple[int, int], depth: int, lengths: tuple[int, int]) -> Seen:

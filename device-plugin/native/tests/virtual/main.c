@@ -5,8 +5,9 @@
  *   seed N                                        all noise of the run
  *   late N                                        one of N wake-ups comes late, by up to 300 us; 0: none does
  *   change MS FILE FROM                           then a control page's bytes become those of another file
- *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...] [HOST_NS]  launches without end, DEPTH of them before each
- *                                                            wait, after each of them HOST_NS of the program's own
+ *   program ROOT CARD BEGIN_MS END_MS run DEPTH NS[,NS...] [HOST_NS [each]]  launches without end, DEPTH of them before
+ *                                                            each wait, after each of them HOST_NS of the program's own;
+ *                                                            of one kernel, or each length of a kernel of its own
  *   program ROOT CARD BEGIN_MS END_MS then DEPTH NS[,NS...]  one of the first length, then DEPTH of each other
  *   program ROOT CARD BEGIN_MS END_MS beside DEPTH NS[,NS...] [one]  a thread with a stream for each length: runs of
  *                                                            it, each of a kernel of its own or all of one
@@ -33,7 +34,7 @@ struct program {
     char kind[16];
     int64_t lengths[16];
     int length_count, depth, host_ns;
-    bool one_kernel;
+    bool one_kernel, each_its_own;
     uint64_t seed;
     uint64_t launches, requests;
     int64_t *took;
@@ -82,8 +83,11 @@ static void launch(struct program *program, CUstream stream, int64_t length)
 static void run(struct program *program, CUstream stream)
 {
     while (task_now() < program->end) {
-        for (int i = 0; i < program->depth && task_now() < program->end; i++)
-            launch(program, stream, program->lengths[dice((uint64_t)program->length_count)]), task_works(program->host_ns);
+        for (int i = 0; i < program->depth && task_now() < program->end; i++) {
+            const uint64_t which = dice((uint64_t)program->length_count);
+            launch_of(program, stream, &kernels[program->each_its_own ? which : 0], (void *[]){&program->lengths[which]});
+            task_works(program->host_ns);
+        }
         stream_wait(stream);
     }
 }
@@ -230,7 +234,8 @@ static void add_program(const char *line, const char *library, const char *folde
         abort();
     if (strcmp(program->kind, "run") == 0 || strcmp(program->kind, "then") == 0 ||
         strcmp(program->kind, "beside") == 0 || strcmp(program->kind, "meet") == 0)
-        sscanf(line + used, "%d %255s %d", &program->depth, lengths, &program->host_ns), program->one_kernel = strstr(line + used, " one") != NULL;
+        sscanf(line + used, "%d %255s %d", &program->depth, lengths, &program->host_ns), program->one_kernel = strstr(line + used, " one") != NULL,
+            program->each_its_own = strstr(line + used, " each") != NULL;
     else if (strcmp(program->kind, "graph") == 0)
         sscanf(line + used, "%255s", lengths);
     else
