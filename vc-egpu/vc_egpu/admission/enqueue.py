@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.tally import OVER
 from vc_egpu.core.capacity import MANY
-from vc_egpu.core.cluster import PodPhase, ShareClass
+from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.resources import shape_key
 from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.codec import Document
@@ -123,8 +124,7 @@ def is_held_back(group: Group, mirror: Mirror) -> bool:
         return False
     elif group.plan is not None and group.plan.state == "ready":
         return True
-    over = {PodPhase.SUCCEEDED, PodPhase.FAILED}
-    return all(m.pod.phase in over for m in mirror.members.get(group.decoded.gang.key, {}).values())
+    return all(m.pod.phase in OVER for m in mirror.members.get(group.decoded.gang.key, {}).values())
 
 
 def job_of(group: Group, mirror: Mirror) -> Document | None:

@@ -17,7 +17,7 @@ from vc_egpu.admission.claimants import Claimants, ClaimKey
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.inventory import Inventory
 from vc_egpu.admission.surroundings import Surroundings
-from vc_egpu.admission.tally import Tally
+from vc_egpu.admission.tally import OVER, Tally
 from vc_egpu.admission.versions import Versions
 from vc_egpu.core.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
 from vc_egpu.core.state import ClusterState
@@ -204,8 +204,7 @@ class Mirror:
     def _foreign(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         """Somebody else's pod: only what it takes from its node matters, while it takes it."""
         uid = decoded.pod.uid
-        over = decoded.pod.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
-        if decoded.pod.node is not None and not over:
+        if decoded.pod.node is not None and decoded.pod.phase not in OVER:
             self.freed = self.freed or gangs.frees(before, decoded)
             self.pods[uid] = decoded
             self.state.put_pod(decoded.pod)

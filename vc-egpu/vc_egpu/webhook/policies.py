@@ -60,7 +60,7 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
 
 def _pods_create() -> Json:
     # dyn: to the API server's type checker containers and init containers are lists of two kinds.
-    containers = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
+    containers = _containers("object")
     per_card = quoted((names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES))
     return policy(
         "vc-egpu-pods-create",
@@ -174,10 +174,14 @@ def _pods_update(identities: Identities) -> Json:
     )
 
 
+def _containers(pod: str) -> str:
+    return f"(dyn({pod}.spec.containers) + dyn({pod}.spec.?initContainers.orValue([])))"
+
+
 def _pods_debug() -> Json:
     # The webhook refuses privileged containers beside a share; it is not asked about those that come later,
     # since nobody could debug a pod while it is away.
-    containers = "(dyn(oldObject.spec.containers) + dyn(oldObject.spec.?initContainers.orValue([])))"
+    containers = _containers("oldObject")
     shares = f"c.?resources.?requests.orValue({{}}).exists(k, k.startsWith('{names.SHARED_PREFIX}'))"
     new = "!oldObject.spec.?ephemeralContainers.orValue([]).exists(o, o.name == c.name)"
     return policy(
