@@ -26,10 +26,17 @@ TOLD_WITHIN_S = 10.0
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def cluster_world() -> Iterator[World]:
+@pytest.fixture(
+    scope="module",
+    params=[False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["hosts_users", "own_users"],
+)
+def cluster_world(request: pytest.FixtureRequest) -> Iterator[World]:
+    own_users: bool = request.param
     flags = (f"--library={FAKE_LIBRARIES}/libvgpu-egpu.so", "--run-dir=/run/vc-egpu-isolation")
-    with agent_world("isolation", 2, "defaults: {slotsPerCard: 10}\n", flags) as world:
+    with agent_world(
+        "isolation", 2, "defaults: {slotsPerCard: 10}\n", flags, user_namespaces=own_users
+    ) as world:
         world.offers(SHARED, 20)
         yield world
 

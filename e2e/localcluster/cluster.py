@@ -216,7 +216,11 @@ def _require(spec: ClusterSpec, say: Say) -> None:
         room.ensure(spec.real_nodes, state_root())
         packages.ensure(packages.REAL_NODES + (packages.SERVICES if spec.services else ()), say)
         packages.ensure_watches(say)
-    toolchain.build(say, minors=(spec.kubernetes, spec.kubelet), runtime=spec.containerd)
+    extras: tuple[str, ...] = ()
+    if spec.user_namespaces:
+        packages.ensure(packages.BUILDING_RUNC, say)
+        extras = ("runc",)
+    toolchain.build(say, minors=(spec.kubernetes, spec.kubelet), runtime=spec.containerd, extras=extras)
 
 
 def _runs(state: StateDir) -> bool:

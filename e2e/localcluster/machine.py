@@ -88,7 +88,7 @@ class Machine:
         clear(self.run_dir)
         for name in ("cdi", "containerd", "lock", "netns"):
             (self.run_dir / name).mkdir(parents=True, exist_ok=True)
-        for name in ("kubelet", "containerd", "cdi", "scratch", "cni"):
+        for name in ("kubelet", "containerd", "vc-egpu", "cdi", "scratch", "cni", "proc"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         for index, path in enumerate(_PRIVATE):
             for part in ("upper", "work"):
@@ -134,6 +134,8 @@ def boot_script(name: str, folder: Path, init: Path) -> str:
     binds = {
         "kubelet": "/var/lib/kubelet",
         "containerd": "/var/lib/containerd",
+        # On the disk itself: owners of what is mounted from here can be mapped, those of an overlay cannot.
+        "vc-egpu": "/var/lib/vc-egpu",
         "cdi": "/etc/cdi",
         "cni": "/etc/cni/net.d",
         "run": "/run",
@@ -145,6 +147,8 @@ def boot_script(name: str, folder: Path, init: Path) -> str:
         shadow = folder / "sysctl" / key.replace("/", ".")
         lines.append(f"[ ! -e /proc/sys/{key} ] || mount --bind {quote(str(shadow))} /proc/sys/{key}")
     lines += [
+        # The kernel lets a user namespace mount a /proc only beside one that is seen whole.
+        f"mount -t proc proc {quote(str(folder / 'proc'))}",
         f"mount --bind {quote(str(folder / 'sysctl' / 'boot_id'))} /proc/sys/kernel/random/boot_id",
         f"[ ! -e /etc/machine-id ] || mount --bind {quote(str(folder / 'machine-id'))} /etc/machine-id",
         # Pods may ask for mounts that spread both ways.

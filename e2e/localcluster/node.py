@@ -101,7 +101,7 @@ class RealNode:
         """Configuration files of its processes."""
         context, addresses = self.context, self.context.real_addresses
         self.folder.mkdir(parents=True, exist_ok=True)
-        runc = find("runc")
+        runc = toolchain.program("runc") if context.spec.user_namespaces else find("runc")
         cni = next((folder for folder in CNI_FOLDERS if (folder / "ptp").is_file()), None)
         if runc is None or cni is None:
             raise LocalClusterError(

@@ -14,6 +14,7 @@ from localcluster.state import locked
 from localcluster.toolchain import Say
 
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
+HEADERS = Path("/usr/include")
 _WATCH_INSTANCES = 1024
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -36,6 +37,11 @@ REAL_NODES = (
     Requirement("dpkg-deb", "dpkg"),
 )
 SERVICES = (Requirement("nft", "nftables"),)
+BUILDING_RUNC = (
+    Requirement("cc", "gcc"),
+    Requirement("pkg-config", "pkg-config"),
+    Requirement("header:seccomp.h", "libseccomp-dev"),
+)
 READING_LIBRARIES = tuple(Requirement(program, "binutils") for program in ("nm", "objdump", "readelf"))
 """What tests of the shipped library look at it with."""
 IMAGES = (Requirement("mmdebstrap", "mmdebstrap"),)
@@ -47,7 +53,10 @@ def search_path() -> str:
 
 
 def find(name: str) -> Path | None:
-    """Where a program or a CNI plugin (``cni:<name>``) is."""
+    """Where a program, a CNI plugin (``cni:<name>``) or a C header (``header:<name>``) is."""
+    if name.startswith("header:"):
+        header = HEADERS / name.removeprefix("header:")
+        return header if header.is_file() else None
     if name.startswith("cni:"):
         plugin = name.removeprefix("cni:")
         return next((folder / plugin for folder in CNI_FOLDERS if (folder / plugin).is_file()), None)
@@ -61,7 +70,7 @@ def ensure(requirements: Iterable[Requirement], say: Say) -> None:
     if not wanted:
         return
     packages = sorted({requirement.package for requirement in wanted})
-    programs = ", ".join(requirement.program.removeprefix("cni:") for requirement in wanted)
+    programs = ", ".join(requirement.program.rpartition(":")[2] for requirement in wanted)
     if os.geteuid() != 0 or find("apt-get") is None:
         raise LocalClusterError(f"{programs} not found: install {' '.join(packages)}")
     say(f"installing {' '.join(packages)} (for {programs})")

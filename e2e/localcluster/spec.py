@@ -38,7 +38,8 @@ class ClusterSpec:
     name ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kwok", "etcd").
     ``kubernetes`` is a minor version ("1.30"), and ``kubelet`` that of the nodes where theirs is another, as
     amid an upgrade; ``containerd`` likewise ("1.7"). Where empty, the environment says, see
-    ``docs/local-cluster.md``.
+    ``docs/local-cluster.md``. ``user_namespaces``: pods may have users of their own (``hostUsers: false``);
+    for that a runc is built, since Debian 12's cannot map the owners of mounts.
     """
 
     name: str = "local"
@@ -54,6 +55,7 @@ class ClusterSpec:
     kubernetes: str = ""
     kubelet: str = ""
     containerd: str = ""
+    user_namespaces: bool = False
     controller_manager_rate: ClientRate = ClientRate(200, 400)
     scheduler_rate: ClientRate = ClientRate(500, 1000)
     node_monitor_grace_s: int = 40

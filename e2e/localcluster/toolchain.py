@@ -44,6 +44,8 @@ class Upstream:
     version_variables: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     """Build constraints: what its source leaves out where we do not need it."""
+    cgo: bool = False
+    """Has parts in C, which the machine's compiler builds."""
 
     @property
     def folder(self) -> Path:
@@ -121,8 +123,15 @@ EXTRAS = (
         ("github.com/prometheus/common/version.Version",),
         ("remove_all_sd", "enable_kubernetes_sd"),
     ),
+    Upstream(
+        "runc",
+        "github.com/opencontainers/runc",
+        {"runc": "github.com/opencontainers/runc"},
+        tags=("seccomp",),
+        cgo=True,
+    ),
 )
-"""Built where they are asked for: some long tests run beside them, no cluster needs them."""
+"""Built where they are asked for: some long tests run beside them, the usual cluster needs none."""
 
 
 def kubernetes(minor: str = "") -> Upstream:
@@ -223,6 +232,7 @@ def folder_of(upstream: Upstream, go: Path) -> Path:
                 upstream.linker_flags(),
                 *upstream.programs.values(),
                 *upstream.tags,
+                *(["cgo"] if upstream.cgo else []),
             )
         ).encode()
     )
@@ -311,7 +321,7 @@ def _build_one(upstream: Upstream, go: Path, say: Say, *, done: int, total: int,
     # The lock is held: what lies there was left by a build that was cut off.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    env = os.environ | go_environment(go)
+    env = os.environ | go_environment(go) | ({"CGO_ENABLED": "1"} if upstream.cgo else {})
     for name, package in upstream.programs.items():
         done += 1
         began = time.monotonic()

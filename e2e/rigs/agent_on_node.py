@@ -18,6 +18,7 @@ from localcluster.procs import Entered, ManagedProcess
 REPOSITORY = Path(__file__).resolve().parents[2]
 FAKE_LIBRARIES = REPOSITORY / "device-plugin" / "native" / "build"
 METRICS_PORT = 9445
+STATE = Path("/var/lib/vc-egpu/extra")
 MODELS = """\
 models:
   - {name: h20, products: ["NVIDIA H20"], memoryMiB: 98304, cardsPerNode: 8}
@@ -61,8 +62,8 @@ class AgentOnNode:
 
     @property
     def state_dir(self) -> Path:
-        """The agent's state."""
-        return self.folder / "state"
+        """The agent's state, where this machine finds it."""
+        return self.node.folder / STATE.relative_to("/var/lib")
 
     def start(self) -> None:
         """Start it; see :meth:`wait_ready`."""
@@ -92,7 +93,7 @@ class AgentOnNode:
             f"--kubeconfig={self.cluster.kubeconfig}",
             f"--models={self.folder}/models.yaml",
             f"--policy={self.folder}/policy.yaml",
-            f"--state-dir={self.state_dir}",
+            f"--state-dir={STATE}",
             f"--listen=0.0.0.0:{METRICS_PORT}",
             f"--driver-device={self.folder}/nvidiactl",  # not the one of a driver that this machine may have
             *self.flags,

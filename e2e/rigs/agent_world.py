@@ -23,15 +23,22 @@ Json = dict[str, Any]
 
 
 @contextlib.contextmanager
-def agent_world(name: str, cards: int, policy: str, flags: tuple[str, ...] = ()) -> Iterator["World"]:
-    """Cluster up, agent ready, slots offered; all of it down at the end."""
-    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1, services=False, dns=False)) as cluster:
+def agent_world(
+    name: str, cards: int, policy: str, flags: tuple[str, ...] = (), *, user_namespaces: bool = False
+) -> Iterator["World"]:
+    """Cluster up, agent ready, slots offered; all of it down at the end.
+
+    With ``user_namespaces`` all pods have users of their own.
+    """
+    spec = ClusterSpec(name=name, real_nodes=1, services=False, dns=False, user_namespaces=user_namespaces)
+    with LocalCluster.up(spec) as cluster:
         agent = AgentOnNode.with_h20(cluster, cluster.nodes[0], cards, flags)
         (agent.folder / "policy.yaml").write_text(policy)
         agent.start()
         agent.wait_ready()
         api = ApiConnection.connect(cluster.kubeconfig)
-        world = World(cluster, agent, Kit(api, cluster.kubectl), Planner(api, agent.node.name))
+        planner = Planner(api, agent.node.name, host_users=not user_namespaces)
+        world = World(cluster, agent, Kit(api, cluster.kubectl), planner)
         try:
             yield world
         finally:

@@ -68,11 +68,15 @@ class PlannedPod:
 
 
 class Planner:
-    """Creates, plans and releases pods, as the admission layer would."""
+    """Creates, plans and releases pods, as the admission layer would.
 
-    def __init__(self, api: ApiConnection, node: str) -> None:
+    Without ``host_users`` their root is nobody on the host.
+    """
+
+    def __init__(self, api: ApiConnection, node: str, *, host_users: bool = True) -> None:
         self.api = api
         self.node = node
+        self.host_users = host_users
 
     def start(self, pods: Sequence[PlannedPod]) -> None:
         """All pods made gated first, then planned and ungated at once."""
@@ -82,7 +86,9 @@ class Planner:
 
     def create(self, pod: PlannedPod) -> str:
         """The gated pod; its UID."""
-        return str(self.api.create(PODS, pod.document(self.node))["metadata"]["uid"])
+        document = pod.document(self.node)
+        document["spec"]["hostUsers"] = self.host_users
+        return str(self.api.create(PODS, document)["metadata"]["uid"])
 
     def release(self, pod: PlannedPod, uid: str, cards: Cards | None = None) -> None:
         """Write its cards and lift the gate."""

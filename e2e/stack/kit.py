@@ -190,7 +190,9 @@ def _brief(objects: dict[str, Json]) -> str:
     """Of some objects what they say of themselves: a test that gave up has nothing else to tell."""
     told = []
     for name, obj in sorted(objects.items())[:12]:
-        conditions = (obj.get("status") or {}).get("conditions") or ()
-        said = [": ".join(filter(None, (c.get("reason"), c.get("message")))) for c in conditions]
+        status = obj.get("status") or {}
+        waiting = [(c.get("state") or {}).get("waiting") for c in status.get("containerStatuses") or ()]
+        sayings = [*(status.get("conditions") or ()), *filter(None, waiting)]
+        said = [": ".join(filter(None, (s.get("reason"), s.get("message")))) for s in sayings]
         told.append(f"{name}: {phase(obj)} {said}")
     return "; ".join(told)
