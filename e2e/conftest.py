@@ -13,6 +13,7 @@ from rigs.webhook import Rig
 from stack.install import Stack
 from stack.shared import shared_stack
 from vc_egpu.kube.connection import ApiConnection
+from volcano.processes import NoVolcanoError, Volcano
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +39,15 @@ def managed(simulated: admission.Rig) -> Iterator[admission.Rig]:
     with simulated.story():
         simulated.controller().start()
         yield simulated
+
+
+@pytest.fixture(scope="session")
+def volcano() -> Volcano:
+    """The one that the environment names."""
+    try:
+        return Volcano.from_environment()
+    except NoVolcanoError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from stack.removal import CLUSTER_WIDE, OURS, gated, left_on_hosts, listed, of_o
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from vc_egpu.volcano import names
-from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
+from volcano.processes import Volcano, VolcanoProcesses
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
@@ -166,12 +166,8 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
 
 @pytest.mark.volcano
 @pytest.mark.timeout(600)
-def test_removal_leaves_volcano_and_its_jobs() -> None:
+def test_removal_leaves_volcano_and_its_jobs(volcano: Volcano) -> None:
     """Volcano's CRDs, Jobs and running pods stay; plans come off the PodGroups, gates off the pods."""
-    try:
-        volcano = Volcano.from_environment()
-    except NoVolcanoError as error:
-        pytest.skip(str(error))
     with LocalCluster.up(ClusterSpec(name="install-v"), print) as cluster:
         volcano.install_crds(cluster)
         VolcanoProcesses.of(cluster, volcano, "own").start()

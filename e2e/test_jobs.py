@@ -22,7 +22,7 @@ from rigs.jobs import (
 )
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano import names
-from volcano.processes import NoVolcanoError, Volcano
+from volcano.processes import Volcano
 
 pytestmark = pytest.mark.cluster
 
@@ -31,10 +31,7 @@ pytestmark = pytest.mark.cluster
 def running(request: pytest.FixtureRequest) -> Iterator[JobsRig]:
     volcano: Volcano | None = None
     if request.param == "volcano":
-        try:
-            volcano = Volcano.from_environment()
-        except NoVolcanoError as error:
-            pytest.skip(str(error))
+        volcano = request.getfixturevalue("volcano")
     spec = ClusterSpec(name=f"jobs-{request.param}", real_nodes=1, kwok_nodes=3, services=False, dns=False)
     with LocalCluster.up(spec) as cluster:
         yield jobs_rig.volcanos(cluster, volcano) if volcano is not None else jobs_rig.ours(cluster)

@@ -34,7 +34,7 @@ from vc_egpu.volcano.names import (
 from vc_egpu.volcano.quantity import parse_scaled
 from volcano.conf import ConfName
 from volcano.player import play, queues_open
-from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
+from volcano.processes import Volcano, VolcanoProcesses
 
 OVERLAY = Path(__file__).resolve().parent / "volcano" / "overlay"
 OVERLAY_VC = OVERLAY.with_name("overlay-vc")
@@ -60,12 +60,8 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="module")
-def installed(cluster: LocalCluster) -> tuple[Stack, VolcanoProcesses]:
+def installed(volcano: Volcano, cluster: LocalCluster) -> tuple[Stack, VolcanoProcesses]:
     """Volcano first, as on a cluster to which our stack comes later."""
-    try:
-        volcano = Volcano.from_environment()
-    except NoVolcanoError as error:
-        pytest.skip(str(error))
     volcano.install_crds(cluster)
     processes = VolcanoProcesses.of(cluster, volcano, "own")
     processes.start()

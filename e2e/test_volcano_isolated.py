@@ -9,7 +9,7 @@ from rigs.player import STORIES, expectations
 from stack.install import VOLCANO_ISOLATED, Stack
 from volcano.conf import ConfName
 from volcano.player import play
-from volcano.processes import NoVolcanoError, Volcano, VolcanoProcesses
+from volcano.processes import Volcano, VolcanoProcesses
 
 CONFS: tuple[ConfName, ...] = ("own", "stock")
 
@@ -25,11 +25,7 @@ class Isolated:
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[Isolated]:
-    try:
-        volcano = Volcano.from_environment()
-    except NoVolcanoError as error:
-        pytest.skip(str(error))
+def installed(volcano: Volcano) -> Iterator[Isolated]:
     with LocalCluster.up(ClusterSpec(name="volcano-lib"), print) as cluster:
         volcano.install_crds(cluster)
         processes = VolcanoProcesses.of(cluster, volcano, "own")

@@ -52,7 +52,11 @@ of their own in Volcano's sources."""
 
 
 class NoVolcanoError(RuntimeError):
-    """The environment names no Volcano, or not all of it; the text says what is missing."""
+    """The environment names no Volcano."""
+
+
+class BrokenVolcanoError(RuntimeError):
+    """It names one that is not whole, or that ended; the text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +68,24 @@ class Volcano:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read VOLCANO_BIN_DIR and VOLCANO_CRD_DIR; raises :class:`NoVolcanoError`."""
+        """Read VOLCANO_BIN_DIR and VOLCANO_CRD_DIR.
+
+        Raises :class:`NoVolcanoError` where neither is set, and :class:`BrokenVolcanoError` where somebody
+        asked for stories that cannot be told: that is no reason to skip them.
+        """
         values = {name: os.environ.get(name, "") for name in ("VOLCANO_BIN_DIR", "VOLCANO_CRD_DIR")}
         unset = [name for name, value in values.items() if not value]
         if unset:
-            raise NoVolcanoError(f"{' and '.join(unset)} not set")
+            error = NoVolcanoError if len(unset) == len(values) else BrokenVolcanoError
+            raise error(f"{' and '.join(unset)} not set")
         found = cls(Path(values["VOLCANO_BIN_DIR"]).resolve(), Path(values["VOLCANO_CRD_DIR"]).resolve())
         for name in ("vc-scheduler", "vc-controller-manager"):
             if not found.program(name).is_file():
-                raise NoVolcanoError(f"VOLCANO_BIN_DIR {found.bin_dir} has no {name}")
+                raise BrokenVolcanoError(f"VOLCANO_BIN_DIR {found.bin_dir} has no {name}")
         there = "".join(file.read_text() for file in found.crd_dir.glob("*.yaml"))
         lacking = [name for name in CRDS if f"name: {name}\n" not in there]
         if lacking:
-            raise NoVolcanoError(f"VOLCANO_CRD_DIR {found.crd_dir} has no {', '.join(lacking)}")
+            raise BrokenVolcanoError(f"VOLCANO_CRD_DIR {found.crd_dir} has no {', '.join(lacking)}")
         return found
 
     def program(self, name: str) -> Path:
@@ -332,4 +341,4 @@ def webhook_configuration(path: str, url: str, ca: str) -> dict[str, Any]:
 
 def _check(process: HostProcess | None) -> None:
     if process is not None and not process.alive:
-        raise NoVolcanoError(f"{process.name} ended:\n{process.log_tail()}")
+        raise BrokenVolcanoError(f"{process.name} ended:\n{process.log_tail()}")
