@@ -6,8 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 PY := PYTHONPATH=e2e $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
-# Unit tests are spread over the cores, and one more since some wait; e2e files run one after the other.
+# Unit tests are spread over the cores, and one more since some wait. Of the quick stories those of two clusters run
+# side by side: they wait more than they work.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+CLUSTERS ?= 2
 # The stories of the main job, and a sample of the controller's crashes. Restarts, outages, all crash points,
 # installation and the Job controller's own stories take longer than `make test` may: `make test-long` runs everything.
 E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
@@ -75,7 +77,7 @@ test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
 test-e2e: root toolchain native image ## stories on a real cluster
-	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15
+	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15 -n $(CLUSTERS) --dist loadgroup
 
 .PHONY: toolchain-long
 toolchain-long: venv ## the same and Prometheus, which some long tests run beside the cluster

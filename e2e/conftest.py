@@ -15,6 +15,17 @@ from stack.shared import shared_stack
 from vc_egpu.kube.connection import ApiConnection
 from volcano.processes import NoVolcanoError, Volcano
 
+SHARED = ("stack", "isolated", "webhook_rig")
+"""Fixtures that take a cluster, which all of their tests share."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a parallel run the tests of one cluster stay together; else those of one file."""
+    for item in items:
+        fixtures = item.fixturenames if isinstance(item, pytest.Function) else ()
+        cluster = next((name for name in SHARED if name in fixtures), item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(cluster))
+
 
 @pytest.fixture(scope="session")
 def stack(worker_id: str) -> Iterator[Stack]:

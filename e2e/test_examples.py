@@ -8,6 +8,8 @@ from stack.install import ISOLATED, Stack
 from stack.shared import shared_stack
 
 pytestmark = pytest.mark.cluster
+EXPECTED = {story: expectations(story) for story in STORIES}
+ON_THE_LIBRARY = [story for story in STORIES if EXPECTED[story].get("isolation")]
 
 
 @pytest.fixture(scope="module")
@@ -17,18 +19,19 @@ def isolated(worker_id: str) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture
-def player(request: pytest.FixtureRequest) -> Iterator[Player]:
-    story = str(request.param)
-    expect = expectations(story)
-    stack = request.getfixturevalue("isolated" if expect.get("isolation") else "stack")
-    one = Player(stack, story, expect)
+def play(stack: Stack, story: str) -> None:
+    player = Player(stack, story, EXPECTED[story])
     try:
-        yield one
+        player.play()
     finally:
-        one.clean()
+        player.clean()
 
 
-@pytest.mark.parametrize("player", STORIES, indirect=True)
-def test_example(player: Player) -> None:
-    player.play()
+@pytest.mark.parametrize("story", [story for story in STORIES if story not in ON_THE_LIBRARY])
+def test_example(stack: Stack, story: str) -> None:
+    play(stack, story)
+
+
+@pytest.mark.parametrize("story", ON_THE_LIBRARY)
+def test_example_on_the_library(isolated: Stack, story: str) -> None:
+    play(isolated, story)
