@@ -76,7 +76,7 @@ class Agent:
         self._written_s = time.monotonic()
         """When the Node last said all that is known here."""
         self._build(settings, api, vendor)
-        self._started = Started(self._processes, self._events)
+        self._started = Started(self._processes, self._events, settings.runtime_configs)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._api = api

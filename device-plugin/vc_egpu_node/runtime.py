@@ -7,6 +7,7 @@ leaves CDI off the agent only warns, since another may be in force; :mod:`vc_egp
 
 import json
 import logging
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,11 +33,28 @@ _CRI_PLUGINS: Final = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtim
 """Tables of containerd's CRI plugin in versions 1 and 2."""
 
 
+_ON_AS_IT_COMES: Final = re.compile(r"containerd://(?!1\.)|cri-o://")
+
+
 def cdi_off(places: Sequence[Path], runtime: str) -> str:
     """A sentence where these files leave CDI off in that runtime (``containerd://1.7.27``), else an empty
-    text. Without a word on it, it is off in containerd 1 and on in all others."""
-    if not runtime.startswith("containerd://1."):
+    text."""
+    tables = _cri_tables(places)
+    if not tables or not runtime.startswith("containerd://") or not may_lack_cdi(places, runtime):
         return ""
+    return (
+        f"CDI is off in {next(iter(tables))}, by which {runtime} would start containers without their cards "
+        "and limits: set enable_cdi = true there and restart it"
+    )
+
+
+def may_lack_cdi(places: Sequence[Path], runtime: str) -> bool:
+    """Whether CDI may be off there: where no file says so, it is on in CRI-O and in containerd from 2 on."""
+    said = [table["enable_cdi"] for table in _cri_tables(places).values() if "enable_cdi" in table]
+    return True not in said if said else not _ON_AS_IT_COMES.match(runtime)
+
+
+def _cri_tables(places: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     tables: dict[Path, dict[str, Any]] = {}
     for path in _files(places):
         document = _read(path) if path.suffix == ".toml" else None
@@ -45,12 +63,7 @@ def cdi_off(places: Sequence[Path], runtime: str) -> str:
             table = plugins.get(name) if isinstance(plugins, dict) else None
             if isinstance(table, dict):
                 tables[path] = table
-    if not tables or any(table.get("enable_cdi") is True for table in tables.values()):
-        return ""
-    return (
-        f"CDI is off in {next(iter(tables))}, by which {runtime} would start containers without their cards "
-        "and limits: set enable_cdi = true there and restart it"
-    )
+    return tables
 
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:

@@ -3,10 +3,14 @@
 A runtime in which CDI is switched off (containerd 1.7 as it comes) starts a container without the edits that
 it was asked for: without its cards, and without what limits it where it finds cards in another way. Nobody is
 told, neither kubelet nor user. What is mounted in a container can be seen from outside, though.
+
+It is no proof: programs in a container can have mounts of their own, a sandbox's or to do harm. So it counts
+only where the runtime may have CDI off.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 from vc_egpu.core.words import few
@@ -15,6 +19,7 @@ from vc_egpu.kube import EventRecorder
 from vc_egpu_node.cdi import LIMITS_FOLDER, Grant
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.processes import ContainerOfProcess
+from vc_egpu_node.runtime import may_lack_cdi
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +31,11 @@ class Started:
     """Looks at each container once, soon after it began: later its programs may have mounted what they like.
     One thread calls it."""
 
-    def __init__(self, hosts: ContainerOfProcess, events: EventRecorder) -> None:
+    def __init__(
+        self, hosts: ContainerOfProcess, events: EventRecorder, runtime_configs: Sequence[Path]
+    ) -> None:
         self._hosts = hosts
+        self._configs = runtime_configs
         self._events = events
         self._right: dict[str, bool] = {}
         """By container id."""
@@ -57,7 +65,7 @@ class Started:
             self._looks[one] = self._looks.get(one, 0) + 1
             if one not in mounted:
                 continue
-            self._right[one] = LIMITS_FOLDER in mounted[one]
+            self._right[one] = LIMITS_FOLDER in mounted[one] or not may_lack_cdi(self._configs, runtime)
             if not self._right[one]:
                 pod, container = running[one]
                 text = f"{container}: {runtime} started it without its cards and limits: CDI is off there"

@@ -45,12 +45,13 @@ class Node:
         self.told = Told()
         self.pods: dict[int, PodView] = {}
         self.grants: list[Grant] = []
+        self.configs: tuple[Path, ...] = ()
         self.restart()
 
     def restart(self) -> None:
         """Another agent."""
         self.hosts = Counting(self.proc)
-        self.started = Started(self.hosts, self.told)  # type: ignore[arg-type]
+        self.started = Started(self.hosts, self.told, self.configs)  # type: ignore[arg-type]
 
     def run(self, number: int, mountinfo: str | None, container: str = "") -> str:
         """A pod whose container runs; ``mountinfo`` of its process, if it can be seen. Its container id."""
@@ -72,8 +73,8 @@ class Node:
         (folder / "status").write_text(f"NSpid:\t{pid}\t1\n")
         (folder / "mountinfo").write_text(mountinfo)
 
-    def look(self) -> str:
-        return self.started.look(self.grants, self.pods.values(), OLD)
+    def look(self, runtime: str = OLD) -> str:
+        return self.started.look(self.grants, self.pods.values(), runtime)
 
 
 @pytest.fixture
@@ -100,6 +101,30 @@ def test_a_container_without_its_edits_closes_the_node_until_it_is_gone(node: No
     assert node.look() == said
     del node.pods[2]
     assert node.look() == ""
+
+
+@pytest.mark.parametrize("runtime", ["containerd://2.1.4", "cri-o://1.34.0"])
+def test_where_cdi_is_on_nobodys_own_mounts_close_the_node(node: Node, runtime: str) -> None:
+    """A sandbox in a container (Apptainer, bubblewrap) shows no process that has not mounts of its own; a
+    hostile one need not either. What one pod can bring about must not keep all others off."""
+    node.run(1, ROOT)
+    assert node.look(runtime) == ""
+    assert node.told.events == []
+
+
+def test_where_a_configuration_switches_cdi_on_likewise(node: Node, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    node.configs = (config,)
+    node.restart()
+    node.run(1, ROOT)
+    table = '[plugins."io.containerd.grpc.v1.cri"]\n'
+    config.write_text(f"{table}enable_cdi = true\n")
+    assert node.look() == ""
+    config.write_text(f"{table}enable_cdi = false\n")
+    node.run(2, ROOT)
+    assert node.look("containerd://2.1.4").endswith("delete these pods: ns/p2")
+    config.write_text(f"{table}enable_cdi = true\n")
+    assert node.look("containerd://2.1.4"), "it has still to be restarted, and the pod to go"
 
 
 def test_a_container_is_judged_by_how_it_began(node: Node) -> None:

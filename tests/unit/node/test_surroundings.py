@@ -163,6 +163,7 @@ CRI = '[plugins."io.containerd.grpc.v1.cri"]\n'
         # The toolkit's own file, imported by the first one.
         (OLD, {"config.toml": f"version = 2\n{CRI}", "conf.d/99.toml": f"{CRI}enable_cdi = true\n"}, False),
         ("containerd://2.1.4", {"config.toml": f"version = 2\n{CRI}"}, False),
+        ("containerd://2.1.4", {"config.toml": f"version = 2\n{CRI}enable_cdi = false\n"}, True),
         ("cri-o://1.34.0", {"config.toml": f"version = 2\n{CRI}"}, False),
         # Docker's containerd serves no kubelet: this node's reads another file. So may one without any.
         (OLD, {"config.toml": 'disabled_plugins = ["cri"]\n'}, False),
