@@ -107,10 +107,20 @@ def group(name: str, queue: str, *, job: str = "", said: Json | None = None, mem
             "namespace": "ml",
             "uid": f"uid-{name}",
             "resourceVersion": "1",
-            "ownerReferences": [{"kind": "Job", "name": job, "controller": True}] if job else [],
+            "ownerReferences": [_volcano_job(job)] if job else [],
         },
         "spec": {"queue": queue, "minMember": members},
         "status": {"phase": "Inqueue", "conditions": [said] if said else []},
+    }
+
+
+def _volcano_job(name: str) -> Json:
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": name,
+        "uid": f"uid-{name}",
+        "controller": True,
     }
 
 

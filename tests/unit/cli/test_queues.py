@@ -63,9 +63,11 @@ def test_waiting_by_reason() -> None:
 def test_who_is_scaled_to_nothing_does_not_wait() -> None:
     """Nor a batch Job that is suspended, whose pods are gone; a Volcano Job's are still to be made."""
     waits = docs.verdict("WaitingForMembers", "")
-    nobody, over = (docs.group(name, "research", job=name, said=waits) for name in ("nobody", "over"))
-    coming = docs.group("coming", "research", job="coming", said=waits)
-    coming["metadata"]["ownerReferences"][0]["apiVersion"] = "batch.volcano.sh/v1alpha1"
+    nobody, over, coming = (
+        docs.group(name, "research", job=name, said=waits) for name in ("nobody", "over", "coming")
+    )
+    for batch in (nobody, over):
+        batch["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
     pods = [docs.pod("done", group="over", phase="Succeeded")]
     (row,) = queues_view.report([docs.queue("research", h20=6)], [nobody, over, coming], pods).queues
     assert row.waiting == {"WaitingForMembers": 1}

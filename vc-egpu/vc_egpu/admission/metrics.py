@@ -10,7 +10,17 @@ from prometheus_client.registry import Collector
 from vc_egpu.admission.answers import is_booked_on_host
 from vc_egpu.admission.loop import View
 from vc_egpu.admission.tally import OVER
-from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, Pod, PodPhase, Share, Snapshot, class_of
+from vc_egpu.core.cluster import (
+    FULL_CORES_PERCENT,
+    CardId,
+    Node,
+    Pod,
+    PodPhase,
+    Share,
+    Snapshot,
+    class_of,
+    has_members,
+)
 from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.core.reasons import Reason
 
@@ -175,8 +185,7 @@ def _queues(view: View) -> Iterator[GaugeMetricFamily]:
     there = {pod.gang for pod in view.snapshot.pods.values() if pod.phase not in OVER}
     for key, verdict in view.verdicts.items():
         gang = view.snapshot.gangs.get(key)
-        # A Deployment that is scaled to nothing leaves a PodGroup behind; a Job's pods are still to be made.
-        if gang is None or (gang.single and key not in there):
+        if gang is None or not has_members(single=gang.single, there=key in there):
             continue
         if verdict.reason is not Reason.ADMITTED:
             where = (str(gang.queue), verdict.reason.value)

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.cli import world
-from vc_egpu.core.cluster import Queue
+from vc_egpu.core.cluster import Queue, has_members
 from vc_egpu.kube import Json
 from vc_egpu.volcano import codec
-from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.names import (
     cores_total_resource,
     memory_total_resource,
@@ -75,8 +74,8 @@ def report(
         for name, document in documents.items():
             used[name] |= _allocated(document)
     total = _rolled_up(documents, used)
-    asking = [group for group in groups if _asks(group, members.get(world.key(group), ()))]
-    waiting, admitted = _verdicts(asking, queue_of_group)
+    gangs = [group for group in groups if _is_gang(group, members.get(world.key(group), ()))]
+    waiting, admitted = _verdicts(gangs, queue_of_group)
     if partial:
         admitted |= Counter({name: _running(document) for name, document in documents.items()})
     rows = [
@@ -108,12 +107,9 @@ def held(pod: Json) -> Counter[str]:
     return amounts
 
 
-def _asks(group: Json, members: Iterable[Json]) -> bool:
-    """Whether anybody is there or to come. A Deployment that is scaled to nothing, a batch Job that is
-    suspended leave a PodGroup for a while or for good; of a Volcano Job somebody makes the pods."""
-    owner = controller_of(group)
-    maker = (owner.get("kind"), str(owner.get("apiVersion")).partition("/")[0])
-    return maker == ("Job", "batch.volcano.sh") or any(not world.finished(pod) for pod in members)
+def _is_gang(group: Json, members: Iterable[Json]) -> bool:
+    single = codec.is_single(codec.owner_of(group["metadata"]))
+    return has_members(single=single, there=not all(map(world.finished, members)))
 
 
 def _allocated(queue: Json) -> Counter[str]:

@@ -317,6 +317,13 @@ class Gang:
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
 
 
+def has_members(*, single: bool, there: bool) -> bool:
+    """Whether a gang has a living pod (``there``), or one is to come. A Deployment that is scaled to nothing,
+    a batch Job that is suspended leave a PodGroup for a while or for good; of a Volcano Job somebody makes
+    the pods."""
+    return there or not single
+
+
 def class_of(pod: Pod, gang: Gang | None, unknown: _T) -> ShareClass | _T:
     """As what a pod of this gang runs, or will; ``unknown`` where nobody knows any more."""
     if pod.runs_as is not None:

@@ -82,6 +82,11 @@ def instant(text: str | None) -> Instant:
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
+def is_single(owner: Owner | None) -> bool:
+    """Whether the pods of a PodGroup of this owner are planned one by one: see :class:`Gang`."""
+    return owner is None or not owner.is_volcano_job
+
+
 def owner_of(metadata: Document) -> Owner | None:
     """The controller that an object names."""
     reference = controller_in(metadata)
@@ -223,7 +228,7 @@ def group(document: Document) -> DecodedGroup:
         min_member=max(1, min_member),
         created=instant(metadata.get("creationTimestamp")),
         min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
-        single=owner is None or not owner.is_volcano_job,
+        single=is_single(owner),
     )
     return DecodedGroup(
         gang=gang,
