@@ -17,7 +17,7 @@ from vc_egpu_node.cdi import Grant
 from vc_egpu_node.ceilings import Ceilings
 from vc_egpu_node.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
 from vc_egpu_node.library import Library, drop_unused
-from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, KeptOpen, SharedPages
+from vc_egpu_node.pages import ACTIVITY, USAGE, ControlFile, Fault, KeptOpen, SharedPages
 from vc_egpu_node.state import read_promptly, write_atomically
 
 log = logging.getLogger(__name__)
@@ -277,12 +277,13 @@ class Isolation:
             file.put(page)
             self._kept.keep(file.path)
 
-    def mend(self, name: str) -> tuple[str, ...]:
-        """Put right what was done to a container's pages; what was wrong, for people."""
+    def mend(self, name: str) -> tuple[Fault, ...]:
+        """Put right what was done to a container's pages; what was wrong."""
         self._ceilings.mend(name)
         faults = self.pages.mend(name)
         with self._lock:
             for file in (self.file(name), self.seed(name)) if name in self._paged else ():
+                which = file.path.name
                 page, wanted = self._written.get(file.path, (None, b""))
                 try:
                     if file.path.exists():
@@ -290,9 +291,11 @@ class Isolation:
                     if page is None or file.says(wanted):
                         continue
                     self._write(page, file)
-                    faults += (f"its {file.path.name} page did not say what was written: it does again",)
+                    text = f"its {which} page did not say what was written: it does again"
+                    faults += (Fault(which, text),)
                 except OSError as error:
-                    faults += (f"its {file.path.name} page cannot be put right: {error.strerror}",)
+                    text = f"its {which} page cannot be put right: {error.strerror}"
+                    faults += (Fault(which, text),)
         return faults
 
     def _edits(self, name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from vc_egpu_node import abi, control
 from vc_egpu_node.state import read_promptly, write_bytes_atomically
@@ -44,6 +44,15 @@ class SharedKind:
 USAGE: Final = SharedKind("usage", abi.USAGE_BYTES)
 ACTIVITY: Final = SharedKind("activity", abi.ACTIVITY_BYTES)
 KINDS: Final = (USAGE, ACTIVITY)
+
+
+class Fault(NamedTuple):
+    """What was wrong with one page of a container."""
+
+    page: str
+    """Which: there are few, where a container has any number of sentences."""
+    text: str
+    """For people."""
 
 
 class KeptOpen:
@@ -185,10 +194,10 @@ class SharedPages:
             finally:
                 os.close(descriptor)
 
-    def mend(self, name: str) -> tuple[str, ...]:
-        """Put size and mode right where a container changed them; what was wrong, for people.
+    def mend(self, name: str) -> tuple[Fault, ...]:
+        """Put size and mode right where a container changed them; what was wrong.
         What a page says is not looked at."""
-        return tuple(fault for kind in KINDS if (fault := self._mend(kind, name)))
+        return tuple(Fault(kind.name, text) for kind in KINDS if (text := self._mend(kind, name)))
 
     def _mend(self, kind: SharedKind, name: str) -> str:
         path = self.path(kind, name)

@@ -198,7 +198,7 @@ class SecondWall:
     def _read(self, grant: Grant) -> _Pages:
         for fault in self._isolation.mend(grant.name):
             # By page, not by sentence: that names a size, of which a container has any number.
-            self._say(grant, PAGES, f"{grant.container}: {fault}", fault.partition(" page ")[0])
+            self._say(grant, PAGES, f"{grant.container}: {fault.text}", fault.page)
         usage = self._isolation.pages.read(USAGE, grant.name)
         now_s = time.monotonic()
         let_in_s = self._let_in_s.setdefault(grant.name, now_s - max(0.0, self._clock() - grant.granted_at_s))

@@ -209,7 +209,7 @@ def test_limits_that_were_damaged_are_written_again(node: Node, which: str, dama
     assert node.isolation.mend("a") == ()
     path.unlink() if damage is None else path.write_bytes(damage)
     (fault,) = node.isolation.mend("a")
-    assert f"its {which} page" in fault
+    assert fault == (which, f"its {which} page did not say what was written: it does again")
     assert node.page("a") == node.isolation.seed("a").read() == said
     assert node.isolation.mend("a") == ()
     node.grants.release("a")
@@ -223,10 +223,11 @@ def test_a_change_that_could_not_be_written_is_written_later(node: Node, which: 
     path.unlink()
     path.mkdir()
     node.isolation.refresh([grant("a", ("GPU-0", 700, 20))])
-    assert "cannot be put right" in node.isolation.mend("a")[0]
+    fault = node.isolation.mend("a")[0]
+    assert fault.page == which
+    assert "cannot be put right" in fault.text
     path.rmdir()
-    (fault,) = node.isolation.mend("a")
-    assert f"its {which} page" in fault
+    assert [fault.page for fault in node.isolation.mend("a")] == [which]
     for file in (node.isolation.file("a"), node.isolation.seed("a")):
         page = file.read()
         assert page is not None

@@ -55,24 +55,24 @@ def test_what_a_container_did_to_its_pages_is_put_right(tmp_path: Path) -> None:
     assert pages.read(USAGE, "a") is None
     assert pages.read(ACTIVITY, "a") == bytes(ACTIVITY.size)
     faults = pages.mend("a")
-    assert [fault.split(" and ")[0] for fault in faults] == [
-        "its usage page had 0 bytes",
-        f"its activity page had {1 << 30} bytes",
+    assert [(fault.page, fault.text.split(" and ")[0]) for fault in faults] == [
+        ("usage", "its usage page had 0 bytes"),
+        ("activity", f"its activity page had {1 << 30} bytes"),
     ]
     assert pages.mend("a") == ()
     pages.path(USAGE, "a").unlink()
-    assert "usage page is gone" in pages.mend("a")[0]
+    assert "usage page is gone" in pages.mend("a")[0].text
     pages.path(USAGE, "a").mkdir()
-    assert "cannot be opened" in pages.mend("a")[0]
+    assert "cannot be opened" in pages.mend("a")[0].text
     assert pages.read(USAGE, "a") is None
     pages.path(ACTIVITY, "a").unlink()
     os.mkfifo(pages.path(ACTIVITY, "a"))
-    assert "no file" in pages.mend("a")[1]
+    assert "no file" in pages.mend("a")[1].text
     (tmp_path / "secret").write_text("s")
     pages.path(ACTIVITY, "a").unlink()
     pages.path(ACTIVITY, "a").symlink_to(tmp_path / "secret")
     assert pages.read(ACTIVITY, "a") is None
-    assert "cannot be opened" in pages.mend("a")[1]
+    assert "cannot be opened" in pages.mend("a")[1].text
     assert pages.read(USAGE, "b") == b"q" * USAGE.size
 
 
