@@ -40,7 +40,7 @@ class Day:
             self._number += 1
             self._passes(f"day-{self._number}", list(FATES)[self._number % len(FATES)])
         conductor = self.stage.loop._conductor
-        self._until(lambda: not self.stage.loop._watchlist and not conductor.reports._queued)
+        self._until(lambda: not self.stage.loop._aftercare and not conductor.reports._queued)
 
     def _passes(self, name: str, fate: str) -> None:
         paths = self._comes(name, fate)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from vc_egpu.admission import enqueue, rollback, settled, steps
+from vc_egpu.admission import enqueue, settled, steps
+from vc_egpu.admission.aftercare import Aftercare
 from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.deciding import decide_safely, without_admissions
@@ -27,8 +28,7 @@ from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.missing import Missing
 from vc_egpu.admission.operations import Operation
-from vc_egpu.admission.orphans import Orphans
-from vc_egpu.admission.reports import Reports, pod_reference
+from vc_egpu.admission.reports import Reports
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Arrival, Sources
 from vc_egpu.admission.unheard import Unheard
@@ -114,8 +114,7 @@ class Loop:
             suspend_timeout_s=settings.suspend_timeout_s,
             stranded_after_s=settings.stranded_after_s,
         )
-        self._watchlist = rollback.Watchlist()
-        self._orphans = Orphans()
+        self._aftercare = Aftercare(self._mirror, self._conductor, self._executor, self._events)
         self._pending, self._unheard = enqueue.Pending(), Unheard()
         self._missing = Missing()
         self._collector = Collector()
@@ -211,8 +210,7 @@ class Loop:
         nexts = [self._next_review, self._conductor.due(), self._conductor.reports.next_at()]
         if (
             self._pending.since
-            or self._watchlist
-            or self._orphans
+            or self._aftercare
             or self._conductor.evictions.begun
             or self._conductor.suspending
             or self._mirror.shielded
@@ -255,22 +253,16 @@ class Loop:
 
     def _finished(self, done: Done) -> None:
         self._conductor.done(done)
+        self._aftercare.done(done)
         if done.document is not None:
             self._sources.answered("podgroups" if done.uid is None else "pods", done.document)
-        if done.kind == "orphan" and done.uid is not None and done.error is not None and not done.gone:
-            self._orphans.failed(done.uid, self._conductor.clock)
         if done.uid is not None and done.document is not None:
             self._pod_changed(done.uid)
 
     def _pod_changed(self, uid: PodUid) -> None:
-        pod = self._mirror.pods.get(uid)
-        if pod is None:
-            self._watchlist.forget(uid)
-            self._orphans.forget(uid)
+        if uid not in self._mirror.pods:
             self._conductor.pod_gone(uid)
-        elif pod.managed:
-            self._watchlist.note(pod, self._conductor.clock)
-            self._orphans.note(pod, self._conductor.clock)
+        self._aftercare.look_at_pod(uid)
 
     def _drive(self) -> None:
         dirty, self._mirror.dirty = self._mirror.dirty, set()
@@ -278,10 +270,7 @@ class Loop:
             self._conductor.drive(key)
             self._pending.look(key, self._mirror, self._conductor.clock)
             self._unheard.look(key, self._mirror, self._conductor.clock)
-            group = self._mirror.groups.get(key)
-            if group is not None:
-                members = self._mirror.members.get(key, {})
-                self._watchlist.note_gang(group.decoded.gang, members, self._conductor.clock)
+            self._aftercare.look_at_gang(key)
         if self._pending.since or self._unheard:
             self._enqueue()
 
@@ -357,35 +346,7 @@ class Loop:
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._conductor.evictions.overdue(clock, self._conductor.rolling.is_leaving):
             self._conductor.press(uid)
-        for uid in self._orphans.due(clock):
-            pod = self._mirror.pods.get(uid)
-            if pod is not None:
-                note = "it was bound without a plan of the admission layer and is removed"
-                self._events.event(pod_reference(pod), "Warning", "NotAdmitted", note)
-                self._executor.delete_orphan(pod.pod.gang or "", pod)
-        self._roll_back(clock, now)
-
-    def _roll_back(self, clock: float, now: float) -> None:
-        if not self._watchlist:
-            return
-        self._watchlist.wait_for_room(self._verdicts, clock, admitting=self._admitting())
-        gangs = {
-            pod.pod.gang
-            for uid in self._watchlist.uids()
-            if (pod := self._mirror.pods.get(uid)) is not None and pod.pod.gang is not None
-        }
-        for key in gangs | set(self._watchlist.starved):
-            group = self._mirror.groups.get(key)
-            if group is None:
-                self._watchlist.starved.pop(key, None)
-            if group is None or self._conductor.is_busy(key):
-                continue
-            members = self._mirror.members.get(key, {})
-            back = rollback.judge(group.decoded.gang, members, self._watchlist, clock)
-            if back is not None:
-                self._conductor.roll_back(key, group, back, now)
-                self._watchlist.starved.pop(key, None)
-                self._watchlist.handled(pod.pod.uid for pod in (*back.pods, *back.left_alone))
+        self._aftercare.tick(self._verdicts, now, admitting=self._admitting())
 
     # --- asked by others -------------------------------------------------------------------------
 
