@@ -1,30 +1,28 @@
 """The agent: all parts put together, and the loop that keeps Node, slots and files in step."""
 
-import dataclasses
 import logging
 import threading
 import time
 from typing import Final
 
-from vc_egpu import __version__
 from vc_egpu.kube import ApiConnection, EventRecorder
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.server import GetServer, address_of, pages
 from vc_egpu.volcano import names
 
-from vc_egpu_node import inventory, runtime
+from vc_egpu_node import inventory, runtime, stocktaking
 from vc_egpu_node.cdi import GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
-from vc_egpu_node.collect import Collector, Patience, holdings
+from vc_egpu_node.collect import Collector, Patience
 from vc_egpu_node.config import ConfigError, Settings
 from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
 from vc_egpu_node.guard import Guard
-from vc_egpu_node.identity import Identity, Stock
+from vc_egpu_node.identity import Identity
 from vc_egpu_node.kubelet import KubeletLink
 from vc_egpu_node.lastgood import NodeSettings
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.monitor import Monitor
-from vc_egpu_node.node import OwnNode, facts, previous_cards
+from vc_egpu_node.node import OwnNode
 from vc_egpu_node.notices import Notices
 from vc_egpu_node.others import CardSlices, Kept, Others
 from vc_egpu_node.pages import USAGE
@@ -36,7 +34,7 @@ from vc_egpu_node.slots import slots
 from vc_egpu_node.started import Started
 from vc_egpu_node.state import AllocationStore
 from vc_egpu_node.suspend_world import Suspension
-from vc_egpu_node.toolkit import CardNames, Toolkit
+from vc_egpu_node.toolkit import Toolkit
 from vc_egpu_node.vendors.base import Vendor
 
 log = logging.getLogger(__name__)
@@ -62,12 +60,10 @@ class Agent:
     def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._settings = settings
         self._known = NodeSettings(settings)
-        self._others_before = Kept(settings.state_dir / "others.json")
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._synced_once = False
         self._beat_s = time.monotonic()
-        self._stock = Stock()
         self._offers: dict[str, inventory.Offer] = {}
         self._bypasses = runtime.bypasses(settings.runtime_configs)
         self._cdi_off = ""
@@ -76,7 +72,6 @@ class Agent:
         self._written_s = time.monotonic()
         """When the Node last said all that is known here."""
         self._build(settings, api, vendor)
-        self._started = Started(self._processes, self._events, settings.runtime_configs)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._api = api
@@ -100,7 +95,7 @@ class Agent:
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
         self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
-        self._others = Others(self._pod_resources.holders, self._others_before.keep)
+        self._stocktaking = self._stocktaker()
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,
@@ -109,7 +104,7 @@ class Agent:
             pod_resources=self._pod_resources,
             checkpoint=Checkpoint(settings.kubelet_dir),
             toolkit=self._toolkit,
-            stock=lambda: self._stock,
+            stock=lambda: self._stocktaking.stock,
             on_change=self._wake.set,
             suspended=lambda: self._suspension.suspender.suspended() if self._suspension else frozenset(),
             closed=lambda: self._guard.closed,
@@ -145,9 +140,28 @@ class Agent:
             events=self._events,
             metrics=self._metrics,
         )
-        self._suspension = self._guard.suspension(api, self._node, lambda: self._stock)
+        self._suspension = self._guard.suspension(api, self._node, lambda: self._stocktaking.stock)
         shown = pages(self._metrics.registry, self.unhealthy, self.unready)
         self.web = GetServer(address_of(settings.listen), shown)
+
+    def _stocktaker(self) -> stocktaking.Stocktaking:
+        settings = self._settings
+        self._others_before = Kept(settings.state_dir / "others.json")
+        self._others = Others(self._pod_resources.holders, self._others_before.keep)
+        return stocktaking.Stocktaking(
+            stocktaking.Parts(
+                node_name=settings.node_name,
+                known=self._known,
+                node=self._node,
+                pods=self._pods,
+                slices=self._slices,
+                grants=self._grants,
+                toolkit=self._toolkit,
+                others=self._others,
+                started=Started(self._processes, self._events, settings.runtime_configs),
+                observation=lambda: self._monitor.observation,
+            )
+        )
 
     def _pods_changed(self) -> None:
         self._wake.set()
@@ -203,7 +217,7 @@ class Agent:
         new is placed here, and what is on its way already still starts."""
         if not self._synced_once:
             return
-        self._write(self._take_stock(), REPLACED)
+        self._write(self._stocktaking.take(), REPLACED)
         began_s = time.monotonic()
         while (passed_s := time.monotonic() - began_s) < HANDOVER_S:
             arriving = any(
@@ -253,7 +267,7 @@ class Agent:
 
     def unready(self) -> str:
         """What is still missing before containers can start; empty if nothing is."""
-        if not self._stock.ready:
+        if not self._stocktaking.stock.ready:
             return "cards are not counted yet, or the API server has not been reached"
         if not self._kubelet.settled:
             return "the kubelet does not know every resource yet"
@@ -272,7 +286,7 @@ class Agent:
         self._others.remember(self._others_before.load())
         version = document["status"].get("runtime") or ""
         self._cdi_off = runtime.cdi_off(self._settings.runtime_configs, version)
-        self._take_stock()
+        self._stocktaking.take()
         self._recover()
         if self._suspension is not None:
             self._suspension.suspender.start()
@@ -291,14 +305,14 @@ class Agent:
         if not self._collector.recovered:
             self._recover()
         leaving = self._collector.collect()
-        stock = self._take_stock()
+        stock = self._stocktaking.take()
         self._post_slots(stock)
         closed = self._guard.closed if stock.node_cards.mode == "shared" else ""
         disk = self._disk.problem()
         self._notices.event("disk", disk, "DiskNotWritable")
         unknown = self._known.unknown
         unfollowed = "" if self._kubelet.follows else UNFOLLOWED
-        self._write(stock, unknown or closed or self._stock.problem or disk or unfollowed)
+        self._write(stock, unknown or closed or self._stocktaking.stock.problem or disk or unfollowed)
         self._tell(stock)
         return leaving
 
@@ -321,37 +335,6 @@ class Agent:
         self._notices.event("policy", self._known.policy_problem, "PolicyBroken")
         self._notices.event("models", self._known.models_problem, "ModelTableBroken")
 
-    def _take_stock(self) -> inventory.Inventory:
-        document = self._node.document()
-        if document is None:
-            raise ConfigError(f"there is no Node {self._settings.node_name}")
-        observation = self._monitor.observation
-        known_as = [CardNames(card.uuid, card.index) for card in observation.reading.cards]
-        others = self._others.problem(
-            document["status"], self._pods.views(), self._slices.documents(), self._known.policy
-        )
-        unusable = self._toolkit.unusable(known_as, observation.reading.driver_version)
-        previous = self._stock.node_cards if self._stock.ready else previous_cards(document)
-        stock = inventory.take_stock(
-            observation.reading,
-            table=self._known.table,
-            policy=self._known.policy,
-            facts=dataclasses.replace(facts(document), unusable=unusable, foreign=others),
-            ill=observation.ill,
-            holdings=holdings(self._grants.all()),
-            previous=previous,
-            agent_version=__version__,
-        )
-        runtime_version = str(document["status"].get("runtime") or "the container runtime")
-        self._stock = Stock(
-            node_cards=stock.node_cards,
-            nominal_mib={model.name: model.memory_mib for model in self._known.table.models},
-            driver_index={card.uuid: card.index for card in observation.reading.cards},
-            ready=True,
-            problem=self._started.look(self._grants.all(), self._pods.views(), runtime_version),
-        )
-        return stock
-
     def _post_slots(self, stock: inventory.Inventory) -> None:
         """Slots of every resource that this process ever offered; none for those no longer offered."""
         for resource in {*stock.offers, *(plugin.resource for plugin in self._kubelet.plugins())}:
@@ -367,7 +350,7 @@ class Agent:
         node_cards = stock.node_cards
         self._notices.event("problem", node_cards.problem, "CardsNotOffered")
         self._notices.event("isolation", self._guard.problem, "NotIsolated")
-        self._notices.event("started", self._stock.problem, "StartedWithoutCards")
+        self._notices.event("started", self._stocktaking.stock.problem, "StartedWithoutCards")
         for card in node_cards.cards:
             trouble = "" if card.healthy and card.offered else f"card {card.uuid}: {card.reason}"
             self._notices.event(
@@ -383,7 +366,7 @@ class Agent:
         return View(
             node=self._settings.node_name,
             observation=observation,
-            node_cards=self._stock.node_cards,
+            node_cards=self._stocktaking.stock.node_cards,
             problem=self._problem,
             behind_s=max(time.monotonic() - self._written_s, unsaid_s),
             grants=self._grants.all(),
