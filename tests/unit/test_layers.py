@@ -121,7 +121,7 @@ def test_modules_stay_readable(room: Path) -> None:
 
 def test_c_files_stay_readable() -> None:
     native = ROOT / "device-plugin" / "native"
-    sources = [path for path in native.rglob("*.c") if path.relative_to(native).parts[0] != "build"]
+    sources = [path for path in native.rglob("*.[ch]") if path.relative_to(native).parts[0] != "build"]
     assert len(sources) > 100, "that is not where they are"
     for path in sources:
         name = path.relative_to(native)
