@@ -1,5 +1,6 @@
-"""Settings of the agent: where things are. Flags, fixed while it runs; how cards are offered is read from a
-file again and again (:mod:`vc_egpu.volcano.node_policy`).
+"""The node agent's settings: where things are, fixed while it runs.
+
+How cards are offered is read from a file again and again (:mod:`vc_egpu.volcano.node_policy`).
 """
 
 import argparse

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
+from vc_egpu.admission import settings
+from vc_egpu.admission.operations import OPERATIONS
 from vc_egpu.cli import kubectl
 from vc_egpu.cli.main import PROCESSES
 from vc_egpu.core.reasons import Reason
+from vc_egpu.jobs import main as jobs
+from vc_egpu.volcano.node_policy import Policy
+from vc_egpu.webhook.options import SettingsFile
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 SOURCES = ("vc-egpu/vc_egpu/admission", "vc-egpu/vc_egpu/jobs", "device-plugin/vc_egpu_node")
@@ -55,6 +61,50 @@ def test_every_process_is_explained_to_operators() -> None:
     for name in PROCESSES:
         if name not in {"kubectl", "node-clean"}:
             assert f"vc-egpu-{name}" in text, name
+
+
+def defaults(page: str) -> dict[str, str]:
+    """Setting or flag to its default, of the table rows that begin with one or several of them."""
+    found: dict[str, str] = {}
+    for keys, values in re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \| ([^|]*) \|", page, re.MULTILINE):
+        named, told = re.findall(r"`([\w-]+)`", keys), [value.strip("` ") for value in values.split(",")]
+        found |= dict(zip(named, told, strict=True)) if len(named) == len(told) else {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "least"), [("operator.md", Policy, 10), ("webhook.md", SettingsFile, 11)]
+)
+def test_settings_are_in_the_docs_with_their_defaults(name: str, model: type[BaseModel], least: int) -> None:
+    page = (DOCS / name).read_text()
+    told, compared = defaults(page), 0
+    for field in model.model_fields.values():
+        assert f"`{field.alias}" in page, field.alias
+        default = str(field.default).lower()
+        if (said := told.get(str(field.alias), "")) and re.fullmatch(r"[\d.]+|true|false", said):
+            assert said in {default, default.removesuffix(".0")}, field.alias
+            compared += 1
+    assert compared >= least
+
+
+@pytest.mark.parametrize(
+    ("name", "parser"), [("admission.md", settings._parser()), ("jobs.md", jobs.parser())]
+)
+def test_flags_of_controllers_are_in_the_docs_with_their_defaults(
+    name: str, parser: argparse.ArgumentParser
+) -> None:
+    page = (DOCS / name).read_text()
+    told = defaults(page)
+    for action in parser._actions[1:]:  # the first one is --help
+        flag = next(name for name in action.option_strings if name.startswith("--"))
+        assert f"`{flag}`" in page, flag
+        if re.fullmatch(r"-?\d+(\.\d+)?", said := told.get(flag, "")):
+            assert float(said) == action.default, flag
+
+
+def test_every_operation_that_is_counted_is_in_the_docs() -> None:
+    page = (DOCS / "admission.md").read_text()
+    assert [name for name in OPERATIONS if not re.search(rf"[(, \n]{name}[,:)]", page)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
