@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 MAX_PROCESSES: Final = 128
 TEMPLATE: Final = "vc-egpu-checkpoint"
 """Name of the PodTemplate, and of its pods' label ``app.kubernetes.io/name``."""
-LABEL: Final = "app.kubernetes.io/name"
 PATIENCE_S: Final = 30.0
 """Beyond the pod's own deadline."""
 SWEEP_S: Final = 120.0
@@ -39,7 +38,6 @@ END_S: Final = 90.0
 """A helper that is told to end takes back what it began."""
 LOOK_AGAIN_S: Final = 0.05
 STATES: Final = frozenset({"none", "gone", "running", "locked", "checkpointed", "failed"})
-STRANDED: Final = 3
 Verb = Literal["suspend", "resume", "state"]
 Json = dict[str, Any]
 

@@ -40,7 +40,6 @@ ClaimTerms = Callable[[str, str], Terms]
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 CLASS_OF: Final[Mapping[str, ShareClass]] = {"high": ShareClass.HIGH, "low": ShareClass.LOW}
-MAX_ANNOTATION_BYTES: Final = 256 * 1024
 
 _decode_request = lru_cache(maxsize=8192)(Request.decode)
 
