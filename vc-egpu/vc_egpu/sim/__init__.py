@@ -1,0 +1,1 @@
+"""A cluster on paper, for scenarios, properties and benchmarks: see :mod:`.world`."""
