@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,25 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 def test_every_command_is_in_the_docs() -> None:
     for name in commands():
         assert f"kubectl egpu {name}" in pages(), name
+
+
+def test_every_command_that_pages_show_is_one() -> None:
+    root = DOCS.parent
+    found = [
+        root / "README.md",
+        root / "queues/README.md",
+        *DOCS.glob("*.md"),
+        *root.glob("manifests/**/*.md"),
+    ]
+    shown = {
+        line.rstrip(" .,;:)")
+        for page in found
+        for line in re.findall(r"kubectl egpu ([a-z-]+ [^`\n#|]*)", page.read_text())
+    }
+    assert len(shown) > 20
+    for line in shown:
+        if line not in commands():  # a command by its name alone
+            kubectl._parser().parse_args(shlex.split(line))
 
 
 @pytest.mark.parametrize("flag", ["--undo", "--removal", "--node", "-o json"])
