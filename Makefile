@@ -77,7 +77,9 @@ test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
 test-e2e: root toolchain native image ## stories on a real cluster
-	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15 -n $(CLUSTERS) --dist loadgroup
+	@# Workers that are interrupted have no time to end their clusters.
+	trap '$(PY) -m localcluster gc >/dev/null' EXIT; \
+	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
 
 .PHONY: toolchain-long
 toolchain-long: venv ## the same and Prometheus, which some long tests run beside the cluster
