@@ -24,12 +24,9 @@ from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.limits import TokenBucket
-from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
+from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
 
-TOKEN_REVIEWS: Final = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
-)
 _REMEMBER_S: Final = 60.0
 _REMEMBERED: Final = 256
 _REVIEWS_PER_S: Final = 5.0

@@ -1,22 +1,4 @@
-"""The admission controller's process: ``vc-egpu admission``.
-
-RBAC that it needs (all cluster-wide unless said otherwise)::
-
-    pods                              get list watch patch delete
-    pods/status                       patch
-    pods/eviction                     create
-    nodes persistentvolumes
-      persistentvolumeclaims          list watch
-    poddisruptionbudgets.policy       list watch
-    podgroups.scheduling.volcano.sh   get list watch patch
-    queues.scheduling.volcano.sh      list watch
-    jobs.batch.volcano.sh             list watch
-    events.events.k8s.io              create patch
-    tokenreviews.authentication.k8s.io, subjectaccessreviews.authorization.k8s.io   create
-    in its own namespace:
-      leases.coordination.k8s.io      create; get update on `vc-egpu-admission`
-      configmaps                      list watch on `vc-egpu-switches`
-"""
+"""The admission controller's process: ``vc-egpu admission``."""
 
 import logging
 import signal
