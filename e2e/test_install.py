@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import urllib3
@@ -13,7 +14,7 @@ from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import Json, phase
 from stack.removal import CLUSTER_WIDE, OURS, gated, left_on_hosts, listed, of_ours, remove
 from vc_egpu.kube.errors import NotFound
-from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
+from vc_egpu.kube.resources import CORE_EVENTS, NODES, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from vc_egpu.volcano import names
 from volcano.processes import Volcano, VolcanoProcesses
 
@@ -189,6 +190,47 @@ def test_removal_leaves_volcano_and_its_jobs(volcano: Volcano) -> None:
             assert names.PLAN not in (group["metadata"].get("annotations") or {})
         assert stack.kit.api.get(VOLCANO_JOBS, "train-a", "ex-cap-waits")
         assert of_ours(listed(stack, CLUSTER_WIDE)) == set()
+
+
+LIMITED = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+  - name: ResourceQuota
+    configuration:
+      apiVersion: apiserver.config.k8s.io/v1
+      kind: ResourceQuotaConfiguration
+      limitedResources:
+        - resource: pods
+          matchScopes:
+            - scopeName: PriorityClass
+              operator: In
+              values: [system-node-critical, system-cluster-critical]
+"""
+
+
+def test_where_critical_classes_are_limited_a_component_gives_leave(tmp_path: Path) -> None:
+    """As on GKE: without it the API server refuses every pod of ours."""
+    config = tmp_path / "admission.yaml"
+    config.write_text(LIMITED)
+    flags = {"kube-apiserver": (f"--admission-control-config-file={config}",)}
+    (REPOSITORY / "build").mkdir(exist_ok=True)
+    with (
+        TemporaryDirectory(prefix="critical-", dir=REPOSITORY / "build") as folder,
+        LocalCluster.up(ClusterSpec(name="critical", extra_args=flags), print) as cluster,
+    ):
+        Path(folder, "kustomization.yaml").write_text(
+            "resources: [../../manifests/overlays/local]\n"
+            "components: [../../manifests/components/critical-quota]\n"
+        )
+        cluster.kubectl("apply", "--server-side", "-k", str(OVERLAY))
+        Stack.of(cluster).kit.until(
+            "no pod of ours comes",
+            CORE_EVENTS,
+            lambda events: any("insufficient quota" in event["message"] for event in events.values()),
+            namespace=NAMESPACE,
+        )
+        Stack.install(cluster, overlay=Path(folder), say=print)
 
 
 def _deployment(stack: Stack) -> Json:

@@ -267,3 +267,11 @@ def test_the_operator_s_patch_for_kubelets_elsewhere_moves_one_volume() -> None:
 
 def _agent(objects: tuple[Json, ...]) -> Json:
     return pod_specs(objects)["vc-egpu-node-agent"]
+
+
+def test_where_critical_classes_are_limited_a_quota_names_all_that_we_use() -> None:
+    (quota,) = of_kind(composed("isolation", "suspension", "critical-quota"), "ResourceQuota")
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    used = {spec["priorityClassName"] for spec in pod_specs(overlay("standalone")).values()}
+    assert (quota["metadata"]["namespace"], scope["scopeName"]) == (NAMESPACE, "PriorityClass")
+    assert used == set(scope["values"])
