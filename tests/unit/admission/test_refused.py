@@ -88,6 +88,21 @@ def test_a_refused_member_without_cards_is_seen_after_its_plan_is_gone() -> None
     assert [found.pod.name for found in back.pods] == ["g-w-0"]
 
 
+def test_a_member_that_ran_before_its_node_was_rebooted_was_refused_all_the_same() -> None:
+    """The kubelet says first that it refuses the pod, and a moment later how its containers of the former
+    boot ended. A leader that comes up after that sees both at once."""
+    raw = let_go(pod("g-w-0", uid="pod-0"), PLAN_ID, bound=True, **REFUSED)
+    raw["status"]["containerStatuses"] = [
+        {"name": "main", "state": {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}}
+    ]
+    member = pod_codec.pod(raw, TABLE)
+    watchlist = Watchlist()
+    watchlist.note(member, 0.0)
+    back = judge(codec.group(group(members=1)).gang, {member.pod.uid: member}, watchlist, 0.0)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-w-0"]
+
+
 def test_a_second_refusal_does_not_make_the_first_forgotten(stage: Stage) -> None:
     """Surplus members come back one by one, each when the kubelet says no to it."""
     for i in range(2):

@@ -7,6 +7,9 @@ from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.volcano import names
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
+RAN_BEFORE = {
+    "containerStatuses": [{"state": {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}}]
+}
 
 
 def pod(status: dict[str, Any], *, managed: bool = True) -> CachedPod:
@@ -19,6 +22,7 @@ def pod(status: dict[str, Any], *, managed: bool = True) -> CachedPod:
     ("story", "status", "managed", "phase"),
     [
         ("refused by the kubelet: never ran", REFUSED, True, "Pending"),
+        ("refused once its node was back: it ran before", {**REFUSED, **RAN_BEFORE}, True, "Pending"),
         ("nobody rolls back what is not ours", REFUSED, False, "Failed"),
         ("its program failed", {"phase": "Failed", "containerStatuses": [{}]}, True, "Failed"),
         ("evicted by the kubelet", {"phase": "Failed", "reason": "Evicted"}, True, "Failed"),

@@ -40,8 +40,11 @@ def admitted_of(conditions: Iterable[Document]) -> tuple[str, str, str] | None:
 
 
 def refusal_of(status: Document) -> str:
-    """Why the kubelet refused a pod: it fails it before any container was made. Empty where it did not."""
-    if status.get("phase") != "Failed" or status.get("containerStatuses"):
+    """Why the kubelet refused a pod: it fails it without starting a container. Empty where it did not.
+
+    A node that was rebooted refuses pods that ran there, too: these have containers of the former boot.
+    """
+    if status.get("phase") != "Failed":
         return ""
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     known = reason in {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"}
