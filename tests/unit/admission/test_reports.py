@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unit.admission.build import TABLE, added, deleted, group, pod, queue
+from unit.admission.build import TABLE, added, deleted, group, let_go, pod, queue
 from vc_egpu.admission import writes
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import IN_LINE_S, MEMBERS_SETTLE_S, NUMBERS_EVERY_S, Reports
@@ -132,3 +132,14 @@ def test_looking_again_tells_nothing_sooner_that_is_not_yet_told() -> None:
     assert told.reasons == []
     reports.work(mirror, MEMBERS_SETTLE_S + 0.1, 1e9)
     assert told.reasons == ["WaitingForMembers"]
+
+
+def test_a_member_that_has_its_place_does_not_wait_beside_those_that_do() -> None:
+    """A Deployment that is scaled beyond its cap: the last that fits was told to wait for its victims."""
+    reports, mirror, told = waiting()
+    stands = writes.condition(admitted=False, reason=FULL.reason.value, message=FULL.message, now=1e9)
+    mirror.apply("pods", added(let_go(pod("g-w-0"), "1-1", bound=True, conditions=[stands])))
+    reports.note({KEY: FULL}, 2.0)
+    reports.look_again((KEY,), 2.0)
+    reports.work(mirror, 3.0, 1e9)
+    assert told.pods == ["WaitingForQuota"] * 2 + ["Admitted"]

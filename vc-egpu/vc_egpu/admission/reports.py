@@ -36,6 +36,8 @@ BURST: Final = 200
 beside the writes that gates wait for."""
 REFILL_S: Final = 0.2
 """Where the rate is used up it is tried again then, for some twenty writes in one go."""
+HAS_ITS_PLACE: Final = "has its place"
+"""Said of a member whose gang's verdict is about others, which wait."""
 
 
 @dataclass(slots=True)
@@ -218,12 +220,15 @@ def _wants(pod: DecodedPod, value: writes.Json, *, admitted: bool) -> bool:
         return pod.admitted is None or pod.admitted[2] != pod.problem[:1024]
     if pod.pod.phase is PodPhase.GATED:
         return not admitted and not _says(pod.admitted, value)
-    over = admitted and pod.pod.phase is PodPhase.PLACED and pod.admitted is not None
-    return over and pod.admitted is not None and pod.admitted[0] != "True"
+    return pod.pod.phase is PodPhase.PLACED and pod.admitted is not None and pod.admitted[0] != "True"
 
 
 def _for_pod(pod: DecodedPod, value: writes.Json, now: Instant) -> writes.Json:
     if pod.problem and pod.pod.phase is PodPhase.GATED:
         reason = Reason.WAITING_FOR_MEMBERS.value
         return writes.condition(admitted=False, reason=reason, message=pod.problem, now=now)
+    if pod.pod.phase is PodPhase.PLACED and value["status"] != "True":
+        # Others of its gang wait, maybe for good (scaled beyond the cap).
+        reason = Reason.ADMITTED.value
+        return writes.condition(admitted=True, reason=reason, message=HAS_ITS_PLACE, now=now)
     return value
