@@ -27,14 +27,14 @@ static _Atomic uint32_t streams_open; /* that have a batch */
 
 static struct egpu_batch batches[EGPU_BATCHES];
 EGPU_LINE static struct egpu_spin batches_spin;
-static struct egpu_batch *batches_free;
+static _Atomic(struct egpu_batch *) batches_free; /* written under the lock */
 static uint32_t batches_used;
 
 static struct egpu_batch *batch_take(void) {
     egpu_spin_lock(&batches_spin);
-    struct egpu_batch *batch = batches_free;
+    struct egpu_batch *batch = atomic_load_explicit(&batches_free, memory_order_relaxed);
     if (batch != NULL)
-        batches_free = batch->next;
+        atomic_store_explicit(&batches_free, batch->next, memory_order_relaxed);
     else if (batches_used < EGPU_BATCHES)
         batch = &batches[batches_used++];
     egpu_spin_unlock(&batches_spin);
@@ -43,8 +43,8 @@ static struct egpu_batch *batch_take(void) {
 
 void egpu_batch_free(struct egpu_batch *batch) {
     egpu_spin_lock(&batches_spin);
-    batch->next = batches_free;
-    batches_free = batch;
+    batch->next = atomic_load_explicit(&batches_free, memory_order_relaxed);
+    atomic_store_explicit(&batches_free, batch, memory_order_relaxed);
     egpu_spin_unlock(&batches_spin);
 }
 
@@ -212,6 +212,28 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     return launch->rides != NULL;
 }
 
+/* The next launch goes to the gate. What it looks at there the watcher or other programs have had since the last one did:
+ * it is fetched while the program prepares that launch. */
+static void fetch_for_gate(int index) {
+    const struct egpu_activity *all = egpu_activity_own();
+    const struct egpu_activity_card *page = &all->cards[index];
+    const struct egpu_card *card = &egpu_cards[index];
+    const _Atomic uint32_t *spans = all->seconds[index].spans;
+    const char *batch = (const char *)atomic_load_explicit(&batches_free, memory_order_relaxed);
+    __builtin_prefetch(&page->longest_ns);
+    __builtin_prefetch(&page->burst_until_ns);
+    __builtin_prefetch(&spans[0]);
+    __builtin_prefetch(&spans[EGPU_ACTIVITY_SPANS / 2]);
+    __builtin_prefetch(&spans[EGPU_ACTIVITY_SPANS - 1]);
+    __builtin_prefetch(&card->flying);
+    __builtin_prefetch(&card->used);
+    __builtin_prefetch(&card->ended_ns);
+    __builtin_prefetch(&card->window);
+    __builtin_prefetch(egpu_slot_own(0, 0));
+    for (size_t at = 0; batch != NULL && at < sizeof *batches_free; at += 64)
+        __builtin_prefetch(batch + at);
+}
+
 void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
     struct egpu_open *open = launch->on;
     struct egpu_batch *batch = launch->rides, *done = NULL;
@@ -230,8 +252,10 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
         atomic_fetch_sub(&streams_open, 1);
     }
     egpu_spin_unlock(&streams_spin);
-    if (done != NULL)
+    if (done != NULL) {
         batch_close(launch->real, done);
+        fetch_for_gate(launch->context->card);
+    }
 }
 
 void egpu_flight_mark(struct egpu_launched *launch) {
