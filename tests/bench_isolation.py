@@ -7,6 +7,7 @@ is done is kept, so that a run that was cut off goes on where it was (`--fresh`:
 everywhere: tests/unit/native/test_time_matrix.py.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -27,9 +28,21 @@ import numpy as np  # noqa: E402  the path comes first
 from gpu.judge import gaps_of, holds_of, kept_of, percentile, releases_of  # noqa: E402  the path comes first
 from unit.native.time_worlds import BUILD, FREE, HARD, HIGH, LOW, SOFT, Box, Machine  # noqa: E402  the path comes first
 
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs: about two minutes")
+    parser.add_argument("--fresh", action="store_true", help="forget what a run that was cut off has done")
+    parser.add_argument("--overhead", action="store_true", help="nothing but what a launch costs more")
+    return parser.parse_args()
+
+
 MS: Final = 1_000_000
 SECOND: Final = 1000 * MS
-QUICK: Final = "--quick" in sys.argv
+OPTIONS: Final = _options()
+QUICK: Final[bool] = OPTIONS.quick
 RUN_S: Final = 2.0 if QUICK else 10.0
 UNITS: Final = 20 if QUICK else 200
 """A run holds at least so many kernels of the smallest share."""
@@ -75,7 +88,7 @@ class Book:
         kind = "quick" if QUICK else "whole"
         self._path = ROOT / "build" / f"bench-isolation-{kind}-{what.hexdigest()[:12]}.json"
         self._cells: dict[str, Cell] = {}
-        if "--fresh" not in sys.argv and self._path.exists():
+        if not OPTIONS.fresh and self._path.exists():
             self._cells = json.loads(self._path.read_text())
             tell(f"{len(self._cells)} cells are there from a run before: {self._path}")
 
@@ -302,7 +315,7 @@ def classes(book: Book) -> Cell:
 def main() -> None:
     """Runs the matrix and prints the answer."""
     tell(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs: wake-ups come late on a busy machine")
-    if "--overhead" in sys.argv:
+    if OPTIONS.overhead:
         print(json.dumps(overhead()))
         return
     book = Book()

@@ -6,6 +6,7 @@ a real one does, instead of running units in the order of their launches. The la
 with the keys of `make bench-gpu`.
 """
 
+import argparse
 import itertools
 import json
 import sys
@@ -23,7 +24,18 @@ from gpu.standalone import Rows  # noqa: E402  the path comes first
 from unit.native.time_worlds import HARD, HIGH, LOW, SOFT, Box  # noqa: E402  the path comes first
 from unit.native.virtual_worlds import MS, SECOND, Seen, World  # noqa: E402  the path comes first
 
-MODE: Final = "slices" if "--slices" in sys.argv else "fifo"
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--slices", action="store_true", help="a card that gives programs turns of 2 ms")
+    parser.add_argument("--seed", type=int, default=1, help="of lengths and late wake-ups (1)")
+    return parser.parse_args()
+
+
+OPTIONS: Final = _options()
+MODE: Final = "slices" if OPTIONS.slices else "fifo"
 LOADS: Final = (20, 50)
 SHORTER: Final = 20_000
 SHORT: Final = 50_000
@@ -40,7 +52,7 @@ NAMES: Final = {SHORTER: "20 us", SHORT: "50 us", MS: "1 ms", LONG: "20 ms", MIX
 def run(boxes: Sequence[Box], programs: Sequence[tuple[str, tuple[object, ...]]], to_ms: int) -> Seen:
     """Containers and what runs in them, from beginning to end."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), mode=MODE)
+        world = World(Path(folder), mode=MODE, seed=OPTIONS.seed)
         world.add(*boxes)
         for box, words in programs:
             world.start(box, *words, to_ms=to_ms)
