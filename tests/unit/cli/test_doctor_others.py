@@ -1,4 +1,4 @@
-"""`kubectl egpu doctor`: who else offers cards, and who holds cards of others."""
+"""`kubectl egpu doctor`: who else offers cards, who holds cards of others, and which cards nobody gets."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from unit.cli import documents as docs
-from unit.cli.test_doctor import bad, healthy, said
+from unit.cli.test_doctor import NOW, bad, healthy, said
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.cli import doctor_facts
+from vc_egpu.cli import doctor, doctor_facts
 from vc_egpu.cli.doctor_facts import Facts
 from vc_egpu.cli.world import Listing
 from vc_egpu.kube.connection import ApiConnection
@@ -115,3 +115,13 @@ def test_claims_are_read(tmp_path: Path) -> None:
             (read,) = doctor_facts.read(api).claims.items
     assert bad(by_claim(read)) != []
     assert "spec" not in read
+
+
+def test_cards_of_a_node_that_is_not_ready_are_not_counted() -> None:
+    """It said that all cards are offered while half of them take nothing new."""
+    nodes = [docs.node("n1", docs.card("GPU-a")), docs.node("n2", docs.card("GPU-b"), ready="Unknown")]
+    found = doctor.examine(
+        replace(healthy(), nodes=Listing(nodes), kubelet_configs={"n1": {}, "n2": {}}), NOW
+    )
+    assert "warn cards: n2 is not ready: nothing new goes onto its cards (1)" in said(found)
+    assert "ok cards: 1 cards are offered" in said(found)

@@ -10,6 +10,7 @@ from vc_egpu.cli.findings import Finding, fail, ok, warn
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 from vc_egpu.volcano.node_policy import check_policy
 
@@ -169,18 +170,26 @@ def _agents(facts: Facts) -> Iterable[Finding]:
                 f"{name} cordons {', '.join(strangers)}, which it has not: annotation {names.CORDONED_CARDS}",
                 f"its cards are {', '.join(card.uuid for card in inventory.cards) or 'none'}",
             )
-        for card in inventory.cards:
-            offered += card.healthy and card.offered
-            if not card.healthy or not card.offered:
-                state = "is ill" if not card.healthy else "is not offered"
-                yield warn(
-                    "cards",
-                    f"{name} card {card.index} ({card.uuid}) {state}: {card.reason or 'no reason given'}",
-                )
+        here = sum(card.healthy and card.offered for card in inventory.cards)
+        if (world.condition(node, "Ready") or {}).get("status") == "True":
+            offered += here
+        elif here:
+            yield warn("cards", f"{name} is not ready: nothing new goes onto its cards ({here})")
+        yield from _unused(name, inventory)
     if facts.nodes.missing:
         yield warn("cards", facts.nodes.missing)
     else:
         yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
+
+
+def _unused(node: str, inventory: NodeCards) -> Iterable[Finding]:
+    for card in inventory.cards:
+        if not card.healthy or not card.offered:
+            state = "is ill" if not card.healthy else "is not offered"
+            yield warn(
+                "cards",
+                f"{node} card {card.index} ({card.uuid}) {state}: {card.reason or 'no reason given'}",
+            )
 
 
 def _classes(facts: Facts) -> Iterable[Finding]:
