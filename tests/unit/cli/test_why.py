@@ -326,6 +326,16 @@ def test_a_deployment_without_pods_is_known_by_its_name() -> None:
     assert (story.job, story.reason) == ("web", "AsksForNone")
 
 
+def test_a_maker_that_never_made_a_pod_has_no_gang_and_is_known_all_the_same() -> None:
+    _, batch = made_by("Job", "batch", suspend=True, parallelism=2)
+    with pytest.raises(why_view.UnknownJobError, match=r"^batch asks for no pods \(suspend: true\)$"):
+        tell("batch", makers=[batch])
+    _, former = made_by("ReplicaSet", "web-6bd9", replicas=0)
+    _, latest = made_by("ReplicaSet", "web-6bd9", replicas=3)
+    with pytest.raises(why_view.UnknownJobError, match=r"^nothing called"):
+        tell("web", makers=[former, latest])
+
+
 @pytest.mark.parametrize(
     ("kind", "spec"),
     [("ReplicaSet", {"replicas": 1}), ("StatefulSet", {}), ("Job", {"suspend": False}), ("Job", {})],

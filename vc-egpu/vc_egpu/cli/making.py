@@ -28,11 +28,21 @@ def maker_of(group: Json, makers: Iterable[Json]) -> Json | None:
 
 def wants_none(group: Json, maker: Json | None) -> str:
     """That a gang without living members is meant to have none; empty if it is not, or nobody knows."""
-    spec = (maker or {}).get("spec") or {}
+    owner = controller_of(group)
+    return f"{owner.get('kind')} {owner.get('name')} {none}" if (none := _none(maker or {})) else ""
+
+
+def rest(name: str, makers: Iterable[Json]) -> str:
+    """That what is called so has made no pods, and wants none; empty where it wants some, or is not there."""
+    nones = {_none(m) for m in makers if name in {m["metadata"]["name"], deployment_of(m)}}
+    return "" if not nones or "" in nones else f"{name} {min(nones)}"
+
+
+def _none(maker: Json) -> str:
+    spec = maker.get("spec") or {}
     for key, none in (("replicas", 0), ("parallelism", 0), ("suspend", True)):
         if spec.get(key) is not None and spec[key] == none:
-            owner = controller_of(group)
-            return f"{owner.get('kind')} {owner.get('name')} asks for no pods ({key}: {str(none).lower()})"
+            return f"asks for no pods ({key}: {str(none).lower()})"
     return ""
 
 

@@ -129,7 +129,7 @@ def stories(
     for pod in pods:
         if pod["metadata"]["name"] == name:
             raise UnknownJobError(_unmanaged(name, pod))
-    refused = making.refusal(name, events)
+    refused = making.refusal(name, events) or making.rest(name, makers)
     unseen = f"; {jobs.missing}" if jobs.missing else ""
     raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs.items) + unseen)
 
