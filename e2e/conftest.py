@@ -21,21 +21,18 @@ SHARING = {
     "test_main_job.py": "stack",
     "test_cli.py": "stack",
     "test_bad_input.py": "stack",
-    "test_examples.py::test_example[": "stack",
-    "test_examples.py::test_example_on_the_library[": "isolated",
     "test_webhook.py": "webhook_rig",
     "test_policies.py": "webhook_rig",
 }
-"""How test ids begin, to the fixture whose cluster they share."""
+"""Of these files: the fixture whose cluster they share."""
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
     """The tests that share a cluster stay on one worker, so that it comes up once; else those of one file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file, _, test = nodeid.partition("::")
-        name = f"{file.rpartition('/')[2]}::{test}"
-        return next((shared for start, shared in SHARING.items() if name.startswith(start)), file)
+        file = nodeid.partition("::")[0].rpartition("/")[2]
+        return SHARING.get(file, file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:

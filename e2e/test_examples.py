@@ -8,8 +8,6 @@ from stack.install import ISOLATED, Stack
 from stack.shared import shared_stack
 
 pytestmark = pytest.mark.cluster
-EXPECTED = {story: expectations(story) for story in STORIES}
-ON_THE_LIBRARY = [story for story in STORIES if EXPECTED[story].get("isolation")]
 
 
 @pytest.fixture(scope="module")
@@ -19,19 +17,16 @@ def isolated(worker_id: str) -> Iterator[Stack]:
         yield stack
 
 
-def play(stack: Stack, story: str) -> None:
-    player = Player(stack, story, EXPECTED[story])
+@pytest.fixture
+def player(request: pytest.FixtureRequest, isolated: Stack) -> Iterator[Player]:
+    story = str(request.param)
+    one = Player(isolated, story, expectations(story))
     try:
-        player.play()
+        yield one
     finally:
-        player.clean()
+        one.clean()
 
 
-@pytest.mark.parametrize("story", [story for story in STORIES if story not in ON_THE_LIBRARY])
-def test_example(stack: Stack, story: str) -> None:
-    play(stack, story)
-
-
-@pytest.mark.parametrize("story", ON_THE_LIBRARY)
-def test_example_on_the_library(isolated: Stack, story: str) -> None:
-    play(isolated, story)
+@pytest.mark.parametrize("player", STORIES, indirect=True)
+def test_example(player: Player) -> None:
+    player.play()
