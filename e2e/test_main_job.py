@@ -72,7 +72,7 @@ def test_a_deleted_job_counts_until_its_pods_are_gone(here: World) -> None:
     assert set(here.pods("slow")) == set(pods), "they are still there"
     here.delete("vcjob", "last")  # if it was made in the same second it may come before the other
     for name in pods:
-        here.inside(name, "touch /tmp/done")
+        here.touch(name, "/tmp/done")
     here.runs("next", 2)
 
 
@@ -85,7 +85,7 @@ def test_a_bare_pod_runs_and_frees_its_card_when_it_ends(here: World) -> None:
     row = here.card_rows()[card]
     assert [(s["pod"], s["container"]) for s in row["sharers"]] == [(f"{here.namespace}/alone", "main")]
     assert (row["used_mib"], row["cores_high_percent"]) == (H20_MIB, 100)
-    here.inside("alone", "touch /tmp/done")
+    here.touch("alone", "/tmp/done")
     here.until("it ends", "alone", lambda pods: phase(pods["alone"]) == "Succeeded")
     assert here.card_rows()[card]["sharers"] == []
 

@@ -115,7 +115,7 @@ def leaving(pods: dict[str, Json]) -> list[str]:
 def end_deaf(here: World, of: str) -> None:
     """Let the containers of what ignores SIGTERM end."""
     for name in leaving(here.pods(of)):
-        here.inside(name, "touch /tmp/done")
+        here.touch(name, "/tmp/done")
 
 
 def test_a_victim_that_ignores_sigterm_keeps_its_cards_until_it_is_gone(here: World) -> None:
@@ -147,7 +147,7 @@ def quick_end(here: World, of: str) -> None:
     """End what ignores SIGTERM, so that nobody waits for its grace period."""
     for name, found in here.pods(of).items():
         if is_running(found):
-            here.inside(name, "touch /tmp/done")
+            here.touch(name, "/tmp/done")
     here.delete("vcjob", of, wait=False)
 
 
@@ -211,7 +211,7 @@ def test_a_card_that_falls_ill_takes_nothing_new_and_comes_back(here: World) -> 
             assert any(card in text for text in here.warnings("takes nothing new"))
             # It fails there: its successor comes up on another card.
             (name,) = before
-            here.inside(name, "touch /tmp/fail")
+            here.touch(name, "/tmp/fail")
             here.gone("runs", {found["metadata"]["uid"] for found in before.values()})
             assert cards_of(next(iter(here.runs("runs", 1).values()))) != [card]
         finally:
