@@ -161,12 +161,8 @@ def _row(
 
 
 def _state(node: Json, inventory: NodeCards, card: NodeCard) -> str:
-    ready = any(
-        c.get("type") == "Ready" and c.get("status") == "True"
-        for c in (node.get("status") or {}).get("conditions") or ()
-    )
     checks = (
-        (not ready, "node not ready"),
+        (not world.is_ready(node), "node not ready"),
         (bool(inventory.problem), "node takes nothing"),
         (not card.healthy, f"ill: {card.reason}" if card.reason else "ill"),
         (not card.offered, f"not offered: {card.reason}" if card.reason else "not offered"),

@@ -171,7 +171,7 @@ def _agents(facts: Facts) -> Iterable[Finding]:
                 f"its cards are {', '.join(card.uuid for card in inventory.cards) or 'none'}",
             )
         here = sum(card.healthy and card.offered for card in inventory.cards)
-        if (world.condition(node, "Ready") or {}).get("status") == "True":
+        if world.is_ready(node):
             offered += here
         elif here:
             yield warn("cards", f"{name} is not ready: nothing new goes onto its cards ({here})")

@@ -194,6 +194,11 @@ def condition(document: Json, kind: str = names.CONDITION_ADMITTED) -> Mapping[s
     return next((c for c in conditions if c.get("type") == kind), None)
 
 
+def is_ready(node: Json) -> bool:
+    """Whether the kubelet says so, and the control plane has not lost it."""
+    return (condition(node, "Ready") or {}).get("status") == "True"
+
+
 def time_of(instant: float) -> str:
     """Seconds since 1970 as the API server writes times."""
     return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
