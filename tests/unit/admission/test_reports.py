@@ -17,11 +17,13 @@ class Told:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.messages: list[str] = []
         self.pods: list[str] = []
         self.events: list[str] = []
 
     def group_condition(self, _key: str, _group: Any, condition: dict[str, Any]) -> None:
         self.reasons.append(condition["reason"])
+        self.messages.append(condition["message"])
 
     def pod_condition(self, _key: str, _pod: Any, condition: dict[str, Any]) -> None:
         self.pods.append(condition["reason"])
@@ -143,3 +145,36 @@ def test_a_member_that_has_its_place_does_not_wait_beside_those_that_do() -> Non
     reports.look_again((KEY,), 2.0)
     reports.work(mirror, 3.0, 1e9)
     assert told.pods == ["WaitingForQuota"] * 2 + ["Admitted"]
+
+
+SOME = Verdict(Reason.ADMITTED, "2 members placed; 4 above ...", {"placed": 2, "surplus_waiting": 4})
+FEWER = Verdict(Reason.ADMITTED, "1 more member placed; 3 above ...", {"placed": 1, "surplus_waiting": 3})
+ALL = Verdict(Reason.ADMITTED, "4 more members placed, 6 in all", {"placed": 4, "surplus_waiting": 0})
+
+
+def grown(*verdicts: Verdict) -> tuple[Reports, Mirror, Told]:
+    """A gang that was told of the first verdict, and got the others within two seconds."""
+    reports, mirror, told = stage("Running")
+    for number, verdict in enumerate(verdicts):
+        reports.note({KEY: verdict}, float(number))
+        reports.work(mirror, number + 0.9, 1e9)
+    return reports, mirror, told
+
+
+def test_nobody_is_said_to_wait_any_more_as_soon_as_all_have_their_place() -> None:
+    """The reason is the same, and that some wait would stand there for half a minute."""
+    _, _, told = grown(SOME, ALL)
+    assert told.messages == [SOME.message, ALL.message]
+    assert told.events == ["Admitted"]
+
+
+def test_how_many_wait_is_numbers() -> None:
+    reports, mirror, told = grown(SOME, FEWER)
+    assert told.messages == [SOME.message]
+    reports.work(mirror, 1.0 + NUMBERS_EVERY_S, 1e9)
+    assert told.messages == [SOME.message, FEWER.message]
+
+
+def test_a_gang_that_grows_again_and_again_is_told_now_and_then() -> None:
+    _, _, told = grown(SOME, ALL, SOME, ALL)
+    assert told.messages == [SOME.message, ALL.message]

@@ -138,3 +138,13 @@ def test_the_room_of_victims_that_are_still_there_is_not_free() -> None:
         plan = decide(both, Policy(), 100.0, only)
         assert plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
         assert plan.verdicts["rival"].reason is Reason.WAITING_FOR_CARDS
+
+
+def test_members_that_came_after_the_plan_were_not_tried_yet() -> None:
+    """Nobody said that there is no room for them: the next decision looks at them, once the plan is out."""
+    snapshot = planned(one_gang(2, make.shape(1024, 1), cards=1))
+    later = make.pods("g", 5, make.shape(1024, 1))[2:]
+    grown = replace(snapshot, pods={**snapshot.pods, **{pod.uid: pod for pod in later}})
+    verdict = ask(grown).verdicts["g"]
+    assert verdict.reason is Reason.ADMITTED
+    assert verdict.message == "2 members placed; 3 above the minimum are tried next"

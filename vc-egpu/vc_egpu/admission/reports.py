@@ -14,7 +14,7 @@ from vc_egpu.admission.executor import Executor
 from vc_egpu.admission.gangs import Group
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import Instant, PodPhase
-from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.core.reasons import SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.kube.events import EventRecorder
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import POD_GROUPS
@@ -72,7 +72,7 @@ class Reports:
                 continue
             self._verdicts[key] = verdict
             told = self._told.get(key)
-            same = told is not None and told.reason is verdict.reason
+            same = told is not None and _only_numbers(told.verdict, verdict)
             settle_s = MEMBERS_SETTLE_S if verdict.reason is Reason.WAITING_FOR_MEMBERS else SETTLE_S
             self._plan(key, max(clock + settle_s, told.at + NUMBERS_EVERY_S if told and same else 0.0))
 
@@ -127,7 +127,7 @@ class Reports:
             self._plan(key, clock + IN_LINE_S - MEMBERS_SETTLE_S)
             return True
         told = self._told.setdefault(key, _Told())
-        if told.verdict is not None and told.reason is verdict.reason and told.verdict != verdict:
+        if told.verdict is not None and told.verdict != verdict and _only_numbers(told.verdict, verdict):
             numbers_at = told.at + NUMBERS_EVERY_S
             if clock < numbers_at:
                 self._plan(key, numbers_at)
@@ -198,6 +198,14 @@ def condition_of(group: DecodedGroup) -> tuple[str, str, str] | None:
                 str(condition.get("message")),
             )
     return None
+
+
+def _only_numbers(told: Verdict | None, verdict: Verdict) -> bool:
+    """Whether the same is to be said with other numbers. That nobody waits beside those who have their place
+    any more is another thing to say."""
+    if told is None or told.reason is not verdict.reason:
+        return False
+    return not told.numbers.get(SURPLUS_NUMBER) or bool(verdict.numbers.get(SURPLUS_NUMBER))
 
 
 def _stands_in_line(verdict: Verdict, group: Group | None, mirror: Mirror) -> bool:

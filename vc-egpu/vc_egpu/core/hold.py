@@ -118,7 +118,7 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
     elif not plan.victims:
         record.waits(view, _carried_out(view))
     elif not going and not dozing:
-        verdict = say.admitted(len(view.planned), len(view.waiting))
+        verdict = say.admitted(len(view.planned), len(view.waiting), tried=False)
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
         evictions, suspensions = victims.grouped(trial, going), victims.suspended(trial, dozing)
@@ -127,10 +127,10 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
 
 
 def _carried_out(view: GangView) -> Verdict:
-    """The gates of a plan fall: the same words as when it was made."""
+    """The gates of a plan fall: the same words as when it was made, but for who is not in it."""
     plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
     there = sum(pod.plan_id != plan_id for pod in (*view.placed, *view.succeeded))
-    return say.admitted(len(view.planned) + view.carried, len(view.waiting), there)
+    return say.admitted(len(view.planned) + view.carried, len(view.waiting), there, tried=False)
 
 
 def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid]) -> str:

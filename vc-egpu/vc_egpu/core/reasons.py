@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
+
+SURPLUS_NUMBER: Final = "surplus_waiting"
+"""Among the numbers of a verdict: so many members wait beside those that have their place."""
 
 
 class Reason(Enum):

@@ -20,7 +20,7 @@ from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of
 from vc_egpu.core.plan import Eviction, Suspension
-from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.core.reasons import SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.core.resources import (
     CORES_TOTAL_SUFFIX,
     CPU,
@@ -341,19 +341,24 @@ def leaving(view: GangView, members: Sequence[Member], pods: Sequence[object]) -
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
 
 
-def admitted(placed: int, surplus: int, there: int = 0) -> Verdict:
-    """Placed; ``surplus``: members above the minimum that still wait; ``there``: had their place before."""
+def admitted(placed: int, surplus: int, there: int = 0, *, tried: bool = True) -> Verdict:
+    """Placed; ``surplus``: members above the minimum that still wait; ``there``: had their place before.
+
+    ``tried``: for those that wait there was no room. A plan that is carried out says nothing about them.
+    """
     more = "more " if there else ""
     text = f"{_plural(placed, f'{more}member')} placed"
     if there:
         text += f", {there + placed} in all"
-    if surplus:
+    if surplus and tried:
         text += f"; {surplus} above the minimum {'waits' if surplus == 1 else 'wait'} for room"
-    return Verdict(Reason.ADMITTED, text, {"placed": placed, "surplus_waiting": surplus})
+    elif surplus:
+        text += f"; {surplus} above the minimum {'is' if surplus == 1 else 'are'} tried next"
+    return Verdict(Reason.ADMITTED, text, {"placed": placed, SURPLUS_NUMBER: surplus})
 
 
 def surplus(view: GangView, left: int, verdict: Verdict) -> Verdict:
     """The verdict on members above the minimum, which do not keep the gang from running."""
     there = len(view.placed) + len(view.succeeded)
     text = f"{there} of {_plural(there + left, 'member')} have a place; one more {verdict.message}"
-    return Verdict(verdict.reason, text, {**verdict.numbers, "placed": there, "surplus_waiting": left})
+    return Verdict(verdict.reason, text, {**verdict.numbers, "placed": there, SURPLUS_NUMBER: left})
