@@ -2,6 +2,7 @@
 
 from unit.cli import documents as docs
 from vc_egpu.cli import trouble, why_view
+from vc_egpu.core.cluster import OUT_OF_SERVICE
 
 POD = docs.pod("train-w-0", group="train-1", cards={"GPU-a": (1024, 25)})
 
@@ -29,7 +30,7 @@ def test_a_silent_node_holds_its_cards() -> None:
 
 def test_a_node_out_of_service_is_left() -> None:
     node = docs.node("n1", docs.card("GPU-a"), ready="Unknown")
-    node["spec"]["taints"] = [{"key": trouble.OUT_OF_SERVICE, "effect": "NoExecute"}]
+    node["spec"]["taints"] = [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]
     (note,) = of(node)
     assert note == "node n1 is out of service: train-w-0 will be removed and placed anew"
 

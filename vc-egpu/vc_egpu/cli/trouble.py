@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from vc_egpu.cli import world
+from vc_egpu.core.cluster import OUT_OF_SERVICE
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.resource_names import PER_CARD
 
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _LONGEST: Final = 300
 
 

@@ -18,6 +18,8 @@ Instant = float
 _T = TypeVar("_T")
 
 FULL_CORES_PERCENT: Final = 100
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+"""The taint by which an operator says that nothing runs on a silent node any more."""
 DEFAULT_MAX_SHARERS: Final = 100
 
 
@@ -105,7 +107,7 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
     lost: bool = False
-    """Tainted ``node.kubernetes.io/out-of-service``: nothing runs there any more."""
+    """Tainted :data:`OUT_OF_SERVICE`: nothing runs there any more."""
     mode: Mode = Mode.SHARED
     cards: tuple[Card, ...] = ()
     core_ratio: float = 1.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from vc_egpu.core import say
+from vc_egpu.core import absent, say
 from vc_egpu.core.cluster import Gang
 from vc_egpu.core.gangs import GangView, Member, task_counts
 from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
@@ -31,8 +31,8 @@ def waits(view: GangView) -> bool:
 
 def check(trial: Trial, view: GangView) -> Verdict | None:
     """Why the gang is not decided now, whatever room there is; None if it is."""
-    known = _queue(trial, view) or _size_limit(trial, view) or _complete(view) or _back_off(trial, view)
-    return known or _suspended(view)
+    known = _queue(trial, view) or _size_limit(trial, view) or _complete(trial, view)
+    return known or _back_off(trial, view) or _suspended(view)
 
 
 def _queue(trial: Trial, view: GangView) -> Verdict | None:
@@ -61,8 +61,8 @@ def _size_limit(trial: Trial, view: GangView) -> Verdict | None:
     return Verdict(Reason.EXCEEDS_CAP, text, {"members": size, "limit": most})
 
 
-def _complete(view: GangView) -> Verdict | None:
-    short = _short(view)
+def _complete(trial: Trial, view: GangView) -> Verdict | None:
+    short = _short(trial, view)
     if view.foreign_gated and (short is not None or not view.waiting):
         return say.foreign_gate(view)
     return short
@@ -85,7 +85,7 @@ def _suspended(view: GangView) -> Verdict | None:
     return say.asleep(view)
 
 
-def _short(view: GangView) -> Verdict | None:
+def _short(trial: Trial, view: GangView) -> Verdict | None:
     gang = view.gang
     have = view.present + len(view.waiting)
     counts = task_counts([*_present_tasks(view), *(member.task for member in view.waiting)])
@@ -96,7 +96,7 @@ def _short(view: GangView) -> Verdict | None:
     ]
     if have >= gang.min_member and not tasks:
         return None
-    return say.short_of_members(gang, have, tasks)
+    return say.short_of_members(view, have, tasks, absent.still_leaving(view, trial.index.nodes))
 
 
 def task_minimums(gang: Gang) -> dict[str, int]:

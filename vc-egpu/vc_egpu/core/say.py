@@ -15,7 +15,7 @@ from vc_egpu.core.capacity import (
     pods_by_node,
 )
 from vc_egpu.core.caps import Limit
-from vc_egpu.core.cluster import CardAsk, Gang, NodeName
+from vc_egpu.core.cluster import CardAsk, NodeName
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.ledger import Ints
 from vc_egpu.core.place import Group, groups_of
@@ -267,16 +267,22 @@ def _missing_model(entry: CardAsk) -> str:
     return f"asks for {entry.model}; no node offers {entry.model} {how} now"
 
 
-def short_of_members(gang: Gang, have: int, tasks: Sequence[tuple[str, int, int]]) -> Verdict:
-    """Fewer pods than the gang needs at least; ``tasks``: (task, have, need) of those that are short."""
-    numbers: dict[str, int | str] = {"have": have, "need": gang.min_member}
-    if have < gang.min_member:
-        text = f"{have} of {gang.min_member} members are there"
+def short_of_members(
+    view: GangView, have: int, tasks: Sequence[tuple[str, int, int]], leaving: str
+) -> Verdict:
+    """Fewer pods than the gang needs at least; ``tasks``: (task, have, need) of those that are short;
+    ``leaving``: where some of them still are."""
+    need = view.gang.min_member
+    numbers: dict[str, int | str] = {"have": have, "need": need}
+    if have < need:
+        text = f"{have} of {need} members are there"
     else:
         task, there, wanted = tasks[0]
         numbers = {"have": there, "need": wanted, "task": task}
         text = f"{there} of {wanted} members of task {task} are there"
-    return Verdict(Reason.WAITING_FOR_MEMBERS, text, numbers)
+    if leaving:
+        numbers["leaving"] = len(view.terminating)
+    return Verdict(Reason.WAITING_FOR_MEMBERS, text + leaving, numbers)
 
 
 def foreign_gate(view: GangView) -> Verdict:

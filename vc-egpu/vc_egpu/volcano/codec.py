@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from vc_egpu.core.cluster import (
+    OUT_OF_SERVICE,
     Card,
     CardId,
     Gang,
@@ -38,7 +39,6 @@ Terms = tuple[tuple[Requirement, ...], ...]
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
 
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 CLASS_OF: Final[Mapping[str, ShareClass]] = {"high": ShareClass.HIGH, "low": ShareClass.LOW}
 
 _decode_request = lru_cache(maxsize=8192)(Request.decode)
