@@ -37,6 +37,7 @@ from vc_egpu.kube.resources import (
     BATCH_JOBS,
     CONFIG_MAPS,
     CORE_EVENTS,
+    CRON_JOBS,
     POD_GROUPS,
     PODS,
     QUEUES,
@@ -188,6 +189,8 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     jobs = world.list_optional(api, VOLCANO_JOBS, namespace)
     makers = _makers(api, namespace) if why_view.asks_makers(chosen) else []
     chosen = chosen or why_view.meant(name, groups, pods, makers)
+    if not chosen:
+        makers += world.list_optional(api, CRON_JOBS, namespace).items
     told = why_view.stories(
         name,
         namespace,
@@ -215,6 +218,7 @@ _KINDS: Final = frozenset(
         *("job", "jobs", "vcjob", "vcjobs", "vj", "podgroup", "podgroups", "pg", "pod", "pods", "po"),
         *("deployment", "deployments", "deploy", "replicaset", "replicasets", "rs"),
         *("statefulset", "statefulsets", "sts", "daemonset", "daemonsets", "ds"),
+        *("cronjob", "cronjobs", "cj"),
     }
 )
 """What may stand before a name, as kubectl writes it: not a namespace."""
@@ -329,7 +333,7 @@ def _parser() -> argparse.ArgumentParser:
     why = commands.add_parser("why", parents=[common], help="why a Job waits, or what it got")
     which = why.add_mutually_exclusive_group()
     which.add_argument(
-        "job", nargs="?", metavar="JOB", help="a Job, Deployment, PodGroup or pod; default: all that wait"
+        "job", nargs="?", metavar="JOB", help="a Job, Deployment, CronJob or pod ...; default: all that wait"
     )
     which.add_argument(
         "-A", "--all-namespaces", dest="everywhere", action="store_true", help="all that wait, anywhere"

@@ -1,4 +1,4 @@
-"""What makes pods, and says of itself how many it wants: ReplicaSets, StatefulSets, batch Jobs.
+"""What makes pods, and says of itself how many it wants: ReplicaSets, StatefulSets, batch Jobs; and CronJobs.
 
 What they cannot make nobody else tells of, nor that two revisions of a Deployment wait for each other.
 Pure: documents in, sentences out.
@@ -32,10 +32,13 @@ def wants_none(group: Json, maker: Json | None) -> str:
     return f"{owner.get('kind')} {owner.get('name')} {none}" if (none := _none(maker or {})) else ""
 
 
-def rest(name: str, makers: Iterable[Json]) -> str:
-    """That what is called so has made no pods, and wants none; empty where it wants some, or is not there."""
+def rest(name: str, makers: Sequence[Json]) -> str:
+    """That what is called so has made no pods, and wants none now; empty where it wants some, or is not
+    there."""
     nones = {_none(m) for m in makers if name in {m["metadata"]["name"], deployment_of(m)}}
-    return "" if not nones or "" in nones else f"{name} {min(nones)}"
+    if nones and "" not in nones:
+        return f"{name} {min(nones)}"
+    return next((_between(m) for m in makers if _is_cron_job(m) and m["metadata"]["name"] == name), "")
 
 
 def _none(maker: Json) -> str:
@@ -77,6 +80,38 @@ def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
     last = max(told, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
     about = last["involvedObject"]
     return f"{about.get('kind', '')} {about['name']} cannot make a pod: {last.get('message', '')}".strip()
+
+
+# --- CronJobs -----------------------------------------------------------------------------------------
+
+
+def jobs_of(name: str, makers: Iterable[Json]) -> list[Json]:
+    """The Jobs of a CronJob that are not over, or the last one: it keeps several of them."""
+    jobs = [maker for maker in makers if cron_job_of(maker) == name]
+    jobs.sort(key=lambda job: str(job["metadata"].get("creationTimestamp") or ""))
+    return [job for job in jobs if not _over(job)] or jobs[-1:]
+
+
+def cron_job_of(maker: Json) -> str:
+    """The CronJob that a batch Job was made by; empty where there is none."""
+    owner = controller_of(maker)
+    return str(owner.get("name") or "") if owner.get("kind") == "CronJob" else ""
+
+
+def _over(job: Json) -> bool:
+    ends = (world.condition(job, kind) or {} for kind in ("Complete", "Failed"))
+    return any(end.get("status") == "True" for end in ends)
+
+
+def _is_cron_job(maker: Json) -> bool:
+    return "schedule" in (maker.get("spec") or {})
+
+
+def _between(cron_job: Json) -> str:
+    last = (cron_job.get("status") or {}).get("lastScheduleTime")
+    so_far = f"the last one at {last}" if last else "and has made none yet"
+    name, schedule = cron_job["metadata"]["name"], cron_job["spec"]["schedule"]
+    return f"CronJob {name} has no Job now; it makes them at {schedule}, {so_far}"
 
 
 # --- revisions of a Deployment ------------------------------------------------------------------------

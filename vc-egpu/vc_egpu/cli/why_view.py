@@ -98,8 +98,8 @@ def stories(
     chosen: Sequence[Gang] | None = None,
     makers: Sequence[Json] = (),
 ) -> tuple[GangStory, ...]:
-    """The gangs that ``name`` means: a Job, a Deployment, another maker of pods, a PodGroup or a pod of this
-    namespace.
+    """The gangs that ``name`` means: a Job, a Deployment, another maker of pods, a CronJob, a PodGroup or a
+    pod of this namespace.
 
     ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
     door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
@@ -131,7 +131,8 @@ def stories(
             raise UnknownJobError(_unmanaged(name, pod))
     refused = making.refusal(name, events) or making.rest(name, makers)
     unseen = f"; {jobs.missing}" if jobs.missing else ""
-    raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, jobs.items) + unseen)
+    known = {str(job["metadata"]["name"]) for job in jobs.items} | {*map(making.cron_job_of, makers)} - {""}
+    raise UnknownJobError(refused or _nothing(name, namespace, groups, pods, known) + unseen)
 
 
 def places(gangs: Iterable[Gang]) -> list[str]:
@@ -141,10 +142,15 @@ def places(gangs: Iterable[Gang]) -> list[str]:
 
 def meant(name: str, groups: Iterable[Json], pods: Iterable[Json], makers: Sequence[Json] = ()) -> list[Gang]:
     """The PodGroups that ``name`` means, each with its members. A Deployment without pods is known by its
-    ReplicaSets among ``makers``."""
+    ReplicaSets among ``makers``, a CronJob by its Jobs."""
     name, members = name.rpartition("/")[2], world.members_of(pods)
+    timed = {str(job["metadata"]["name"]) for job in making.jobs_of(name, makers)}
     each = ((group, members.get(world.key(group), [])) for group in groups)
-    return [(group, own) for group, own in each if _means(name, group, own, makers)]
+    return [
+        (group, own)
+        for group, own in each
+        if _means(name, group, own, makers) or controller_of(group).get("name") in timed
+    ]
 
 
 def _means(name: str, group: Json, members: Sequence[Json], makers: Sequence[Json]) -> bool:
@@ -325,11 +331,10 @@ def _unmanaged(name: str, pod: Json) -> str:
 
 
 def _nothing(
-    name: str, namespace: str, groups: Iterable[Json], pods: Sequence[Json], jobs: Iterable[Json]
+    name: str, namespace: str, groups: Iterable[Json], pods: Sequence[Json], known: Iterable[str]
 ) -> str:
     members = world.members_of(pods)
-    called = {name_of(group, members.get(world.key(group), ())) for group in groups}
-    called |= {str(job["metadata"]["name"]) for job in jobs}
+    called = {*known, *(name_of(group, members.get(world.key(group), ())) for group in groups)}
     text = f"nothing called {name!r} in namespace {namespace}"
     if not called:
         return f"{text}, which has no gangs at all"
