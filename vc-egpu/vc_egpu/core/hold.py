@@ -38,7 +38,7 @@ _LEAVING = frozenset({SuspensionState.SUSPENDING, SuspensionState.SUSPENDED})
 
 def review(trial: Trial, record: Recorder) -> None:
     """Every plan in force: still waiting, ready now, being carried out, or void."""
-    views = [trial.index.view(key) for key in sorted(trial.index.plan_bookings)]
+    views = [trial.index.view(key) for key in sorted(trial.index.planned.bookings)]
     views = [view for view in views if view.planned]
     for view in views:
         going, dozing = victims_left(trial, view)
@@ -59,7 +59,7 @@ def review(trial: Trial, record: Recorder) -> None:
 
 def _calm_rows(trial: Trial, views: list[GangView]) -> set[int]:
     """Rows that plans in force use and on which nothing is beyond its limits, those plans included."""
-    bookings = trial.index.plan_bookings
+    bookings = trial.index.planned.bookings
     rows = sorted({booking.row for view in views for booking in bookings[view.gang.key].values()})
     if not rows:
         return set()
@@ -74,7 +74,7 @@ def _still(trial: Trial, view: GangView, calm: set[int]) -> bool:
     """
     index, key = trial.index, view.gang.key
     plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
-    bookings = index.plan_bookings[key]
+    bookings = index.planned.bookings[key]
     known, generation = index.reviewed.get(key, ("", -1))
     for entry in view.planned:
         node = entry.placement.node
@@ -146,7 +146,7 @@ def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid
     own = [
         booking
         for entry in view.planned
-        if (booking := trial.index.plan_bookings[view.gang.key].get(entry.key)) is not None
+        if (booking := trial.index.planned.bookings[view.gang.key].get(entry.key)) is not None
     ]
     for booking in own:
         trial.ledger.remove(booking)

@@ -5,12 +5,11 @@ looking at every pod. :class:`.state.ClusterState` feeds it: the same values in 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from vc_egpu.core.booking import Booking, as_it_stands
 from vc_egpu.core.cluster import (
     Gang,
-    MemberPlacement,
     Node,
     NodeName,
     Pod,
@@ -30,13 +29,12 @@ from vc_egpu.core.held import HeldShares
 from vc_egpu.core.ledger import Flags, Ints, Ledger
 from vc_egpu.core.nodemasks import NodeMasks
 from vc_egpu.core.notable import Notable
+from vc_egpu.core.planned import PlannedMembers, discard
 from vc_egpu.core.resources import amounts
 from vc_egpu.core.use import QueueUse
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _SPARE_SHAPES: Final = 10_000
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 
 
 class Index:
@@ -51,8 +49,7 @@ class Index:
         self.queues: Shards[QueueName, Queue] = Shards()
         self.uses = QueueUse()
         self.bookings: dict[PodUid, Booking] = {}
-        self.plan_bookings: dict[str, dict[str, Booking]] = {}
-        """By gang and plan key: members of plans in force that carry no plan id yet."""
+        self.planned = PlannedMembers(self.ledger, self.uses, self.gangs, self.pods, self._amounts_for)
         self.shape_ids: dict[PodUid, int] = {}
         """By pod; exactly the pods there are."""
         self.node_changes: dict[NodeName, int] = {}
@@ -69,10 +66,6 @@ class Index:
         """Gangs of low priority, running or not."""
         self.intern = Intern()
         self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
-        self._plan_charges: dict[str, dict[str, tuple[QueueName, Mapping[str, int]]]] = {}
-        self._carriers: dict[str, dict[str, dict[PodUid, None]]] = {}
-        """By gang and plan key: the pods under that key."""
-        self._planned_on: dict[NodeName, dict[tuple[str, str], None]] = {}
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
         self._masks = NodeMasks(self.ledger)
@@ -113,6 +106,9 @@ class Index:
         if shape_id not in self._amounts:
             self._amounts[shape_id] = amounts(shape)
         return self._amounts[shape_id]
+
+    def _amounts_for(self, shape: PodShape) -> Mapping[str, int]:
+        return self.amounts_of(self.intern(shape), shape)
 
     def take_spare(self) -> Ledger | None:
         """The left-over copy, once."""
@@ -172,19 +168,13 @@ class Index:
         for uid in self.pods_on.get(name, ()):
             self._unbook_pod(uid)
         self.held.unbook(name)
-        for gang, key in self._planned_on.get(name, ()):
-            booking = self.plan_bookings[gang].pop(key, None)
-            if booking is not None:
-                self.ledger.remove(booking)
+        self.planned.unbook(name)
 
     def _fill_row(self, name: NodeName) -> None:
         for uid in self.pods_on.get(name, ()):
             self._book_pod(uid)
         self.held.book(name)
-        for gang, key in self._planned_on.get(name, ()):
-            plan = self.gangs[gang].plan
-            if plan is not None:
-                self._book_planned(gang, key, plan.members[key])
+        self.planned.book(name)
 
     # --- pods ------------------------------------------------------------------------------------
 
@@ -207,10 +197,8 @@ class Index:
         if pod.gang is not None:
             self._forget_view(pod.gang)
             self.pods_of.setdefault(pod.gang, {})[pod.uid] = None
-            key = plan_key(pod)
-            self._carriers.setdefault(pod.gang, {}).setdefault(key, {})[pod.uid] = None
             self._charge_pod(pod)
-            self._refresh_planned(pod.gang, key)
+            self.planned.pod_came(pod)
         self.held.pod_changed(pod.uid)
 
     def remove_pod(self, uid: PodUid, *, replaced: bool = False) -> None:
@@ -224,18 +212,12 @@ class Index:
         self.notable.forget(uid)
         self.shape_ids.pop(uid, None)
         if pod.node is not None:
-            _discard(self.pods_on, pod.node, uid)
+            discard(self.pods_on, pod.node, uid)
         self._uncharge_pod(uid)
         if pod.gang is not None:
             self._forget_view(pod.gang)
-            _discard(self.pods_of, pod.gang, uid)
-            key = plan_key(pod)
-            keys = self._carriers.get(pod.gang, {})
-            _discard(keys, key, uid)
-            if not keys:
-                self._carriers.pop(pod.gang, None)
-            if not replaced:
-                self._refresh_planned(pod.gang, key)
+            discard(self.pods_of, pod.gang, uid)
+            self.planned.pod_went(pod, replaced=replaced)
         if not replaced:
             self.held.pod_changed(uid)
 
@@ -272,7 +254,7 @@ class Index:
         if charge is not None:
             self.uses.add(*charge, -1)
 
-    # --- gangs and their plans -------------------------------------------------------------------
+    # --- gangs -----------------------------------------------------------------------------------
 
     def put_gang(self, gang: Gang) -> None:
         """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
@@ -280,7 +262,7 @@ class Index:
         other = before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class)
         if before is None or other or before.blocked_nodes != gang.blocked_nodes:
             self.reviewed.pop(gang.key, None)
-        self._drop_plan(gang.key)
+        self.planned.drop(gang.key)
         self.generation += 1
         self.gangs[gang.key] = gang
         self._forget_view(gang.key)
@@ -290,19 +272,13 @@ class Index:
             self.low_gangs.pop(gang.key, None)
         if other:
             self._recount_pods(gang.key)
-        if gang.plan is not None:
-            self.plan_bookings[gang.key] = {}
-            self._plan_charges[gang.key] = {}
-            for key, placement in gang.plan.members.items():
-                if placement.node is not None:
-                    self._planned_on.setdefault(placement.node, {})[gang.key, key] = None
-                self._refresh_planned(gang.key, key)
+        self.planned.enter(gang)
 
     def remove_gang(self, key: str) -> None:
         """Forget a gang and its plan; pods of it that are still there keep what they hold."""
         if key not in self.gangs:
             return
-        self._drop_plan(key)
+        self.planned.drop(key)
         self.reviewed.pop(key, None)
         self.generation += 1
         del self.gangs[key]
@@ -319,62 +295,6 @@ class Index:
                 self._book_pod(uid)
             self._charge_pod(pod)
 
-    def _drop_plan(self, key: str) -> None:
-        before = self.gangs.get(key)
-        if before is not None and before.plan is not None:
-            for member_key, placement in before.plan.members.items():
-                if placement.node is not None:
-                    _discard(self._planned_on, placement.node, (key, member_key))
-        for booking in self.plan_bookings.pop(key, {}).values():
-            self.ledger.remove(booking)
-        for charge in self._plan_charges.pop(key, {}).values():
-            self.uses.add(*charge, -1)
-
-    def _refresh_planned(self, key: str, member_key: str) -> None:
-        """Count the planned member, unless a pod under its key carries the plan: then the pod counts."""
-        gang = self.gangs.get(key)
-        plan = gang.plan if gang is not None else None
-        if gang is None or plan is None or key not in self.plan_bookings:
-            return
-        booking = self.plan_bookings[key].pop(member_key, None)
-        if booking is not None:
-            self.ledger.remove(booking)
-        charge = self._plan_charges[key].pop(member_key, None)
-        if charge is not None:
-            self.uses.add(*charge, -1)
-        placement = plan.members.get(member_key)
-        carriers = self._carriers.get(key, {}).get(member_key, ())
-        if placement is None or any(self.pods[uid].plan_id == plan.plan_id for uid in carriers):
-            return
-        shape = self._planned_shape(gang, member_key)
-        if shape is not None:
-            charges = self.amounts_of(self.intern(shape), shape)
-            self._plan_charges[key][member_key] = (gang.queue, charges)
-            self.uses.add(gang.queue, charges)
-        self._book_planned(key, member_key, placement)
-
-    def _book_planned(self, key: str, member_key: str, placement: MemberPlacement) -> None:
-        gang = self.gangs[key]
-        plan = gang.plan
-        carriers = self._carriers.get(key, {}).get(member_key, ())
-        carried = plan is not None and any(self.pods[uid].plan_id == plan.plan_id for uid in carriers)
-        if placement.node is None or plan is None or carried:
-            return
-        shares = [share for _, share in placement.shares]
-        shape = self._planned_shape(gang, member_key)
-        booking = self.ledger.booking(placement.node, shape, shares, gang.share_class)
-        if booking is not None:
-            self.ledger.add(booking)
-            self.plan_bookings[key][member_key] = booking
-
-    def _planned_shape(self, gang: Gang, member_key: str) -> PodShape | None:
-        # Of two pods under one key it is the one that the gang's view shows, whichever came first.
-        for uid in sorted(self._carriers.get(gang.key, {}).get(member_key, ()), reverse=True):
-            if self.pods[uid].phase is PodPhase.GATED:
-                return self.pods[uid].shape
-        task, _, _ = member_key.rpartition("/")
-        return next((shape for name, _, shape in gang.template if name == task), None)
-
     # --- queues ----------------------------------------------------------------------------------
 
     def put_queue(self, queue: Queue) -> None:
@@ -389,12 +309,3 @@ class Index:
         if name in self.queues:
             del self.queues[name]
         self.uses.set_parent(name, None)
-
-
-def _discard(groups: dict[_K, dict[_V, None]], group: _K, member: _V) -> None:
-    members = groups.get(group)
-    if members is None:
-        return
-    members.pop(member, None)
-    if not members:
-        del groups[group]
