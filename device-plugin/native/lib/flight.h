@@ -16,8 +16,8 @@
 
 enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
 /* Batches of short units that were so often as long as expected, where nobody else is on the card: the launches that open
- * and close one cost most. Of low beside high, a fifth of what it may have in flight. */
-enum { EGPU_LONG_BATCH_NS = 8 * EGPU_BATCH_NS, EGPU_BOUNDED_BATCH_NS = 100 * 1000, EGPU_STEADY = 16 };
+ * and close one cost most. */
+enum { EGPU_LONG_BATCH_NS = 8 * EGPU_BATCH_NS, EGPU_STEADY = 16 };
 /* Longer units ask each time, and under a limit may wait each time: so each has an event of its own. One behind the next
  * would tell of that wait as of work, and the longer they seem, the longer they wait. */
 enum { EGPU_RIDES_NS = EGPU_BATCH_NS / 2 };

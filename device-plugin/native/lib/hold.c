@@ -272,11 +272,16 @@ static bool is_busy(struct egpu_card *card, int64_t now_ns) {
     return atomic_load(&card->flying) != 0 || (ended != 0 && now_ns - ended < PAUSE_NS);
 }
 
+/* What of it the bound has room for, behind the launch itself. */
+static uint64_t ahead_within(const struct egpu_gate_in *in, uint64_t ahead_ns) {
+    const uint64_t queued_ns = egpu_add(egpu_add(in->queued_ns, in->beside_ns), in->unit_ns);
+    const uint64_t room_ns = in->bound_ns != 0 ? egpu_sub(in->bound_ns, queued_ns) : ahead_ns;
+    return ahead_ns < room_ns ? ahead_ns : room_ns;
+}
+
 /* Books the launch. False: another was faster, ask again. */
 static bool book(struct visit *visit, struct egpu_launched *launch, enum egpu_reason reason) {
-    uint64_t queued = egpu_add(egpu_add(visit->in.queued_ns, visit->in.beside_ns), egpu_add(visit->in.unit_ns, launch->ahead_ns));
-    if (reason != EGPU_PASS || (visit->in.bound_ns != 0 && queued > visit->in.bound_ns))
-        launch->ahead_ns = 0;
+    launch->ahead_ns = reason == EGPU_PASS ? ahead_within(&visit->in, launch->ahead_ns) : 0;
     struct egpu_card *card = &egpu_cards[visit->index];
     struct egpu_activity_card *page = &egpu_activity_own()->cards[visit->index];
     const struct egpu_gate_in *in = &visit->in;

@@ -126,7 +126,7 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
     const bool one = (slots & (slots - 1)) == 0; /* its sibling has to know soon what it ran, the ring is short */
     bool alone = one && lease > 3 * LONG_TICK_NS && all_to_itself(egpu_near_now(), lease, (uint64_t)now_ns);
     const bool short_queue = bounded(control); /* what has ended must soon be known to have */
-    egpu_batch_ns = !alone ? EGPU_BATCH_NS : short_queue ? EGPU_BOUNDED_BATCH_NS : EGPU_LONG_BATCH_NS;
+    egpu_batch_ns = alone ? EGPU_LONG_BATCH_NS : EGPU_BATCH_NS;
     int64_t next = now_ns + (alone && !short_queue ? LONG_TICK_NS : TICK_NS);
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];

@@ -250,6 +250,7 @@ static CUresult event_create(CUevent *event, unsigned flags)
 static CUresult event_record(CUevent event, CUstream stream)
 {
     task_works(RECORD_NS);
+    task_recorded();
     event->at = task_now();
     event->unit = end_of(stream->card, stream->last) > event->at ? stream->last : 0;
     return CUDA_SUCCESS;

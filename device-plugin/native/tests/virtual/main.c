@@ -36,7 +36,7 @@ struct program {
     int length_count, depth, host_ns;
     bool one_kernel, each_its_own;
     uint64_t seed;
-    uint64_t launches, requests;
+    uint64_t launches, recorded, requests; /* recorded: launches behind which an event was recorded */
     int64_t *took;
 };
 struct wait { int64_t process, from, to; };
@@ -67,9 +67,10 @@ static void waited(int process, int64_t from)
 static void launch_of(struct program *program, CUstream stream, char *function, void **params)
 {
     int64_t from = task_now();
-    uint64_t before = task_calls();
+    uint64_t before = task_calls(), records = task_records();
     program->process.launch((CUfunction)function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
     program->launches++;
+    program->recorded += task_records() != records;
     if (task_calls() != before)
         note(&calls, program->process.number, from, (int64_t)(task_calls() - before));
     waited(program->process.number, from);
@@ -307,7 +308,7 @@ int main(int count, char **values)
     save(values[2], "waits", &waits);
     save(values[2], "calls", &calls);
     for (int i = 0; i < program_count; i++) {
-        printf("{\"launches\": %" PRIu64 ", \"took_ns\": [", programs[i].launches);
+        printf("{\"launches\": %" PRIu64 ", \"recorded\": %" PRIu64 ", \"took_ns\": [", programs[i].launches, programs[i].recorded);
         for (uint64_t j = 0; j < programs[i].requests; j++)
             printf("%s%" PRId64, j ? ", " : "", programs[i].took[j]);
         printf("]}\n");

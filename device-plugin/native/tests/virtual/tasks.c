@@ -36,6 +36,7 @@ struct task {
     struct contexts contexts;
     const void *waits_on[MAX_WORDS]; /* the first NULL ends them */
     uint64_t calls; /* of the system, that take time of it */
+    uint64_t records; /* of events */
 };
 static struct task tasks[MAX_TASKS];
 static int task_count, in_front; /* in front: neither over nor in the background */
@@ -65,6 +66,8 @@ struct process *task_process(void) { return running->process; }
 struct contexts *task_contexts(void) { return &running->contexts; }
 int64_t task_now(void) { return running ? running->now_ns : EPOCH_NS; }
 uint64_t task_calls(void) { return running->calls; }
+uint64_t task_records(void) { return running->records; }
+void task_recorded(void) { running->records++; }
 void task_works(int64_t ns) { running->now_ns += ns; }
 
 static struct task *furthest_behind(void)

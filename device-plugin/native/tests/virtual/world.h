@@ -32,6 +32,8 @@ struct contexts { CUcontext stack[8]; };
 struct contexts *task_contexts(void); /* of the running task; the first is current */
 int64_t task_now(void);        /* costs nothing */
 uint64_t task_calls(void);     /* calls of the system that the task has made so far */
+uint64_t task_records(void);   /* events that it has recorded */
+void task_recorded(void);
 void task_works(int64_t ns);   /* CPU time passes */
 void task_waits_until(int64_t at_ns); /* exactly, with no wake-up's lateness */
 void task_sleeps_until(int64_t at_ns);
