@@ -245,9 +245,8 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
         batch->untold = true;
         batch->count--;
     }
-    /* One that was booked for less than it may hold, for want of room, stays open: the next launch books what there is. */
-    const bool full = batch->ahead_ns < launch->booked_ns && batch->booked_ns + launch->booked_ns > most_ns(launch);
-    if (open->batch == batch && open->riding == 0 && (full || batch->count >= most_launches(launch))) {
+    if (open->batch == batch && open->riding == 0 &&
+        (batch->ahead_ns < launch->booked_ns || batch->count >= most_launches(launch))) {
         done = batch;
         open->batch = NULL;
         atomic_fetch_sub(&streams_open, 1);

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.native.time_worlds import HARD, HIGH, LOW, Box
+from unit.native.time_worlds import FREE, HARD, HIGH, LOW, Box
 from unit.native.virtual_worlds import MS, Seen, World
 
 BOUND_NS = 500_000
@@ -49,6 +49,14 @@ def test_a_batch_of_low_takes_what_the_bound_has_room_for(tmp_path: Path) -> Non
     world.start("low", "run", 100, 1_000, to_ms=2000)
     said = world.run().says[0]
     assert said["recorded"] < 0.005 * said["launches"]
+
+
+def test_long_batches_of_low_keep_its_hard_share(tmp_path: Path) -> None:
+    """On a card that goes round they end late: what is booked ahead must not be missed by the next one."""
+    world = World(tmp_path, mode="slices")
+    world.add(Box("low", HARD, 90, share_class=LOW), Box("high", FREE, share_class=HIGH))
+    world.start("low", "run", 1000, 2_000, to_ms=3000)
+    assert -1.5 < world.run().off("low", 90, 300, 3000) < 1
 
 
 def test_a_high_share_on_another_card_does_not(tmp_path: Path) -> None:
