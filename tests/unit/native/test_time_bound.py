@@ -52,7 +52,7 @@ def test_a_batch_of_low_takes_what_the_bound_has_room_for(tmp_path: Path) -> Non
 
 
 def test_long_batches_of_low_keep_its_hard_share(tmp_path: Path) -> None:
-    """On a card that goes round they end late: what is booked ahead must not be missed by the next one."""
+    """Where the card goes round: batches left open when their booking is used up cost it 2 points."""
     world = World(tmp_path, mode="slices")
     world.add(Box("low", HARD, 90, share_class=LOW), Box("high", FREE, share_class=HIGH))
     world.start("low", "run", 1000, 2_000, to_ms=3000)

@@ -56,7 +56,7 @@ def _crds(facts: Facts) -> Iterable[Finding]:
         )
     for name in CRDS:
         crd = there.get(name)
-        if crd is not None and not _condition_is_true(crd, "Established"):
+        if crd is not None and not world.condition_is_true(crd, "Established"):
             yield fail("CRDs", f"{name} is not established: the API server does not serve it")
     if not missing:
         yield ok("CRDs", "Job, Command, PodGroup and Queue are there")
@@ -266,8 +266,3 @@ def removal_findings(pods: Iterable[Json]) -> list[Finding]:
         if key not in away
     ]
     return found or [ok("removal", "no pod waits at the gate, none holds cards")]
-
-
-def _condition_is_true(document: Json, kind: str) -> bool:
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)

@@ -99,8 +99,7 @@ def cron_job_of(maker: Json) -> str:
 
 
 def _over(job: Json) -> bool:
-    ends = (world.condition(job, kind) or {} for kind in ("Complete", "Failed"))
-    return any(end.get("status") == "True" for end in ends)
+    return world.condition_is_true(job, "Complete") or world.condition_is_true(job, "Failed")
 
 
 def _is_cron_job(maker: Json) -> bool:

@@ -194,9 +194,14 @@ def condition(document: Json, kind: str = names.CONDITION_ADMITTED) -> Mapping[s
     return next((c for c in conditions if c.get("type") == kind), None)
 
 
+def condition_is_true(document: Json, kind: str) -> bool:
+    """Whether a condition of that type is there and holds."""
+    return (condition(document, kind) or {}).get("status") == "True"
+
+
 def is_ready(node: Json) -> bool:
     """Whether the kubelet says so, and the control plane has not lost it."""
-    return (condition(node, "Ready") or {}).get("status") == "True"
+    return condition_is_true(node, "Ready")
 
 
 def time_of(instant: float) -> str:

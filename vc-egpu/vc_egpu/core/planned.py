@@ -98,10 +98,10 @@ class PlannedMembers:
 
     def book(self, node: NodeName) -> None:
         """Enter what is planned on the node into the ledger."""
-        for gang, key in self._on.get(node, ()):
-            plan = self._gangs[gang].plan
-            if plan is not None:
-                self._book(gang, key, plan.members[key])
+        for gang_key, key in self._on.get(node, ()):
+            gang = self._gangs[gang_key]
+            if gang.plan is not None and not self._carried(gang_key, key, gang.plan.plan_id):
+                self._book(gang, key, gang.plan.members[key], self._shape(gang, key))
 
     def unbook(self, node: NodeName) -> None:
         """Take it off the ledger."""
@@ -132,18 +132,16 @@ class PlannedMembers:
             charges = self._amounts(shape)
             self._charges[gang_key][key] = (gang.queue, charges)
             self._uses.add(gang.queue, charges)
-        self._book(gang_key, key, placement)
+        self._book(gang, key, placement, shape)
 
-    def _book(self, gang_key: str, key: str, placement: MemberPlacement) -> None:
-        gang = self._gangs[gang_key]
-        plan = gang.plan
-        if placement.node is None or plan is None or self._carried(gang_key, key, plan.plan_id):
+    def _book(self, gang: Gang, key: str, placement: MemberPlacement, shape: PodShape | None) -> None:
+        if placement.node is None:
             return
         shares = [share for _, share in placement.shares]
-        booking = self._ledger.booking(placement.node, self._shape(gang, key), shares, gang.share_class)
+        booking = self._ledger.booking(placement.node, shape, shares, gang.share_class)
         if booking is not None:
             self._ledger.add(booking)
-            self.bookings[gang_key][key] = booking
+            self.bookings[gang.key][key] = booking
 
     def _carried(self, gang_key: str, key: str, plan_id: str) -> bool:
         carriers = self._carriers.get(gang_key, {}).get(key, ())
