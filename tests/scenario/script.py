@@ -9,6 +9,8 @@ After every command the invariants are checked. The commands::
                                             pods=110
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
+    silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
+    out-of-service n1                       an operator says that nothing runs on a silent node any more
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
                                             guarantee.vgpu-h20=2, priority=5, closed
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
@@ -148,6 +150,15 @@ class Script:
 
     def _do_uncordon(self, words: list[str]) -> None:
         self.world.put_node(replace(self._node(words[0]), unschedulable=False))
+
+    def _do_silent(self, words: list[str]) -> None:
+        self.world.put_node(replace(self._node(words[0]), ready=False))
+
+    def _do_back(self, words: list[str]) -> None:
+        self.world.put_node(replace(self._node(words[0]), ready=True, lost=False))
+
+    def _do_out_of_service(self, words: list[str]) -> None:
+        self.world.put_node(replace(self._node(words[0]), lost=True))
 
     def _do_drop(self, words: list[str]) -> None:
         self.world.remove_node(NodeName(words[0]))

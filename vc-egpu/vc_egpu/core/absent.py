@@ -1,9 +1,11 @@
-"""Where the members are that a gang lacks: those that were told to go, and are still on their nodes."""
+"""Who was told to go and is still on its node: members that a gang lacks, victims that a plan waits for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from vc_egpu.core.cluster import OUT_OF_SERVICE, Node, NodeName
+from vc_egpu.core.cluster import OUT_OF_SERVICE, Node, NodeName, PodPhase, PodUid
 from vc_egpu.core.gangs import GangView
+from vc_egpu.core.index import Index
+from vc_egpu.core.plan import Eviction, Suspension
 from vc_egpu.core.words import few
 
 
@@ -13,12 +15,32 @@ def still_leaving(view: GangView, nodes: Mapping[NodeName, Node]) -> str:
     if not on:
         return ""
     count = len(view.terminating)
-    text = f"; {count} {'is' if count == 1 else 'are'} still leaving {few(on)}"
+    return f"; {count} {'is' if count == 1 else 'are'} still leaving {few(on)}{_silent(on, nodes)}"
+
+
+def victims_on_silent_nodes(index: Index, going: Iterable[Eviction | Suspension]) -> str:
+    """What ends the wait for victims on whose nodes nobody ends them; empty where all can go.
+
+    Those that are only to be suspended are left out: an order that a node does not carry out is taken back.
+    """
+    on: set[NodeName] = set()
+    for entry in going:
+        for uid in entry.pods:
+            pod = index.pods.get(uid)
+            if pod is None:
+                on.update(index.held.nodes_of(uid))
+            elif pod.node is not None and (isinstance(entry, Eviction) or pod.phase is not PodPhase.PLACED):
+                on.add(pod.node)
+    return _silent(sorted(on), index.nodes)
+
+
+def _silent(on: Sequence[NodeName], nodes: Mapping[NodeName, Node]) -> str:
+    """Which of these nodes are silent, and what frees those that are there; empty where none is."""
     silent = [name for name in on if (node := nodes.get(name)) and not node.ready and not node.lost]
-    if silent:
-        verb, it, each = ("is", "it is", "is") if len(silent) == 1 else ("are", "they are", "are")
-        text += (
-            f"; {few(silent)} {verb} silent: who is there is gone once {it} back, {each} deleted, "
-            f"or {each} tainted {OUT_OF_SERVICE}"
-        )
-    return text
+    if not silent:
+        return ""
+    verb, it, each = ("is", "it is", "is") if len(silent) == 1 else ("are", "they are", "are")
+    return (
+        f"; {few(silent)} {verb} silent: who is there is gone once {it} back, {each} deleted, "
+        f"or {each} tainted {OUT_OF_SERVICE}"
+    )

@@ -3,12 +3,12 @@
 from itertools import islice
 from typing import Final
 
-from vc_egpu.core import caps, preempt, ready, say, victims
+from vc_egpu.core import caps, hold, preempt, ready, say
 from vc_egpu.core.caps import Limit
 from vc_egpu.core.cluster import MemberPlacement, ShareClass
 from vc_egpu.core.gangs import GangView, Member
 from vc_egpu.core.place import place, place_some
-from vc_egpu.core.plan import Admission, Eviction, Suspension
+from vc_egpu.core.plan import Admission
 from vc_egpu.core.preempt import Patience, Room
 from vc_egpu.core.reasons import Verdict
 from vc_egpu.core.record import Recorder
@@ -153,8 +153,7 @@ def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[S
         trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
     for suspension in room.suspensions:
         trial.told_to_leave(sorted(suspension.pods))
-    going: tuple[Eviction | Suspension, ...] = (*room.evictions, *room.suspensions)
-    verdict = say.making_room(room.evictions, room.suspensions, victims.cards_held(trial, going))
+    verdict = hold.makes_room(trial, room.evictions, room.suspensions)
     placements = _placements(trial, room.seated)
     record.admits(Admission(view.gang.key, placements, room.evictions, room.suspensions), verdict)
     return room.seated

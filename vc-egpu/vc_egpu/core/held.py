@@ -1,6 +1,6 @@
 """Shares that node agents report: booked while their pod's object is gone and the agent still has them."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import NodeName, PodUid, Share, ShareClass
@@ -22,6 +22,10 @@ class HeldShares:
     def __contains__(self, uid: object) -> bool:
         """Whether an agent reports shares of this pod, living or not."""
         return uid in self._nodes_of
+
+    def nodes_of(self, uid: PodUid) -> Iterable[NodeName]:
+        """Nodes whose agents report shares of this pod, living or not."""
+        return self._nodes_of.get(uid, ())
 
     def orphans(self) -> Iterator[tuple[NodeName, PodUid, Share]]:
         """Shares of pods whose object is gone."""

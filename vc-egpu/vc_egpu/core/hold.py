@@ -4,13 +4,13 @@ A plan in force is looked at again in every decision, since the world goes on wh
 it is turned ready once they are gone, and withdrawn if it cannot hold any more or is not needed any more.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from vc_egpu.core import caps, place, recheck, say, victims
+from vc_egpu.core import absent, caps, place, recheck, say, victims
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import (
     Instant,
@@ -23,7 +23,7 @@ from vc_egpu.core.cluster import (
     plan_key,
 )
 from vc_egpu.core.gangs import GangView
-from vc_egpu.core.plan import Readiness, Withdrawal
+from vc_egpu.core.plan import Eviction, Readiness, Suspension, Withdrawal
 from vc_egpu.core.policy import CLOCK_SKEW_S
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.record import Recorder
@@ -121,9 +121,14 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
         verdict = say.admitted(len(view.planned), len(view.waiting), tried=False)
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
-        evictions, suspensions = victims.grouped(trial, going), victims.suspended(trial, dozing)
-        cards = victims.cards_held(trial, (*evictions, *suspensions))
-        record.waits(view, say.making_room(evictions, suspensions, cards))
+        record.waits(view, makes_room(trial, victims.grouped(trial, going), victims.suspended(trial, dozing)))
+
+
+def makes_room(trial: Trial, evictions: Sequence[Eviction], suspensions: Sequence[Suspension]) -> Verdict:
+    """What is said of a gang that waits until these are gone, or suspended."""
+    left: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
+    silent = absent.victims_on_silent_nodes(trial.index, left)
+    return say.making_room(evictions, suspensions, victims.cards_held(trial, left), silent)
 
 
 def _carried_out(view: GangView) -> Verdict:

@@ -136,7 +136,7 @@ class World:
     def agents(self) -> None:
         """The node agents carry out what stands on pods: orders, and orders that were taken back."""
         for pod in list(self.snapshot().pods.values()):
-            if pod.phase is not PodPhase.PLACED:
+            if pod.phase is not PodPhase.PLACED or self._is_silent(pod.node):
                 continue
             state = pod.suspension
             if pod.suspend_ordered and state is not SuspensionState.FAILED:
@@ -149,12 +149,21 @@ class World:
 
     def leave(self) -> list[Pod]:
         """All pods that terminate are gone now, all orders are carried out; the controllers make new pods,
-        gated."""
+        gated. On silent nodes nothing of this happens."""
         self.agents()
-        gone = [pod for pod in self.snapshot().pods.values() if pod.phase is PodPhase.TERMINATING]
+        gone = [
+            pod
+            for pod in self.snapshot().pods.values()
+            if pod.phase is PodPhase.TERMINATING and not self._is_silent(pod.node)
+        ]
         for pod in gone:
             self._remove(pod)
         return gone
+
+    def _is_silent(self, name: NodeName | None) -> bool:
+        """Whether nobody ends pods there: what is out of service is cleared by the control plane."""
+        node = self.snapshot().nodes.get(name) if name is not None else None
+        return node is not None and not node.ready and not node.lost
 
     # --- what the admission controller does ------------------------------------------------------
 
