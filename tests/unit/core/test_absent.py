@@ -135,3 +135,7 @@ def held_on_n2(state: dict[str, Any]) -> Snapshot:
 def test_who_was_deleted_by_force_on_a_silent_node_may_still_be_on_its_cards() -> None:
     assert waiting(held_on_n2(SILENT)).endswith(N2_IS_SILENT)
     assert "silent" not in waiting(held_on_n2({}))
+
+
+def test_nobody_is_on_a_node_that_is_out_of_service_whatever_its_agent_said_last() -> None:
+    assert [ready.gang for ready in ask(held_on_n2(LOST)).ready] == ["g"]

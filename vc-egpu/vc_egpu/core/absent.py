@@ -34,6 +34,13 @@ def victims_on_silent_nodes(index: Index, going: Iterable[Eviction | Suspension]
     return _silent(sorted(on), index.nodes)
 
 
+def still_held(index: Index, uid: PodUid) -> bool:
+    """Whether an agent may still have cards for this pod, whose object is gone. What is out of service has
+    nobody on its cards, and no agent to say so."""
+    nodes = (index.nodes.get(name) for name in index.held.nodes_of(uid))
+    return any(node is None or not node.lost for node in nodes)
+
+
 def _silent(on: Sequence[NodeName], nodes: Mapping[NodeName, Node]) -> str:
     """Which of these nodes are silent, and what frees those that are there; empty where none is."""
     silent = [name for name in on if (node := nodes.get(name)) and not node.ready and not node.lost]

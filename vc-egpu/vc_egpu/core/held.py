@@ -19,10 +19,6 @@ class HeldShares:
         self._nodes_of: dict[PodUid, dict[NodeName, None]] = {}
         self._bookings: dict[NodeName, dict[PodUid, Booking]] = {}
 
-    def __contains__(self, uid: object) -> bool:
-        """Whether an agent reports shares of this pod, living or not."""
-        return uid in self._nodes_of
-
     def nodes_of(self, uid: PodUid) -> Iterable[NodeName]:
         """Nodes whose agents report shares of this pod, living or not."""
         return self._nodes_of.get(uid, ())

@@ -103,7 +103,7 @@ def _gone(trial: Trial, uid: PodUid, *, suspends: bool) -> bool:
     pod = trial.index.pods.get(uid)
     if pod is not None:
         return pod.phase in _FINISHED or (suspends and pod.asleep)
-    return uid not in trial.index.held
+    return not absent.still_held(trial.index, uid)
 
 
 def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
