@@ -174,10 +174,12 @@ class Loop:
             item = self._inbox.get()
             if isinstance(item, tuple):
                 arrived.append(item)
+        self._mirror.ends.now = time.time()
         for plural, change in sorted(arrived, key=lambda item: LOAD_ORDER.index(item[0])):
             self._changed(plural, change)
             self._heard(time.monotonic())
         self._mirror.settle_all()
+        self._mirror.ends.first_lists = False
         adopted = {g.plan.plan_id for g in self._mirror.groups.values() if g.plan is not None}
         newest = max((plans.epoch_of(plan_id) for plan_id in adopted), default=-1)
         if newest > self._leadership.epoch:
@@ -232,6 +234,7 @@ class Loop:
         if rest_s > 0:
             self._stopping.wait(rest_s)
         began = time.monotonic()
+        self._mirror.ends.now = time.time()
         for _ in range(MAX_BATCH):
             if isinstance(item, tuple):
                 self._changed(*item)

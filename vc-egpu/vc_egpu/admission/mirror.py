@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from vc_egpu.admission import backoffs, gangs, owners
+from vc_egpu.admission import backoffs, ends, gangs, owners
 from vc_egpu.admission.answers import Answers
 from vc_egpu.admission.backoffs import RolledBack
 from vc_egpu.admission.claimants import Claimants, ClaimKey
@@ -61,6 +61,7 @@ class Mirror:
         self.inventory = Inventory(self.state, table)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
+        self.ends = ends.Ends()
         self.answers = Answers()
         self.templates: dict[str, Template] = {}
         """Of gangs whose pods nobody makes until they are enqueued."""
@@ -185,7 +186,7 @@ class Mirror:
         if not decoded.managed:
             self._foreign(decoded, before)
             return
-        self._enter(self._known(decoded), before)
+        self._enter(self._known(self.ends.enter(decoded, before)), before)
 
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid

@@ -229,7 +229,8 @@ class Pod:
     created: Instant = 0.0
     started: Instant | None = None
     finished: Instant | None = None
-    """When it failed or succeeded. A running gang keeps a failed member's cards for a while from then on."""
+    """When it failed or succeeded, by the clock of who decides (:mod:`.ends`). A running gang keeps a failed
+    member's cards for a while from then on."""
     gone_by: Instant | None = None
     """When a deleted pod should be gone: the end of its grace period (its deletionTimestamp)."""
     other_gates: tuple[str, ...] = ()
