@@ -22,7 +22,7 @@ LOOK = (
     "(echo x > /run/egpu/peers/y) 2>&1; echo looked"
 )
 TOLD_WITHIN_S = 10.0
-"""docs/operator.md promises what two looks in a row show, one every two seconds; the rest is for events."""
+"""docs/operator-isolation.md promises what two looks in a row show, one every two seconds; and events."""
 pytestmark = pytest.mark.cluster
 
 

@@ -265,7 +265,7 @@ def rogue(way: str) -> tuple[str, ...]:
 
 STATIC = c_program("train-static", **{"memory-mib": 9000, "every": 1})
 CAUGHT_WITHIN_S = 5.0
-"""docs/operator.md promises what two looks in a row show, one every two seconds; and the event."""
+"""docs/operator-isolation.md promises what two looks in a row show, one every two seconds; and the event."""
 
 
 @pytest.mark.parametrize(

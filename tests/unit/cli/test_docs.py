@@ -27,7 +27,8 @@ EVENTS = (
     r'^[A-Z_]+: Final = "((?:Suspend|Resum|Restore|NotSusp|Limits|Pages)\w+)"$',
 )
 """How the reasons of events stand in our source."""
-PAGES = ("ml-team.md", "tenant-admin.md", "operator.md")
+OPERATOR = ("operator.md", "operator-isolation.md", "operator-day-two.md", "operator-beside-others.md")
+PAGES = ("ml-team.md", "tenant-admin.md", *OPERATOR)
 
 
 def pages() -> str:
@@ -93,13 +94,16 @@ def defaults(page: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "least"), [("operator.md", Policy, 10), ("webhook.md", SettingsFile, 11)]
+    ("names", "model", "least"), [(OPERATOR, Policy, 11), (("webhook.md",), SettingsFile, 11)]
 )
-def test_settings_are_in_the_docs_with_their_defaults(name: str, model: type[BaseModel], least: int) -> None:
-    page = (DOCS / name).read_text()
-    told, compared = defaults(page), 0
+def test_settings_are_in_the_docs_with_their_defaults(
+    names: tuple[str, ...], model: type[BaseModel], least: int
+) -> None:
+    """All of them on the first page, which leads to those that say more."""
+    first, *others = ((DOCS / name).read_text() for name in names)
+    told, compared = defaults("\n".join((first, *others))), 0
     for field in model.model_fields.values():
-        assert f"`{field.alias}" in page, field.alias
+        assert f"`{field.alias}" in first, field.alias
         default = str(field.default).lower()
         if (said := told.get(str(field.alias), "")) and re.fullmatch(r"[\d.]+|true|false", said):
             assert said in {default, default.removesuffix(".0")}, field.alias
@@ -180,7 +184,25 @@ def reasons_of_events() -> set[str]:
 
 
 def test_every_event_is_explained_to_operators() -> None:
-    text = (DOCS / "operator.md").read_text()
+    page = (DOCS / "operator-day-two.md").read_text()
+    text = page.partition("\n## Events\n")[2].partition("\n## ")[0]
     reasons = reasons_of_events()
     assert {"RolledBack", "CardNotOffered", "BackOnCards", "Suspended", "LimitsNotApplied"} <= reasons
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
+
+
+def test_pages_and_sections_that_the_source_names_are_there() -> None:
+    """What the doctor tells people to read, and what else source and tests lead to."""
+    root = DOCS.parent
+    folders = ("vc-egpu", "device-plugin/vc_egpu_node", "e2e", "tests", "manifests")
+    files = [path for folder in folders for path in sorted((root / folder).rglob("*")) if path.is_file()]
+    text = "\n".join(path.read_text(errors="replace") for path in files if path.suffix in {".py", ".yaml"})
+    named = set(re.findall(r"docs/([\w-]+\.md)", text))
+    assert {"operator.md", "operator-beside-others.md"} <= named
+    assert [page for page in sorted(named) if not (DOCS / page).exists()] == []
+    title_of = r"['\"]([A-Z][^'\"]+)['\"]"
+    sections = re.findall(rf"docs/([\w-]+\.md), {title_of}", text)
+    sections += [(page, title) for title, page in re.findall(rf"{title_of} in docs/([\w-]+\.md)", text)]
+    assert {title for _, title in sections} >= {"Runtimes and kubelets", "From another plugin"}
+    for page, title in sections:
+        assert re.search(rf"^#+ {re.escape(title)}$", (DOCS / page).read_text(), re.MULTILINE), (page, title)
