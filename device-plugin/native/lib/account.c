@@ -239,7 +239,8 @@ static uint64_t taken_ppm(const struct egpu_activity_card *card, int64_t now_ns)
 static uint64_t rate_of(const struct egpu_control *control, uint32_t index, int64_t now_ns) {
     const struct egpu_control_card *card = &control->cards[index];
     const struct egpu_near_all *all = egpu_near_now();
-    struct egpu_share share = {.policy = card->core_policy, .cores_percent = card->cores_percent, .weight = card->weight};
+    struct egpu_share share = {.policy = card->core_policy, .cores_percent = card->cores_percent, .weight = card->weight,
+                               .seconds_kept = egpu_cards[index].sliced != 0};
     for (uint32_t i = 0; share.policy == EGPU_CORES_SOFT && i < all->count; i++) {
         const struct egpu_activity_card *other = all->near[i].card;
         uint64_t wanted = other->wanted_ns, beat = other->beat_ns, now = (uint64_t)now_ns;

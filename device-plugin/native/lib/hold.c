@@ -95,7 +95,8 @@ static void fill_second(struct visit *visit, const struct egpu_activity_card *pa
         uint64_t more = egpu_sub(most, in->queued_ns);
         in->spare = egpu_limiter_charge_with(in->paid_ns, in->rate_ppm, in->now_ns, more, EGPU_CREDIT_NS) <= in->now_ns;
     }
-    if (in->now_ns - in->paid_ns > EGPU_BURST_NS || in->now_ns < page->burst_until_ns || in->spare) {
+    if (in->now_ns - in->paid_ns > EGPU_BURST_NS || in->now_ns < page->burst_until_ns || in->spare ||
+        egpu_cards[visit->index].sliced) {
         in->second_ns = limits->cores_percent * (uint64_t)(10 * 1000 * 1000);
         const uint64_t queued = egpu_add(in->spare && most > in->queued_ns ? most : in->queued_ns, for_high ? 0 : others_ns);
         in->used_ns = egpu_second_besides(&egpu_activity_own()->seconds[visit->index], in->now_ns, queued, in->unit_ns);

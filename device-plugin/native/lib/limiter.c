@@ -18,8 +18,8 @@ static int64_t stretched(uint64_t cost_ns, uint64_t rate_ppm) {
     return (int64_t)(cost_ns * EGPU_RATE_WHOLE / rate_ppm);
 }
 
-static uint64_t less_burst(uint64_t rate_ppm) {
-    const uint64_t more_us = (EGPU_BURST_NS + EGPU_LATER_NS) / 1000;
+static uint64_t less_burst(uint64_t rate_ppm, bool seconds_kept) {
+    const uint64_t more_us = (seconds_kept ? EGPU_LATER_NS : EGPU_BURST_NS + EGPU_LATER_NS) / 1000;
     return rate_ppm - rate_ppm * more_us / (SECOND_NS / 1000 + more_us);
 }
 
@@ -27,8 +27,10 @@ uint64_t egpu_limiter_rate(const struct egpu_share *share) {
     if (share->policy != EGPU_CORES_HARD && share->policy != EGPU_CORES_SOFT)
         return EGPU_RATE_FREE;
     uint64_t cores = (uint64_t)clamp(share->cores_percent, 1, 100) * (EGPU_RATE_WHOLE / 100);
-    if (share->policy == EGPU_CORES_HARD)
-        return cores == EGPU_RATE_WHOLE ? EGPU_RATE_FREE : less_burst(cores);
+    if (share->policy == EGPU_CORES_HARD && cores == EGPU_RATE_WHOLE)
+        return EGPU_RATE_FREE;
+    if (share->policy == EGPU_CORES_HARD) /* smaller ones would take what they got more from the largest */
+        return less_burst(cores, share->seconds_kept && cores > EGPU_RATE_WHOLE / 2);
     if (share->others_wanting == 0)
         return EGPU_RATE_FREE;
     uint64_t taken = share->others_hard_ppm < EGPU_RATE_WHOLE ? share->others_hard_ppm : EGPU_RATE_WHOLE;

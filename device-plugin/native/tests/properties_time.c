@@ -48,6 +48,8 @@ static void share_keeps_its_second(long steps) {
         struct egpu_share share = {.policy = EGPU_CORES_HARD, .cores_percent = percent};
         uint64_t rate = egpu_limiter_rate(&share);
         HOLDS(rate > 0 && rate <= percent * 10000 && rate >= percent * 9800);
+        share.seconds_kept = true; /* there the second itself is looked at, and the rate gives more of the share */
+        HOLDS(egpu_limiter_rate(&share) >= rate && egpu_limiter_rate(&share) <= percent * 10000);
         int64_t now = SECOND * (int64_t)dice(1000000), paid = (int64_t)dice(2) * now, began = now, used = 0;
         bool always = true;
         int64_t biggest = 0;
@@ -92,7 +94,7 @@ static void limiter_survives_anything(void) {
     int64_t now = (int64_t)dice(INT64_MAX / 16);
     struct egpu_share share = {.policy = (uint32_t)dice(4), .cores_percent = (uint32_t)wild(), .weight = (uint32_t)wild(),
                                .others_soft = (uint32_t)dice(12800), .others_wanting = (uint32_t)dice(3),
-                               .others_hard_ppm = wild()};
+                               .seconds_kept = dice(2) != 0, .others_hard_ppm = wild()};
     uint64_t rate = egpu_limiter_rate(&share);
     HOLDS(rate < EGPU_RATE_WHOLE);
     HOLDS(share.policy != EGPU_CORES_HARD || share.cores_percent >= 100 || rate != EGPU_RATE_FREE);

@@ -125,6 +125,17 @@ def test_a_mixture_makes_no_slices_of_a_card_that_runs_units_in_order(tmp_path: 
         assert _beyond(seen, f"c{index}", cores) <= IN_ORDER_SECOND_POINTS
 
 
+@pytest.mark.parametrize("seed", [1, 3, 11])
+def test_a_large_share_has_its_time_where_the_card_goes_round(tmp_path: Path, seed: int) -> None:
+    """Two processes each. Each launch is held against its second there, so that the rate need not be."""
+    group, to_ms = (10, 20, 70), 40_000
+    world = World(tmp_path, mode="slices", seed=seed)
+    seen = _hard(world, group, "run", 1000, MIXED, processes=2, to_ms=to_ms)
+    for index, cores in enumerate(group):
+        assert abs(seen.off(f"c{index}", cores, WARM_MS, to_ms)) <= CAP_POINTS
+        assert _beyond(seen, f"c{index}", cores) <= SLICED_SECOND_POINTS
+
+
 @pytest.mark.parametrize("weights", [(25, 75), (50, 50), (10, 20, 70)], ids=str)
 @pytest.mark.parametrize("length", [SHORT, MIDDLE, LONG])
 def test_soft_shares_divide_by_weight(world: World, weights: tuple[int, ...], length: int) -> None:
