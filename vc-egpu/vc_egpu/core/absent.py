@@ -43,7 +43,7 @@ def still_held(index: Index, uid: PodUid) -> bool:
 
 def _silent(on: Sequence[NodeName], nodes: Mapping[NodeName, Node]) -> str:
     """Which of these nodes are silent, and what frees those that are there; empty where none is."""
-    silent = [name for name in on if (node := nodes.get(name)) and not node.ready and not node.lost]
+    silent = [name for name in on if (node := nodes.get(name)) and node.is_silent]
     if not silent:
         return ""
     verb, it, each = ("is", "it is", "is") if len(silent) == 1 else ("are", "they are", "are")

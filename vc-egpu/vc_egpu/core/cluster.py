@@ -122,6 +122,11 @@ class Node:
     slots: Mapping[str, int] = field(default_factory=dict)
     """Allocatable kubelet slots by resource name (``volcano.sh/vgpu-h20`` ...): a bound, not a ledger."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody there ends pods, nor does anybody else: what is lost the control plane clears."""
+        return not self.ready and not self.lost
+
 
 @dataclass(frozen=True, slots=True)
 class CardAsk:

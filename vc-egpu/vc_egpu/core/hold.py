@@ -6,7 +6,7 @@ it is turned ready once they are gone, and withdrawn if it cannot hold any more 
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -127,8 +127,8 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
 def makes_room(trial: Trial, evictions: Sequence[Eviction], suspensions: Sequence[Suspension]) -> Verdict:
     """What is said of a gang that waits until these are gone, or suspended."""
     left: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
-    silent = absent.victims_on_silent_nodes(trial.index, left)
-    return say.making_room(evictions, suspensions, victims.cards_held(trial, left), silent)
+    said = say.making_room(evictions, suspensions, victims.cards_held(trial, left))
+    return replace(said, message=said.message + absent.victims_on_silent_nodes(trial.index, left))
 
 
 def _carried_out(view: GangView) -> Verdict:

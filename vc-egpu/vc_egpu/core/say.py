@@ -294,30 +294,27 @@ def foreign_gate(view: GangView) -> Verdict:
     return Verdict(Reason.WAITING_FOR_GATE, text, {"members": count, "gate": gates[0]})
 
 
-def evicting(evictions: Sequence[Eviction], cards: int, silent: str) -> Verdict:
-    """Room is being made; ``silent``: what ends the wait for those that nobody ends."""
+def evicting(evictions: Sequence[Eviction], cards: int) -> Verdict:
+    """Room is being made."""
     gangs = sorted(entry.gang for entry in evictions)
     pods = sum(len(entry.pods) for entry in evictions)
     verb = "is" if pods == 1 else "are"
     text = f"waits until {_plural(pods, 'pod')} of {few(gangs)} {verb} gone"
     text += f"; they hold {_plural(cards, 'card')}" if pods > 1 else f"; it holds {_plural(cards, 'card')}"
-    text += silent
     return Verdict(Reason.WAITING_FOR_EVICTION, text, {"pods": pods, "gangs": len(gangs), "cards": cards})
 
 
-def making_room(
-    evictions: Sequence[Eviction], suspensions: Sequence[Suspension], cards: int, silent: str
-) -> Verdict:
-    """Room is being made, by suspension where that is enough; ``silent`` as for :func:`evicting`."""
+def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension], cards: int) -> Verdict:
+    """Room is being made, by suspension where that is enough."""
     if not suspensions:
-        return evicting(evictions, cards, silent)
+        return evicting(evictions, cards)
     gangs = sorted(entry.gang for entry in suspensions)
     pods = sum(len(entry.pods) for entry in suspensions)
     verb = "is" if pods == 1 else "are"
     text = f"waits until {_plural(pods, 'pod')} of {few(gangs)} {verb} suspended"
     numbers: dict[str, int | str] = {"suspended": pods}
     if evictions:
-        evicted = evicting(evictions, cards, silent)
+        evicted = evicting(evictions, cards)
         others = sum(len(entry.pods) for entry in evictions)
         whose = few(sorted(entry.gang for entry in evictions))
         text += f" and {_plural(others, 'pod')} of {whose} {'is' if others == 1 else 'are'} gone"
@@ -326,7 +323,7 @@ def making_room(
     every = sum(len(entry.pods) for entry in going)
     text += f"; they hold {_plural(cards, 'card')}" if every > 1 else f"; it holds {_plural(cards, 'card')}"
     numbers.update(pods=every, gangs=len({entry.gang for entry in going}), cards=cards)
-    return Verdict(Reason.WAITING_FOR_EVICTION, text + silent, numbers)
+    return Verdict(Reason.WAITING_FOR_EVICTION, text, numbers)
 
 
 def asleep(view: GangView) -> Verdict:

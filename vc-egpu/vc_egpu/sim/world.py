@@ -135,8 +135,9 @@ class World:
 
     def agents(self) -> None:
         """The node agents carry out what stands on pods: orders, and orders that were taken back."""
-        for pod in list(self.snapshot().pods.values()):
-            if pod.phase is not PodPhase.PLACED or self._is_silent(pod.node):
+        snapshot = self.snapshot()
+        for pod in list(snapshot.pods.values()):
+            if pod.phase is not PodPhase.PLACED or _nobody_acts(pod, snapshot):
                 continue
             state = pod.suspension
             if pod.suspend_ordered and state is not SuspensionState.FAILED:
@@ -151,19 +152,15 @@ class World:
         """All pods that terminate are gone now, all orders are carried out; the controllers make new pods,
         gated. On silent nodes nothing of this happens."""
         self.agents()
+        snapshot = self.snapshot()
         gone = [
             pod
-            for pod in self.snapshot().pods.values()
-            if pod.phase is PodPhase.TERMINATING and not self._is_silent(pod.node)
+            for pod in snapshot.pods.values()
+            if pod.phase is PodPhase.TERMINATING and not _nobody_acts(pod, snapshot)
         ]
         for pod in gone:
             self._remove(pod)
         return gone
-
-    def _is_silent(self, name: NodeName | None) -> bool:
-        """Whether nobody ends pods there: what is out of service is cleared by the control plane."""
-        node = self.snapshot().nodes.get(name) if name is not None else None
-        return node is not None and not node.ready and not node.lost
 
     # --- what the admission controller does ------------------------------------------------------
 
@@ -360,3 +357,9 @@ class World:
         fitting = pods_fitting(index.ledger, need, index.mask(shape))
         names = sorted(name for name, row in index.ledger.rows.items() if fitting[row] > 0)
         return names[0] if names else None
+
+
+def _nobody_acts(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether it is on a node that is silent."""
+    node = snapshot.nodes.get(pod.node) if pod.node is not None else None
+    return node is not None and node.is_silent
