@@ -6,5 +6,6 @@
 ``hostmode``   the same processes beside the cluster, for benches and crash tests: with their own identities
 ``webhook``    whether it is asked, and a while without it
 ``removal``    as an operator removes it, and what is left then
+``trouble``    why pods are not ready, for a test that gives up
 ``verify``     the invariants of the design, from the API objects and from what containers report
 """

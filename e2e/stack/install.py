@@ -20,6 +20,7 @@ from vc_egpu.volcano.names import shared_resource
 from stack import verify
 from stack.fakes import nvml_state
 from stack.kit import Json, Kit, StoryError
+from stack.trouble import unready_pods
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OVERLAY = REPOSITORY / "manifests" / "overlays" / "local"
@@ -34,7 +35,7 @@ FAKE_NVML = REPOSITORY / "device-plugin" / "native" / "build" / "libnvidia-ml.so
 PROGRAMS = tuple(BUILT / "programs" / name for name in ("train", "serve", "allocate"))
 FAKE_FOLDER = "/var/lib/vc-egpu-fake-gpus"
 NAMESPACE = "vc-egpu-system"
-READY_TIMEOUT_S = 90.0
+READY_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,13 @@ class Stack:
 
     def wait_ready(self, cards_per_node: Mapping[str, int], model: str = "h20") -> None:
         """Until every Deployment and the DaemonSet are ready, the webhook has its certificate, and each
-        node offers its cards."""
+        node offers its cards. Raises :class:`StoryError` that tells what keeps its pods."""
+        try:
+            self._wait_ready(cards_per_node, model)
+        except StoryError as error:
+            raise StoryError(f"{error}\n{unready_pods(self.kit, NAMESPACE)}") from None
+
+    def _wait_ready(self, cards_per_node: Mapping[str, int], model: str) -> None:
         for resource, done in ((DEPLOYMENTS, _deployed), (DAEMON_SETS, _on_all_nodes)):
             self.kit.until(
                 f"the stack's {resource.plural} are ready",
