@@ -10,7 +10,7 @@ import urllib3
 import yaml
 from localcluster import ClusterSpec, LocalCluster
 from stack.identity import service_account_kubeconfig
-from stack.install import NAMESPACE, OVERLAY, Stack
+from stack.install import NAMESPACE, OVERLAY, Stack, stack_images
 from stack.kit import Json, phase
 from stack.removal import CLUSTER_WIDE, OURS, gated, left_on_hosts, listed, of_ours, remove
 from vc_egpu.kube.errors import NotFound
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Stack]:
     """A stack that this module may remove; not the shared one."""
-    with LocalCluster.up(ClusterSpec(name="install"), print) as cluster:
+    with LocalCluster.up(ClusterSpec(name="install", images=stack_images()), print) as cluster:
         before = json.loads(Stack.of(cluster).egpu("doctor", "-o", "json"))
         assert before["verdict"] != "fail", before["findings"]
         assert any("not installed here" in finding["text"] for finding in before["findings"])
@@ -169,7 +169,7 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
 @pytest.mark.timeout(600)
 def test_removal_leaves_volcano_and_its_jobs(volcano: Volcano) -> None:
     """Volcano's CRDs, Jobs and running pods stay; plans come off the PodGroups, gates off the pods."""
-    with LocalCluster.up(ClusterSpec(name="install-v"), print) as cluster:
+    with LocalCluster.up(ClusterSpec(name="install-v", images=stack_images()), print) as cluster:
         volcano.install_crds(cluster)
         VolcanoProcesses.of(cluster, volcano, "own").start()
         stack = Stack.install(cluster, overlay=REPOSITORY / "e2e/volcano/overlay", say=print)
@@ -214,10 +214,11 @@ def test_where_critical_classes_are_limited_a_component_gives_leave(tmp_path: Pa
     config = tmp_path / "admission.yaml"
     config.write_text(LIMITED)
     flags = {"kube-apiserver": (f"--admission-control-config-file={config}",)}
+    spec = ClusterSpec(name="critical", images=stack_images(), extra_args=flags)
     (REPOSITORY / "build").mkdir(exist_ok=True)
     with (
         TemporaryDirectory(prefix="critical-", dir=REPOSITORY / "build") as folder,
-        LocalCluster.up(ClusterSpec(name="critical", extra_args=flags), print) as cluster,
+        LocalCluster.up(spec, print) as cluster,
     ):
         Path(folder, "kustomization.yaml").write_text(
             "resources: [../../manifests/overlays/local]\n"

@@ -125,6 +125,21 @@ def test_names_and_services_work_from_pods_and_from_this_machine(cluster: LocalC
     assert answers == names
 
 
+def test_what_a_pod_writes_to_its_image_stays_its_own(cluster: LocalCluster) -> None:
+    """Nodes share the files of images with each other and with the cache."""
+    ours, other = (
+        _pod_of(cluster, node)["metadata"]["name"] for node in (cluster.nodes[0], cluster.nodes[1])
+    )
+    write = "echo mine > /etc/passwd; chmod 777 /etc/group; rm /bin/wget; touch /etc/more"
+    cluster.kubectl("exec", ours, "--", "sh", "-c", write)
+    look = "cat /etc/passwd; stat -c %a /etc/group; ls /bin/wget /etc"
+    for seen in (cluster.kubectl("exec", other, "--", "sh", "-c", look).stdout, _run(cluster, "fresh", look)):
+        assert "root:x:0:0" in seen
+        assert "644" in seen
+        assert "/bin/wget" in seen
+        assert "more" not in seen
+
+
 def test_a_kubelet_that_was_killed_comes_back_and_its_pods_did_not_notice(cluster: LocalCluster) -> None:
     node = cluster.nodes[0]
     before = _pod_of(cluster, node)["status"]["containerStatuses"][0]["containerID"]

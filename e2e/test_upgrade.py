@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from image.build import build as build_image
-from localcluster import ClusterSpec, LocalCluster, images
+from localcluster import ClusterSpec, LocalCluster
 from outcomes import disturb
 from outcomes.release import NoHistoryError, Release, image_of
 from outcomes.submitter import Submitter
@@ -43,10 +43,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Release:
 @pytest.fixture(scope="module")
 def old_stack(first: Release) -> Iterator[Stack]:
     """A cluster with the first version on it."""
-    with LocalCluster.up(ClusterSpec(name="upgrade"), print) as cluster:
+    with LocalCluster.up(ClusterSpec(name="upgrade", images=(str(first.archive),)), print) as cluster:
         stack = Stack.of(cluster)
-        for archive in (first.archive, images.busybox()):
-            cluster.import_image(archive)
         for node in cluster.nodes:
             stack.put_cards(node, nvml_state(node.name, 4))
         cluster.kubectl("apply", "--server-side", "-k", str(first.overlay))

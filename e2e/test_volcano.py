@@ -18,7 +18,7 @@ from outcomes import gangs_of_others
 from outcomes.world import World, world
 from rigs.player import STORIES, TIMEOUT_S, expectations
 from stack import verify
-from stack.install import Stack
+from stack.install import Stack, stack_images
 from stack.kit import Json, Kit, running
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.annotations import Cards
@@ -55,7 +55,7 @@ class Production:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster.up(ClusterSpec(name="e2e-volcano"), print) as cluster:
+    with LocalCluster.up(ClusterSpec(name="e2e-volcano", images=stack_images()), print) as cluster:
         yield cluster
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from localcluster import ClusterSpec, LocalCluster
 from rigs.player import STORIES, expectations
-from stack.install import VOLCANO_ISOLATED, Stack
+from stack.install import VOLCANO_ISOLATED, Stack, stack_images
 from volcano.conf import ConfName
 from volcano.player import play
 from volcano.processes import Volcano, VolcanoProcesses
@@ -26,7 +26,7 @@ class Isolated:
 
 @pytest.fixture(scope="module")
 def installed(volcano: Volcano) -> Iterator[Isolated]:
-    with LocalCluster.up(ClusterSpec(name="volcano-lib"), print) as cluster:
+    with LocalCluster.up(ClusterSpec(name="volcano-lib", images=stack_images()), print) as cluster:
         volcano.install_crds(cluster)
         processes = VolcanoProcesses.of(cluster, volcano, "own")
         processes.start()

@@ -6,7 +6,7 @@ import sys
 
 from isolation.driver import FakeDriver
 from localcluster import ClusterSpec, LocalCluster, LocalClusterError, surroundings
-from stack.install import ISOLATED, Stack
+from stack.install import ISOLATED, Stack, stack_images
 from stack.kit import StoryError
 from vc_egpu.kube.errors import KubeError
 
@@ -25,7 +25,8 @@ def main() -> int:
     screen = Screen()
     screen.progress("starting Kubernetes: two real nodes on this machine")
     try:
-        cluster = LocalCluster.up(ClusterSpec(name=CLUSTER, real_nodes=2), say=screen.progress)
+        spec = ClusterSpec(name=CLUSTER, real_nodes=2, images=stack_images())
+        cluster = LocalCluster.up(spec, say=screen.progress)
     except LocalClusterError as error:
         screen.failure(str(error))
         return 1

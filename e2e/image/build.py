@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from localcluster import room
 from localcluster.errors import LocalClusterError
 from localcluster.oci import FileSource, ImageConfig, Text, build_image
 from localcluster.state import cache_root, locked
@@ -42,7 +43,6 @@ _NATIVE = REPOSITORY / "device-plugin" / "native"
 _LIBRARY_FOLDER = "/usr/local/lib/vc-egpu"
 """Where the node agent finds the isolation library (manifests/components/isolation)."""
 _KEPT_ARCHIVES = 3
-_IN_USE_S = 3600.0
 _SCRIPT = """#!/usr/bin/python3 -I
 import sys
 
@@ -194,17 +194,9 @@ def forget_old(archive: Path, now_s: float) -> None:
     about to import.
     """
     stem = archive.name.rpartition("-")[0]
-    used = sorted(((_used_s(path), path) for path in archive.parent.glob(f"{stem}-*.tar")), reverse=True)
-    for used_s, path in used[_KEPT_ARCHIVES:]:
-        if path != archive and now_s - used_s > _IN_USE_S:
+    for path in room.unused(archive.parent.glob(f"{stem}-*.tar"), _KEPT_ARCHIVES, now_s):
+        if path != archive:
             path.unlink(missing_ok=True)
-
-
-def _used_s(archive: Path) -> float:
-    try:
-        return archive.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0  # another one tidies up as well
 
 
 def _hash(*parts: str) -> str:

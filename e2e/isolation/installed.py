@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from localcluster import ClusterSpec, LocalCluster
-from stack.install import ISOLATED, Stack
+from stack.install import ISOLATED, Stack, stack_images
 from vc_egpu.volcano.names import QUEUE_NAME
 
 from isolation.image import IMAGE, archive
@@ -20,8 +20,8 @@ def installed(name: str, cards: int) -> Iterator[Stack]:
         "metadata": {"name": name},
         "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-h20": 8}},
     }
-    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1), print) as cluster:
-        cluster.import_image(archive(print))
+    images = (*stack_images(), str(archive(print)))
+    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1, images=images), print) as cluster:
         stack = Stack.install(cluster, cards_per_node=cards, overlay=ISOLATED, say=print)
         stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, queue)
         yield stack

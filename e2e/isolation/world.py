@@ -121,9 +121,10 @@ def programs() -> list[Path]:
 @contextlib.contextmanager
 def isolation_world(name: str, cards: int) -> Iterator[IsolationWorld]:
     """Cluster up, driver and programs on the node, agent ready; all of it down at the end."""
-    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1, services=False, dns=False)) as cluster:
+    images = (str(archive(print)),)
+    spec = ClusterSpec(name=name, real_nodes=1, services=False, dns=False, images=images)
+    with LocalCluster.up(spec) as cluster:
         node = cluster.nodes[0]
-        cluster.import_image(archive(print))
         state = node.folder / "driver" / "state"
         state.mkdir(parents=True)
         fake = FakeNode.of_h20(state / NVML_STATE, cards, node.index + 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from localcluster.errors import LocalClusterError
 from localcluster.machine import Machine
 from localcluster.packages import CNI_FOLDERS, find
 from localcluster.patience import stretched
-from localcluster.procs import Entered, ManagedProcess
+from localcluster.procs import Entered, ManagedProcess, answers
 from localcluster.render import cni_config, containerd_config, kube_proxy_config, kubelet_config, to_yaml
 
 _IMPORT_TIMEOUT_S = 300
@@ -295,9 +294,3 @@ class RealNode:
         if result.returncode != 0:
             error = result.stderr.decode(errors="replace").strip()[-800:]
             raise LocalClusterError(f"importing {archive.name} into {self.name} failed: {error}")
-
-
-def answers(path: Path) -> bool:
-    """Whether somebody listens on a socket."""
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0

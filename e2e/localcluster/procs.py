@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -264,6 +265,12 @@ def _children(pid: int) -> list[int]:
             int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         ]
     return []
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def marked() -> Iterator[tuple[ProcessIdentity, Path]]:

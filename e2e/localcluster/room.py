@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
 
 NODE_MIB = 700
-"""What a real node unpacks and writes: our image and the images of the stories took 510."""
+"""What a real node unpacks and writes: our image and those of the stories took 510 where links were not to be
+had."""
 CONTROL_PLANE_MIB = 300
 """etcd with its log ahead of writes took 140."""
 
 BUILD_MIB = 8000
 """Modules, objects and programs of a build from nothing: 7543 on a fresh Debian 12."""
+
+
+_IN_USE_S = 3600.0
+
+
+def unused(paths: Iterable[Path], kept: int, now_s: float) -> list[Path]:
+    """Of files or folders of the cache, which other checkouts share, those that may go.
+
+    The ``kept`` used last stay, and what was used in the last hour: somebody may be about to read it.
+    """
+    used = sorted(((_used_s(path), path) for path in paths), reverse=True)
+    return [path for used_s, path in used[kept:] if now_s - used_s > _IN_USE_S]
+
+
+def _used_s(path: Path) -> float:
+    """Whoever uses one touches it. Another process may have removed it meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def build_shortage(left_mib: int, place: Path) -> str | None:

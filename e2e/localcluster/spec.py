@@ -39,7 +39,8 @@ class ClusterSpec:
     ``kubernetes`` is a minor version ("1.30"), and ``kubelet`` that of the nodes where theirs is another, as
     amid an upgrade; ``containerd`` likewise ("1.7"). Where empty, the environment says, see
     ``docs/local-cluster.md``. ``user_namespaces``: pods may have users of their own (``hostUsers: false``);
-    for that a runc is built, since Debian 12's cannot map the owners of mounts.
+    for that a runc is built, since Debian 12's cannot map the owners of mounts. ``images``: archives that the
+    nodes have from the start, beside those that the cluster needs; sooner there than by ``import_image``.
     """
 
     name: str = "local"
@@ -56,6 +57,7 @@ class ClusterSpec:
     kubelet: str = ""
     containerd: str = ""
     user_namespaces: bool = False
+    images: tuple[str, ...] = ()
     controller_manager_rate: ClientRate = ClientRate(200, 400)
     scheduler_rate: ClientRate = ClientRate(500, 1000)
     node_monitor_grace_s: int = 40
@@ -101,6 +103,8 @@ class ClusterSpec:
         for rate in ("controller_manager_rate", "scheduler_rate"):
             if rate in values:
                 values[rate] = ClientRate(**values[rate])
+        if "images" in values:
+            values["images"] = tuple(values["images"])
         if "extra_args" in values:
             values["extra_args"] = {key: tuple(flags) for key, flags in values["extra_args"].items()}
         return cls(**values)

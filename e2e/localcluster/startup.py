@@ -6,8 +6,9 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from localcluster import controlplane, images, kwok, net, toolchain
+from localcluster import controlplane, images, kwok, net, preload, toolchain
 from localcluster.api import ApiError, wait_until
 from localcluster.context import Context
 from localcluster.controlplane import SWITCH
@@ -106,16 +107,17 @@ def _healthy(url: str) -> bool:
 def _boot_nodes(nodes: Sequence[RealNode], step: Say) -> None:
     if not nodes:
         return
-    archives = [images.pause(), images.busybox()]
+    context = nodes[0].context
+    archives = [images.pause(), images.busybox(), *map(Path, context.spec.images)]
+    images_of_all = preload.prepared(archives, context.spec.containerd, context.environment(), step)
 
     def boot(node: RealNode) -> None:
         node.write_configs()
+        preload.fill(node.folder / "containerd", images_of_all)
         node.switch_on()
-        for archive in archives:
-            node.import_image(archive)
 
     on_each(nodes, boot)
-    step("machines booted, images imported")
+    step("machines booted")
 
 
 def _apply_objects(context: Context) -> None:

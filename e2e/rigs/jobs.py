@@ -240,7 +240,6 @@ def _rig(cluster: LocalCluster, controller: HostProcess, *, is_ours: bool) -> Jo
         queue = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "default"}}
         kit.apply({**queue, "spec": {"weight": 1}})
         controller.start()
-    cluster.import_image(images.busybox())
     cluster.kubectl("label", "node", cluster.nodes[0].name, "story=real", "--overwrite")
     kit.until("namespace", NAMESPACES, lambda found: NAMESPACE in found or None)
     return JobsRig(cluster, api, kit, VolcanoClient(api), controller, is_ours)

@@ -9,7 +9,7 @@ from isolation.image import IMAGE, archive
 from isolation.world import c_program
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
-from stack.install import ISOLATED, NAMESPACE, Stack
+from stack.install import ISOLATED, NAMESPACE, Stack, stack_images
 from stack.kit import running
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
@@ -230,8 +230,8 @@ def owned(document: Json) -> Json:
 @contextmanager
 def suspending(name: str) -> Iterator[Here]:
     """A cluster of this name with two cards; gone afterwards."""
-    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1), print) as cluster:
-        cluster.import_image(archive(print))
+    images = (*stack_images(), str(archive(print)))
+    with LocalCluster.up(ClusterSpec(name=name, real_nodes=1, images=images), print) as cluster:
         stack = Stack.install(cluster, cards_per_node=2, overlay=ISOLATED, say=print)
         stack.kit.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}, QUEUE, USE, USED

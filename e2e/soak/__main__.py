@@ -19,7 +19,7 @@ from localcluster import ClusterSpec, LocalCluster, LocalClusterError
 from localcluster.api import wait_until
 from outcomes import disturb
 from outcomes.world import World, world
-from stack.install import NAMESPACE, Stack
+from stack.install import NAMESPACE, Stack, stack_images
 from stack.kit import StoryError
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import CONFIG_MAPS
@@ -47,7 +47,7 @@ def main() -> int:
     if running:
         cluster = LocalCluster.attach(running)
     else:
-        cluster = LocalCluster.up(ClusterSpec(name="soak", real_nodes=2), say=say)
+        cluster = LocalCluster.up(ClusterSpec(name="soak", real_nodes=2, images=stack_images()), say=say)
     wrong = True
     try:
         ground = Ground.lay(cluster, isolated=arguments.isolated, conf=arguments.volcano, say=say)

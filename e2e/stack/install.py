@@ -4,14 +4,13 @@ import base64
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from image.build import build as build_image
 from isolation.driver import BUILT, FakeDriver
-from localcluster import LocalCluster, RealNode, images
+from localcluster import LocalCluster, RealNode
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, NODES
 from vc_egpu.volcano.model_table import ModelTable
@@ -38,6 +37,11 @@ NAMESPACE = "vc-egpu-system"
 READY_TIMEOUT_S = 180.0
 
 
+def stack_images() -> tuple[str, ...]:
+    """What nodes of a cluster for the stack have from the start, for ``ClusterSpec.images``."""
+    return (str(build_image(lambda _line: None).archive),)
+
+
 @dataclass(frozen=True)
 class Stack:
     """An installed stack."""
@@ -56,10 +60,8 @@ class Stack:
     ) -> Self:
         """Fake cards on every real node, images, manifests; returns when all of it is ready."""
         stack = cls.of(cluster)
-        say("importing images")
-        with ThreadPoolExecutor(2) as pool:
-            for archive in (build_image(lambda _line: None).archive, images.busybox()):
-                pool.submit(cluster.import_image, archive).result()
+        for archive in stack_images():
+            cluster.import_image(Path(archive))
         for node in cluster.nodes:
             stack.put_cards(node, nvml_state(node.name, cards_per_node))
             if overlay in (ISOLATED, VOLCANO_ISOLATED):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localcluster import ClusterSpec, LocalCluster
 
-from stack.install import OVERLAY, Stack
+from stack.install import OVERLAY, Stack, stack_images
 
 
 @contextmanager
@@ -18,5 +18,5 @@ def shared_stack(name: str, worker_id: str, overlay: Path = OVERLAY) -> Iterator
         yield Stack.of(LocalCluster.attach(running))
         return
     own = name if worker_id == "master" else f"{name}-{worker_id}"
-    with LocalCluster.up(ClusterSpec(name=own), print) as cluster:
+    with LocalCluster.up(ClusterSpec(name=own, images=stack_images()), print) as cluster:
         yield Stack.install(cluster, overlay=overlay, say=print)

@@ -1,0 +1,79 @@
+"""What nodes share of a prepared folder of containerd, and what each has of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from localcluster import preload
+from localcluster.errors import LocalClusterError
+
+SNAPSHOT = "io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs"
+BLOB = "io.containerd.content.v1.content/blobs/sha256/ab"
+DATABASES = (
+    "io.containerd.metadata.v1.bolt/meta.db",
+    "io.containerd.snapshotter.v1.overlayfs/metadata.db",
+    "io.containerd.content.v1.content/ingest/none",
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """As containerd leaves it, much smaller."""
+    root = tmp_path / "cache"
+    for name in (BLOB, *DATABASES, f"{SNAPSHOT}/bin/tool"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (root / SNAPSHOT / "bin" / "tool").chmod(0o4755)
+    (root / SNAPSHOT / "bin" / "link").symlink_to("tool")
+    (root / SNAPSHOT).chmod(0o555)
+    (root / "io.containerd.snapshotter.v1.overlayfs").chmod(0o700)
+    return root
+
+
+def tree(root: Path) -> dict[str, tuple[int, str]]:
+    """Of each path its mode and what is in it."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        said = str(path.readlink()) if path.is_symlink() else "" if path.is_dir() else path.read_text()
+        found[str(path.relative_to(root))] = (path.lstat().st_mode, said)
+    return found
+
+
+def test_a_node_has_all_of_it_and_links_to_what_is_never_written(source: Path, tmp_path: Path) -> None:
+    nodes = [tmp_path / "a", tmp_path / "b"]
+    for node in nodes:
+        preload.fill(node, source)
+        assert tree(node) == tree(source)
+    for name in (BLOB, f"{SNAPSHOT}/bin/tool"):
+        assert all((node / name).samefile(source / name) for node in nodes)
+    for name in DATABASES:
+        assert not any((node / name).samefile(source / name) for node in nodes)
+
+
+def test_a_node_keeps_what_it_has_when_the_cache_goes(source: Path, tmp_path: Path) -> None:
+    before = tree(source)
+    preload.fill(tmp_path / "a", source)
+    subprocess.run(["rm", "-rf", source], check=True)
+    assert tree(tmp_path / "a") == before
+
+
+def test_where_there_are_no_links_it_is_copied(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another file system; ``cp`` may have begun."""
+    whole = preload._copy
+
+    def no_links(flags: Sequence[str], paths: Sequence[Path], into: Path) -> None:
+        if "--link" in flags:
+            (into / paths[0].name).mkdir()
+            raise LocalClusterError("Invalid cross-device link")
+        whole(flags, paths, into)
+
+    monkeypatch.setattr(preload, "_copy", no_links)
+    preload.fill(tmp_path / "a", source)
+    assert tree(tmp_path / "a") == tree(source)
+    assert not (tmp_path / "a" / BLOB).samefile(source / BLOB)
