@@ -160,8 +160,15 @@ def hosts_hold(snapshot: Snapshot, suspended: list[Pod]) -> bool:
     return all(node.host >= 0 for node in there if node.node.name in nodes)
 
 
-Cost = tuple[int, int]
-"""Cards that evicted members hold, then those that suspended ones do."""
+Cost = tuple[int, int, int]
+"""Victims on silent nodes, cards that evicted members hold, those that suspended ones do."""
+
+
+def cost_of(snapshot: Snapshot, evicted: list[Pod], asleep: list[Pod]) -> Cost:
+    """What these victims cost."""
+    silent = {node.name for node in snapshot.nodes.values() if not node.ready and not node.lost}
+    stranded = sum(pod.node in silent for pod in (*evicted, *asleep))
+    return stranded, cards_of(evicted), cards_of(asleep)
 
 
 def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | None:
@@ -177,7 +184,7 @@ def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | 
     for choice in product(*by_gang):
         evicted = [pod for group, _ in choice for pod in group]
         asleep = [pod for _, group in choice for pod in group]
-        choices.append(((cards_of(evicted), cards_of(asleep)), evicted, asleep))
+        choices.append((cost_of(snapshot, evicted, asleep), evicted, asleep))
     choices.sort(key=lambda entry: entry[0])
     for cost, evicted, asleep in choices:
         if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):

@@ -32,6 +32,7 @@ LEAST_FILL, MOST_FILL = 0.6, 0.95
 _LOAD = (0.3, 0.4, 0.5, 0.6, 0.7, 0.9)
 """Fractions of a card that running members hold."""
 _ASKED = (0.05, 0.05, 0.1, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+_SILENT = 0.3
 _MAX_RUNNING = 6
 _TRIES = 6
 _SHARES = ("volcano.sh/vgpu-{}", "volcano.sh/gpu-{}")
@@ -58,7 +59,21 @@ def case(seed: int) -> Case:
         snapshot, same = _ask(rng, snapshot, key, number)
         asking.append(key)
         alike[key] = same
-    return Case(snapshot, asking, alike)
+    return Case(_one_falls_silent(random.Random(f"silent {seed}"), snapshot), asking, alike)
+
+
+def _one_falls_silent(rng: random.Random, snapshot: Snapshot) -> Snapshot:
+    """In a part of the cases, one node of several: who runs there stays there. Best one that a low gang has
+    in common with others, or nobody would have a choice."""
+    if len(snapshot.nodes) == 1 or rng.random() > _SILENT:
+        return snapshot
+    on: dict[str, set[NodeName]] = {}
+    for pod in snapshot.pods.values():
+        if pod.gang and pod.node and snapshot.gangs[pod.gang].share_class is ShareClass.LOW:
+            on.setdefault(pod.gang, set()).add(pod.node)
+    spread = set().union(*(nodes for nodes in on.values() if len(nodes) > 1))
+    name = rng.choice(sorted(spread or snapshot.nodes))
+    return replace(snapshot, nodes={**snapshot.nodes, name: replace(snapshot.nodes[name], ready=False)})
 
 
 def _filled(rng: random.Random) -> Snapshot:
