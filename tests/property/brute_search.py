@@ -146,9 +146,10 @@ def guarantees_hold(snapshot: Snapshot, preemptor: Gang, victims: list[Pod]) -> 
     return True
 
 
-def suspension_options(gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
+def suspension_options(snapshot: Snapshot, gang: Gang, placed: list[Pod]) -> list[tuple[Pod, ...]]:
     """As :func:`victim_options`, of a gang all of whose members could be suspended; else nobody."""
-    if not all(pod.suspendable or not pod.shares for pod in placed):
+    silent = {node.name for node in snapshot.nodes.values() if not node.ready and not node.lost}
+    if not all((pod.suspendable and pod.node not in silent) or not pod.shares for pod in placed):
         return [()]
     return [tuple(pod for pod in group if pod.shares) for group in _parts(gang, placed)]
 
@@ -160,15 +161,8 @@ def hosts_hold(snapshot: Snapshot, suspended: list[Pod]) -> bool:
     return all(node.host >= 0 for node in there if node.node.name in nodes)
 
 
-Cost = tuple[int, int, int]
-"""Victims on silent nodes, cards that evicted members hold, those that suspended ones do."""
-
-
-def cost_of(snapshot: Snapshot, evicted: list[Pod], asleep: list[Pod]) -> Cost:
-    """What these victims cost."""
-    silent = {node.name for node in snapshot.nodes.values() if not node.ready and not node.lost}
-    stranded = sum(pod.node in silent for pod in (*evicted, *asleep))
-    return stranded, cards_of(evicted), cards_of(asleep)
+Cost = tuple[int, int]
+"""Cards that evicted members hold, then those that suspended ones do."""
 
 
 def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | None:
@@ -178,13 +172,13 @@ def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | 
         placed = low_of(snapshot, other)
         if placed:
             evictions = [(group, ()) for group in victim_options(other, placed)]
-            suspensions = [((), group) for group in suspension_options(other, placed) if group]
+            suspensions = [((), group) for group in suspension_options(snapshot, other, placed) if group]
             by_gang.append([*evictions, *suspensions])
     choices = []
     for choice in product(*by_gang):
         evicted = [pod for group, _ in choice for pod in group]
         asleep = [pod for _, group in choice for pod in group]
-        choices.append((cost_of(snapshot, evicted, asleep), evicted, asleep))
+        choices.append(((cards_of(evicted), cards_of(asleep)), evicted, asleep))
     choices.sort(key=lambda entry: entry[0])
     for cost, evicted, asleep in choices:
         if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):

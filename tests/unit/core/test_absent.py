@@ -1,4 +1,4 @@
-"""Who was told to go and is still there: members that a gang lacks, and victims that a plan waits for."""
+"""Who was told to go and is still there: members that a gang lacks, and victims in nobody's way."""
 
 from dataclasses import replace
 from typing import Any
@@ -66,7 +66,6 @@ def test_members_on_a_node_that_is_gone() -> None:
 ALL = make.shape(make.H20_MIB, 100)
 SILENT = {"ready": False}
 LOST = {"ready": False, "lost": True}
-N2_IS_SILENT = f"; n2 is silent: who is there is {FREED}"
 
 
 def victims() -> list[Pod]:
@@ -91,51 +90,57 @@ def waits_for(*uids: str, suspends: tuple[str, ...] = ()) -> PlanInForce:
     return PlanInForce("1-1", place, named, 90.0, frozenset(PodUid(uid) for uid in suspends))
 
 
-def waiting(snapshot: Snapshot) -> str:
-    """What is said of high, which waits for its victims."""
-    verdict = ask(snapshot).verdicts["g"]
-    assert verdict.reason is Reason.WAITING_FOR_EVICTION
-    return verdict.message
+def is_ready(snapshot: Snapshot) -> bool:
+    """Whether high may start; else it waits for its victims."""
+    plan = ask(snapshot)
+    started = [ready.gang for ready in plan.ready] == ["g"]
+    assert started or plan.verdicts["g"].reason is Reason.WAITING_FOR_EVICTION
+    return started
 
 
-def test_a_plan_says_at_once_that_one_of_its_victims_is_on_a_silent_node() -> None:
-    assert waiting(makes_room(victims())) == (
-        f"waits until 2 pods of low are gone; they hold 2 cards{N2_IS_SILENT}"
-    )
-    assert "silent" not in waiting(makes_room(victims(), state={}))
+STATES = pytest.mark.parametrize("state", [SILENT, LOST, {}])
 
 
-@pytest.mark.parametrize(("state", "end"), [(SILENT, N2_IS_SILENT), (LOST, ""), ({}, "")])
-def test_a_waiting_plan_says_what_frees_its_victims(state: dict[str, Any], end: str) -> None:
+@STATES
+def test_a_plan_is_ready_once_its_own_cards_are_free(state: dict[str, Any]) -> None:
+    """Whoever ends later on another node, or never, is not in its way."""
+    plan = waits_for("low-w-0", "low-w-1")
+    first, last = (replace(pod, phase=PodPhase.TERMINATING) for pod in victims())
+    assert not is_ready(makes_room([first, last], plan, state))
+    assert not is_ready(makes_room([first], plan, state))
+    assert is_ready(makes_room([last], plan, state))
+    assert is_ready(makes_room([], plan, state))
+
+
+@STATES
+def test_it_waits_until_all_its_victims_are_told(state: dict[str, Any]) -> None:
+    """A ready plan names none, so nobody would tell them any more, and a part of a gang would run on."""
     (_, last) = victims()
-    there = [replace(last, phase=PodPhase.TERMINATING)]
-    text = waiting(makes_room(there, waits_for("low-w-0", "low-w-1"), state))
-    assert text == f"waits until 1 pod of low is gone; it holds 1 card{end}"
+    assert not is_ready(makes_room([last], waits_for("low-w-0", "low-w-1"), state))
 
 
-@pytest.mark.parametrize(("phase", "end"), [(PodPhase.PLACED, ""), (PodPhase.TERMINATING, N2_IS_SILENT)])
-def test_who_is_to_be_suspended_there_is_told_of_once_it_has_to_go(phase: PodPhase, end: str) -> None:
-    """An order that a node does not carry out is taken back after a minute: nobody waits longer."""
-    first, last = victims()
-    there = [
-        replace(first, phase=PodPhase.TERMINATING),
-        replace(last, phase=phase, suspend_ordered=True, suspendable=True),
-    ]
-    text = waiting(makes_room(there, waits_for("low-w-0", suspends=("low-w-1",))))
-    assert text == ("waits until 1 pod of low is suspended and 1 pod of low is gone; they hold 2 cards" + end)
+def test_it_waits_for_who_is_only_to_be_suspended() -> None:
+    """An order that a node does not carry out is taken back after a minute, and the plan with it."""
+    (_, last) = victims()
+    there = [replace(last, suspend_ordered=True, suspendable=True)]
+    assert not is_ready(makes_room(there, waits_for("low-w-0", suspends=("low-w-1",))))
 
 
-def held_on_n2(state: dict[str, Any]) -> Snapshot:
-    """The last victim was deleted by force; its node's agent, dead as well, said that it was there."""
+def test_members_that_share_a_node_with_who_still_goes_need_room_beside_it() -> None:
+    """Cpu of a victim that is on its way out is its own as well as its cards are."""
+    plan = waits_for("low-w-0", "low-w-1")
+    (_, last) = victims()
+    there = [replace(last, phase=PodPhase.TERMINATING, node=NodeName("n1"), shares=())]
+    assert is_ready(makes_room(there, plan))
+    asks = replace(last.shape, requests=make.node("n1").allocatable)
+    assert not is_ready(makes_room([replace(there[0], shape=asks)], plan))
+
+
+@STATES
+def test_shares_that_only_an_agent_reports_count_where_they_are(state: dict[str, Any]) -> None:
+    """The last victim was deleted by force; its node's agent said that it was there."""
     share = Share(CardId("n2/0"), make.H20_MIB, 100)
     held = {CardId("n2/0"): ((PodUid("low-w-1"), share),)}
-    return replace(makes_room([], waits_for("low-w-0", "low-w-1"), state), held=held)
-
-
-def test_who_was_deleted_by_force_on_a_silent_node_may_still_be_on_its_cards() -> None:
-    assert waiting(held_on_n2(SILENT)).endswith(N2_IS_SILENT)
-    assert "silent" not in waiting(held_on_n2({}))
-
-
-def test_nobody_is_on_a_node_that_is_out_of_service_whatever_its_agent_said_last() -> None:
-    assert [ready.gang for ready in ask(held_on_n2(LOST)).ready] == ["g"]
+    assert is_ready(replace(makes_room([], waits_for("low-w-0", "low-w-1"), state), held=held))
+    on_its_own = {CardId("n1/0"): ((PodUid("low-w-0"), replace(share, card=CardId("n1/0"))),)}
+    assert not is_ready(replace(makes_room([], waits_for("low-w-0", "low-w-1"), state), held=on_its_own))

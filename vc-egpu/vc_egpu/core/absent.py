@@ -1,11 +1,10 @@
-"""Who was told to go and is still on its node: members that a gang lacks, victims that a plan waits for."""
+"""Who was told to go and is still on its node."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from vc_egpu.core.cluster import OUT_OF_SERVICE, Node, NodeName, PodPhase, PodUid
+from vc_egpu.core.cluster import OUT_OF_SERVICE, Node, NodeName, PodUid
 from vc_egpu.core.gangs import GangView
 from vc_egpu.core.index import Index
-from vc_egpu.core.plan import Eviction, Suspension
 from vc_egpu.core.words import few
 
 
@@ -16,22 +15,6 @@ def still_leaving(view: GangView, nodes: Mapping[NodeName, Node]) -> str:
         return ""
     count = len(view.terminating)
     return f"; {count} {'is' if count == 1 else 'are'} still leaving {few(on)}{_silent(on, nodes)}"
-
-
-def victims_on_silent_nodes(index: Index, going: Iterable[Eviction | Suspension]) -> str:
-    """What ends the wait for victims on whose nodes nobody ends them; empty where all can go.
-
-    Those that are only to be suspended are left out: an order that a node does not carry out is taken back.
-    """
-    on: set[NodeName] = set()
-    for entry in going:
-        for uid in entry.pods:
-            pod = index.pods.get(uid)
-            if pod is None:
-                on.update(index.held.nodes_of(uid))
-            elif pod.node is not None and (isinstance(entry, Eviction) or pod.phase is not PodPhase.PLACED):
-                on.add(pod.node)
-    return _silent(sorted(on), index.nodes)
 
 
 def still_held(index: Index, uid: PodUid) -> bool:

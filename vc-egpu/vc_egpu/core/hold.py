@@ -6,7 +6,7 @@ it is turned ready once they are gone, and withdrawn if it cannot hold any more 
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -117,18 +117,45 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
         record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
     elif not plan.victims:
         record.waits(view, _carried_out(view))
-    elif not going and not dozing:
+    elif not dozing and _are_in_nobodys_way(trial, view, going):
         verdict = say.admitted(len(view.planned), len(view.waiting), tried=False)
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
         record.waits(view, makes_room(trial, victims.grouped(trial, going), victims.suspended(trial, dozing)))
 
 
+def _are_in_nobodys_way(trial: Trial, view: GangView, going: Sequence[PodUid]) -> bool:
+    """Whether all members have their places beside the victims that are not gone yet.
+
+    A gang goes whole, and on nodes that this plan has nothing to do with some take longer, or for ever where
+    the kubelet is silent. All were told: what is ready has no victims that anybody would still delete.
+    """
+    if any((pod := trial.index.pods.get(uid)) and pod.phase is not PodPhase.TERMINATING for uid in going):
+        return False
+    if not going:
+        return True  # looked at already
+    with _off_the_ledger(trial, view):
+        return not _no_room(trial, view)
+
+
+@contextmanager
+def _off_the_ledger(trial: Trial, view: GangView) -> Iterator[None]:
+    """While a plan's own bookings are not counted."""
+    known = trial.index.planned.bookings[view.gang.key]
+    own = [booking for entry in view.planned if (booking := known.get(entry.key)) is not None]
+    for booking in own:
+        trial.ledger.remove(booking)
+    try:
+        yield
+    finally:
+        for booking in own:
+            trial.ledger.add(booking)
+
+
 def makes_room(trial: Trial, evictions: Sequence[Eviction], suspensions: Sequence[Suspension]) -> Verdict:
     """What is said of a gang that waits until these are gone, or suspended."""
     left: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
-    said = say.making_room(evictions, suspensions, victims.cards_held(trial, left))
-    return replace(said, message=said.message + absent.victims_on_silent_nodes(trial.index, left))
+    return say.making_room(evictions, suspensions, victims.cards_held(trial, left))
 
 
 def _carried_out(view: GangView) -> Verdict:
@@ -148,14 +175,7 @@ def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid
         why = _not_allowed(trial, view) or _cannot_sleep(trial, dozing)
         if why:
             return why
-    own = [
-        booking
-        for entry in view.planned
-        if (booking := trial.index.planned.bookings[view.gang.key].get(entry.key)) is not None
-    ]
-    for booking in own:
-        trial.ledger.remove(booking)
-    try:
+    with _off_the_ledger(trial, view):
         slept = trial.sleep(dozing)
         lifted = trial.lift(going)
         try:
@@ -166,9 +186,6 @@ def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid
         if not why and (going or dozing) and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
             how = "evicting" if plan.victims - plan.suspends else "suspending"
             why = f"it fits without {how} anybody now"
-    finally:
-        for booking in own:
-            trial.ledger.add(booking)
     return why
 
 

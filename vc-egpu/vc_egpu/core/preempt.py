@@ -6,8 +6,7 @@ are concerned a complete search makes sure that it is the cheapest there is. Eve
 the whole gang without it, never by sums.
 
 First those that can be suspended are tried alone: any of that costs less than any eviction. If it is not
-enough, as few as possible are evicted beside them, and then as few as possible suspended. Victims that cannot
-leave, with their nodes silent, are chosen where no others will do: nobody gets room from them for now.
+enough, as few as possible are evicted beside them, and then as few as possible suspended.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +36,6 @@ from vc_egpu.core.victims import (
     sleepers,
     soon_asleep,
     soon_gone,
-    stranded,
     suspended,
 )
 
@@ -47,9 +45,8 @@ _COMPLETE_GANGS: Final = 8
 """Up to so many candidate gangs all choices of victims are compared."""
 _WEIGHED: Final = 128
 
-Harm = tuple[int, int, int, Price, Price]
-"""Victims that cannot leave, cards of those evicted, cards of those suspended, and what settles ties among
-equals."""
+Harm = tuple[int, int, Price, Price]
+"""Cards of those evicted, cards of those suspended, and what settles ties among equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +115,6 @@ class _Choice:
     asleep: tuple[Pod, ...]
     harm: Harm
 
-    @property
-    def stranded(self) -> bool:
-        """Whether some of them cannot leave."""
-        return self.harm[0] > 0
-
 
 class _Contest:
     """One gang's search for victims. The trial's ledger is as before after every call."""
@@ -190,26 +182,21 @@ class _Contest:
         everybody = candidates(self._trial, self._view, useful)
         most = self._trial.policy.max_victim_candidates
         able = sleepers(self._trial, everybody, useful)
-        found: list[_Choice] = []
         for limit in sorted({min(most, len(able)), len(able)}):
             asleep = self._asleep_of(able[:limit])
             if asleep is not None:
-                found.append(self._choice((), asleep))
-                break
-        if found and not found[0].stranded:
-            return found[0]
+                return self._choice((), asleep)
         stay = [candidate for candidate in everybody if not candidate.evictable]
         listed = [candidate for candidate in everybody if candidate.evictable]
         for limit in sorted({min(most, len(listed)), len(listed)}):
             best = self._by_eviction(listed[:limit], stay, useful)
             if best is not None:
-                found.append(best)
-                break
-        return min(found, key=lambda choice: choice.harm, default=None)
+                return best
+        return None
 
     def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
         first, second = self.price(evicted), self.price(asleep)
-        return _Choice(evicted, asleep, (first[0] + second[0], first[1], second[1], first, second))
+        return _Choice(evicted, asleep, (first[0], second[0], first, second))
 
     def _by_eviction(
         self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]
@@ -298,15 +285,11 @@ class _Contest:
 
     def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[Atom], tuple[float, ...]]]:
         """What is given back first: the dearest, the cheapest; of few, what frees least for its cost."""
-        yield lambda atom: (self._stays(atom), -atom.cards)
-        yield lambda atom: (self._stays(atom), atom.cards)
+        yield lambda atom: (-atom.cards,)
+        yield lambda atom: (atom.cards,)
         if len(listed) <= _WEIGHED:
-            yield lambda atom: (self._stays(atom), -atom.cards / (1 + self._gain(atom)), -atom.cards)
-            yield lambda atom: (self._stays(atom), self._gain(atom), -atom.cards)
-
-    def _stays(self, atom: Atom) -> int:
-        """First of all those are given back that could not leave."""
-        return -stranded(self._trial, atom.pods)
+            yield lambda atom: (-atom.cards / (1 + self._gain(atom)), -atom.cards)
+            yield lambda atom: (self._gain(atom), -atom.cards)
 
     def _gain(self, atom: Atom) -> int:
         """How many more places there are once the atom alone is gone."""

@@ -3,8 +3,7 @@
 Only what runs with low priority, gangs as a whole or by members above their minimum; none that a
 PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
 its members must be able to, and the nodes' host memory must take what is on their cards. Bare pods, which
-nobody would make anew, may be suspended and are never evicted. Those that could not leave, since their nodes
-are silent, come last.
+nobody would make anew, may be suspended and are never evicted.
 """
 
 import math
@@ -25,9 +24,8 @@ _LATE_S: Final = 30.0
 _SOON_S: Final = 3600.0
 """Nobody waits longer for a pod that its owner took down: any grace period can be named in a delete."""
 
-Price = tuple[int, int, int, float, tuple[str, ...]]
-"""Pods that cannot leave (:func:`stranded`), cards held by those evicted, gangs touched, seconds of run time
-lost, and names to settle ties."""
+Price = tuple[int, int, float, tuple[str, ...]]
+"""Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def prey(trial: Trial) -> Prey:
         ):
             surplus = _surplus(view, pods, nodes)
             listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
-    listed.sort(key=lambda candidate: _rank(trial, candidate))
+    listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()
     trial.put_back(lifted)
@@ -125,18 +123,16 @@ def sleepers(
         if any(pod.shares for pod in running) and all(may_be_suspended(trial, pod) for pod in running):
             surplus = tuple(pod for pod in _surplus(candidate.view, running, useful) if pod.shares)
             found.append(replace(candidate, pods=running, surplus=surplus, cards=shares_of(running)))
-    found.sort(key=lambda candidate: _rank(trial, candidate))
+    found.sort(key=lambda candidate: (candidate.cards, candidate.key))
     return found
-
-
-def _rank(trial: Trial, candidate: Candidate) -> tuple[int, int, str]:
-    return (stranded(trial, candidate.pods), candidate.cards, candidate.key)
 
 
 def may_be_suspended(trial: Trial, pod: Pod) -> bool:
     """Whether an order to leave its cards could be carried out, and taken back. Members without cards need
-    none; a card that its node does not report any more is not there to come back to."""
+    none; a card that its node does not report any more is not there to come back to, and on a silent node
+    nobody hears the order."""
     able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
+    able = able and pod.node not in trial.index.silent_nodes
     booking = trial.booked(pod.uid)
     known = booking is not None and len(booking.seats) == len(pod.shares)
     return (able and known) or not pod.shares
@@ -276,13 +272,7 @@ def price(trial: Trial, pods: Iterable[Pod]) -> Price:
     listed = list(pods)
     gangs = sorted({str(pod.gang) for pod in listed})
     lost = sum(max(0.0, trial.now - pod.started) for pod in listed if pod.started is not None)
-    return (stranded(trial, listed), shares_of(listed), len(gangs), lost, tuple(gangs))
-
-
-def stranded(trial: Trial, pods: Iterable[Pod]) -> int:
-    """How many of these are on silent nodes: whoever waits for such a victim waits for its node, or for an
-    operator."""
-    return sum(pod.node in trial.index.silent_nodes for pod in pods)
+    return (shares_of(listed), len(gangs), lost, tuple(gangs))
 
 
 def soon_gone(trial: Trial) -> list[PodUid]:
