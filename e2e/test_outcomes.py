@@ -112,10 +112,12 @@ def leaving(pods: dict[str, Json]) -> list[str]:
     return [name for name, found in pods.items() if found["metadata"].get("deletionTimestamp")]
 
 
-def end_deaf(here: World, of: str) -> None:
-    """Let the containers of what ignores SIGTERM end."""
-    for name in leaving(here.pods(of)):
-        here.touch(name, "/tmp/done")
+def end_deaf(here: World, of: str, *, on: str = "") -> None:
+    """Let the containers of what ignores SIGTERM end; ``on``: those of that node."""
+    pods = here.pods(of)
+    for name in leaving(pods):
+        if on in ("", pods[name]["spec"]["nodeName"]):
+            here.touch(name, "/tmp/done")
 
 
 def test_a_victim_that_ignores_sigterm_keeps_its_cards_until_it_is_gone(here: World) -> None:
@@ -134,13 +136,31 @@ def test_a_victim_that_ignores_sigterm_keeps_its_cards_until_it_is_gone(here: Wo
     here.check(containers=False)
     end_deaf(here, "deaf")
     here.runs("urgent", 2)
-    assert not victims & here.uids("deaf")
+    here.gone("deaf", victims)  # two cards free are enough for high
     here.waits("deaf", "WaitingForCards")
     here.gated("deaf", 8)
     here.delete("vcjob", "urgent")
     here.runs("deaf", 8)
     assert retries(here, "deaf") == 0
     quick_end(here, "deaf")
+
+
+def test_inference_starts_while_the_rest_of_the_evicted_gang_is_still_on_another_node(here: World) -> None:
+    first, second = (node.name for node in here.stack.cluster.nodes)
+    here.submit(low(here, "deaf", 8))
+    here.runs("deaf", 8)
+    pinned = {"nodeSelector": {"kubernetes.io/hostname": first}}
+    urgent = Task(shares(60_000, 50), replicas=2, priority="high", more=pinned)
+    here.submit(job("urgent", urgent, queue=here.queue))
+    here.until("its victims are told to go", "deaf", lambda pods: len(leaving(pods)) == 8)
+    here.waits("urgent", "WaitingForEviction", "8 pods")
+    end_deaf(here, "deaf", on=first)
+    here.runs("urgent", 2, on=first)
+    there = [pod["spec"]["nodeName"] for pod in here.pods("deaf").values() if pod["spec"].get("nodeName")]
+    assert there == [second] * 4
+    here.check(containers=False)
+    here.delete("vcjob", "deaf", wait=False)
+    end_deaf(here, "deaf")
 
 
 def quick_end(here: World, of: str) -> None:
