@@ -116,7 +116,8 @@ def end_deaf(here: World, of: str, *, on: str = "") -> None:
     """Let the containers of what ignores SIGTERM end; ``on``: those of that node."""
     pods = here.pods(of)
     for name in leaving(pods):
-        if on in ("", pods[name]["spec"]["nodeName"]):
+        node = pods[name]["spec"].get("nodeName")
+        if node and on in ("", node):  # a new one that is still gated has no container
             here.touch(name, "/tmp/done")
 
 
@@ -156,8 +157,8 @@ def test_inference_starts_while_the_rest_of_the_evicted_gang_is_still_on_another
     here.waits("urgent", "WaitingForEviction", "8 pods")
     end_deaf(here, "deaf", on=first)
     here.runs("urgent", 2, on=first)
-    there = [pod["spec"]["nodeName"] for pod in here.pods("deaf").values() if pod["spec"].get("nodeName")]
-    assert there == [second] * 4
+    there = [pod["spec"].get("nodeName") for pod in here.pods("deaf").values()]
+    assert there.count(second) == 4  # of those on the first node two may still be ending as well
     here.check(containers=False)
     here.delete("vcjob", "deaf", wait=False)
     end_deaf(here, "deaf")
