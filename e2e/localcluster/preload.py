@@ -26,7 +26,7 @@ from localcluster.packages import find
 from localcluster.patience import stretched
 from localcluster.procs import ManagedProcess, answers
 from localcluster.render import importing_config
-from localcluster.state import cache_root, locked
+from localcluster.state import locked, state_root
 from localcluster.toolchain import Say
 
 _IMPORT_TIMEOUT_S: Final = 300.0
@@ -40,11 +40,14 @@ _KEPT_OTHERS: Final = 2
 
 
 def prepared(archives: Sequence[Path], version: str, environment: dict[str, str], say: Say) -> Path:
-    """Folder of the cache with these archives imported by containerd ``version`` ("": the usual one)."""
+    """Folder with these archives imported by containerd ``version`` ("": the usual one).
+
+    It lies beside the clusters and not in the cache, which may be on an overlay or on another disk.
+    """
     containerd = toolchain.program("containerd", runtime=version)
     # Names of archives carry their digest, and the folder of a program its version.
     recipe = f"{containerd.parent} {sorted(archive.name for archive in archives)}"
-    folder = cache_root() / "containerd" / hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    folder = state_root() / ".containerd" / hashlib.sha256(recipe.encode()).hexdigest()[:16]
     with locked(folder.parent / "lock"):
         if folder.is_dir():
             folder.touch()  # in use: it stays
@@ -79,7 +82,7 @@ def _leads_to_shared(path: Path, source: Path) -> bool:
 
 
 def _linked(folder: Path, into: Path) -> bool:
-    """False where the cache is on another file system, or one without links."""
+    """False on a file system without links."""
     try:
         _copy(["--archive", "--link"], [folder], into)
     except LocalClusterError:
@@ -99,7 +102,7 @@ def _copy(flags: Sequence[str], paths: Sequence[Path], into: Path) -> None:
 
 def _import(root: Path, archives: Sequence[Path], version: str, environment: dict[str, str]) -> None:
     """Run a containerd with mounts of its own for as long as it takes; it ends with us, however we end."""
-    # Not below the cache, whose path may be too long for a socket's.
+    # Not beside the clusters, where the path may be too long for a socket's.
     with tempfile.TemporaryDirectory(prefix="vc-egpu-images-") as short:
         work = Path(short)
         config, socket = work / "containerd.toml", work / "containerd.sock"

@@ -22,7 +22,7 @@ DATABASES = (
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """As containerd leaves it, much smaller."""
-    root = tmp_path / "cache"
+    root = tmp_path / "prepared"
     for name in (BLOB, *DATABASES, f"{SNAPSHOT}/bin/tool"):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def test_a_node_has_all_of_it_and_links_to_what_is_never_written(source: Path, t
         assert not any((node / name).samefile(source / name) for node in nodes)
 
 
-def test_a_node_keeps_what_it_has_when_the_cache_goes(source: Path, tmp_path: Path) -> None:
+def test_a_node_keeps_what_it_has_when_the_prepared_folder_goes(source: Path, tmp_path: Path) -> None:
     before = tree(source)
     preload.fill(tmp_path / "a", source)
     subprocess.run(["rm", "-rf", source], check=True)
@@ -64,7 +64,7 @@ def test_a_node_keeps_what_it_has_when_the_cache_goes(source: Path, tmp_path: Pa
 def test_where_there_are_no_links_it_is_copied(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on another file system; ``cp`` may have begun."""
+    """On a file system without them; ``cp`` may have begun."""
     whole = preload._copy
 
     def no_links(flags: Sequence[str], paths: Sequence[Path], into: Path) -> None:
