@@ -21,7 +21,7 @@ from pathlib import Path
 
 from localcluster import toolchain
 from localcluster.errors import LocalClusterError
-from localcluster.packages import find
+from localcluster.packages import util_linux
 from localcluster.patience import stretched
 from localcluster.procs import ManagedProcess, ProcessIdentity, first_child, spawn
 
@@ -60,14 +60,11 @@ class Machine:
         """Start its first process; returns when the mounts stand."""
         self._prepare()
         script = boot_script(self.name, self.folder, toolchain.program("nodeinit"))
-        unshare = find("unshare")
-        if unshare is None:
-            raise LocalClusterError("unshare not found: install util-linux")
         flags = ["--mount", "--pid", "--uts", "--net", "--fork", "--propagation", "private"]
         self.process.log_file.parent.mkdir(parents=True, exist_ok=True)
         reader, writer = os.pipe()
         try:
-            argv = [str(unshare), *flags, "--", "/bin/sh", "-c", script]
+            argv = [util_linux("unshare"), *flags, "--", "/bin/sh", "-c", script]
             parent = spawn(argv, environment, self.process.log_file, keep_fds=[writer])
             os.close(writer)
             writer = -1

@@ -14,14 +14,13 @@ from localcluster import cgroups, net, toolchain
 from localcluster.api import Api, ApiError, wait_until
 from localcluster.context import Context
 from localcluster.controlplane import SWITCH
+from localcluster.ctr import import_archive
 from localcluster.errors import LocalClusterError
 from localcluster.machine import Machine
 from localcluster.packages import CNI_FOLDERS, find
 from localcluster.patience import stretched
 from localcluster.procs import Entered, ManagedProcess, answers
 from localcluster.render import cni_config, containerd_config, kube_proxy_config, kubelet_config, to_yaml
-
-_IMPORT_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,17 +279,8 @@ class RealNode:
         return result
 
     def import_image(self, archive: Path) -> None:
-        """Import an OCI archive. The archive goes in by standard input: the node may not see its folder."""
-        ctr = [str(self._tool("ctr")), "-n", "k8s.io", "images", "import", "--digests=false", "-"]
-        with archive.open("rb") as file:
-            result = subprocess.run(
-                self._inside().argv(ctr),
-                stdin=file,
-                capture_output=True,
-                timeout=stretched(_IMPORT_TIMEOUT_S),
-                check=False,
-                env=self.context.environment(),
-            )
-        if result.returncode != 0:
-            error = result.stderr.decode(errors="replace").strip()[-800:]
-            raise LocalClusterError(f"importing {archive.name} into {self.name} failed: {error}")
+        """Import an OCI archive."""
+        try:
+            import_archive([str(self._tool("ctr"))], archive, self.context.environment(), self._inside())
+        except LocalClusterError as error:
+            raise LocalClusterError(f"{self.name}: {error}") from None

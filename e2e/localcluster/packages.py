@@ -31,6 +31,7 @@ REAL_NODES = (
     Requirement("runc", "runc"),
     Requirement("ip", "iproute2"),
     Requirement("unshare", "util-linux"),
+    Requirement("setpriv", "util-linux"),
     Requirement("nsenter", "util-linux"),
     Requirement("mount", "mount"),
     Requirement("cni:ptp", "containernetworking-plugins"),
@@ -62,6 +63,14 @@ def find(name: str) -> Path | None:
         return next((folder / plugin for folder in CNI_FOLDERS if (folder / plugin).is_file()), None)
     found = shutil.which(name, path=search_path())
     return Path(found) if found else None
+
+
+def util_linux(name: str) -> str:
+    """Path of one of its programs, each of which was there when it was asked for (:func:`ensure`)."""
+    path = find(name)
+    if path is None:
+        raise LocalClusterError(f"{name} not found: install util-linux")
+    return str(path)
 
 
 def ensure(requirements: Iterable[Requirement], say: Say) -> None:

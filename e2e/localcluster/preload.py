@@ -21,15 +21,14 @@ from typing import Final
 
 from localcluster import room, toolchain
 from localcluster.api import wait_until
+from localcluster.ctr import import_archive
 from localcluster.errors import LocalClusterError
-from localcluster.packages import find
-from localcluster.patience import stretched
+from localcluster.packages import util_linux
 from localcluster.procs import ManagedProcess, answers
 from localcluster.render import importing_config
 from localcluster.state import locked, state_root
 from localcluster.toolchain import Say
 
-_IMPORT_TIMEOUT_S: Final = 300.0
 _UNFINISHED: Final = "unfinished"
 _SHARED: Final = (
     "io.containerd.content.v1.content/blobs",
@@ -107,10 +106,10 @@ def _import(root: Path, archives: Sequence[Path], version: str, environment: dic
         work = Path(short)
         config, socket = work / "containerd.toml", work / "containerd.sock"
         config.write_text(importing_config(root, work, socket, version=version))
-        guard = [_found("setpriv"), "--pdeathsig", "KILL", _found("unshare"), "--mount"]
+        guard = [util_linux("setpriv"), "--pdeathsig", "KILL", util_linux("unshare"), "--mount"]
         process = ManagedProcess("containerd", work / "pid", work / "log")
-        containerd = toolchain.program("containerd", runtime=version)
-        process.launch([*guard, "--", str(containerd), "--config", str(config)], environment)
+        containerd, ctr = (str(toolchain.program(name, runtime=version)) for name in ("containerd", "ctr"))
+        process.launch([*guard, "--", containerd, "--config", str(config)], environment)
 
         def alive() -> None:
             if not process.alive():
@@ -119,24 +118,6 @@ def _import(root: Path, archives: Sequence[Path], version: str, environment: dic
         try:
             wait_until("containerd answering", lambda: answers(socket), 30, alive)
             for archive in archives:
-                _import_one(archive, socket, version, environment)
+                import_archive([ctr, "--address", str(socket)], archive, environment)
         finally:
             process.stop()
-
-
-def _import_one(archive: Path, socket: Path, version: str, environment: dict[str, str]) -> None:
-    command = [str(toolchain.program("ctr", runtime=version)), "--address", str(socket), "-n", "k8s.io"]
-    command += ["images", "import", "--digests=false", str(archive)]
-    timeout_s = stretched(_IMPORT_TIMEOUT_S)
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
-    )
-    if result.returncode != 0:
-        raise LocalClusterError(f"importing {archive.name} failed: {result.stderr.strip()[-800:]}")
-
-
-def _found(program: str) -> str:
-    path = find(program)
-    if path is None:
-        raise LocalClusterError(f"{program} not found: install util-linux")
-    return str(path)

@@ -16,7 +16,12 @@ PAUSE_IMAGE = "vc-egpu.local/pause:1"
 _BEFORE_1_31 = "1.30"
 """Minor version of the nodes that know less than all others that are pinned here."""
 
-_UNUSED_SNAPSHOTTERS = ("blockfile", "btrfs", "devmapper", "erofs", "zfs")
+_UNUSED_PLUGINS = (
+    *(f"io.containerd.snapshotter.v1.{name}" for name in ("blockfile", "btrfs", "devmapper", "erofs", "zfs")),
+    "io.containerd.nri.v1.nri",
+    "io.containerd.tracing.processor.v1.otlp",
+)
+"""Of containerd."""
 _SANDBOX_SINCE_2 = f"""\
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
@@ -99,8 +104,6 @@ def containerd_config(runc: Path, cni_folder: Path, *, scratch: Path, version: s
     ``scratch`` is a folder of the node for the plugins that nobody uses here; ``version``: the minor one.
     """
     text = json.dumps  # a JSON string is a TOML string
-    disabled = [f"io.containerd.snapshotter.v1.{name}" for name in _UNUSED_SNAPSHOTTERS]
-    disabled += ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp"]
     old = version.startswith("1.")
     runtime = "io.containerd.grpc.v1.cri" if old else "io.containerd.cri.v1.runtime"
     sandbox = f"  sandbox_image = {text(PAUSE_IMAGE)}" if old else ""
@@ -111,7 +114,7 @@ root = "/var/lib/containerd"
 state = "/run/containerd"
 temp = {text(str(scratch))}
 oom_score = 0
-disabled_plugins = {json.dumps(disabled)}
+disabled_plugins = {json.dumps(_UNUSED_PLUGINS)}
 
 [grpc]
   address = "/run/containerd/containerd.sock"
@@ -136,15 +139,13 @@ disabled_plugins = {json.dumps(disabled)}
 def importing_config(root: Path, work: Path, socket: Path, *, version: str = "") -> str:
     """TOML of a containerd that only unpacks images, into the folder ``root``."""
     text = json.dumps
-    unused = [f"io.containerd.snapshotter.v1.{name}" for name in _UNUSED_SNAPSHOTTERS]
-    unused += ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
-    unused += ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp"]
+    kubelets = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
     return f"""\
 version = {2 if version.startswith("1.") else 3}
 root = {text(str(root))}
 state = {text(str(work / "state"))}
 temp = {text(str(work / "temp"))}
-disabled_plugins = {json.dumps(unused)}
+disabled_plugins = {json.dumps([*_UNUSED_PLUGINS, *kubelets])}
 
 [grpc]
   address = {text(str(socket))}

@@ -15,7 +15,7 @@ from localcluster.controlplane import SWITCH
 from localcluster.errors import LocalClusterError
 from localcluster.net import Addresses
 from localcluster.node import RealNode
-from localcluster.packages import find
+from localcluster.packages import util_linux
 from localcluster.patience import stretched
 from localcluster.procs import first_child, spawn
 from localcluster.render import dns_objects, dns_rules, role_for
@@ -62,11 +62,9 @@ def start(context: Context, say: Say) -> None:
 def _start_network(context: Context, addresses: Addresses) -> None:
     process = context.process(SWITCH)
     process.log_file.parent.mkdir(parents=True, exist_ok=True)
-    unshare = find("unshare")
-    assert unshare is not None, "checked before"
     # A pid namespace of its own, so that DNS ends with the switch.
     argv = [
-        str(unshare),
+        util_linux("unshare"),
         "--net",
         "--fork",
         "--pid",

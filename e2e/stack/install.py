@@ -58,10 +58,9 @@ class Stack:
         overlay: Path = OVERLAY,
         say: Callable[[str], None] = lambda _line: None,
     ) -> Self:
-        """Fake cards on every real node, images, manifests; returns when all of it is ready."""
+        """Fake cards on every real node, manifests; returns when all of it is ready. The nodes have
+        :func:`stack_images` from the start."""
         stack = cls.of(cluster)
-        for archive in stack_images():
-            cluster.import_image(Path(archive))
         for node in cluster.nodes:
             stack.put_cards(node, nvml_state(node.name, cards_per_node))
             if overlay in (ISOLATED, VOLCANO_ISOLATED):

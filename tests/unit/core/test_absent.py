@@ -73,9 +73,7 @@ def victims() -> list[Pod]:
     return [make.placed(pod, f"n{pod.index + 1}/0") for pod in make.pods("low", 2, ALL)]
 
 
-def makes_room(
-    there: list[Pod], plan: PlanInForce | None = None, state: dict[str, Any] | None = None
-) -> Snapshot:
+def makes_room(there: list[Pod], plan: PlanInForce, state: dict[str, Any] | None = None) -> Snapshot:
     """High, for which there is room on n1 once that training is gone; n2 is silent, or what is said."""
     gangs = [make.gang("low", share_class=LOW, least=2), make.gang("g", share_class=HIGH, plan=plan)]
     nodes = [make.node("n1", 1), make.node("n2", 1, **(SILENT if state is None else state))]

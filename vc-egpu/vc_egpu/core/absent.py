@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from vc_egpu.core.cluster import OUT_OF_SERVICE, Node, NodeName, PodUid
+from vc_egpu.core.cluster import OUT_OF_SERVICE, Node, NodeName, Pod, PodUid
 from vc_egpu.core.gangs import GangView
 from vc_egpu.core.index import Index
 from vc_egpu.core.words import few
@@ -15,6 +15,12 @@ def still_leaving(view: GangView, nodes: Mapping[NodeName, Node]) -> str:
         return ""
     count = len(view.terminating)
     return f"; {count} {'is' if count == 1 else 'are'} still leaving {few(on)}{_silent(on, nodes)}"
+
+
+def nobody_acts(pod: Pod, nodes: Mapping[NodeName, Node]) -> bool:
+    """Whether the pod is on a silent node: who is told to go or to wait there does not hear it."""
+    node = nodes.get(pod.node) if pod.node is not None else None
+    return node is not None and node.is_silent
 
 
 def still_held(index: Index, uid: PodUid) -> bool:

@@ -52,7 +52,6 @@ class Index:
         self.planned = PlannedMembers(self.ledger, self.uses, self.gangs, self.pods, self._amounts_for)
         self.shape_ids: dict[PodUid, int] = {}
         """By pod; exactly the pods there are."""
-        self.silent_nodes: set[NodeName] = set()
         self.node_changes: dict[NodeName, int] = {}
         """By node: the generation in which the node object changed last."""
         self.reviewed: dict[str, tuple[str, int]] = {}
@@ -139,7 +138,6 @@ class Index:
             self._clear_row(node.name)
         self.generation += 1
         self.nodes[node.name] = node
-        (self.silent_nodes.add if node.is_silent else self.silent_nodes.discard)(node.name)
         self.node_changes[node.name] = self.generation
         row = self.ledger.put_node(node)
         self._masks.node_changed(row, node)
@@ -157,7 +155,6 @@ class Index:
         self.ledger.remove_node(name)
         self.generation += 1
         del self.nodes[name]
-        self.silent_nodes.discard(name)
         self.node_changes[name] = self.generation
         self._masks.node_changed(row, None)
         self._masks.names_changed()

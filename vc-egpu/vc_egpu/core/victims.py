@@ -11,6 +11,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from vc_egpu.core.absent import nobody_acts
 from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass, SuspensionState
 from vc_egpu.core.gangs import GangView, shares_of, task_counts
 from vc_egpu.core.ledger import Ints, Ledger
@@ -132,7 +133,7 @@ def may_be_suspended(trial: Trial, pod: Pod) -> bool:
     none; a card that its node does not report any more is not there to come back to, and on a silent node
     nobody hears the order."""
     able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
-    able = able and pod.node not in trial.index.silent_nodes
+    able = able and not nobody_acts(pod, trial.index.nodes)
     booking = trial.booked(pod.uid)
     known = booking is not None and len(booking.seats) == len(pod.shares)
     return (able and known) or not pod.shares

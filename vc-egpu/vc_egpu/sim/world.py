@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from vc_egpu.core import invariants
+from vc_egpu.core.absent import nobody_acts
 from vc_egpu.core.capacity import need_of, pods_fitting
 from vc_egpu.core.cluster import (
     Gang,
@@ -137,7 +138,7 @@ class World:
         """The node agents carry out what stands on pods: orders, and orders that were taken back."""
         snapshot = self.snapshot()
         for pod in list(snapshot.pods.values()):
-            if pod.phase is not PodPhase.PLACED or _nobody_acts(pod, snapshot):
+            if pod.phase is not PodPhase.PLACED or nobody_acts(pod, snapshot.nodes):
                 continue
             state = pod.suspension
             if pod.suspend_ordered and state is not SuspensionState.FAILED:
@@ -156,7 +157,7 @@ class World:
         gone = [
             pod
             for pod in snapshot.pods.values()
-            if pod.phase is PodPhase.TERMINATING and not _nobody_acts(pod, snapshot)
+            if pod.phase is PodPhase.TERMINATING and not nobody_acts(pod, snapshot.nodes)
         ]
         for pod in gone:
             self._remove(pod)
@@ -357,9 +358,3 @@ class World:
         fitting = pods_fitting(index.ledger, need, index.mask(shape))
         names = sorted(name for name, row in index.ledger.rows.items() if fitting[row] > 0)
         return names[0] if names else None
-
-
-def _nobody_acts(pod: Pod, snapshot: Snapshot) -> bool:
-    """Whether it is on a node that is silent."""
-    node = snapshot.nodes.get(pod.node) if pod.node is not None else None
-    return node is not None and node.is_silent
