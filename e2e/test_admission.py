@@ -44,6 +44,7 @@ def test_a_gang_is_admitted_whole_pinned_and_bound_where_planned(managed: Rig) -
     group = managed.api.get(POD_GROUPS, gang.name, gang.namespace)
     plan = orjson.loads(group["metadata"]["annotations"][names.PLAN])
     assert plan["group"] == group["metadata"]["uid"]
+    assert "managedFields" not in group["metadata"], "nobody applies it"
     assert {cards_of(found).plan_id for found in bound.values()} == {plan["id"]}
     condition = admitted(group)
     assert condition is not None

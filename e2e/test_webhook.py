@@ -79,10 +79,23 @@ def test_applying_the_same_job_twice_leaves_the_same_version(webhook_rig: Rig, h
     stored = webhook_rig.kit.api.get(VOLCANO_JOBS, name, NAMESPACE)
     resources = stored["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"]["volcano.sh/vgpu-h20-memory"] == "4000"
+    assert "managedFields" in stored["metadata"], "it is applied again"
     before = version(webhook_rig, name)
     for _ in range(2):
         webhook_rig.cluster.kubectl("apply", *how, "-f", "-", text_in=manifest)
         assert version(webhook_rig, name) == before
+
+
+def test_a_job_that_is_only_created_carries_no_record_of_who_wrote_what(
+    webhook_rig: Rig, alice: ApiConnection
+) -> None:
+    created = alice.create(VOLCANO_JOBS, yaml.safe_load(JOB.format(name="created")))
+    assert "managedFields" not in created["metadata"]
+    status = webhook_rig.kit.api.patch_status(VOLCANO_JOBS, "created", {"status": {"running": 1}}, NAMESPACE)
+    assert "managedFields" not in status["metadata"], "its controller's writes begin none"
+    applied = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    webhook_rig.cluster.kubectl(*applied, text_in=JOB.format(name="created"))
+    assert "managedFields" in webhook_rig.kit.api.get(VOLCANO_JOBS, "created", NAMESPACE)["metadata"]
 
 
 def test_a_bare_pod_can_be_applied_twice(webhook_rig: Rig) -> None:

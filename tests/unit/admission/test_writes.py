@@ -72,3 +72,14 @@ def test_conditions_of_others_on_a_podgroup_are_kept() -> None:
     assert patch["status"]["conditions"] == [other, new]
     assert patch["metadata"]["uid"] == "group-g"
     assert patch["metadata"]["annotations"] == {names.PLAN: "x"}
+
+
+def test_the_record_of_who_wrote_which_field_goes_where_nobody_applies_the_podgroup() -> None:
+    document = group()
+    patch = writes.group_patch(codec.group(document), phase="Inqueue")
+    lighter = writes.unrecorded(patch, codec.group(document))
+    assert lighter["metadata"] == {**patch["metadata"], "managedFields": [{}]}
+    assert lighter["status"] == patch["status"]
+    for owners in ([], [{**document["metadata"]["ownerReferences"][0], "apiVersion": "apps/v1"}]):
+        document["metadata"]["ownerReferences"] = owners
+        assert writes.unrecorded(patch, codec.group(document)) == patch

@@ -19,6 +19,7 @@ from unit.webhook.world import (
     queue,
     task,
 )
+from vc_egpu.volcano.names import LAST_APPLIED
 from vc_egpu.webhook.decision import MAX_WARNINGS
 from vc_egpu.webhook.jobs import review_final_job, review_job
 from vc_egpu.webhook.pods import review_pod
@@ -56,8 +57,39 @@ def test_pods_of_a_completed_template_are_completed_in_their_turn() -> None:
     assert set(completed["limits"]) == set(completed["requests"]) == expected
 
 
+def written_by(operation: str = "Update") -> list[Json]:
+    return [{"manager": "somebody", "operation": operation}]
+
+
+@pytest.mark.parametrize(
+    ("records", "annotations", "keep", "kept"),
+    [
+        (written_by(), {}, False, False),
+        (written_by(), {}, True, True),
+        (written_by("Apply"), {}, False, True),
+        (written_by(), {LAST_APPLIED: "{}"}, False, True),
+    ],
+    ids=["created", "as the operator wishes", "applied by the server", "applied by kubectl"],
+)
+def test_who_wrote_which_field_is_noted_where_jobs_are_applied(
+    records: list[Json], annotations: Json, *, keep: bool, kept: bool
+) -> None:
+    obj = job(task("w", 2, small()), annotations=annotations)
+    obj["metadata"]["managedFields"] = records
+    done = complete(obj, context(keep_managed_fields=keep))
+    assert ("managedFields" in done["metadata"]) is kept
+
+
+def test_records_that_an_earlier_version_left_are_no_reason_to_refuse() -> None:
+    done = complete(job(task("w", 2, small())))
+    done["metadata"]["managedFields"] = written_by()
+    assert review_final_job(create(done), context()).allowed
+
+
 def test_a_job_without_cards_is_left_alone() -> None:
-    assert review_job(create(job(task("w", 2, container()), queue=None)), context()).patch == ()
+    obj = job(task("w", 2, container()), queue=None)
+    obj["metadata"]["managedFields"] = written_by()
+    assert review_job(create(obj), context()).patch == ()
 
 
 def test_what_another_webhook_takes_out_afterwards_is_refused() -> None:

@@ -60,11 +60,17 @@ class Done:
 
 
 class Executor:
-    """Threads that write. ``tell`` gets a :class:`Done` for each operation, on one of them."""
+    """Threads that write. ``tell`` gets a :class:`Done` for each operation, on one of them.
 
-    def __init__(self, api: ApiConnection, tell: Callable[[Done], None]) -> None:
+    ``keep_managed_fields``: see :func:`.writes.unrecorded`.
+    """
+
+    def __init__(
+        self, api: ApiConnection, tell: Callable[[Done], None], *, keep_managed_fields: bool = False
+    ) -> None:
         self._api = api
         self._tell = tell
+        self._keep_managed_fields = keep_managed_fields
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="help")
 
@@ -81,7 +87,7 @@ class Executor:
 
         def work() -> Done:
             try:
-                document = self._api.patch(POD_GROUPS, name, body, namespace)
+                document = self._patch_group(namespace, name, group, body)
             except LeaseLost:
                 raise
             except KubeError as error:
@@ -89,6 +95,10 @@ class Executor:
             return Done(kind, key, plan_id=plan_id, document=document)
 
         self._submit(self._writers, work, Done(kind, key, plan_id=plan_id))
+
+    def _patch_group(self, namespace: str, name: str, group: DecodedGroup, body: Json) -> Json:
+        body = body if self._keep_managed_fields else writes.unrecorded(body, group)
+        return self._api.patch(POD_GROUPS, name, body, namespace)
 
     def _read_group(self, done: Done, group: DecodedGroup) -> Done:
         namespace, name = done.key.split("/", 1)
@@ -216,7 +226,7 @@ class Executor:
 
         def work() -> Done:
             body = writes.group_patch(group, condition=condition)
-            return Done("condition", key, document=self._api.patch(POD_GROUPS, name, body, namespace))
+            return Done("condition", key, document=self._patch_group(namespace, name, group, body))
 
         self._submit(self._helpers, work, Done("condition", key))
 

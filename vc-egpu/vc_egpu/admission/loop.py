@@ -100,7 +100,7 @@ class Loop:
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._mirror = Mirror(table)
         fenced = api.fenced(leadership)
-        self._executor = Executor(fenced, self._inbox.put)
+        self._executor = Executor(fenced, self._inbox.put, keep_managed_fields=settings.keep_managed_fields)
         self._events = EventRecorder(fenced, "vc-egpu-admission", settings.identity)
         self._sources = Sources(api, self._inbox.put, settings.namespace)
         self._clock = HealthyClock(leadership, fresh_s)

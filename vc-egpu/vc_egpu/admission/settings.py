@@ -40,6 +40,8 @@ class Settings:
     """An order to suspend that a node has not carried out by then is taken back."""
     stranded_after_s: float = DEFAULT_AFTER_S
     """A suspended gang whose cards are gone for so long is evicted and queued again; 0: never."""
+    keep_managed_fields: bool = False
+    """True: who wrote which field of the PodGroups of Volcano Jobs goes on being noted."""
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     drain: bool = False
     verbose: bool = False
@@ -90,6 +92,21 @@ def _parser() -> argparse.ArgumentParser:
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
     parser.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
+    _add_spans(parser)
+    parser.add_argument(
+        "--keep-managed-fields",
+        action="store_true",
+        help="leave metadata.managedFields on the PodGroups of Volcano Jobs",
+    )
+    parser.add_argument(
+        "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true")
+    return parser
+
+
+def _add_spans(parser: argparse.ArgumentParser) -> None:
+    """How long is waited for what."""
     parser.add_argument(
         "--replacement-hold-s",
         type=float,
@@ -115,11 +132,6 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_AFTER_S,
         help="a suspended gang whose cards are gone for this long is evicted and queued again; 0: never",
     )
-    parser.add_argument(
-        "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
-    )
-    parser.add_argument("-v", "--verbose", action="store_true")
-    return parser
 
 
 def parse(argv: Sequence[str] | None = None) -> Settings:
@@ -145,6 +157,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         bind_address=flags.bind_address,
         suspend_timeout_s=max(1.0, flags.suspend_timeout_s),
         stranded_after_s=max(0.0, flags.stranded_after_s),
+        keep_managed_fields=flags.keep_managed_fields,
         policy=policy,
         drain=flags.drain,
         verbose=flags.verbose,

@@ -51,6 +51,17 @@ def group_patch(
     return body
 
 
+def unrecorded(body: Json, group: DecodedGroup) -> Json:
+    """This merge patch of a PodGroup, and nobody's record any more of who wrote which field.
+
+    Only where the PodGroup is a Job controller's: nobody applies it. The API server begins no such record
+    anew, and each later write costs it a third less.
+    """
+    if group.owner is None or not group.owner.is_volcano_job:
+        return body
+    return {**body, "metadata": {**body["metadata"], "managedFields": [{}]}}
+
+
 def strip_patch(group: DecodedGroup, rolled_back: str | None = None) -> Json:
     """A merge patch that takes the plan off a PodGroup, and notes a roll-back (its back-off, encoded)."""
     annotations: dict[str, str | None] = {names.PLAN: None}

@@ -14,7 +14,6 @@ from vc_egpu.volcano.meta import Json
 from vc_egpu.volcano.podgroup import PodGroupPhase
 
 _MAX_DIGITS: Final = 9
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -26,7 +25,7 @@ def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in annotations.items()
-        if key != _LAST_APPLIED and (not key.startswith(f"{names.DOMAIN}/") or key in KNOBS)
+        if key != names.LAST_APPLIED and (not key.startswith(f"{names.DOMAIN}/") or key in KNOBS)
     }
 
 

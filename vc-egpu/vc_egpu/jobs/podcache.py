@@ -28,9 +28,7 @@ _METADATA: Final = (
     "annotations",
     "labels",
 )
-_BULKY_ANNOTATIONS: Final = frozenset(
-    {names.CARDS, names.REQUEST, "kubectl.kubernetes.io/last-applied-configuration"}
-)
+_BULKY_ANNOTATIONS: Final = frozenset({names.CARDS, names.REQUEST, names.LAST_APPLIED})
 _SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 

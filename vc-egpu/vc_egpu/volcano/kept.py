@@ -23,7 +23,6 @@ from vc_egpu.volcano.pod_codec import is_managed
 
 Json = dict[str, Any]
 
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _IDENTITY: Final = (
     "name",
     "namespace",
@@ -75,7 +74,7 @@ def pod(document: Document) -> Json:
         }
     kept |= _some(metadata, ("labels", "ownerReferences"))
     if annotations := metadata.get("annotations"):
-        kept["annotations"] = _without(annotations, _LAST_APPLIED)
+        kept["annotations"] = _without(annotations, names.LAST_APPLIED)
     claims = [v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v]
     wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
     return {

@@ -110,6 +110,8 @@ HAMI_NO_USE_GPU_UUID: Final = "nvidia.com/nouse-gpuuuid"
 HAMI_USE_GPU_TYPE: Final = "nvidia.com/use-gputype"
 HAMI_NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
 
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""What ``kubectl apply`` writes on all that it applies (client-side)."""
 SCHEDULER_VOLCANO: Final = "volcano"
 SCHEDULER_DEFAULT: Final = "default-scheduler"
 

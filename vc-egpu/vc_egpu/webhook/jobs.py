@@ -27,6 +27,8 @@ from vc_egpu.webhook.tasks import Task, copied_back, min_available_of, tasks_of
 _ANNOTATIONS = "metadata.annotations"
 _MAX_ACCOUNTS: Final = 32
 """Each may cost the API server some questions, and the Job's author waits for all of them."""
+_RECORDS: Final = "managedFields"
+"""In an object's metadata: who wrote which field."""
 _TEMPLATE_ONLY = (names.CORE_POLICY, names.OVERSUBSCRIBE, names.CARD_POLICY, names.NODE_POLICY)
 
 
@@ -56,8 +58,10 @@ def review_job(review: Review, context: Context) -> Decision:
 def review_final_job(review: Review, context: Context) -> Decision:
     """The same checks on what is going to be stored, after everybody else's changes."""
     decision = review_job(review, context)
-    if decision.patch:
-        where = str(decision.patch[0]["path"]).replace("~1", "/")
+    # A replica of an earlier version left the records; that nobody needs them is no reason to refuse.
+    missing = [operation for operation in decision.patch if operation["path"] != f"/metadata/{_RECORDS}"]
+    if missing:
+        where = str(missing[0]["path"]).replace("~1", "/")
         return refuse(f"{where}: was taken out by another webhook after the totals had been written")
     return decision
 
@@ -81,8 +85,20 @@ def _created(review: Review, context: Context) -> Decision:
     gangs.check_minimums(members, minimum)
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
     gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what)
-    completed = [item.task.completed(item.ask) for item in checked]
-    return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
+    tasks = [item.task.completed(item.ask) for item in checked]
+    metadata = mapping(job.get("metadata"))
+    if not (context.settings.keep_managed_fields or _is_applied(metadata)):
+        # As with pods that a controller makes: a controller writes the status many times.
+        metadata = {key: value for key, value in metadata.items() if key != _RECORDS}
+    completed = {**job, "metadata": metadata, "spec": {**spec_of(job), "tasks": tasks}}
+    return allow(job, completed, warnings)
+
+
+def _is_applied(metadata: Json) -> bool:
+    """Whether somebody applies this object, so that the record of who wrote which field is of use."""
+    return names.LAST_APPLIED in mapping(metadata.get("annotations")) or any(
+        mapping(entry).get("operation") == "Apply" for entry in items(metadata.get(_RECORDS))
+    )
 
 
 def _is_managed(checked: Sequence[_Checked]) -> bool:
