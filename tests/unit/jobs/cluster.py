@@ -46,6 +46,14 @@ class Cluster:
         self.controller._job_changed(Change(ChangeKind.ADDED, self.server.put(f"{path}/status", document)))
         return document
 
+    def edit_job(self, namespace: str, name: str = "train", **spec: Any) -> None:
+        """Somebody writes this into its spec."""
+        path = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs/{name}/status"
+        old = self.server.objects[path]
+        metadata = {**old["metadata"], "generation": old["metadata"].get("generation", 1) + 1}
+        new = self.server.put(path, {**old, "metadata": metadata, "spec": {**old["spec"], **spec}})
+        self.controller._job_changed(Change(ChangeKind.MODIFIED, new, old))
+
     def command(
         self, action: str, target: Json, *, namespace: str = "mine", called: str = "c", **otherwise: str
     ) -> None:
@@ -159,10 +167,10 @@ class Cluster:
         """The phase that was written last."""
         return str(self._job_status(namespace, name).get("state", {}).get("phase", ""))
 
-    def run_pod(self, path: str) -> None:
-        """The pod is at its place and runs."""
+    def run_pod(self, path: str, phase: str = "Running") -> None:
+        """The pod is at its place and runs, or is in another ``phase``."""
         pod = self.server.objects[path]
-        runs = self.server.put(path, {**pod, "status": {"phase": "Running"}})
+        runs = self.server.put(path, {**pod, "status": {"phase": phase}})
         self.controller._pod_changed(Change(ChangeKind.MODIFIED, trim(runs), trim(pod)))
 
     def _job_status(self, namespace: str, name: str) -> Json:

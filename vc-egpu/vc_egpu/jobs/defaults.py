@@ -56,7 +56,12 @@ def bounded(job: Job) -> Job:
 
 def problems(job: Job) -> list[str]:
     """Why we do not run this (completed) Job: one sentence each, naming the field; empty if we do."""
-    return [*_shape(job), *_tasks(job), *_policies(job), *_dependencies(job), *_plugins(job)]
+    return [*_shape(job), *_tasks(job), *_policies(job), *_dependencies(job), *unreadable(job)]
+
+
+def unreadable(job: Job) -> list[str]:
+    """Those of its problems for which no pod can be made of it: nobody knows what that should look like."""
+    return [*_templates(job), *_plugins(job)]
 
 
 def _shape(job: Job) -> Iterator[str]:
@@ -92,10 +97,14 @@ def _tasks(job: Job) -> Iterator[str]:
             yield f"{where}.partitionPolicy: partitions need Volcano's own controllers"
         if not task.template.spec.get("containers"):
             yield f"{where}.template.spec.containers: a pod needs at least one container"
-        yield from misshapen(task.template.spec, f"{where}.template.spec")
         name = f"{job.metadata.name}-{task.name}-{max(0, task.replicas - 1)}"
         if len(name) > MAX_POD_NAME:
             yield f"{where}.name: pod {name!r} has {len(name)} characters in its name, at most {MAX_POD_NAME}"
+
+
+def _templates(job: Job) -> Iterator[str]:
+    for index, task in enumerate(job.spec.tasks):
+        yield from misshapen(task.template.spec, f"spec.tasks[{index}].template.spec")
 
 
 def _policies(job: Job) -> Iterator[str]:

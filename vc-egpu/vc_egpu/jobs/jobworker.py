@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -115,15 +115,26 @@ class JobWorker:
         whole = defaults.complete(stored)
         job = defaults.bounded(whole)
         command = self._command(job)
-        world = self._world(job, command)
-        if job is not whole and world.pods:
-            text = f"{whole.total_replicas()} replicas: no more than {defaults.MOST_PODS} of a Job are made"
-            self._recorder.event(raw, "Warning", "Ignored", f"spec.tasks: {text}")
-        decision = decide(world, defaults.problems(whole))
+        refusals = defaults.problems(whole)
+        unreadable = defaults.unreadable(whole) if refusals else []
+        world = self._world(job, command, readable=not unreadable)
+        if world.pods:
+            for text in self._ignored(whole, job, unreadable):
+                self._recorder.event(raw, "Warning", "Ignored", text)
+        decision = decide(world, refusals)
         self._execute(raw, job, world, decision, command)
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
+
+    @staticmethod
+    def _ignored(whole: Job, job: Job, unreadable: list[str]) -> Iterator[str]:
+        """What a Job that has pods was edited into, and is not done."""
+        if job is not whole:
+            text = f"{whole.total_replicas()} replicas: no more than {defaults.MOST_PODS} of a Job are made"
+            yield f"spec.tasks: {text}"
+        if unreadable:
+            yield f"{'; '.join(unreadable)}: no pod is made until this is put right"
 
     def forget(self, uid: str) -> None:
         """The Job is gone."""
@@ -139,7 +150,7 @@ class JobWorker:
                 del self._killed[pod]
         self._objects.forget(uid)
 
-    def _world(self, job: Job, command: Command | None) -> World:
+    def _world(self, job: Job, command: Command | None, *, readable: bool) -> World:
         namespace, uid = job.metadata.namespace, job.metadata.uid
         group = self._groups.get((namespace, job.pod_group_name()))
         with self._lock:
@@ -155,6 +166,7 @@ class JobWorker:
             first_seen=first_seen,
             order=order,
             queue_known=self._queue_known(job.spec.queue),
+            readable=readable,
             now=self._clock(),
         )
 
@@ -242,6 +254,8 @@ class JobWorker:
         namespace, name = job.metadata.namespace, job.pod_group_name()
         if decision.group is Group.DELETE and group is not None:
             self._gone_is_fine(lambda: self._api.delete(POD_GROUPS, name, namespace, uid=group.uid))
+        elif not world.readable:
+            return  # what the gang needs is not known
         elif decision.group is Group.MAKE and group is None:
             try:
                 answer = self._api.create(POD_GROUPS, gangs.job_group(job, self._class_values()))
@@ -272,7 +286,7 @@ class JobWorker:
         try:
             if decision.create:
                 self._create(job, decision.create)
-            elif world.group is not None and job.status.state.phase not in FINISHED:
+            elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
                 self._objects.ensure(job)
         except (Refused, InTheWay) as refusal:
             return refusal

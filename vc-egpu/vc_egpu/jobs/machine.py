@@ -317,7 +317,7 @@ def _sync(draft: Draft) -> None:
         for index in range(task.replicas):
             name = pod_name(job.metadata.name, task.name, index)
             wanted.add(name)
-            if name not in present and may_start:
+            if name not in present and may_start and world.readable:
                 draft.create.append((task, index))
     draft.kill((pod for pod in world.pods if pod.out_of_sync), mark=False)
     draft.kill((pod for pod in world.pods if pod.name not in wanted), mark=True)

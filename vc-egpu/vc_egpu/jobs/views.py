@@ -161,6 +161,8 @@ class World:
     """When happenings that last and do not say since when were seen first, by their marks."""
     order: Order | None = None
     queue_known: bool = True
+    readable: bool = True
+    """False: it was edited into something of which no pod, and no PodGroup, can be made."""
     now: float = 0.0
     """Seconds since the epoch."""
 
