@@ -355,8 +355,8 @@ class Counted(dict[str, Any]):
 def test_slips_are_looked_for_until_there_are_enough_of_them() -> None:
     """To find what is near takes time, and all reviews wait for this one: of 3,000 tasks it was a second."""
     Counted.looks = 0
-    annotations = [Counted({f"egpu.volcano.sh/priorty-{i}": "low"}) for i in range(3000)]
-    tasks = [task(f"t{i}", 0, small()) for i in range(3000)]
+    annotations = [Counted({f"egpu.volcano.sh/priorty-{i}": "low"}) for i in range(2000)]
+    tasks = [task(f"t{i}", 0, small()) for i in range(2000)]
     for each, of in zip(tasks, annotations, strict=True):
         each["template"]["metadata"] = {"annotations": of}
     decision = review_job(create(job(task("w", 1), *tasks)), context())

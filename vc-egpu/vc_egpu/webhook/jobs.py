@@ -9,7 +9,7 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.knobs import knobs_in, slips
 from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
 from vc_egpu.volcano.request import AskError, PodAsk
-from vc_egpu.webhook import access, gangs, specs
+from vc_egpu.webhook import access, extent, gangs, specs
 from vc_egpu.webhook.context import (
     DEFAULT_QUEUE,
     Context,
@@ -71,6 +71,7 @@ def review_final_job(review: Review, context: Context) -> Decision:
 
 def _created(review: Review, context: Context) -> Decision:
     job = review.object
+    extent.check_job(job, context.settings.max_gang_members)
     checked = [_Checked(task, task.ask(context.table), is_new=True) for task in tasks_of(job)]
     if not _is_managed(checked):
         return allow()
@@ -201,6 +202,8 @@ def _updated(review: Review, stored: Json, context: Context) -> Decision:
     job = review.object
     if mapping(job.get("metadata")).get("deletionTimestamp"):
         return allow()  # what is going away must be able to go
+    for each in (job, stored):  # nobody looked at the stored one while it asked for no cards
+        extent.check_job(each, context.settings.max_gang_members)
     checked = _settle(job, stored, context)
     if not _is_managed(checked) and not any(not item.readable for item in checked):
         return allow()

@@ -10,7 +10,7 @@ from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.priority import ClassName, PriorityError, class_of, resolve
 from vc_egpu.volcano.request import AskError, PodAsk, read_pod
 from vc_egpu.volcano.resource_names import PER_CARD, classify
-from vc_egpu.webhook import access, gangs, membership, specs
+from vc_egpu.webhook import access, extent, gangs, membership, specs
 from vc_egpu.webhook.context import (
     DEFAULT_QUEUE,
     Context,
@@ -43,6 +43,7 @@ def review_pod(review: Review, context: Context) -> Decision:
 
 def _review(review: Review, context: Context) -> Decision:
     pod, annotations, spec = review.object, annotations_of(review.object), spec_of(review.object)
+    extent.check_pods([spec], "spec")
     specs.refuse_forged(annotations, _ANNOTATIONS, request_too=False)
     labelled = specs.check_label(labels_of(pod), "metadata.labels")
     ask = read_pod(spec, context.table, known=_completed_before(pod, labelled=labelled))
