@@ -170,6 +170,23 @@ def test_edits_are_judged_by_what_they_change() -> None:
     assert "egpu.volcano.sh/cards" in refusal(edited, old=stored)
 
 
+def test_low_is_not_edited_into_what_takes_long_to_give_way() -> None:
+    """Pods that a controller makes of a Job are not asked for it again."""
+
+    def graceful(seconds: int, cls: str = "low") -> Json:
+        made = job(task("w", 2, small()), annotations={PRIORITY: cls})
+        made["spec"]["tasks"][0]["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+        return made
+
+    stored = complete(graceful(30))
+    assert "9999 is above 3600" in refusal(graceful(9999), old=stored)
+    assert review_job(update(graceful(60), stored), context()).allowed
+    older = complete(graceful(9999), context(max_low_grace_s=99999))
+    assert review_job(update(graceful(9999), older), context()).allowed, "as it was"
+    high = complete(graceful(30, "high"), context("alice use priorityclasses egpu-high"))
+    assert review_job(update(graceful(9999, "high"), high), context()).allowed, "its class stays as it was"
+
+
 @pytest.mark.parametrize(
     ("plain", "words"),
     [

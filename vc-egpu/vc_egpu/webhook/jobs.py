@@ -289,6 +289,7 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
         stored, tasks_of(stored)
     ):
         _check_classes(review, checked, subjects, context)
+    _check_changed_grace(job, stored, [item.task for item in checked], context)
     if not all(item.readable for item in checked):
         return
     members = [item.task.members(item.ask) for item in checked]
@@ -303,6 +304,15 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
         gangs.check_size(members, context.settings, "spec.tasks")
     if is_new or _sizes(job, [item.task for item in checked]) != _sizes(stored, tasks_of(stored)):
         gangs.check_minimums(members, minimum)
+
+
+def _check_changed_grace(job: Json, stored: Json, tasks: Sequence[Task], context: Context) -> None:
+    """Nobody looks at it when a pod is made of the Job: its Job was looked at."""
+    before = {task.name: task.pod_spec.get("terminationGracePeriodSeconds") for task in tasks_of(stored)}
+    for task in tasks:
+        if task.pod_spec.get("terminationGracePeriodSeconds") != before.get(task.name):
+            (cls,) = _classes([task], job)
+            specs.check_grace(task.pod_spec, cls, context, f"{task.path}.spec")
 
 
 def _sizes(job: Json, tasks: Sequence[Task]) -> object:
