@@ -26,28 +26,38 @@ class Latest(Generic[T]):
         self._lock = threading.RLock()
         self._values: dict[Key, tuple[int, str, T]] = {}
         self._indexes: dict[str, dict[Hashable, set[Key]]] = {name: {} for name in self._indexers}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, bool] = OrderedDict()
+        """UIDs of what is gone, and whether the watch said so."""
 
     def watch(self, change: Change) -> tuple[T | None, T]:
         """Take a change from the watch; returns the value that the watch told before, and the one it tells.
 
         Never an answer to a write of ours in their place: that may already hold what others did at the same
         time, and whoever compares would take their change for no change.
+
+        What the watch takes back itself is so: an API server whose history was set back (restored from a
+        backup) tells of older versions, and of objects again whose end it had told.
         """
-        key, document = key_of(change.object), change.object
+        key, document, before = key_of(change.object), change.object, change.old
         value = self._read(document)
-        old = self._read(change.old) if change.old is not None else None
+        old = self._read(before) if before is not None else None
+        uid = document["metadata"]["uid"]
         with self._lock:
             if change.kind is ChangeKind.DELETED:
-                self._bury(key, document["metadata"]["uid"])
-            elif document["metadata"]["uid"] not in self._gone:
+                self._bury(key, uid, told=True)
+                return old, value
+            if self._gone.get(uid):
+                del self._gone[uid]
+            if uid not in self._gone:
+                if before is not None and _version(before) > _version(document) and key in self._values:
+                    self._remove(key)
                 self._store(key, document, value)
         return old, value
 
     def gone(self, key: Key, uid: str) -> None:
         """We deleted the object, whatever the watch still tells of it."""
         with self._lock:
-            self._bury(key, uid)
+            self._bury(key, uid, told=self._gone.get(uid, False))
 
     def put(self, document: Json) -> None:
         """Take the answer to a write of ours."""
@@ -75,8 +85,8 @@ class Latest(Generic[T]):
         with self._lock:
             return [entry[2] for entry in self._values.values()]
 
-    def _bury(self, key: Key, uid: str) -> None:
-        self._gone[uid] = None
+    def _bury(self, key: Key, uid: str, *, told: bool) -> None:
+        self._gone[uid] = told
         while len(self._gone) > _TOMBSTONES:
             self._gone.popitem(last=False)
         known = self._values.get(key)
@@ -84,8 +94,7 @@ class Latest(Generic[T]):
             self._remove(key)
 
     def _store(self, key: Key, document: Json, value: T) -> None:
-        metadata = document["metadata"]
-        version, uid = int(metadata.get("resourceVersion") or 0), metadata["uid"]
+        version, uid = _version(document), document["metadata"]["uid"]
         before = self._values.get(key)
         if before is not None:
             if before[0] > version:
@@ -106,3 +115,7 @@ class Latest(Generic[T]):
                 keys.discard(key)
                 if not keys:
                     del self._indexes[name][where]
+
+
+def _version(document: Json) -> int:
+    return int(document["metadata"].get("resourceVersion") or 0)
