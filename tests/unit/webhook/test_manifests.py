@@ -65,6 +65,17 @@ def test_only_schedulers_that_repeat_annotations_bring_ours_and_nobody_brings_la
     assert "scheduler" not in labels
 
 
+def test_a_low_pod_is_not_told_to_go_in_years() -> None:
+    """On its way out it is nobody's victim, and a later delete does not shorten its time."""
+    spec = policy("vc-egpu-pods-grace")
+    assert spec["matchConstraints"]["resourceRules"][0]["operations"] == ["DELETE"]
+    (condition,), (check,) = spec["matchConditions"], spec["validations"]
+    assert f"annotations[?'{names.PRIORITY}'].orValue('') == 'low'" in condition["expression"]
+    given, _, own = check["expression"].partition(" <= ")
+    assert given == "request.?options.?gracePeriodSeconds.orValue(0)"
+    assert own == "oldObject.spec.?terminationGracePeriodSeconds.orValue(30)"
+
+
 def test_the_inventory_is_written_by_agents_also_through_the_status() -> None:
     spec = policy("vc-egpu-node-cards")
     assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["nodes", "nodes/status"]

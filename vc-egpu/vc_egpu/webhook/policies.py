@@ -50,6 +50,7 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
         _pods_update(identities),
         _pods_debug(),
         _pods_delete(identities),
+        _pods_grace(),
         _bindings(identities),
         _pod_groups(identities),
         _nodes(identities),
@@ -209,6 +210,28 @@ def _pods_delete(identities: Identities) -> Json:
         validations=[(_ANSWERED_FOR, f"metadata.labels: {_NOT_OURS}")],
     )
 
+
+def _pods_grace() -> Json:
+    # The API server takes any time that a delete names, and a later one that names none does not shorten it.
+    grace = "request.?options.?gracePeriodSeconds.orValue(0)"
+    own = f"oldObject.spec.?terminationGracePeriodSeconds.orValue({_KUBERNETES_GRACE_S})"
+    return policy(
+        "vc-egpu-pods-grace",
+        rule(["pods"], ["DELETE"]),
+        f"{has_label('oldObject.metadata')} && "
+        f"oldObject.metadata.?annotations[?'{names.PRIORITY}'].orValue('') == 'low'",
+        variables={},
+        validations=[
+            (
+                f"{grace} <= {own}",
+                "gracePeriodSeconds: above the pod's own terminationGracePeriodSeconds; leave it out, who "
+                f'takes the cards of {names.PRIORITY} "low" waits for that',
+            ),
+        ],
+    )
+
+
+_KUBERNETES_GRACE_S: Final = 30
 
 _ANSWERED_FOR: Final = (
     f"oldObject.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true' || "
