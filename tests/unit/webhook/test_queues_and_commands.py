@@ -3,7 +3,19 @@
 import copy
 
 import pytest
-from unit.webhook.world import ALICE, NAMESPACE, OPERATOR, QUEUES, Json, caps, context, create, queue, update
+from unit.webhook.world import (
+    ALICE,
+    NAMESPACE,
+    OPERATOR,
+    QUEUES,
+    Json,
+    Rbac,
+    caps,
+    context,
+    create,
+    queue,
+    update,
+)
 from vc_egpu.webhook.commands import review_command
 from vc_egpu.webhook.context import Context, Review
 from vc_egpu.webhook.questions import Subject
@@ -220,6 +232,15 @@ def test_other_targets_are_refused() -> None:
     assert "target.kind" in review_command(command("Pod", "p", "v1"), context()).message
     assert "target.apiVersion" in review_command(command("Queue", "a", "evil.example"), context()).message
     assert "target.name" in review_command(command("Queue", "", "scheduling.volcano.sh"), context()).message
+
+
+def test_nobody_is_asked_about_a_target_that_no_object_can_be() -> None:
+    """Answers are remembered by name, thousands of them: as many megabytes would end the webhook."""
+    ctx = context()
+    decision = review_command(command("Job", "j" * 1_000_000, "batch.volcano.sh", "AbortJob"), ctx)
+    assert decision.message == "target.name: 1000000 characters, the limit is 253"
+    assert isinstance(ctx.answers, Rbac)
+    assert not ctx.answers.asked
 
 
 def test_a_cap_on_memory_in_bytes_is_refused() -> None:

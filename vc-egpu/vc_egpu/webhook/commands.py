@@ -12,6 +12,8 @@ _TARGETS: Final = {
     "Job": ("batch.volcano.sh", "jobs", True),
 }
 """Kind to (API group, plural, whether it lives in the Command's namespace)."""
+_LONGEST_NAME: Final = 253
+"""Nothing has a longer one; who may what is remembered by name, and a Command may hold a megabyte of it."""
 
 
 def review_command(review: Review, context: Context) -> Decision:
@@ -30,6 +32,8 @@ def review_command(review: Review, context: Context) -> Decision:
         return refuse(f"target.apiVersion: {version[:63]!r} has no kind {kind}, it must be one of {group}")
     if not name:
         return refuse("target.name: no name is given")
+    if len(name) > _LONGEST_NAME:
+        return refuse(f"target.name: {len(name)} characters, the limit is {_LONGEST_NAME}")
     question = Access(review.subject, "update", group, resource, name, review.namespace if namespaced else "")
     if not any_allowed(context.answers, [question]):
         action = str(review.object.get("action") or "")[:63]
