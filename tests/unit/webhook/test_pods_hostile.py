@@ -115,6 +115,26 @@ def test_a_request_that_lies_about_its_totals_is_refused() -> None:
         assert "egpu.volcano.sh/request" in refusal(once)
 
 
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {'"memoryMiB":98304': '"memoryMiB":1'},
+        {'"whole":true': '"whole":false'},
+        {'"memoryMiB":98304': '"memoryMiB":1', '"whole":true': '"whole":false'},
+    ],
+)
+def test_a_request_that_makes_a_share_of_whole_native_cards_is_refused(lies: dict[str, str]) -> None:
+    """Its totals are cards alone: of the rest they tell nothing."""
+    here = context(queues={"a": queue("a", capability={"volcano.sh/gpu-h20": 1})})
+    once = complete(pod(container(gpu_h20=1)), here)
+    assert complete(once, here) == once
+    annotations = once["metadata"]["annotations"]
+    for old, new in lies.items():
+        assert old in annotations["egpu.volcano.sh/request"]
+        annotations["egpu.volcano.sh/request"] = annotations["egpu.volcano.sh/request"].replace(old, new)
+    assert "egpu.volcano.sh/request" in refusal(once, here)
+
+
 def test_topology_is_accepted_with_a_warning() -> None:
     decision = review_pod(create(pod(annotations={"egpu.volcano.sh/card-policy": "topology"})), context())
     assert decision.allowed

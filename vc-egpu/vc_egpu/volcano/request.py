@@ -234,7 +234,9 @@ def _ask_as_known(
             path, f"does not agree with the limits of {where}; it is written by the webhook, leave it out"
         )
     full = (before.memory_mib, before.cores_percent) == (model.memory_mib, CARD_CORES_PERCENT)
-    if before.whole != full and (before.whole or native):
+    if native and not (full and before.whole):
+        raise AskError(path, f"claims part of a card for {where}, whose limits name whole ones")
+    if before.whole and not full:
         raise AskError(path, f"claims a whole card for {where}, whose totals say otherwise")
     return before
 
