@@ -89,3 +89,27 @@ def test_a_service_that_the_api_server_does_not_take_is_told(cluster: Cluster) -
         cluster.look_at_job("mine")
     told = "POST /api/v1/namespaces/mine/services: a name must begin with a letter"
     assert ("FailedCreate", told) in cluster.events()
+
+
+def test_a_webhook_of_somebodys_that_does_not_answer_is_told(cluster: Cluster) -> None:
+    three(cluster)
+    down = "failed calling webhook guard.example.com: connection refused"
+    cluster.server.script = [(500, status(500, "InternalError", down), {})] * 2
+    cluster.server.script_for, cluster.server.skip = '"kind": "Pod"', 1
+    with pytest.raises(Unavailable):
+        cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Pending"
+    assert ("FailedCreate", f"POST /api/v1/namespaces/mine/pods: {down}") in cluster.events()
+
+
+def test_a_podgroup_that_the_quota_does_not_let_in_is_told(cluster: Cluster) -> None:
+    three(cluster)
+    quota = "exceeded quota: gangs, requested: count/podgroups.scheduling.volcano.sh=1"
+    cluster.server.script = [(403, status(403, "Forbidden", quota), {})]
+    cluster.server.script_for = '"kind": "PodGroup"'
+    with pytest.raises(Forbidden):
+        cluster.look_at_job("mine")
+    assert tried(cluster) == 0
+    assert cluster.phase_of_job("mine") == "Pending"
+    told = f"POST /apis/scheduling.volcano.sh/v1beta1/namespaces/mine/podgroups: {quota}"
+    assert ("FailedCreate", told) in cluster.events()

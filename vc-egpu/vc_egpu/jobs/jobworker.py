@@ -18,7 +18,7 @@ from vc_egpu.jobs.plugins import plugins_of
 from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.jobs.views import Eviction, GroupView, Order, World
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
-from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
+from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Unavailable
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command
@@ -196,7 +196,6 @@ class JobWorker:
             if decision.first_seen:
                 self._first_seen[job.metadata.uid] = decision.first_seen
         self._each(self._kill, decision.kills, job)
-        self._tend_group(job, world, decision)
         refusal = self._make(job, world, decision)
         if refusal is not None:
             self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
@@ -281,15 +280,20 @@ class JobWorker:
             self._group_specs[uid] = (generation, spec)
         return spec
 
-    def _make(self, job: Job, world: World, decision: Decision) -> Refused | InTheWay | None:
+    def _make(self, job: Job, world: World, decision: Decision) -> Refused | Unavailable | None:
         """Make what is missing; returns why not all of it could be."""
         try:
+            self._tend_group(job, world, decision)
             if decision.create:
                 self._create(job, decision.create)
             elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
                 self._objects.ensure(job)
         except (Refused, InTheWay) as refusal:
             return refusal
+        except Unavailable as error:
+            if not error.status:
+                raise  # nobody said anything
+            return error  # somebody's webhook does not answer, for one
         return None
 
     def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
