@@ -87,6 +87,16 @@ def test_from_running(spec: dict[str, Any], pods: list[PodPhase], expected: JobP
     assert phase_of(decision) is expected
 
 
+def test_a_job_that_has_enough_makes_no_more_pods() -> None:
+    """One was evicted as the other succeeded: a pod made now would be taken down, and its gang is gone."""
+    running = job(task(replicas=2), status=in_phase(JobPhase.RUNNING), minSuccess=1)
+    decision = decide(world(running, pod("w-0", PodPhase.SUCCEEDED)))
+    assert phase_of(decision) is JobPhase.COMPLETED
+    assert decision.create == ()
+    assert decision.status is not None
+    assert "pending" not in decision.status
+
+
 def test_a_task_that_failed_is_no_harm_where_the_gang_is_smaller_than_its_tasks() -> None:
     running = job(task("a", 1), task("b", 1), status=in_phase(P.RUNNING), minAvailable=1)
     assert phase_of(decide(world(running, pod("a-0", DONE), pod("b-0", BAD)))) is P.COMPLETED

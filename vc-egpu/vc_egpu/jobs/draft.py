@@ -91,7 +91,9 @@ class Draft:
                 self.killed[pod.uid] = Kill(pod, mark)
 
     def enter(self, phase: JobPhase, reason: str, message: str) -> None:
-        """Change the phase."""
+        """Change the phase. What has ended gets no more pods, also where one was missing until now."""
+        if phase in FINISHED:
+            self.create.clear()
         state = self.status.state
         self.notes.append(
             Note(phase is JobPhase.FAILED, reason, f"{state.phase or 'new'} -> {phase}: {message}")
