@@ -65,6 +65,15 @@ def test_only_schedulers_that_repeat_annotations_bring_ours_and_nobody_brings_la
     assert "scheduler" not in labels
 
 
+def test_who_brings_our_gate_is_looked_at() -> None:
+    """The admission layer answers for it, and would take it for a member of whatever PodGroup it names."""
+    found = [webhook for configuration in webhook_configurations() for webhook in configuration["webhooks"]]
+    (pods,) = (webhook for webhook in found if webhook["name"].startswith("pods.egpu"))
+    gate = f".exists(g, g.name == '{names.GATE}')"
+    assert gate in pods["matchConditions"][0]["expression"]
+    assert gate in policy("vc-egpu-pods-create")["matchConditions"][0]["expression"].partition(" && ")[0]
+
+
 def test_a_low_pod_is_not_told_to_go_in_years() -> None:
     """On its way out it is nobody's victim, and a later delete does not shorten its time."""
     spec = policy("vc-egpu-pods-grace")

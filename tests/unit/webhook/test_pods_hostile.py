@@ -31,6 +31,10 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         pod(container(), annotations={"egpu.volcano.sh/request": '{"version":1}'}),
         ("egpu.volcano.sh/request",),
     ),
+    "our gate without an ask": (
+        pod(container(), schedulingGates=[{"name": "x/y"}, {"name": "egpu.volcano.sh/admission"}]),
+        ("spec.schedulingGates", "egpu.volcano.sh/admission is written by the webhook"),
+    ),
     "a label that is not true": (pod(labels={"egpu.volcano.sh/managed": "no"}), ("managed", "'no'", "true")),
     "bound by hand": (pod(nodeName="node-7"), ("spec.nodeName", "node-7")),
     "in a gang of the kube-scheduler's": (

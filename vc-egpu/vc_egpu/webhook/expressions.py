@@ -62,10 +62,11 @@ POD_IS_OURS: Final = " || ".join(
     (
         has_label("object.metadata"),
         has_any_annotation("object.metadata", WRITTEN_BY_US),
+        has_gate("object"),
         asks_for_cards("object.?spec"),
     )
 )
-"""A new pod that the webhook has to see."""
+"""A new pod that the webhook has to see. Who brings our gate alone would be in a gang without being asked."""
 
 POD_IS_ANOTHERS_MEMBER: Final = (
     f"'{names.GROUP_NAME}' in object.metadata.?annotations.orValue({{}}) && !({POD_IS_OURS})"

@@ -50,6 +50,9 @@ def _review(review: Review, context: Context) -> Decision:
     if not ask.is_managed and not labelled:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
         if not membership.is_member(review, context):
+            if _is_gated(spec):
+                # The admission layer answers for whatever has it, and takes it for a member of what it names.
+                raise Refusal(f"spec.schedulingGates: {names.GATE} is written by the webhook; leave it out")
             return allow()
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
@@ -88,6 +91,10 @@ def _review(review: Review, context: Context) -> Decision:
     return allow(pod, completed, [*warnings, *slips(annotations, labels_of(pod), "metadata")])
 
 
+def _is_gated(spec: Json) -> bool:
+    return any(mapping(gate).get("name") == names.GATE for gate in items(spec.get("schedulingGates")))
+
+
 def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
     """The request annotation of a pod that has been here before (another webhook changed it since).
 
@@ -96,14 +103,13 @@ def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
     annotations, spec = annotations_of(pod), spec_of(pod)
     if names.REQUEST not in annotations:
         return None
-    gated = any(mapping(gate).get("name") == names.GATE for gate in items(spec.get("schedulingGates")))
     per_card = any(
         name in PER_CARD
         for key in ("initContainers", "containers")
         for container in items(spec.get(key))
         for name in mapping(mapping(mapping(container).get("resources")).get("limits"))
     )
-    if not (labelled and gated) or per_card:
+    if not (labelled and _is_gated(spec)) or per_card:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
     return specs.decode_request(annotations[names.REQUEST])
 
@@ -247,9 +253,8 @@ def _spec(
         containers = items(spec.get(key))
         if containers:
             completed[key] = [complete_container(container, ask, whole_pod=True) for container in containers]
-    gates = items(spec.get("schedulingGates"))
-    if not any(mapping(gate).get("name") == names.GATE for gate in gates):
-        completed["schedulingGates"] = [*gates, {"name": names.GATE}]
+    if not _is_gated(spec):
+        completed["schedulingGates"] = [*items(spec.get("schedulingGates")), {"name": names.GATE}]
     if spec.get("priorityClassName") != priority_class:
         completed["priorityClassName"] = priority_class
         # Filled in from another class before we were asked; the API server fills them in again.
