@@ -1,7 +1,8 @@
-"""Level-1 metrics: who waits."""
+"""Level-1 metrics, and the view for programs beside them: who waits, which cards take anything."""
 
 from prometheus_client import generate_latest
-from unit.admission.build import TABLE, added, group, pod, queue
+from unit.admission.build import TABLE, added, group, node, pod, queue
+from vc_egpu.admission.http import document
 from vc_egpu.admission.loop import View
 from vc_egpu.admission.metrics import Level1
 from vc_egpu.admission.mirror import Mirror
@@ -9,13 +10,20 @@ from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 
 
-def waiting(mirror: Mirror) -> list[str]:
-    """The series of gangs that wait, as the leader shows them."""
+def view_of(mirror: Mirror) -> View:
     snapshot = mirror.snapshot()
     plan = decide(snapshot, Policy(), 1000.0)
-    view = View(snapshot, plan.verdicts, {}, 5, admitting=True, decide_s=0.0)
+    return View(snapshot, plan.verdicts, {}, 5, admitting=True, decide_s=0.0)
+
+
+def series(view: View, name: str) -> list[str]:
     lines = generate_latest(Level1(lambda: view).registry()).decode().splitlines()
-    return [line for line in lines if line.startswith("egpu_queue_waiting_gangs{")]
+    return [line for line in lines if line.startswith(f"{name}{{")]
+
+
+def waiting(mirror: Mirror) -> list[str]:
+    """The series of gangs that wait, as the leader shows them."""
+    return series(view_of(mirror), "egpu_queue_waiting_gangs")
 
 
 def of_a_replica_set(name: str) -> dict[str, object]:
@@ -26,6 +34,21 @@ def of_a_replica_set(name: str) -> dict[str, object]:
         "uid": f"rs-{name}",
         "controller": True,
     }
+
+
+def test_cards_of_a_node_that_is_given_up_take_nothing() -> None:
+    """By its taint, though its kubelet is there: as the decision sees it."""
+    mirror, taint = Mirror(TABLE), {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    mirror.apply("nodes", added(node("given-up", cards=1, spec={"taints": [taint]})))
+    mirror.apply("nodes", added(node("well", cards=1)))
+    view = view_of(mirror)
+    assert {card["node"]: card["usable"] for card in document(view)["cards"]} == {
+        "given-up": False,
+        "well": True,
+    }
+    (given_up, well) = sorted(series(view, "egpu_card_usable"))
+    assert 'node="given-up"' in given_up
+    assert (given_up.split()[-1], well.split()[-1]) == ("0.0", "1.0")
 
 
 def test_who_is_scaled_to_nothing_does_not_wait() -> None:

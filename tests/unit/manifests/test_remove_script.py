@@ -13,9 +13,13 @@ case "$*" in
 *"get podtemplate"*) exit 1 ;;
 *"get nodes -o go-template"*) echo n1 ;;
 *"get nodes -l"*) echo node/n1 ;;
+*"get deployment vc-egpu-admission -o"*) echo "{image}" ;;
+*"kustomize "*) echo "          image: egpu.volcano.sh/vc-egpu:0.1.0" ;;
+*"apply "*" -f -") cat >>{calls}.applied ;;
 *"{broken}"*) exit 1 ;;
 esac
 """
+OWN_IMAGE = "registry.example:5000/vc-egpu:0.1.0-7"
 
 
 def remove(
@@ -23,7 +27,8 @@ def remove(
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """The script against a kubectl that fails at one thing; all calls of it."""
     kubectl, calls = folder / "kubectl", folder / "calls"
-    kubectl.write_text(KUBECTL.format(calls=calls, broken=broken))
+    image = environment.pop("IMAGE", OWN_IMAGE)
+    kubectl.write_text(KUBECTL.format(calls=calls, broken=broken, image=image))
     kubectl.chmod(0o755)
     done = subprocess.run(
         [MANIFESTS / "remove", "volcano"],
@@ -71,3 +76,11 @@ def test_who_ungated_by_hand_goes_on(tmp_path: Path) -> None:
     done, calls = remove(tmp_path, "--drain", DRAINED="1")
     assert done.returncode == 0, done.stderr
     assert not any("--drain" in call for call in calls)
+
+
+@pytest.mark.parametrize(("runs", "cleans"), [(OWN_IMAGE, OWN_IMAGE), ("", "egpu.volcano.sh/vc-egpu:0.1.0")])
+def test_nodes_are_cleaned_by_the_image_that_runs_here(tmp_path: Path, runs: str, cleans: str) -> None:
+    """An operator's own overlay has it from elsewhere, and nodes can pull no other."""
+    done, _ = remove(tmp_path, "nothing breaks", IMAGE=runs)
+    assert done.returncode == 0, done.stderr
+    assert f"image: {cleans}\n" in (tmp_path / "calls.applied").read_text()

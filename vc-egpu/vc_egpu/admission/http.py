@@ -161,7 +161,7 @@ def document(view: View) -> Json:
                 "index": card.index,
                 "model": card.model,
                 "memoryMiB": card.memory_mib,
-                "usable": card.usable and node.ready and not node.problem,
+                "usable": card.usable and node.offers_cards,
                 "problem": node.problem,
                 "shares": [
                     {

@@ -119,7 +119,7 @@ def _cards(
                 "sharers": len(shares),
                 "suspended_shares": len(on_it) - len(shares),
                 "suspendable_shares": sum(pod.suspendable and not pod.suspend_ordered for pod, _, _ in on_it),
-                "usable": int(card.usable and node.ready and not node.problem and not node.lost),
+                "usable": int(card.usable and node.offers_cards),
             }
             labels = (str(node.name), str(card.uuid), str(card.index), card.model)
             for name, value in values.items():

@@ -54,7 +54,7 @@ class Stranded:
         node = self.mirror.nodes.get(pod.pod.node) if pod.pod.node is not None else None
         if node is None:
             return f"node {pod.pod.node} is gone"
-        if node.problem or not node.ready:
+        if not node.offers_cards:
             return ""  # its agent cannot tell now, or has not been asked
         cards = {card.uuid for card in node.cards}
         gone = (share.card for _, share in pod.pod.shares if share.card not in cards)

@@ -90,7 +90,7 @@ def _models(facts: Facts) -> Iterable[Finding]:
     try:
         table = ModelTable.from_yaml(facts.models)
     except ModelTableError as error:
-        hint = "the last good one stays in force; an admission controller that starts now does not come up"
+        hint = "the last good one stays in force; a webhook or admission controller that starts now ends"
         yield fail("models", f"ConfigMap {names.MODELS_CONFIG_MAP}: {error}", hint)
         return
     if not table.models:

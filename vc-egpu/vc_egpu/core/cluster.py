@@ -127,6 +127,16 @@ class Node:
         """Whether nobody there ends pods, nor does anybody else: what is lost the control plane clears."""
         return not self.ready and not self.lost
 
+    @property
+    def is_up(self) -> bool:
+        """Whether somebody there starts pods and ends them."""
+        return self.ready and not self.lost
+
+    @property
+    def offers_cards(self) -> bool:
+        """Whether its cards, those that are usable, take anything new."""
+        return self.is_up and not self.problem
+
 
 @dataclass(frozen=True, slots=True)
 class CardAsk:

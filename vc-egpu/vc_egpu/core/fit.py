@@ -21,7 +21,7 @@ def static_key(shape: PodShape) -> StaticKey:
 
 def accepts(node: Node, shape: PodShape) -> bool:
     """Whether the node may take a pod of this shape, amounts aside."""
-    return node.ready and not node.lost and why_not(node, shape) == ""
+    return node.is_up and why_not(node, shape) == ""
 
 
 def why_not(node: Node, shape: PodShape) -> str:

@@ -131,7 +131,6 @@ class Ledger:
         return row
 
     def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
-        offered = node.ready and not node.lost and not node.problem
         self._kind_rows.clear()
         self.kind[row] = -1
         self.usable[row] = False
@@ -143,7 +142,7 @@ class Ledger:
         self.host_cap[row] = clamp(node.host_memory_mib)
         for col, card in enumerate(cards):
             self.kind[row, col] = self.kind_of(card.model, node.mode)
-            self.usable[row, col] = card.usable and offered
+            self.usable[row, col] = card.usable and node.offers_cards
             memory_mib = clamp(card.memory_mib)
             self.memory_cap[row, col] = memory_mib * ratio // PERMILLE
             self.physical_cap[row, col] = memory_mib * min(ratio, PERMILLE) // PERMILLE

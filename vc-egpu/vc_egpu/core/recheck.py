@@ -41,7 +41,7 @@ def _node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     node = trial.index.nodes.get(name) if name is not None else None
     if node is None:
         return f"node {name} is gone"
-    if node.problem or node.lost or not node.ready:
+    if not node.offers_cards:
         return f"node {name} takes nothing now"
     if name in view.gang.blocked_nodes:
         return f"node {name} refused a member"

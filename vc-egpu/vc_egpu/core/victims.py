@@ -307,7 +307,7 @@ def soon_asleep(trial: Trial) -> list[PodUid]:
 def _on_a_live_node(trial: Trial, uid: PodUid) -> Pod | None:
     pod = trial.index.pods.get(uid)
     node = trial.index.nodes.get(pod.node) if pod is not None and pod.node is not None else None
-    return pod if node is not None and node.ready and not node.lost else None
+    return pod if node is not None and node.is_up else None
 
 
 def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
