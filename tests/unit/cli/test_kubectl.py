@@ -297,6 +297,20 @@ def test_what_tenants_write_is_shown_as_it_is_and_steers_no_terminal(
     assert "\x07" not in said
 
 
+def test_an_order_that_nobody_took_yet_stands_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    render.show(
+        render.outcomes(
+            [
+                stop.Outcome("a", "Open", "Closed", done=True),
+                stop.Outcome("b", "Open", "Open", done=False),
+            ]
+        )
+    )
+    _, taken, left = capsys.readouterr().out.strip().splitlines()
+    assert "the order stands" not in taken
+    assert "the order stands" in left
+
+
 def test_a_queue_that_a_later_volcano_writes_can_be_closed_too(server: TinyApi, tmp_path: Path) -> None:
     api = ApiConnection.connect(server.kubeconfig(tmp_path))
     odd = docs.queue("odd")
