@@ -305,6 +305,25 @@ def test_victims_that_a_budget_lets_go_only_one_by_one_all_stay(stage: Stage) ->
     assert all(stage.mirror.pods[uid].pod.protected for uid in victims)
 
 
+def test_victims_whom_two_budgets_guard_all_stay(stage: Stage) -> None:
+    """The second one came in between: the API server refuses each of them, as if it had evicted it."""
+    raw = pod("v-0", gang="v", uid="victim-0", owners=REPLICA_SET)
+    stage.put("pods", let_go(raw, "5-9", bound=True))
+    theirs = plan(stage.mirror, group_uid="group-v", plan_id="5-9")
+    stage.put("podgroups", group("v", members=1, annotations={names.PLAN: theirs}))
+    stage.put("pods", pod("g-w-0", uid="pod-0"))
+    text = plan(stage.mirror, state="waiting", victims=frozenset({PodUid("victim-0")}))
+    stage.put("podgroups", group(annotations={names.PLAN: text}))
+    refused = {"kind": "Status", "status": "Failure", "message": "more than one budget", "code": 500}
+    stage.server.script.append((201, refused, {}))
+    stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
+    stage.outcome()
+    stage.outcome()
+    assert stage.plan_text() is None
+    assert stage.asked_to_go() == []
+    assert names.PLAN in stage.server.objects[f"{GROUPS}/v"]["metadata"]["annotations"]
+
+
 def test_an_old_leadership_never_gets_what_is_left_of_a_later_one() -> None:
     class Lease:
         epoch = 5

@@ -25,10 +25,10 @@ def world() -> Mirror:
     return mirror
 
 
-def budget(allowed: int, selector: Any) -> dict[str, Any]:
+def budget(allowed: int, selector: Any, name: str = "b") -> dict[str, Any]:
     return {
         "metadata": {
-            "name": "b", "namespace": "default", "uid": "b", "resourceVersion": version(), "generation": 1
+            "name": name, "namespace": "default", "uid": name, "resourceVersion": version(), "generation": 1
         },
         "spec": {"selector": selector},
         "status": {"disruptionsAllowed": allowed, "observedGeneration": 1},
@@ -43,6 +43,17 @@ def test_a_budget_protects_until_it_allows_a_disruption() -> None:
     mirror.apply("poddisruptionbudgets", added(budget(0, selector)))
     assert mirror.snapshot().pods[PodUid("p")].protected is True
     mirror.apply("poddisruptionbudgets", added(budget(1, selector)))
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
+
+
+def test_whom_two_budgets_guard_nobody_can_evict_whatever_they_allow() -> None:
+    mirror = world()
+    mirror.apply("pods", added(pod(uid="p")))
+    mirror.apply("poddisruptionbudgets", added(budget(5, {})))
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
+    mirror.apply("poddisruptionbudgets", added(budget(5, {}, name="another")))
+    assert mirror.snapshot().pods[PodUid("p")].protected is True
+    mirror.apply("poddisruptionbudgets", deleted(budget(5, {}, name="another")))
     assert mirror.snapshot().pods[PodUid("p")].protected is False
 
 

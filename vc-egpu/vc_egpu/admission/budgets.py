@@ -64,10 +64,17 @@ def budget(document: Document) -> Budget:
 
 
 def forbids(budgets: Mapping[str, Budget], labels: Mapping[str, str]) -> bool:
-    """Whether one of a namespace's budgets lets no pod with these labels go now."""
-    return any(
-        b.allowed <= 0 and b.selector is not None and b.selector.matches(labels) for b in budgets.values()
-    )
+    """Whether a namespace's budgets let no pod with these labels go now.
+
+    One of them says so, or several guard it: the API server evicts nobody then, whatever they allow.
+    """
+    guards = 0
+    for one in budgets.values():
+        if one.selector is not None and one.selector.matches(labels):
+            guards += 1
+            if one.allowed <= 0 or guards > 1:
+                return True
+    return False
 
 
 def overdrawn(budgets: Mapping[str, Budget], leaving: Iterable[Mapping[str, str]]) -> bool:
