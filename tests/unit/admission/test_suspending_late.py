@@ -15,6 +15,7 @@ from unit.admission.suspended_gang import (
     report,
     running_gang,
     said_of,
+    states,
     suspend,
     suspendable_on,
     until,
@@ -113,3 +114,21 @@ def test_an_order_says_when_it_was_given(stage: Stage) -> None:
     suspend(stage)
     pods = [stage.mirror.snapshot().pods[uid] for uid in UIDS]
     assert all(abs(pod.suspended_since - time.time()) < 600 for pod in pods)
+
+
+def test_an_order_that_meets_its_own_taking_back_is_given_once_and_stands(stage: Stage) -> None:
+    """Room was wanted, was not wanted any more, and is wanted again while the API server is slow."""
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    stage.server.delay_s = 0.3
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.drive()  # the orders are on their way off
+    waiting_for(stage, set(UIDS), set(UIDS))
+    stage.server.delay_s = 0
+    until(stage, lambda: ordered(stage))
+    assert not stage.mirror.answers.lifting
+    answer(stage, "suspended")
+    assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
+    assert stage.conductor.counters["suspend_orders"] == 4
+    assert not stage.conductor.counters.get("suspensions_failed")
+    assert stage.plan_text() is not None

@@ -175,8 +175,9 @@ class Suspending:
                 self.give_up(key, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
                 break
         self._complete(key, group, clock)
-        self._write_orders(key, clock)
+        # First what is taken back: an order given meanwhile would count as taken back as well, for good.
         self._take_back(key)
+        self._write_orders(key, clock)
         self.telling.tell(key, group, lambda pod: self._about(pod, clock), self._writing)
 
     def _concerns(self, pod: DecodedPod) -> bool:
