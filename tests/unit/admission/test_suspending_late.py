@@ -25,6 +25,7 @@ from unit.admission.test_conduct import PODS, Stage, stage_on
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
+from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.volcano.suspension import PodSuspension
 
 
@@ -132,3 +133,21 @@ def test_an_order_that_meets_its_own_taking_back_is_given_once_and_stands(stage:
     assert stage.conductor.counters["suspend_orders"] == 4
     assert not stage.conductor.counters.get("suspensions_failed")
     assert stage.plan_text() is not None
+
+
+def test_a_way_back_that_nobody_could_be_told_of_is_not_counted_to_the_next_order(stage: Stage) -> None:
+    """Where thousands of gangs are told that they wait there may be no write left to say that one leaves."""
+    stage.conductor.reports.limit = TokenBucket(1e-9, 1)
+    stage.conductor.reports.limit.take()
+    suspend(stage)
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+    answer(stage, "running")
+    assert not any(stage.mirror.pods[uid].pod.suspend_ordered for uid in UIDS)
+    stage.later(600.0)
+    stage.conductor.carry_out(Plan(3, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.drive()
+    assert not stage.conductor.counters.get("suspensions_failed")
+    assert ordered(stage), "its node has a minute from now on"

@@ -182,10 +182,10 @@ class Suspending:
 
     def _concerns(self, pod: DecodedPod) -> bool:
         """Whether something is to be done about it, or to be said."""
-        if pod.pod.uid in self.mirror.answers.lifting:
-            return True
+        if pod.pod.uid in self.mirror.answers.lifting or pod.pod.uid in self._since:
+            return True  # also where it has arrived and nobody was told: the time that it took ends here
         if pod.pod.phase is not PodPhase.PLACED:
-            return pod.pod.uid in self._since
+            return False
         if pod.pod.suspension is not SuspensionState.RUNNING or is_paused(pod) or bears_order(pod):
             return True
         last = words.stands(pod)
