@@ -57,6 +57,37 @@ def test_whom_two_budgets_guard_nobody_can_evict_whatever_they_allow() -> None:
     assert mirror.snapshot().pods[PodUid("p")].protected is False
 
 
+def test_a_budget_that_counts_has_nobody_read_anew_but_the_pods_that_may_go_or_stay() -> None:
+    """Each replica that becomes ready changes its count; ten thousand gangs may be in that namespace."""
+    mirror = world()
+    for uid, app in (("p", "chat"), ("q", "other")):
+        labels = {names.MANAGED_LABEL: "true", "app": app}
+        mirror.apply("pods", added(pod(f"pod-{uid}", uid=uid, metadata={"labels": labels})))
+    looked_at: list[PodUid] = []
+    mirror.enter_again = looked_at.extend  # type: ignore[method-assign]
+    chat = {"matchLabels": {"app": "chat"}}
+    for allowed, expected in ((3, ["p"]), (2, []), (1, []), (0, ["p"]), (1, ["p"])):
+        mirror.apply("poddisruptionbudgets", added(budget(allowed, chat)))
+        assert looked_at == expected
+        looked_at.clear()
+    mirror.apply("poddisruptionbudgets", added(budget(1, {"matchLabels": {"app": "other"}})))
+    assert sorted(looked_at) == ["p", "q"], "one is guarded no longer, the other is now"
+
+
+def test_a_pod_is_held_against_the_budgets_of_its_labels() -> None:
+    """One second for each event of a namespace of ten thousand gangs and some hundred services, otherwise."""
+    mirror = world()
+    for number in range(300):
+        selector = {"matchLabels": {"app": f"app-{number}"}}
+        mirror.apply("poddisruptionbudgets", added(budget(1, selector, name=f"b-{number}")))
+    asked: list[Selector] = []
+    matches = Selector.matches
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selector, "matches", lambda one, labels: asked.append(one) or matches(one, labels))
+        assert not mirror.around.forbids("default", {"app": "app-7", "pod": "p"})
+    assert len(asked) == 1
+
+
 def test_a_budget_does_not_bring_back_a_pod_that_cannot_be_read() -> None:
     mirror = world()
     mirror.apply("pods", added(pod(uid="p", annotations={names.REQUEST: "{"})))
