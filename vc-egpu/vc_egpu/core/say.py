@@ -166,7 +166,7 @@ def _kept_back(trial: Trial, group: Group, free: int, numbers: dict[str, int | s
     memory_mib = sum(kept.memory_mib for kept in trial.kept_back)
     cores = sum(kept.cores_percent for kept in trial.kept_back)
     cards = sum(kept.cards for kept in trial.kept_back)
-    gangs = sorted(kept.gang for kept in trial.kept_back)
+    gangs = sorted({kept.gang for kept in trial.kept_back})
     numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=few(gangs))
     return (
         f"; {more} would, were not {memory_mib} MiB and {cores} cores on {_plural(cards, 'card')} kept for "
