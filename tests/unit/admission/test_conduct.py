@@ -11,11 +11,13 @@ from unit.admission.build import TABLE, Json, added, deleted, group, let_go, nod
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.admission import steps
 from vc_egpu.admission.conduct import Conductor
+from vc_egpu.admission.evictions import EvictionOrder
 from vc_egpu.admission.executor import Executor
 from vc_egpu.admission.http import Access
 from vc_egpu.admission.main import Epoch
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.orphans import Orphans
+from vc_egpu.admission.owners import LEVER_TIMEOUT_S
 from vc_egpu.admission.reports import Reports
 from vc_egpu.admission.rollback import RollBack
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
@@ -187,6 +189,26 @@ def test_a_plain_eviction_that_failed_is_tried_again(stage: Stage) -> None:
     assert uid not in stage.conductor.evictions.begun
     assert uid not in stage.conductor.evictions.pressed
     assert KEY in stage.mirror.tries
+
+
+def test_nobody_is_pressed_before_it_was_asked(stage: Stage) -> None:
+    """Two thousand pods are tried dry and asked one after the other: the last ones after half a minute."""
+    for i in range(2):
+        stage.put("pods", let_go(pod(f"g-w-{i}", index=i, uid=f"pod-{i}"), PLAN_ID))
+    stage.put("podgroups", group())
+    pods = tuple(stage.mirror.members[KEY].values())
+    evictions, is_leaving = stage.conductor.evictions, stage.conductor.rolling.is_leaving
+    stage.server.answers.clear()
+    order = EvictionOrder(KEY, "", pods)
+    evictions.start(stage.executor, stage.conductor.api, order, stage.conductor.clock)
+    stage.later(LEVER_TIMEOUT_S + 20)
+    assert evictions.overdue(stage.conductor.clock, is_leaving) == []
+    stage.server.answers.set()
+    stage.outcome()
+    stage.later(LEVER_TIMEOUT_S - 1)
+    assert evictions.overdue(stage.conductor.clock, is_leaving) == [], "its controller was asked just now"
+    stage.later(1.0)
+    assert evictions.overdue(stage.conductor.clock, is_leaving) == ["pod-0", "pod-1"]
 
 
 def gated_gang_on_its_way(stage: Stage) -> None:
