@@ -231,6 +231,19 @@ def test_a_share_ends_when_the_object_is_gone_and_the_agent_let_go() -> None:
     assert not mirror.snapshot().held.get(CardId("GPU-n1-0"))
 
 
+def test_of_who_went_before_its_node_nothing_is_remembered() -> None:
+    """Nodes come and go with the load, for years."""
+    mirror = world()
+    for uid in "pq":
+        mirror.apply("pods", added(let_go(pod(f"pod-{uid}", uid=uid), "5-1", bound=True)))
+    mirror.apply("nodes", added(node(inventory=held("p", "q"))))
+    mirror.apply("pods", deleted(pod("pod-p", uid="p")))
+    mirror.apply("nodes", deleted(node()))
+    assert set(mirror.inventory.holdings._shares) == {"q"}
+    mirror.apply("pods", deleted(pod("pod-q", uid="q")))
+    assert not mirror.inventory.holdings._shares
+
+
 def test_what_nobody_remembers_is_all_that_the_others_leave() -> None:
     mirror = world()
     mirror.apply("pods", added(let_go(pod(uid="p"), "5-1", bound=True)))

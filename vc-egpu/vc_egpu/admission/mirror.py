@@ -151,7 +151,7 @@ class Mirror:
     def _node(self, document: Document, *, deleted: bool) -> None:
         name = NodeName(document["metadata"]["name"])
         if deleted:
-            self.inventory.remove(name)
+            self.inventory.remove(name, self.pods)
             self.enter_again(self.answers.remove(name))
             self.freed = True
             self._reread_plans(name)
