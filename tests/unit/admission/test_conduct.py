@@ -346,6 +346,19 @@ def test_victims_whom_two_budgets_guard_all_stay(stage: Stage) -> None:
     assert names.PLAN in stage.server.objects[f"{GROUPS}/v"]["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("failure", [CONFLICT, BROKEN])
+def test_what_failed_for_a_gang_that_is_gone_is_forgotten(stage: Stage, failure: Any) -> None:
+    back = let_go_gang(stage)
+    stage.server.script.append(failure)
+    roll_back(stage, back)
+    raw = stage.server.remove(f"{GROUPS}/g")
+    stage.mirror.apply("podgroups", deleted(raw))
+    stage.outcome()
+    stage.later(60)
+    assert not stage.conductor._retries._backoffs
+    assert not stage.conductor._retries._at
+
+
 def test_an_old_leadership_never_gets_what_is_left_of_a_later_one() -> None:
     class Lease:
         epoch = 5
