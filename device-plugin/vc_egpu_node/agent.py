@@ -336,8 +336,11 @@ class Agent:
         self._notices.event("models", self._known.models_problem, "ModelTableBroken")
 
     def _post_slots(self, stock: inventory.Inventory) -> None:
-        """Slots of every resource that this process ever offered; none for those no longer offered."""
-        for resource in {*stock.offers, *(plugin.resource for plugin in self._kubelet.plugins())}:
+        """Slots of every resource that this process ever offered, or that somebody holds: the kubelet starts
+        no container again whose resource nobody registers. Of what is offered no more only those in use."""
+        known = {plugin.resource for plugin in self._kubelet.plugins()}
+        held = {promise.resource for promise in self._allocations.all()}
+        for resource in known | held | set(stock.offers):
             offer = stock.offers.get(resource, inventory.Offer())
             native = resource.startswith(names.NATIVE_PREFIX)
             per_card = 1 if native else self._known.policy.slots_per_card
