@@ -179,6 +179,20 @@ def test_a_folder_for_pages_that_fails_lets_nobody_in(
     assert node.page("p").limits[0].memory_bytes == 4000 << 20
 
 
+def test_what_an_agent_left_that_died_in_the_middle_goes(node: Isolated) -> None:
+    """Of its pages there is one in memory that nobody else would free before the next reboot."""
+    node.start("p", 1000, "s1")
+    name = node.page("p").name
+    node.world.grants.path(name).unlink()
+    node.restart()
+    assert node.world.grants.leftovers() == {name: "u-p"}
+    assert node.isolation.paged == {name}
+    node.world.grants.release(name)
+    assert node.isolation.paged == frozenset()
+    assert [path for path in (node.world.root / "run").rglob("*") if path.is_file()] == []
+    assert node.world.grants.leftovers() == {}
+
+
 def test_pages_follow_while_containers_come_and_go(node: Isolated) -> None:
     """Readers of one container's page see whole pages only, whatever its neighbours do."""
     node.start("p", 1000, "s0")
