@@ -216,3 +216,22 @@ def test_pages_follow_while_containers_come_and_go(node: Isolated) -> None:
     reader.join()
     assert len(node.page("p").peers) == 15
     assert odd == []
+
+
+def test_who_is_given_less_has_it_at_once_though_the_card_holds_too_much(node: Isolated) -> None:
+    """A ratio that was lowered, say: were each refused for the others' sake, it would stay so for good."""
+    one, two = node.start("p", 60_000, "s1"), node.start("q", 30_000, "s2", share_class="low")
+    node.world.stock = dataclasses.replace(node.world.stock, nominal_mib={"h20": 50_000})
+    node.change(one, ("GPU-1", 40_000, 0))
+    assert node.live.apply() == 1
+    assert node.page("p").limits[0].memory_bytes == 40_000 << 20
+    for shares, changes in (
+        (("GPU-1", 40_001, 0), {}),
+        (("GPU-1", 40_000, 1), {}),
+        (("GPU-1", 30_000, 0), {"share_class": "low"}),
+    ):
+        node.change(one, shares, **changes)
+        assert node.live.apply() == 0
+    node.change(one, ("GPU-1", 25_000, 0))
+    node.change(two, ("GPU-1", 25_000, 0))
+    assert node.live.apply() == 2
