@@ -352,6 +352,8 @@ class Agent:
         """Events on the Node for what people must know, once each."""
         node_cards = stock.node_cards
         self._notices.event("problem", node_cards.problem, "CardsNotOffered")
+        unread = self._monitor.observation.reading.problem
+        self._notices.event("unread", "" if node_cards.problem else unread, "CardNotRead")
         self._notices.event("isolation", self._guard.problem, "NotIsolated")
         self._notices.event("started", self._stocktaking.stock.problem, "StartedWithoutCards")
         for card in node_cards.cards:

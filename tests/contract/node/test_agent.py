@@ -297,3 +297,15 @@ def test_a_container_starts_again_though_the_next_agent_offers_its_model_no_more
             assert running.kubelet.registered.acquire(timeout=60)
         assert running.kubelet.endpoints.keys() == {RES, f"{RES}-new"}
         running.kubelet.pre_start(RES, ("s1",))
+
+
+def test_a_card_that_could_not_be_read_since_the_agent_began_is_told_of(
+    nvml_node: Callable[[int], FakeNode], tmp_path: Path
+) -> None:
+    """Nobody knows its UUID, so the inventory has no place for it: seven cards of eight look like seven."""
+    node = nvml_node(2)
+    node.cards[1].error = 15  # it fell off the bus, and the node was rebooted
+    node.write()
+    with an_agent(tmp_path) as running:
+        running.until(lambda problem: problem == UNFOLLOWED)
+        running.until(lambda _: "CardNotRead" in running.events())
