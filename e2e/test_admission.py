@@ -11,7 +11,7 @@ import pytest
 from localcluster.net import free_ports
 from rigs.admission import SYSTEM, Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
-from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, PODS
+from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, POD_GROUPS, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards
 
@@ -131,6 +131,46 @@ def test_a_lever_without_effect_is_followed_by_a_plain_eviction(managed: Rig) ->
         managed.until_bound(low)
         managed.submit(serving)
         managed.until_bound(serving, timeout_s=40)
+
+
+@pytest.mark.parametrize("budgets", [{"all": 4}, {"some": 0, "others": 0}], ids=["one", "two"])
+def test_who_is_guarded_stays(managed: Rig, budgets: dict[str, int]) -> None:
+    """By a budget that needs all; or by two, whatever those allow: the API server evicts nobody then."""
+    low = Gang("guarded", 4, memory_mib=60000, cores=100, priority="low")
+    others = Gang("others", 4, memory_mib=60000, cores=100)
+    serving = Gang("served", 1, memory_mib=60000, cores=50, priority="high")
+    with StandInController(managed, low, others):
+        for name, least in budgets.items():
+            managed.api.create(DISRUPTION_BUDGETS, budget(f"guard-{name}", low, least))
+        for gang in (low, others):
+            managed.submit(gang)
+            managed.until_bound(gang)
+        counted = dict.fromkeys((f"guard-{name}" for name in budgets), 4)
+        managed.kit.until(
+            "its budgets are counted",
+            DISRUPTION_BUDGETS,
+            lambda found: (
+                {n: (b.get("status") or {}).get("currentHealthy") for n, b in found.items()} == counted
+            ),
+            namespace=low.namespace,
+        )
+        before = {found["metadata"]["uid"] for found in managed.pods_of(low)}
+        managed.submit(serving)
+        managed.until_reason(serving, "WaitingForCards")
+        managed.check()
+        assert {found["metadata"]["uid"] for found in managed.pods_of(low)} == before
+        for name in budgets:
+            managed.api.delete(DISRUPTION_BUDGETS, f"guard-{name}", low.namespace)
+        managed.until_bound(serving, timeout_s=40)
+
+
+def budget(name: str, gang: Gang, least: int) -> Json:
+    return {
+        "apiVersion": DISRUPTION_BUDGETS.api_version,
+        "kind": DISRUPTION_BUDGETS.kind,
+        "metadata": {"name": name, "namespace": gang.namespace},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"gang": gang.name}}},
+    }
 
 
 def test_a_bare_pod_is_no_victim(managed: Rig) -> None:

@@ -74,6 +74,26 @@ def test_the_agent_s_rights_end_at_its_own_node(installed: Stack) -> None:
     assert "vc-egpu-system-pods" in refused
 
 
+def test_no_container_beside_ours_may_be_root_where_its_pod_says_otherwise(installed: Stack) -> None:
+    tight = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "rooted", "namespace": NAMESPACE},
+        "spec": {
+            "securityContext": {"runAsNonRoot": True},
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "vc-egpu.local/busybox:1",
+                    "securityContext": {**tight, "runAsNonRoot": False, "runAsUser": 0},
+                }
+            ],
+        },
+    }
+    assert "run as non-root" in installed.kit.refused(body)
+
+
 @pytest.mark.parametrize(
     ("account", "path", "schema"),
     [

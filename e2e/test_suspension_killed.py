@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Here]:
-    with suspending("suspend-killed") as found:
+    with suspending("killed") as found:
         yield found
 
 

@@ -101,6 +101,20 @@ def rivals(held: Iterable[HeldShare], waiting: Iterable[HeldShare], new: HeldSha
     return beside + [s for s in later if (s.pod_uid, s.container) not in counted]
 
 
+def asks_more(before: Sequence[HeldShare], after: Sequence[HeldShare]) -> bool:
+    """Whether a container with these shares takes more of anything than with those, card by card. One that
+    takes less is a help to a card that holds too much, though it still does not fit."""
+
+    def amounts(share: HeldShare) -> tuple[int, ...]:
+        return share.memory_mib, share.cores_percent, share.on_card_mib, share.host_mib
+
+    return any(
+        old.share_class != new.share_class
+        or any(more > had for had, more in zip(amounts(old), amounts(new), strict=True))
+        for old, new in zip(before, after, strict=True)
+    )
+
+
 def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> str:
     """Why ``new`` does not fit on the card beside the others; empty if it does."""
     awake = [share for share in beside if not share.suspended]

@@ -336,8 +336,11 @@ class Agent:
         self._notices.event("models", self._known.models_problem, "ModelTableBroken")
 
     def _post_slots(self, stock: inventory.Inventory) -> None:
-        """Slots of every resource that this process ever offered; none for those no longer offered."""
-        for resource in {*stock.offers, *(plugin.resource for plugin in self._kubelet.plugins())}:
+        """Slots of every resource that this process ever offered, or that somebody holds: the kubelet starts
+        no container again whose resource nobody registers. Of what is offered no more only those in use."""
+        known = {plugin.resource for plugin in self._kubelet.plugins()}
+        held = {promise.resource for promise in self._allocations.all()}
+        for resource in known | held | set(stock.offers):
             offer = stock.offers.get(resource, inventory.Offer())
             native = resource.startswith(names.NATIVE_PREFIX)
             per_card = 1 if native else self._known.policy.slots_per_card
@@ -349,6 +352,8 @@ class Agent:
         """Events on the Node for what people must know, once each."""
         node_cards = stock.node_cards
         self._notices.event("problem", node_cards.problem, "CardsNotOffered")
+        unread = self._monitor.observation.reading.problem
+        self._notices.event("unread", "" if node_cards.problem else unread, "CardNotRead")
         self._notices.event("isolation", self._guard.problem, "NotIsolated")
         self._notices.event("started", self._stocktaking.stock.problem, "StartedWithoutCards")
         for card in node_cards.cards:

@@ -101,6 +101,9 @@ class Isolates(Protocol):
     def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
         """The container is gone."""
 
+    def forget(self, name: str) -> None:
+        """The same of one that is nobody's: an agent before this one left it."""
+
 
 def spec_of(
     grant: Grant, toolkit: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
@@ -209,12 +212,28 @@ class GrantFolder:
         _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, cards), indent=1) + "\n")
         _write_if_other(self.path(grant.name), json.dumps(spec_of(grant, toolkit, folder, edits)))
 
+    def leftovers(self) -> dict[str, str]:
+        """Folders of containers that have neither grant nor spec, by name: UID of the pod, empty where none
+        was noted yet. Raises ``OSError``."""
+        found = {}
+        for folder in self._limits_dir.iterdir():
+            if self.get(folder.name) is None and not self.path(folder.name).exists():
+                try:
+                    found[folder.name] = str(json.loads(read_promptly(folder / "limits.json"))["podUid"])
+                except FileNotFoundError:
+                    found[folder.name] = ""
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    log.debug("whose %s is cannot be read: %s", folder, error)
+        return found
+
     def release(self, name: str) -> None:
         """The container is gone: its spec first, then its folder, then the grant."""
         self.path(name).unlink(missing_ok=True)
         grant = self.get(name)
         if self._isolation is not None and grant is not None:
             self._isolation.release(grant, self.all)
+        elif self._isolation is not None:
+            self._isolation.forget(name)
         try:
             shutil.rmtree(self._limits_dir / name)
         except FileNotFoundError:

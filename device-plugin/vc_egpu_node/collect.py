@@ -114,10 +114,11 @@ class Collector:
         return leaving
 
     def sweep(self) -> None:
-        """Slower, rarer: promises that nobody claimed, and those that a later one of the same container
-        replaced."""
+        """Slower, rarer: promises that nobody claimed, those that a later one of the same container replaced,
+        and folders of neither grant nor promise."""
         if not self._pods.synced:
             return
+        self._drop_leftovers()
         promises = self._allocations.all()
         old = [one for one in promises if self._clock() - one.made_at_s > UNCLAIMED_S]
         replaced = _replaced(self._grants.all(), {one.name: one.number for one in promises})
@@ -136,6 +137,27 @@ class Collector:
             if not self._claimed(allocation, holders):
                 log.info("promise %s of %s was never claimed", allocation.name, allocation.resource)
                 self._forget(allocation.name)
+
+    def _drop_leftovers(self) -> None:
+        """Specs are lost with a reboot, and the promises of pods that are gone since are dropped: of those
+        containers only the folders tell, and what an agent left that died as it removed them. In doubt they
+        stay: nobody sweeps what another version's agent let in."""
+        try:
+            left = self._grants.leftovers()  # first: whoever has a folder by now has a promise too
+        except OSError as error:
+            log.debug("folders of containers were not looked at: %s", error)
+            return
+        left = {name: uid for name, uid in left.items() if not self._allocations.tells_of(name)}
+        living = self._cgroups.living(set(left.values())) if left else None
+        if living is None:
+            return
+        here = {pod.uid for pod in self._pods.views() if not pod.ended}
+        for name in (name for name, uid in left.items() if uid not in here | living):
+            log.info("folder %s is that of a container that is gone", name)
+            try:
+                self._grants.release(name)
+            except OSError as error:
+                log.debug("it was not removed: %s", error)
 
     def recover(self) -> int:
         """After a restart: promises whose record is lost are taken from the containers' CDI specs, and

@@ -69,15 +69,13 @@ class Departed:
         if not unknown or now_s - self._walked_s < AGAIN_S:
             return
         self._walked_s = now_s
-        of_pod: dict[str, list[Host]] = {}
+        # By what slots name: a container may write many of them and have many processes.
+        of_pod: dict[str, dict[tuple[int, int], Host]] = {}
         for host in self._hosts.living():
-            of_pod.setdefault(host.pod_uid, []).append(host)
+            named = (host.own_pid, host.start_ticks & 0xFFFFFFFF)
+            of_pod.setdefault(host.pod_uid, {}).setdefault(named, host)
         for key, slot in unknown.items():
-            hosts = of_pod.get(pods.get(key[0], ""), ())
-            same = [
-                (host.pid, host.start_ticks)
-                for host in hosts
-                if (host.own_pid, host.start_ticks & 0xFFFFFFFF) == (slot.pid, slot.start_ticks)
-            ]
+            hosts = of_pod.get(pods.get(key[0], ""))
             if hosts:
-                self._found[key] = same[0] if same else None
+                same = hosts.get((slot.pid, slot.start_ticks))
+                self._found[key] = (same.pid, same.start_ticks) if same is not None else None

@@ -207,15 +207,18 @@ class Identity:
             self._write(grant, running=True)
 
     def change(self, grants: Sequence[Grant]) -> None:
-        """Other limits for containers of one pod that run, all or none: the cards' sums are checked again,
-        then the books are changed. Files are written by :meth:`rewrite`. Raises :class:`NotAdmittedError`."""
+        """Other limits for containers of one pod that run, all or none: the cards' sums are checked again for
+        those that take more, then the books are changed. Files are written by :meth:`rewrite`. Raises
+        :class:`NotAdmittedError`."""
         stock = self._stock()
         names_changed = {grant.name for grant in grants}
         with self._room:
-            others = [one for one in self._grants.all() if one.name not in names_changed]
+            before = {one.name: one for one in self._grants.all()}
+            others = [one for name, one in before.items() if name not in names_changed]
             held = self._held((*others, *grants))
             for grant in grants:
-                _fits(stock, held, (), grant)
+                if grant.name not in before or admission.asks_more(before[grant.name].held, grant.held):
+                    _fits(stock, held, (), grant)
             for grant in grants:
                 self._grants.reserve(grant)
 

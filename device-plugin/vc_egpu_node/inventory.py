@@ -289,7 +289,8 @@ def labels(node_cards: NodeCards) -> dict[str, str]:
         for model, count in sorted(Counter(card.model for card in usable).items())
     }
     if node_cards.cards:
-        product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product).strip("-_.")[:63]
+        product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product)
+        product = product.lstrip("-_.")[:63].rstrip("-_.")  # cut first: with another end no label is taken
         result[names.NVIDIA_PRESENT_LABEL] = "true"
         result[names.NVIDIA_COUNT_LABEL] = str(len(node_cards.cards))
         if product:

@@ -128,18 +128,17 @@ class Isolation:
     def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
         """The container is gone: its neighbours no longer look at it, then its pages go."""
         with self._lock:
-            self._paged.discard(grant.name)
-            self._closed.discard(grant.name)
-            self._beyond.pop(grant.name, None)
-            self._said.pop(grant.name, None)
-            for file in (self.file(grant.name), self.seed(grant.name)):
-                self._written.pop(file.path, None)
-                self._kept.drop(file.path)
-            self._facts = {key: value for key, value in self._facts.items() if key[0] != grant.name}
+            self._drop(grant.name)
             everyone = [one for one in grants() if one.name != grant.name]
             self._update(everyone, neighbours(everyone, [grant]))
         self._ceilings.drop(grant.name)
         self.pages.release(grant.name)
+
+    def forget(self, name: str) -> None:
+        """What an agent before this one left of a container that is nobody's."""
+        with self._lock:
+            self._drop(name)
+        self.pages.release(name)
 
     def gate(self, own: Iterable[Grant], grants: Iterable[Grant], *, closed: bool) -> None:
         """Let the launches of these containers wait, or go on; ``grants``: all of the node."""
@@ -218,6 +217,16 @@ class Isolation:
             write_atomically(path, "\n".join([*known, self.library.digest]) + "\n", flush=True)
 
     # --- inside the lock ---------------------------------------------------------------------------
+
+    def _drop(self, name: str) -> None:
+        self._paged.discard(name)
+        self._closed.discard(name)
+        self._beyond.pop(name, None)
+        self._said.pop(name, None)
+        for file in (self.file(name), self.seed(name)):
+            self._written.pop(file.path, None)
+            self._kept.drop(file.path)
+        self._facts = {key: value for key, value in self._facts.items() if key[0] != name}
 
     def _pages_of(self, everyone: list[Grant], names: Iterable[str]) -> dict[str, Control]:
         buses = self._pci_bus_ids()

@@ -80,6 +80,12 @@ class KeptOpen:
         if not path.exists():  # its container is gone since: whoever removed it will not come again
             self.drop(path)
 
+    def another(self, path: Path) -> int | None:
+        """One more descriptor of the file that is kept; None: none is."""
+        with self._lock:
+            kept = self._descriptors.get(path)
+            return None if kept is None else os.dup(kept)
+
     def drop(self, path: Path) -> None:
         """No longer. After the file was removed, where it is: it may be about to be kept."""
         with self._lock:
@@ -184,15 +190,33 @@ class SharedPages:
         """Both pages there, of their size, and empty: a container is about to start. In place, since
         neighbours may have the activity page open. Raises ``OSError``."""
         for kind in KINDS:
-            path = self.path(kind, name)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(path, flags, 0o600)
             try:
+                self._clear(kind, name)
+            except PermissionError:  # its last start gave it away, with mode and all: it has another one
+                self._release(kind, name)
+                self._clear(kind, name)
+
+    def _clear(self, kind: SharedKind, name: str) -> None:
+        descriptor = self._open(kind, name, os.O_RDWR | os.O_CREAT)
+        try:
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != SHARED_MODE:
                 os.fchmod(descriptor, SHARED_MODE)
-                _zero(descriptor, kind.size)
-                self._kept.keep(path, descriptor)
-            finally:
-                os.close(descriptor)
+            _zero(descriptor, kind.size)
+            self._kept.keep(self.path(kind, name), descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _open(self, kind: SharedKind, name: str, flags: int) -> int:
+        """Also what its container gave away, as long as it is kept: the agent is root that may overrule
+        nobody, and who is root in a container may have changed owner and mode. Raises ``OSError``."""
+        path = self.path(kind, name)
+        try:
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        except PermissionError:
+            kept = self._kept.another(path)
+            if kept is None:
+                raise
+            return kept
 
     def mend(self, name: str) -> tuple[Fault, ...]:
         """Put size and mode right where a container changed them; what was wrong.
@@ -200,35 +224,38 @@ class SharedPages:
         return tuple(Fault(kind.name, text) for kind in KINDS if (text := self._mend(kind, name)))
 
     def _mend(self, kind: SharedKind, name: str) -> str:
-        path = self.path(kind, name)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = self._open(kind, name, os.O_RDWR)
         except FileNotFoundError:
             return f"its {kind.name} page is gone: it counts again when the container is started again"
         except OSError as error:
             return f"its {kind.name} page cannot be opened: {error.strerror}"
+        text = ""
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return f"its {kind.name} page is no file"
-            self._kept.keep(path, descriptor)
+            self._kept.keep(self.path(kind, name), descriptor)
+            if status.st_size != kind.size:  # first: it may not be allowed to do the other
+                os.ftruncate(descriptor, kind.size)
+                text = f"its {kind.name} page had {status.st_size} bytes and has {kind.size} again"
             if stat.S_IMODE(status.st_mode) != SHARED_MODE:
                 os.fchmod(descriptor, SHARED_MODE)
-            if status.st_size != kind.size:
-                os.ftruncate(descriptor, kind.size)
-                return f"its {kind.name} page had {status.st_size} bytes and has {kind.size} again"
         except OSError as error:
             return f"its {kind.name} page cannot be put right: {error.strerror}"
         finally:
             os.close(descriptor)
-        return ""
+        return text
 
     def read(self, kind: SharedKind, name: str) -> bytes | None:
-        """One page's bytes, exactly its size; None if it cannot be had. By reading, not mapping."""
+        """One page's bytes, exactly its size; empty where its container cut it, or keeps it from being read;
+        None if it cannot be had for another reason. By reading, not mapping."""
         try:
-            descriptor = os.open(
-                self.path(kind, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            )
+            descriptor = self._open(kind, name, os.O_RDONLY)
+        except BlockingIOError:  # by a lease
+            return b""
+        except PermissionError:
+            return b"" if _was_given_away(self.path(kind, name)) else None
         except OSError:
             return None
         try:
@@ -237,13 +264,26 @@ class SharedPages:
             return None
         finally:
             os.close(descriptor)
-        return data if len(data) == kind.size else None
+        return data if len(data) == kind.size else b""
 
     def release(self, name: str) -> None:
         """The container is gone."""
         for kind in KINDS:
-            self.path(kind, name).unlink(missing_ok=True)
-            self._kept.drop(self.path(kind, name))
+            self._release(kind, name)
+
+    def _release(self, kind: SharedKind, name: str) -> None:
+        self.path(kind, name).unlink(missing_ok=True)
+        self._kept.drop(self.path(kind, name))
+
+
+def _was_given_away(path: Path) -> bool:
+    """Whether owner or mode are others than the agent gave it: root in the container alone changes these. A
+    rule of the host's that keeps the agent out is nobody's offence."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return status.st_uid != os.geteuid() or status.st_mode & 0o600 != 0o600
 
 
 def _zero(descriptor: int, size: int) -> None:

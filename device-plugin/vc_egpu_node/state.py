@@ -159,6 +159,13 @@ class AllocationStore:
         with self._lock:
             return list(self._by_name.values())
 
+    def tells_of(self, name: str) -> bool:
+        """Whether there is such a promise, or a file of it that cannot be read (another version's)."""
+        with self._lock:
+            if name in self._by_name:
+                return True
+        return any((self._folder / f"{name}{suffix}").exists() for suffix in (".json", ".broken"))
+
     def ids_in_use(self, resource: str) -> frozenset[str]:
         """Slots that some container holds or may hold."""
         with self._lock:

@@ -48,7 +48,7 @@ class NodeState:
 
 
 def low_pods(grants: Iterable[Grant], views: Iterable[PodView]) -> dict[str, LowPod]:
-    """By UID. Pods that have ended or are being deleted are left to their end."""
+    """By UID. Pods that have ended are left out."""
     by_pod: dict[str, list[Grant]] = {}
     for grant in grants:
         by_pod.setdefault(grant.pod_uid, []).append(grant)
@@ -105,6 +105,7 @@ class FactsOf:
         with_seen = {one.owner for one in seen}
         return Facts(
             driver_version=node.driver_version,
+            ending=pod.view.terminating,
             started=all(grant.container in pod.view.running for grant in pod.grants),
             isolated=all(grant.name in paged for grant in pod.grants),
             known=all(

@@ -66,6 +66,8 @@ class Facts:
     """The most that it may hold there."""
     rooms: Sequence[MemoryRoom]
     host: HostRoom
+    ending: bool = False
+    """It is being deleted: it may need its cards to save what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def judge(facts: Facts) -> Verdict:
     """The verdict."""
     for topic, reason in (
         ("driver", _driver(facts.driver_version)),
+        ("end", "it is being deleted" if facts.ending else ""),
         ("start", "" if facts.started else "its containers do not all run"),
         ("library", "" if facts.isolated else "it runs without the isolation library"),
         ("page", "" if facts.known else "what its processes hold cannot be read"),

@@ -73,7 +73,8 @@ class _Pages:
     usage: Usage | None
     activity: tuple[Activity, ...]
     complete: bool
-    """The usage page can be read. A container cannot remove it: somebody on the host did, if not."""
+    """The usage page is there. A container cannot remove it: somebody on the host did, if not. One that it
+    keeps from being read says nothing."""
 
 
 class SecondWall:

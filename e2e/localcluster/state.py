@@ -20,7 +20,9 @@ from localcluster.spec import ClusterSpec
 Phase = Literal["starting", "up", "stopping"]
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 _HIDDEN = (Path("/run"), Path("/var/run"), Path("/proc"))
-_LONGEST_SOCKET = 100  # sun_path holds 108 bytes
+LONGEST_SOCKET = 100  # sun_path holds 108 bytes
+KUBELET_SOCKET = "kubelet/pod-resources/kubelet.sock"
+"""The deepest one in a node's folder."""
 
 
 def state_root() -> Path:
@@ -182,10 +184,10 @@ class StateDir:
                     "set VC_EGPU_STATE to a folder on ext4, xfs or tmpfs"
                 )
         for node in spec.real_node_names[-1:]:
-            socket = self.node_dir(node) / "kubelet/pod-resources/kubelet.sock"
-            if len(str(socket)) > _LONGEST_SOCKET:
+            socket = self.node_dir(node) / KUBELET_SOCKET
+            if len(str(socket)) > LONGEST_SOCKET:
                 raise LocalClusterError(
-                    f"{socket} has {len(str(socket))} characters, a socket may have {_LONGEST_SOCKET}: "
+                    f"{socket} has {len(str(socket))} characters, a socket may have {LONGEST_SOCKET}: "
                     "set VC_EGPU_STATE to a shorter folder"
                 )
 

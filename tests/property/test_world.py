@@ -133,22 +133,23 @@ class Life:
         assert waiting <= set(told), "a gang waits without a reason"
 
     def nobody_sleeps_in_vain(self, plan: Plan) -> None:
-        """Of the suspended gangs that nobody wishes away and no plan waits for, the oldest comes back if its
-        cards are free: judged by the invariants of the world in which it has come back."""
+        """Of the suspended gangs (or replicas) that nobody wishes away and no plan waits for, the oldest
+        comes back if its cards are free: judged by the invariants of the world in which it has come back."""
         snapshot = self.world.snapshot()
         kept = snapshot.kept or any(pod.phase is PodPhase.FAILED for pod in snapshot.pods.values())
         if plan.admissions or plan.withdrawals or plan.ready or plan.evictions or kept:
             return
         away = self.wants_back(snapshot)
         if away:
-            _, key, ordered = min(away, key=lambda entry: entry[:2])
+            _, key, ordered = away[0]
             known = {card.uuid for node in snapshot.nodes.values() for card in node.cards}
             if any(share.card not in known for pod in ordered for _, share in pod.shares):
                 return  # its node reports no such card any more
             back = {pod.uid: replace(pod, suspend_ordered=False) for pod in ordered}
             wrong = invariants.check(replace(snapshot, pods={**snapshot.pods, **back}), lowered=self.queues)
             cards = [violation for violation in wrong if violation.rule is invariants.Rule.CARD]
-            assert cards or key in {entry.gang for entry in plan.resumes}, f"{key} could have come back"
+            come = {uid for entry in plan.resumes for uid in entry.pods}
+            assert cards or back.keys() <= come, f"{key} could have come back"
 
     def nobody_overtakes_who_waited_long(self, plan: Plan) -> None:
         """On the cards of the gang that was suspended first, long ago, newcomers of low or no priority leave
@@ -157,7 +158,7 @@ class Life:
         away = self.wants_back(snapshot)
         if not away or plan.resumes or plan.evictions:
             return
-        _, key, ordered = min(away, key=lambda entry: entry[:2])
+        _, key, ordered = away[0]
         asleep = [pod for pod in ordered if pod.asleep]
         long_ago = self.world.now - self.world.policy.suspended_hold_s
         if not asleep or min(pod.suspended_since for pod in asleep) > long_ago:
@@ -188,16 +189,22 @@ class Life:
                         assert used[share.card] <= room, f"{gang.key} takes what is kept for {key}"
 
     def wants_back(self, snapshot: Snapshot) -> list[tuple[tuple[int, int], str, list[Pod]]]:
-        """Suspended gangs that nobody wishes away and no plan waits for: number of the order, key, pods."""
+        """Suspended gangs that nobody wishes away and no plan waits for, replicas each by itself, the oldest
+        first: number of the order, key, pods."""
         victims = {uid for gang in snapshot.gangs.values() if gang.plan for uid in gang.plan.suspends}
         away: list[tuple[tuple[int, int], str, list[Pod]]] = []
-        for key in snapshot.gangs:
+        for key, gang in snapshot.gangs.items():
             placed = [pod for pod in self.world.pods_of(key) if pod.phase is PodPhase.PLACED]
-            ordered = [pod for pod in placed if pod.suspend_ordered]
-            stays = any(pod.pause_wished or pod.uid in victims for pod in placed)
-            if ordered and not stays:
-                away.append((min(pod.suspend_order for pod in ordered), key, ordered))
-        return away
+            placed.sort(key=lambda pod: (pod.task, pod.index, pod.uid))
+            if any(pod.pause_wished for pod in placed):
+                continue
+            awake = sum(not pod.suspend_ordered for pod in placed)
+            singly = gang.single and (gang.min_member <= 1 or awake >= gang.min_member)
+            for part in [[pod] for pod in placed] if singly else [placed]:
+                ordered = [pod for pod in part if pod.suspend_ordered]
+                if ordered and not any(pod.uid in victims for pod in part):
+                    away.append((min(pod.suspend_order for pod in ordered), key, ordered))
+        return sorted(away, key=lambda entry: entry[:2])
 
     def decide_and_die(self) -> None:
         """The plan is written, nothing else is done; the next leader sees it."""

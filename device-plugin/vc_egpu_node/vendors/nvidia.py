@@ -99,7 +99,10 @@ class NvidiaVendor:
             except (pynvml.NVMLError, UnicodeDecodeError, ValueError) as error:
                 problems.append(f"card {index}: {error}")
         self._minors = tuple(card.minor for card in cards if card.minor >= 0)
-        self._wants_reset = {uuid: xid for uuid, xid in self._wants_reset.items() if uuid in self._handles}
+        if not problems:  # else it may be the one that is listed and could not be read
+            self._wants_reset = {
+                uuid: xid for uuid, xid in self._wants_reset.items() if uuid in self._handles
+            }
         self._listen()
         return NodeReading(
             cards=_with_peers(cards, self._links(cards)),

@@ -268,3 +268,44 @@ def test_an_agent_that_begins_with_a_broken_file_is_there_and_says_so(
         assert running.metric(f'egpu_node_slots{{health="healthy",resource="{RES}"}}') == 14
         assert running.metric(broken) == 1
         running.until(lambda _: event in running.events())
+
+
+def test_a_container_starts_again_though_the_next_agent_offers_its_model_no_more(
+    nvml_node: Callable[[int], FakeNode], tmp_path: Path
+) -> None:
+    """The kubelet starts nothing, and after a reboot admits nothing, of a resource that nobody registers."""
+    nvml_node(2)
+    uid = "0bd41001-1111-2222-3333-444444444444"
+    (tmp_path / "cgroup/memory/kubepods" / f"pod{uid}").mkdir(parents=True)
+    with an_agent(tmp_path) as running:
+        assert running.kubelet.registered.acquire(timeout=60)
+        running.until(lambda problem: problem == UNFOLLOWED)
+        text = running.api.objects["/api/v1/nodes/n1"]["metadata"]["annotations"][names.NODE_CARDS]
+        share = CardShare(uuid=NodeCards.decode(text).cards[0].uuid, memory_mib=1000, cores=0)
+        cards = Cards(pod_uid=uid, node="n1", plan_id="1-1", containers={"main": (share,)}).encode()
+        metadata = {"name": "p", "namespace": "ns", "uid": uid, "annotations": {names.CARDS: cards}}
+        running.api.put(
+            "/api/v1/namespaces/ns/pods/p",
+            {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Pending"}},
+        )
+        running.kubelet.allocate(owner("p"), RES, ("s1",), uid)
+        running.kubelet.pre_start(RES, ("s1",))
+    renamed = tmp_path / "renamed.yaml"
+    renamed.write_text(MODELS.read_text().replace("name: h20,", "name: h20-new,"))
+    with an_agent(tmp_path, models=renamed) as running:
+        for _ in range(2):
+            assert running.kubelet.registered.acquire(timeout=60)
+        assert running.kubelet.endpoints.keys() == {RES, f"{RES}-new"}
+        running.kubelet.pre_start(RES, ("s1",))
+
+
+def test_a_card_that_could_not_be_read_since_the_agent_began_is_told_of(
+    nvml_node: Callable[[int], FakeNode], tmp_path: Path
+) -> None:
+    """Nobody knows its UUID, so the inventory has no place for it: seven cards of eight look like seven."""
+    node = nvml_node(2)
+    node.cards[1].error = 15  # it fell off the bus, and the node was rebooted
+    node.write()
+    with an_agent(tmp_path) as running:
+        running.until(lambda problem: problem == UNFOLLOWED)
+        running.until(lambda _: "CardNotRead" in running.events())

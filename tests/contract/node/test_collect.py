@@ -211,3 +211,52 @@ def test_a_kubelet_that_starts_with_the_agent_is_asked_again(world: World, cgrou
     world.kubelet.refuse_lists = 0
     assert (collect.recover(), collect.recovered) == (1, True)
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
+
+
+def test_folders_that_a_reboot_left_go_with_their_promises(world: World, cgroups: Cgroups) -> None:
+    """Specs lie in memory, folders do not: nobody else would know of them, and each reboot leaves more."""
+    world.serve()
+    gone, here = started(world, "gone", "s1"), started(world, "here", "s2")
+    folders = {grant.pod_uid: world.root / "containers" / grant.name for grant in world.grants.all()}
+    for path in (world.root / "cdi").iterdir():
+        path.unlink()
+    world.close()
+    world.assemble()
+    world.serve()
+    world.pods.remove(gone)
+    world.kubelet.free(("ns", "gone", "main"))
+    collect = collector(world, cgroups, later_s=2 * UNCLAIMED_S)
+    for _ in range(2):
+        collect.sweep()
+    assert not folders[gone.uid].exists()
+    world.kubelet.pre_start(RES, ("s2",))
+    assert folders[here.uid].exists()
+
+
+@pytest.mark.parametrize("seen", ["pod", "cgroup", "promise", "spec"])
+def test_a_folder_stays_while_anything_tells_of_its_container(
+    world: World, cgroups: Cgroups, seen: str
+) -> None:
+    """Another version's records, say, of which this agent cannot read one."""
+    world.serve()
+    pod = started(world)
+    (grant,) = world.grants.all()
+    (kept,) = (world.root / "allocations").iterdir()
+    if seen == "promise":
+        kept.write_text('{"version": 2}')
+    else:
+        kept.unlink()
+    if seen == "spec":
+        world.grants.path(grant.name).write_text("{}")
+    else:
+        world.grants.path(grant.name).unlink()
+    world.close()
+    world.assemble()
+    if seen != "pod":
+        world.pods.remove(pod)
+    if seen == "cgroup":
+        assert cgroups.running is not None
+        cgroups.running.add(pod.uid)
+    collect = collector(world, cgroups, later_s=2 * UNCLAIMED_S)
+    collect.sweep()
+    assert (world.root / "containers" / grant.name / "limits.json").exists()

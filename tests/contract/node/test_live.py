@@ -179,6 +179,20 @@ def test_a_folder_for_pages_that_fails_lets_nobody_in(
     assert node.page("p").limits[0].memory_bytes == 4000 << 20
 
 
+def test_what_an_agent_left_that_died_in_the_middle_goes(node: Isolated) -> None:
+    """Of its pages there is one in memory that nobody else would free before the next reboot."""
+    node.start("p", 1000, "s1")
+    name = node.page("p").name
+    node.world.grants.path(name).unlink()
+    node.restart()
+    assert node.world.grants.leftovers() == {name: "u-p"}
+    assert node.isolation.paged == {name}
+    node.world.grants.release(name)
+    assert node.isolation.paged == frozenset()
+    assert [path for path in (node.world.root / "run").rglob("*") if path.is_file()] == []
+    assert node.world.grants.leftovers() == {}
+
+
 def test_pages_follow_while_containers_come_and_go(node: Isolated) -> None:
     """Readers of one container's page see whole pages only, whatever its neighbours do."""
     node.start("p", 1000, "s0")
@@ -202,3 +216,22 @@ def test_pages_follow_while_containers_come_and_go(node: Isolated) -> None:
     reader.join()
     assert len(node.page("p").peers) == 15
     assert odd == []
+
+
+def test_who_is_given_less_has_it_at_once_though_the_card_holds_too_much(node: Isolated) -> None:
+    """A ratio that was lowered, say: were each refused for the others' sake, it would stay so for good."""
+    one, two = node.start("p", 60_000, "s1"), node.start("q", 30_000, "s2", share_class="low")
+    node.world.stock = dataclasses.replace(node.world.stock, nominal_mib={"h20": 50_000})
+    node.change(one, ("GPU-1", 40_000, 0))
+    assert node.live.apply() == 1
+    assert node.page("p").limits[0].memory_bytes == 40_000 << 20
+    for shares, changes in (
+        (("GPU-1", 40_001, 0), {}),
+        (("GPU-1", 40_000, 1), {}),
+        (("GPU-1", 30_000, 0), {"share_class": "low"}),
+    ):
+        node.change(one, shares, **changes)
+        assert node.live.apply() == 0
+    node.change(one, ("GPU-1", 25_000, 0))
+    node.change(two, ("GPU-1", 25_000, 0))
+    assert node.live.apply() == 2

@@ -212,6 +212,13 @@ def test_an_error_that_asks_for_a_reset_is_not_over_while_nothing_happens(
     assert vendor.faults() == wants
     vendor.scan()
     assert vendor.faults() == wants
+    ill.error = 10  # it does not answer for a while: still listed, and nobody has reset it
+    node.write()
+    assert [card.uuid for card in vendor.scan().cards] == [well.uuid]
+    ill.error = 0
+    node.write()
+    vendor.scan()
+    assert vendor.faults() == wants
     node.cards = [well]
     node.write()
     vendor.scan()

@@ -11,11 +11,13 @@ from unit.admission.build import TABLE, Json, added, deleted, group, let_go, nod
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.admission import steps
 from vc_egpu.admission.conduct import Conductor
+from vc_egpu.admission.evictions import EvictionOrder
 from vc_egpu.admission.executor import Executor
 from vc_egpu.admission.http import Access
 from vc_egpu.admission.main import Epoch
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.orphans import Orphans
+from vc_egpu.admission.owners import LEVER_TIMEOUT_S
 from vc_egpu.admission.reports import Reports
 from vc_egpu.admission.rollback import RollBack
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
@@ -189,6 +191,26 @@ def test_a_plain_eviction_that_failed_is_tried_again(stage: Stage) -> None:
     assert KEY in stage.mirror.tries
 
 
+def test_nobody_is_pressed_before_it_was_asked(stage: Stage) -> None:
+    """Two thousand pods are tried dry and asked one after the other: the last ones after half a minute."""
+    for i in range(2):
+        stage.put("pods", let_go(pod(f"g-w-{i}", index=i, uid=f"pod-{i}"), PLAN_ID))
+    stage.put("podgroups", group())
+    pods = tuple(stage.mirror.members[KEY].values())
+    evictions, is_leaving = stage.conductor.evictions, stage.conductor.rolling.is_leaving
+    stage.server.answers.clear()
+    order = EvictionOrder(KEY, "", pods)
+    evictions.start(stage.executor, stage.conductor.api, order, stage.conductor.clock)
+    stage.later(LEVER_TIMEOUT_S + 20)
+    assert evictions.overdue(stage.conductor.clock, is_leaving) == []
+    stage.server.answers.set()
+    stage.outcome()
+    stage.later(LEVER_TIMEOUT_S - 1)
+    assert evictions.overdue(stage.conductor.clock, is_leaving) == [], "its controller was asked just now"
+    stage.later(1.0)
+    assert evictions.overdue(stage.conductor.clock, is_leaving) == ["pod-0", "pod-1"]
+
+
 def gated_gang_on_its_way(stage: Stage) -> None:
     """A ready plan whose two members are being sent on their way, slowly."""
     for i in range(2):
@@ -303,6 +325,38 @@ def test_victims_that_a_budget_lets_go_only_one_by_one_all_stay(stage: Stage) ->
     assert stage.plan_text() is None
     assert stage.asked_to_go() == []
     assert all(stage.mirror.pods[uid].pod.protected for uid in victims)
+
+
+def test_victims_whom_two_budgets_guard_all_stay(stage: Stage) -> None:
+    """The second one came in between: the API server refuses each of them, as if it had evicted it."""
+    raw = pod("v-0", gang="v", uid="victim-0", owners=REPLICA_SET)
+    stage.put("pods", let_go(raw, "5-9", bound=True))
+    theirs = plan(stage.mirror, group_uid="group-v", plan_id="5-9")
+    stage.put("podgroups", group("v", members=1, annotations={names.PLAN: theirs}))
+    stage.put("pods", pod("g-w-0", uid="pod-0"))
+    text = plan(stage.mirror, state="waiting", victims=frozenset({PodUid("victim-0")}))
+    stage.put("podgroups", group(annotations={names.PLAN: text}))
+    refused = {"kind": "Status", "status": "Failure", "message": "more than one budget", "code": 500}
+    stage.server.script.append((201, refused, {}))
+    stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
+    stage.outcome()
+    stage.outcome()
+    assert stage.plan_text() is None
+    assert stage.asked_to_go() == []
+    assert names.PLAN in stage.server.objects[f"{GROUPS}/v"]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("failure", [CONFLICT, BROKEN])
+def test_what_failed_for_a_gang_that_is_gone_is_forgotten(stage: Stage, failure: Any) -> None:
+    back = let_go_gang(stage)
+    stage.server.script.append(failure)
+    roll_back(stage, back)
+    raw = stage.server.remove(f"{GROUPS}/g")
+    stage.mirror.apply("podgroups", deleted(raw))
+    stage.outcome()
+    stage.later(60)
+    assert not stage.conductor._retries._backoffs
+    assert not stage.conductor._retries._at
 
 
 def test_an_old_leadership_never_gets_what_is_left_of_a_later_one() -> None:

@@ -1,5 +1,6 @@
 """One leadership after the other: none goes on where the last one ended."""
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.admission.build import TABLE
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.admission.main import Process
+from vc_egpu.admission.main import EXIT_BAD_SETTINGS, Process, main
 from vc_egpu.admission.settings import Settings
 from vc_egpu.kube import ApiConnection, LeaderLease, LeaseTimes
 
@@ -49,3 +50,17 @@ def test_a_leadership_that_ran_out_is_not_taken_up_again_under_its_number(api: A
         assert not lease.is_leader() or lease.epoch > epoch
     finally:
         lease.stop()
+
+
+def test_a_broken_model_table_keeps_nobody_from_removing_the_stack(tmp_path: Path) -> None:
+    models = tmp_path / "models.yaml"
+    models.write_text("models: [{name: }]")
+    with tiny_api() as server:
+        flags = ["--kubeconfig", str(server.kubeconfig(tmp_path)), "--models", str(models)]
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            assert main([*flags, "--drain"]) == 0
+            assert main(flags) == EXIT_BAD_SETTINGS
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

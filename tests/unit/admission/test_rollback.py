@@ -51,6 +51,34 @@ def test_the_clock_runs_from_the_last_gate_that_fell() -> None:
     assert judge(GANG, members, watchlist, PATIENCE_S + 20) is not None
 
 
+def test_a_large_gang_comes_to_its_nodes_at_the_pace_of_its_scheduler() -> None:
+    """Gates fall by the hundred in a second; a kube-scheduler as it comes binds at most fifty."""
+    most = 2000
+    gang = codec.group(group(members=most)).gang
+    members, watchlist = watch(*(member(i, bound=False) for i in range(most)))
+    for i in range(most):
+        found = member(i, bound=True)
+        watchlist.note(found, i / 50)
+        members[found.pod.uid] = found
+        if i % 50 == 0:
+            assert judge(gang, members, watchlist, i / 50) is None
+    assert not watchlist
+
+
+def test_who_stands_behind_others_at_the_scheduler_waits_for_them_and_no_longer() -> None:
+    def other(number: int, *, bound: bool) -> DecodedPod:
+        return pod_codec.pod(let_go(pod(f"o-{number}", uid=f"o-{number}"), "5-0", bound=bound), TABLE)
+
+    members, watchlist = watch(member(0, bound=True), member(1, bound=False), at=10.0)
+    for number, let_go_at in ((0, 5.0), (1, 20.0)):
+        watchlist.note(other(number, bound=False), let_go_at)
+    watchlist.note(other(0, bound=True), 35.0)
+    assert judge(GANG, members, watchlist, 10.0 + PATIENCE_S) is None, "the scheduler came to it after that"
+    watchlist.note(other(1, bound=True), 50.0)
+    assert judge(GANG, members, watchlist, 35.0 + PATIENCE_S - 1) is None
+    assert judge(GANG, members, watchlist, 35.0 + PATIENCE_S) is not None, "others came after it"
+
+
 def test_image_pulls_never_count() -> None:
     members, watchlist = watch(member(0, bound=True, state=PULLING), member(1, bound=True, state=PULLING))
     assert judge(GANG, members, watchlist, 10_000) is None

@@ -25,10 +25,10 @@ def world() -> Mirror:
     return mirror
 
 
-def budget(allowed: int, selector: Any) -> dict[str, Any]:
+def budget(allowed: int, selector: Any, name: str = "b") -> dict[str, Any]:
     return {
         "metadata": {
-            "name": "b", "namespace": "default", "uid": "b", "resourceVersion": version(), "generation": 1
+            "name": name, "namespace": "default", "uid": name, "resourceVersion": version(), "generation": 1
         },
         "spec": {"selector": selector},
         "status": {"disruptionsAllowed": allowed, "observedGeneration": 1},
@@ -44,6 +44,48 @@ def test_a_budget_protects_until_it_allows_a_disruption() -> None:
     assert mirror.snapshot().pods[PodUid("p")].protected is True
     mirror.apply("poddisruptionbudgets", added(budget(1, selector)))
     assert mirror.snapshot().pods[PodUid("p")].protected is False
+
+
+def test_whom_two_budgets_guard_nobody_can_evict_whatever_they_allow() -> None:
+    mirror = world()
+    mirror.apply("pods", added(pod(uid="p")))
+    mirror.apply("poddisruptionbudgets", added(budget(5, {})))
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
+    mirror.apply("poddisruptionbudgets", added(budget(5, {}, name="another")))
+    assert mirror.snapshot().pods[PodUid("p")].protected is True
+    mirror.apply("poddisruptionbudgets", deleted(budget(5, {}, name="another")))
+    assert mirror.snapshot().pods[PodUid("p")].protected is False
+
+
+def test_a_budget_that_counts_has_nobody_read_anew_but_the_pods_that_may_go_or_stay() -> None:
+    """Each replica that becomes ready changes its count; ten thousand gangs may be in that namespace."""
+    mirror = world()
+    for uid, app in (("p", "chat"), ("q", "other")):
+        labels = {names.MANAGED_LABEL: "true", "app": app}
+        mirror.apply("pods", added(pod(f"pod-{uid}", uid=uid, metadata={"labels": labels})))
+    looked_at: list[PodUid] = []
+    mirror.enter_again = looked_at.extend  # type: ignore[method-assign]
+    chat = {"matchLabels": {"app": "chat"}}
+    for allowed, expected in ((3, ["p"]), (2, []), (1, []), (0, ["p"]), (1, ["p"])):
+        mirror.apply("poddisruptionbudgets", added(budget(allowed, chat)))
+        assert looked_at == expected
+        looked_at.clear()
+    mirror.apply("poddisruptionbudgets", added(budget(1, {"matchLabels": {"app": "other"}})))
+    assert sorted(looked_at) == ["p", "q"], "one is guarded no longer, the other is now"
+
+
+def test_a_pod_is_held_against_the_budgets_of_its_labels() -> None:
+    """One second for each event of a namespace of ten thousand gangs and some hundred services, otherwise."""
+    mirror = world()
+    for number in range(300):
+        selector = {"matchLabels": {"app": f"app-{number}"}}
+        mirror.apply("poddisruptionbudgets", added(budget(1, selector, name=f"b-{number}")))
+    asked: list[Selector] = []
+    matches = Selector.matches
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selector, "matches", lambda one, labels: asked.append(one) or matches(one, labels))
+        assert not mirror.around.forbids("default", {"app": "app-7", "pod": "p"})
+    assert len(asked) == 1
 
 
 def test_a_budget_does_not_bring_back_a_pod_that_cannot_be_read() -> None:
@@ -187,6 +229,19 @@ def test_a_share_ends_when_the_object_is_gone_and_the_agent_let_go() -> None:
     assert (uid, share.memory_mib, share.cores_percent) == ("p", 30000, 30)
     mirror.apply("nodes", added(node(inventory=held())))
     assert not mirror.snapshot().held.get(CardId("GPU-n1-0"))
+
+
+def test_of_who_went_before_its_node_nothing_is_remembered() -> None:
+    """Nodes come and go with the load, for years."""
+    mirror = world()
+    for uid in "pq":
+        mirror.apply("pods", added(let_go(pod(f"pod-{uid}", uid=uid), "5-1", bound=True)))
+    mirror.apply("nodes", added(node(inventory=held("p", "q"))))
+    mirror.apply("pods", deleted(pod("pod-p", uid="p")))
+    mirror.apply("nodes", deleted(node()))
+    assert set(mirror.inventory.holdings._shares) == {"q"}
+    mirror.apply("pods", deleted(pod("pod-q", uid="q")))
+    assert not mirror.inventory.holdings._shares
 
 
 def test_what_nobody_remembers_is_all_that_the_others_leave() -> None:

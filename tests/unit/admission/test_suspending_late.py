@@ -5,26 +5,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.admission.build import added
+from unit.admission.build import added, group
 from unit.admission.suspended_gang import (
+    ABLE,
     UIDS,
     VICTIM,
     answer,
     lifted,
+    order_on,
     ordered,
     report,
     running_gang,
     said_of,
+    states,
     suspend,
     suspendable_on,
     until,
     waiting_for,
 )
-from unit.admission.test_conduct import PODS, Stage, stage_on
+from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
 from vc_egpu.admission import suspension_words as words
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
+from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.volcano.suspension import PodSuspension
+
+ABOVE_TIMEOUT_S = 61.0
 
 
 @pytest.fixture
@@ -113,3 +119,62 @@ def test_an_order_says_when_it_was_given(stage: Stage) -> None:
     suspend(stage)
     pods = [stage.mirror.snapshot().pods[uid] for uid in UIDS]
     assert all(abs(pod.suspended_since - time.time()) < 600 for pod in pods)
+
+
+def test_an_order_that_meets_its_own_taking_back_is_given_once_and_stands(stage: Stage) -> None:
+    """Room was wanted, was not wanted any more, and is wanted again while the API server is slow."""
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    stage.server.delay_s = 0.3
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.drive()  # the orders are on their way off
+    waiting_for(stage, set(UIDS), set(UIDS))
+    stage.server.delay_s = 0
+    until(stage, lambda: ordered(stage))
+    assert not stage.mirror.answers.lifting
+    answer(stage, "suspended")
+    assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
+    assert stage.conductor.counters["suspend_orders"] == 4
+    assert not stage.conductor.counters.get("suspensions_failed")
+    assert stage.plan_text() is not None
+
+
+def test_a_way_back_that_nobody_could_be_told_of_is_not_counted_to_the_next_order(stage: Stage) -> None:
+    """Where thousands of gangs are told that they wait there may be no write left to say that one leaves."""
+    stage.conductor.reports.limit = TokenBucket(1e-9, 1)
+    stage.conductor.reports.limit.take()
+    suspend(stage)
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: lifted(stage))
+    answer(stage, "running")
+    assert not any(stage.mirror.pods[uid].pod.suspend_ordered for uid in UIDS)
+    stage.later(600.0)
+    stage.conductor.carry_out(Plan(3, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.drive()
+    assert not stage.conductor.counters.get("suspensions_failed")
+    assert ordered(stage), "its node has a minute from now on"
+
+
+def test_a_replica_that_cannot_leave_says_nothing_of_the_others(stage: Stage) -> None:
+    """Of a Deployment: each was told by itself, and goes or stays by itself."""
+    replicas = group("v", members=1)
+    replicas["metadata"]["ownerReferences"] = REPLICA_SET
+    stage.put("podgroups", replicas)
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    until(stage, lambda: ordered(stage))
+    orders = [order_on(stage, uid) for uid in UIDS]
+    said = [PodSuspension(plan_id=order.plan_id, suspendable=True, reason="no") for order in orders if order]
+    report(stage, {UIDS[0]: said[0], UIDS[1]: ABLE})
+    until(stage, lambda: order_on(stage, UIDS[0]) is None and not stage.mirror.answers.lifting)
+    assert order_on(stage, UIDS[1]) is not None
+    assert [stage.mirror.pods[uid].pod.suspendable for uid in UIDS] == [False, True]
+    until(stage, lambda: words.failed_at(stage.mirror.pods[UIDS[0]]) is not None)
+    stage.mirror.answers.unfit.clear()
+    stage.conductor.suspending.take_over(stage.conductor.clock)
+    assert list(stage.mirror.answers.unfit) == UIDS[:1], "nor does the next leader think so"
+    stage.later(ABOVE_TIMEOUT_S)
+    stage.conductor.suspending.tick(stage.conductor.clock)
+    until(stage, lambda: lifted(stage))
+    assert not any(stage.mirror.pods[uid].pod.suspendable for uid in UIDS)

@@ -53,6 +53,25 @@ def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFi
     assert "does not answer" in capsys.readouterr().err
 
 
+def test_a_namespace_that_one_may_not_look_into_is_not_the_only_one() -> None:
+    said, status = kubectl.explain(
+        Forbidden('pods is forbidden: User "ann" cannot list resource "pods" in the namespace "default"')
+    )
+    assert status == kubectl.EXIT_FOUND
+    assert said.endswith('in the namespace "default" (-n names another one)')
+    assert "-n" not in kubectl.explain(Forbidden("queues is forbidden at the cluster scope"))[0]
+
+
+def test_help_tells_defaults_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, default in (("suspend", "120"), ("resume", "120"), ("stop-admitting", "30")):
+        with pytest.raises(SystemExit):
+            kubectl.main([command, "--help"])
+        assert f"default: {default}" in " ".join(capsys.readouterr().out.split()), command
+    with pytest.raises(SystemExit):
+        kubectl.main(["--help"])
+    assert "0 done, 1 something was found or refused" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "clusters: 5", "a: [", "contexts: [{}]\ncurrent-context: x\nclusters: []\nusers: []"]
 )
@@ -276,6 +295,20 @@ def test_what_tenants_write_is_shown_as_it_is_and_steers_no_terminal(
     assert "why\nnot" in said
     assert "\x1b" not in said
     assert "\x07" not in said
+
+
+def test_an_order_that_nobody_took_yet_stands_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    render.show(
+        render.outcomes(
+            [
+                stop.Outcome("a", "Open", "Closed", done=True),
+                stop.Outcome("b", "Open", "Open", done=False),
+            ]
+        )
+    )
+    _, taken, left = capsys.readouterr().out.strip().splitlines()
+    assert "the order stands" not in taken
+    assert "the order stands" in left
 
 
 def test_a_queue_that_a_later_volcano_writes_can_be_closed_too(server: TinyApi, tmp_path: Path) -> None:

@@ -2,12 +2,22 @@
 
 import random
 from contextlib import closing
+from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 from unit.core import make
 from vc_egpu.core.admit import admit
 from vc_egpu.core.capacity import need_of
-from vc_egpu.core.cluster import CardAsk, NodeName, PodShape, Resources, ShareClass, Snapshot
+from vc_egpu.core.cluster import (
+    CardAsk,
+    NodeName,
+    PlanInForce,
+    PodShape,
+    Resources,
+    ShareClass,
+    Snapshot,
+)
 from vc_egpu.core.decide import decide
 from vc_egpu.core.effort import DECISION, Effort
 from vc_egpu.core.pack import Board
@@ -95,3 +105,32 @@ def test_who_has_seen_enough_choices_leaves_the_cards_as_they_were() -> None:
         assert next(choices) != next(choices)
         assert [slot.state() for slot in board.slots] != before
     assert [slot.state() for slot in board.slots] == before
+
+
+def test_a_decision_makes_room_for_so_many_and_the_next_one_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each looks at all of low priority: at 5,000 nodes a second for each of some hundred gangs that come at
+    once, after which the leader was ended for not having turned, and so was the next."""
+    monkeypatch.setattr(Effort, "__init__", partialmethod(Effort.__init__, room=70))
+    what = make.shape(make.H20_MIB - 1)
+    gangs, members = [], []
+    for number in range(40):
+        gangs.append(make.gang(f"ns/low{number}", share_class=ShareClass.LOW))
+        members.append(make.placed(make.pods(f"ns/low{number}", 1, what)[0], f"n{number}/0"))
+    for number in range(4):
+        gangs.append(make.gang(f"ns/high{number}", share_class=ShareClass.HIGH, created=float(number)))
+        members += make.pods(f"ns/high{number}", 1, what)
+    nodes = [make.node(f"n{number}", 1) for number in range(40)]
+    plan = decide(make.snapshot(nodes, gangs, members), Policy(), 0.0)
+    assert [admission.gang for admission in plan.admissions] == ["ns/high0", "ns/high1"]
+    assert {plan.verdicts[f"ns/high{number}"].reason for number in (2, 3)} == {Reason.WAITING_FOR_CARDS}
+    assert "would not make room" not in plan.verdicts["ns/high3"].message, "nobody tried"
+
+    planned = {
+        entry.gang: PlanInForce(f"1-{entry.gang[-1]}", entry.members, entry.evictions[0].pods)
+        for entry in plan.admissions
+    }
+    gangs = [replace(gang, plan=planned.get(gang.key)) for gang in gangs]
+    plan = decide(make.snapshot(nodes, gangs, members), Policy(), 0.0)
+    assert [admission.gang for admission in plan.admissions] == ["ns/high2", "ns/high3"]

@@ -128,6 +128,19 @@ def test_what_is_sent(api: ApiConnection, server: TinyApi) -> None:
     assert body["deleteOptions"]["dryRun"] == ["All"]
 
 
+def test_an_eviction_that_failed_with_the_status_of_a_success_is_refused(
+    api: ApiConnection, server: TinyApi
+) -> None:
+    """So the API server answers where two PodDisruptionBudgets guard a pod, to a dry try as well."""
+    text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    failed = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "code": 500}
+    server.script.append((201, failed, {}))
+    with pytest.raises(Refused, match="more than one PodDisruptionBudget"):
+        api.evict("p", "n", uid="u", dry_run=True)
+    server.script.append((201, {"kind": "Status", "status": "Success", "code": 201}, {}))
+    api.evict("p", "n", uid="u", dry_run=True)
+
+
 def test_apply_needs_a_manager(api: ApiConnection) -> None:
     with pytest.raises(ValueError, match="field_manager"):
         api.patch(PODS, "p", {}, "n", kind="apply")

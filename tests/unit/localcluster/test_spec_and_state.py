@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,17 @@ from localcluster import teardown
 from localcluster.errors import LocalClusterError
 from localcluster.procs import ProcessIdentity
 from localcluster.spec import ClientRate, ClusterSpec
-from localcluster.state import ClusterRecord, Phase, StateDir, all_clusters, file_system
+from localcluster.state import (
+    KUBELET_SOCKET,
+    LONGEST_SOCKET,
+    ClusterRecord,
+    Phase,
+    StateDir,
+    all_clusters,
+    file_system,
+)
 
+ROOT = Path(__file__).parents[3]
 _NOBODY = ProcessIdentity(2**22 + 1, 1, "another-boot")
 
 
@@ -162,3 +172,15 @@ def test_control_groups_of_equal_names_in_other_roots_differ(monkeypatch: pytest
     one = StateDir.of("t1").unique_id
     monkeypatch.setenv("VC_EGPU_STATE", "/b")
     assert StateDir.of("t1").unique_id != one
+
+
+def test_clusters_of_the_stories_have_names_that_fit_at_home() -> None:
+    """One that is too long fails where it is made, which may be a story that seldom runs."""
+    texts = [path.read_text() for path in (ROOT / "e2e").rglob("*.py")]
+    calls = re.compile(r"(?:ClusterSpec\(name=|suspending\(|rig\()\"([a-z0-9-]+)\"")
+    names = {name for text in texts for name in calls.findall(text)}
+    assert len(names) > 10
+    for name in sorted(names):
+        state = StateDir(Path("/root/.local/state/vc-egpu") / name)
+        socket = state.node_dir(ClusterSpec(name=name, real_nodes=2).real_node_names[-1]) / KUBELET_SOCKET
+        assert len(str(socket)) <= LONGEST_SOCKET, name

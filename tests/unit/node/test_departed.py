@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 from unit.node.doubtful import CARD, MIB, usage_page
+from unit.node.granted import grant
 from unit.node.wall_stage import Wall
 from vc_egpu_node import abi
-from vc_egpu_node.departed import AGAIN_S
+from vc_egpu_node.accounts import Slot, Usage
+from vc_egpu_node.departed import AGAIN_S, Departed
 from vc_egpu_node.pages import USAGE
+from vc_egpu_node.processes import ContainerOfProcess, Host
 from vc_egpu_node.vendors.base import ProcessSample
 
 
@@ -116,6 +119,39 @@ def test_memory_that_several_held_counts_while_one_of_them_lives(wall: Wall) -> 
     wall.proc.remove(501)
     wall.look(listed(502, 0))
     assert charged(wall) == 100
+
+
+class Counted(ContainerOfProcess):
+    """Many processes of one pod; counts how often one is looked at."""
+
+    def __init__(self, number: int) -> None:
+        self.asked = 0
+        self.processes = [self._process(pid) for pid in range(1, number + 1)]
+
+    def _process(self, pid: int) -> Host:
+        counted = self
+
+        class Process(Host):
+            __slots__ = ()
+
+            def __getattribute__(self, name: str) -> object:
+                counted.asked += name == "own_pid"
+                return super().__getattribute__(name)
+
+        return Process(pid, 5, "c" * 64, "uid-g1", pid)
+
+    def living(self) -> list[Host]:
+        """All of them."""
+        return self.processes
+
+
+def test_a_page_full_of_names_and_a_pod_full_of_processes_are_not_multiplied() -> None:
+    """Both are the container's to choose, and the look keeps everybody else waiting."""
+    hosts = Counted(300)
+    slots = tuple(Slot(1000 + n, 5, (MIB,), (0,), 0, index=n) for n in range(abi.USAGE_SLOTS))
+    usages = Departed(hosts).without({"g1": Usage(slots, (0,))}, [grant("g1", (CARD, 9, 0))], {})
+    assert usages == {"g1": Usage((), (0,))}
+    assert hosts.asked <= 2 * 300
 
 
 def test_cards_are_told_apart(wall: Wall) -> None:

@@ -197,6 +197,8 @@ def test_labels() -> None:
         "nvidia.com/gpu.product": "NVIDIA-H20",
     }
     assert labels(stock().node_cards) == {}
+    cut = stock(card(0, product=f"{'N' * 62} GPU")).node_cards
+    assert labels(cut)["nvidia.com/gpu.product"] == "N" * 62  # it may not end in a dash
 
 
 _TEXT = st.text(max_size=200)

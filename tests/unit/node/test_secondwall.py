@@ -186,6 +186,24 @@ def test_a_driver_that_tells_containers_own_pids_is_understood(wall: Wall) -> No
     assert [wall.look(told) for _ in range(2)] == [[], [Offence.OVER_GRANT, Offence.UNREGISTERED]]
 
 
+def test_a_page_that_is_cut_whenever_it_was_put_right_hides_nobody(
+    wall: Wall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between that and the look there is time enough for a program that does nothing else."""
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    page, mend = wall.isolation.pages.path(USAGE, "g1"), wall.isolation.mend
+
+    def mended(name: str) -> Any:
+        faults = mend(name)
+        os.truncate(page, 0)
+        return faults
+
+    monkeypatch.setattr(wall.isolation, "mend", mended)
+    told = ProcessSample(501, 100, 0)
+    assert [wall.look(told) for _ in range(2)] == [[], [Offence.UNREGISTERED]]
+
+
 def test_a_garbled_page_hurts_its_owner_only(wall: Wall) -> None:
     wall.let_in(1, 1000)
     wall.let_in(2, 1000)

@@ -52,7 +52,7 @@ def test_what_a_container_did_to_its_pages_is_put_right(tmp_path: Path) -> None:
     pages.path(USAGE, "a").write_bytes(b"")
     with pages.path(ACTIVITY, "a").open("r+b") as file:
         file.truncate(1 << 30)
-    assert pages.read(USAGE, "a") is None
+    assert pages.read(USAGE, "a") == b""  # it is there, and was cut
     assert pages.read(ACTIVITY, "a") == bytes(ACTIVITY.size)
     faults = pages.mend("a")
     assert [(fault.page, fault.text.split(" and ")[0]) for fault in faults] == [
@@ -91,7 +91,50 @@ def test_pages_may_be_emptied_while_they_are_read(tmp_path: Path) -> None:
     read = [pages.read(USAGE, "a") for _ in range(500)]
     done.set()
     thread.join()
-    assert all(one is None or len(one) == USAGE.size for one in read)
+    assert {len(one) for one in read if one is not None} <= {0, USAGE.size}
+    assert None not in read
+
+
+@contextmanager
+def not_overruling() -> Iterator[None]:
+    """As the agent is on a node: it owns its folders, and may do no more than any owner."""
+    os.seteuid(12345)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def given_away(pages: SharedPages, mode: int) -> None:
+    """By root in the container: chown and chmod, as some do to all of /run when they start."""
+    for kind in KINDS:
+        os.chown(pages.path(kind, "a"), 0, 0)
+        pages.path(kind, "a").chmod(mode)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="plays two users")
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0])
+def test_a_page_that_its_container_gave_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.chdir(tmp_path)  # above it there are folders of root alone
+    pages = SharedPages(Path("run"))
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(path, 12345, 12345)
+    with not_overruling():
+        pages.clear("a")
+    given_away(pages, mode)
+    os.truncate(pages.path(USAGE, "a"), 1 << 30)
+    with not_overruling():
+        assert pages.mend("a")[0].page == "usage"
+        assert pages.path(USAGE, "a").stat().st_size == USAGE.size
+        assert pages.read(USAGE, "a") == bytes(USAGE.size)
+        after = SharedPages(Path("run"))  # the next agent has none of them open
+        assert after.read(USAGE, "a") == (b"" if mode == 0 else bytes(USAGE.size))
+        after.clear("a")  # and the container starts again
+        status = after.path(USAGE, "a").stat()
+        assert (status.st_size, status.st_mode & 0o777) == (USAGE.size, 0o666)
+        assert after.mend("a") == ()
 
 
 # --- leases: whoever opens a file on which somebody holds one waits until it is broken ---------------

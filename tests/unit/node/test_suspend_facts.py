@@ -12,7 +12,7 @@ from vc_egpu_node.processes import ContainerOfProcess
 from vc_egpu_node.secondwall import Seen
 from vc_egpu_node.suspend_facts import FactsOf, LowPod, NodeState
 from vc_egpu_node.suspend_room import MemoryLimits
-from vc_egpu_node.suspend_verdict import Facts, MemoryRoom
+from vc_egpu_node.suspend_verdict import Facts, MemoryRoom, judge
 from vc_egpu_node.wall import Look
 
 UID = "0b5f1f0e-0000-4000-8000-000000000001"
@@ -73,6 +73,13 @@ def test_a_pod_that_has_not_used_the_gpu_yet(here: Pod) -> None:
     assert (facts.started, facts.isolated, facts.known, facts.processes) == (True, True, True, 0)
     assert (facts.book_mib, facts.device_mib, facts.managed_mib, facts.shared_mib) == (10_000, 0, 0, 0)
     assert (facts.host.free_mib, facts.host.budget_mib, facts.host.booked_mib) == (20_000, 50_000, 1_000)
+
+
+def test_a_pod_that_is_being_deleted_is_not_stopped_in_its_grace(here: Pod) -> None:
+    """It may be saving what it has, for which it needs its card."""
+    assert judge(here.facts).suspendable
+    here.pod = replace(here.pod, view=replace(here.pod.view, terminating=True))
+    assert judge(here.facts).topic == "end"
 
 
 def test_what_its_pages_and_the_driver_say_is_summed(here: Pod) -> None:

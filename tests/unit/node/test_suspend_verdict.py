@@ -38,6 +38,7 @@ def test_nothing_against_it_is_suspendable() -> None:
         ({"driver_version": "550.54.14"}, "driver", ("550.54.14", "570")),
         ({"driver_version": ""}, "driver", ("unknown version",)),
         ({"driver_version": "1e9.0"}, "driver", ("1e9.0",)),
+        ({"ending": True}, "end", ()),
         ({"started": False}, "start", ()),
         ({"isolated": False}, "library", ()),
         ({"known": False}, "page", ()),

@@ -8,6 +8,7 @@ from typing import Any
 import kubernetes
 import pytest
 from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.jobs.defaults import complete, problems
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.volcano.client import VolcanoClient
@@ -108,6 +109,7 @@ def test_the_page_runs(server: TinyApi, tmp_path: Path, monkeypatch: pytest.Monk
             _script_after(server, 2, [(201, command, {})] * 2)
         exec(compile(block, str(PAGE), "exec"), names)
     assert names["job"].spec.min_available == 2
+    assert problems(complete(names["job"])) == [], "what the page submits runs"
     assert (
         server.objects["/apis/batch.volcano.sh/v1alpha1/namespaces/team-a/jobs/train"]["spec"]["minAvailable"]
         == 2

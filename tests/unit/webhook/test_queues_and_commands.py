@@ -201,6 +201,18 @@ def test_lowering_below_use_warns_and_evicts_nothing() -> None:
     assert "nothing is evicted" in decision.warnings[0]
 
 
+def test_what_the_queues_below_use_counts_for_their_parents_cap() -> None:
+    below = {**QUEUES["org-1"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-h20": "6"}}}
+    other = {**QUEUES["org-2"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-h20": "1"}}}
+    ctx = context(queues={**QUEUES, "org-1": below, "org-2": other})
+    lowered = edited(QUEUES["org"], capability=caps(6))
+    (warning,) = review_queue(update(lowered, QUEUES["org"]), ctx).warnings
+    assert "6 is below the 7 in use" in warning
+    counted = {**QUEUES["org"], "status": {"allocated": {"volcano.sh/vgpu-h20": "7"}}}
+    decision = review_queue(update(edited(counted, capability=caps(7)), counted), ctx)
+    assert decision.warnings == (), "where the parent's own figure has them in it they count once"
+
+
 def test_a_change_of_labels_asks_nobody() -> None:
     obj = copy.deepcopy(A)
     obj["metadata"]["labels"] = {"x": "y"}

@@ -180,6 +180,7 @@ class Conductor:
         if not self.is_free(key):
             return
         if group is None:
+            self._retries.succeeded(key)
             self.reports.forget(key)
             self.rolling.forget(key)
             self.suspending.forget(key)

@@ -82,7 +82,7 @@ class Evictions:
     """What is under way. Times are of a clock that stands still while the API server is away."""
 
     begun: dict[PodUid, float] = field(default_factory=dict)
-    """Pods asked to go and when."""
+    """Pods asked to go and when; of an order on a thread, when it began."""
     pressed: set[PodUid] = field(default_factory=set)
     """Pods for which the plain eviction had to follow."""
     under_way: dict[str, EvictionOrder] = field(default_factory=dict)
@@ -105,16 +105,19 @@ class Evictions:
         failed = Done("evict", order.beneficiary, plan_id=order.plan_id)
         executor.helper(failed, lambda: carry_out(api, order))
 
-    def finished(self, done: Done) -> list[str]:
-        """An order's thread is done; after a failure none of its pods counts as asked.
+    def finished(self, done: Done, clock: float) -> list[str]:
+        """An order's thread is done: its pods were asked by now; after a failure none of them counts as such.
 
         Returns the gangs to look at again: that which the order was for, and those it was about.
         """
         order = self.under_way.pop(done.key, None)
         if order is None:
             return []
-        for pod in order.pods if done.error is not None else ():
-            self.gone(pod.pod.uid)
+        for uid in (pod.pod.uid for pod in order.pods):
+            if done.error is not None:
+                self.gone(uid)
+            elif uid in self.begun:
+                self.begun[uid] = clock
         about = [group.gang.key for group in order.groups]
         self.stripped.difference_update(about)
         return [order.beneficiary.partition("#")[0], *about]
@@ -125,11 +128,18 @@ class Evictions:
         self.pressed.discard(uid)
 
     def overdue(self, clock: float, is_leaving: Callable[[PodUid], bool]) -> list[PodUid]:
-        """Pods that should be on their way out by now and are not; each is named once."""
+        """Pods that should be on their way out by now and are not; each is named once.
+
+        Not those of orders on a thread: of a large gang the last are asked long after the first were tried.
+        """
+        under_way = {pod.pod.uid for order in self.under_way.values() for pod in order.pods}
         late = [
             uid
             for uid, since in self.begun.items()
-            if clock - since >= owners.LEVER_TIMEOUT_S and uid not in self.pressed and not is_leaving(uid)
+            if clock - since >= owners.LEVER_TIMEOUT_S
+            and uid not in under_way
+            and uid not in self.pressed
+            and not is_leaving(uid)
         ]
         self.pressed.update(late)
         return late

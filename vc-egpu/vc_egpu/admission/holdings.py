@@ -1,6 +1,6 @@
 """Shares that node agents still hold, although the pod may be gone already."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, NodeName, PodUid, Share
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -26,9 +26,11 @@ class Holdings:
             self._shares.pop(uid, None)
         return True
 
-    def remove(self, node: NodeName) -> None:
-        """The node is gone, and what was held on it."""
-        self._held.pop(node, None)
+    def remove(self, node: NodeName, living: Container[PodUid]) -> None:
+        """The node is gone, and what was held on it. ``living``: pods whose object is there."""
+        for uid in (uid for uids in self._held.pop(node, {}).values() for uid in uids):
+            if uid not in living:
+                self._shares.pop(uid, None)
 
     def remember(self, pod: DecodedPod) -> None:
         """A pod with cards was seen."""

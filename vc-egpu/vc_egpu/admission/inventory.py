@@ -1,6 +1,6 @@
 """The nodes as this leader sees them: what they offer, and what their agents still hold."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from vc_egpu.admission.holdings import Holdings
@@ -58,11 +58,11 @@ class Inventory:
             self.ill |= was - {card.uuid for card in node.cards if card.usable}
         return NodeNews(is_news, new_cards, self.holdings.put(name, codec.held_by_agent(document)))
 
-    def remove(self, name: NodeName) -> None:
-        """A node is gone, with all that was held on it."""
+    def remove(self, name: NodeName, living: Container[PodUid]) -> None:
+        """A node is gone, with all that was held on it. ``living``: pods whose object is there."""
         self._documents.pop(name, None)
         self.nodes.pop(name, None)
-        self.holdings.remove(name)
+        self.holdings.remove(name, living)
         self._state.remove_node(name)
         self.unreviewed.add(name)
 

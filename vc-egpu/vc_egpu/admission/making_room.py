@@ -114,7 +114,7 @@ class MakingRoom:
 
     def evicted(self, done: Done) -> None:
         """An order to evict ended."""
-        self.host.mirror.dirty.update(self.host.evictions.finished(done))
+        self.host.mirror.dirty.update(self.host.evictions.finished(done, self.host.clock))
         if done.error is None:
             return
         done = replace(done, key=done.key.partition("#")[0])

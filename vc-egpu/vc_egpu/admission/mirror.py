@@ -151,7 +151,7 @@ class Mirror:
     def _node(self, document: Document, *, deleted: bool) -> None:
         name = NodeName(document["metadata"]["name"])
         if deleted:
-            self.inventory.remove(name)
+            self.inventory.remove(name, self.pods)
             self.enter_again(self.answers.remove(name))
             self.freed = True
             self._reread_plans(name)
@@ -341,10 +341,11 @@ class Mirror:
         self.state.remove_queue(QueueName(document["metadata"]["name"]))
 
     def _budget(self, document: Document, *, deleted: bool) -> None:
-        if self.around.put_budget(document, deleted=deleted):
-            within = f"{document['metadata']['namespace']}/"
-            for key in [key for key in self.members if key.startswith(within)]:
-                self.enter_again(list(self.members[key]))
+        selectors = self.around.put_budget(document, deleted=deleted)
+        within = f"{document['metadata']['namespace']}/"
+        for key in [key for key in self.members if selectors and key.startswith(within)]:
+            members = self.members[key].items()
+            self.enter_again([uid for uid, m in members if any(one.matches(m.labels) for one in selectors)])
 
     def _claim(self, document: Document, *, deleted: bool) -> None:
         if self.around.put_claim(document, deleted=deleted):

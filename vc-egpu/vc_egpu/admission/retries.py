@@ -31,7 +31,7 @@ class Retries:
         return delay_s
 
     def succeeded(self, key: str) -> None:
-        """The next failure is a first one again."""
+        """It did not fail again, or the gang is gone: the next failure is a first one again."""
         self._backoffs.pop(key, None)
 
     def may_try(self, key: str, clock: float) -> bool:

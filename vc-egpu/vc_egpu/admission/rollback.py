@@ -2,9 +2,11 @@
 
 Three things count: a gate fell and the scheduler did not bind the gang within 30 s, the kubelet refused a
 member, or our agent kept a container from starting for 30 s. Image pulls, volumes and init containers happen
-after binding and show none of these, so they never count.
+after binding and show none of these, so they never count. Nor does the time in which the scheduler binds
+those that were let go before: gates may fall ten times as fast as it binds.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -36,17 +38,36 @@ class Watchlist:
     """Since when gangs run below their minimum although the replacements are there, by gang."""
     done: set[PodUid] = field(default_factory=set)
     """Pods that are being rolled back already."""
+    bound: list[tuple[float, float]] = field(default_factory=list)
+    """When pods were let go that have been bound, and when that was; both rise: of what was let go later and
+    bound earlier nobody asks."""
 
     def note(self, pod: DecodedPod, clock: float) -> None:
         """A pod changed."""
         uid, placed = pod.pod.uid, pod.pod.phase is PodPhase.PLACED
         if uid in self.done:
             return
+        if placed and pod.bound and uid in self.unbound:
+            self._was_bound(self.unbound[uid], clock)
         _keep(self.unbound, uid, clock, present=placed and not pod.bound)
+        if not self.unbound:
+            self.bound.clear()  # who is let go from now on comes after all of these
         _keep(self.failing, uid, clock, present=placed and bool(pod.start_error))
         if pod.refusal:
             # Also where no plan speaks for it any more: nobody else makes it anew.
             self.refused.add(uid)
+
+    def _was_bound(self, let_go: float, clock: float) -> None:
+        while self.bound and self.bound[-1][0] >= let_go:
+            self.bound.pop()
+        self.bound.append((let_go, clock))
+        # What is older makes nobody wait: by then each is given as much time of its own.
+        del self.bound[: bisect_right(self.bound, clock - PATIENCE_S, key=lambda entry: entry[1])]
+
+    def its_turn(self, let_go: float) -> float:
+        """Since when the scheduler has nobody left who was let go before that moment, as far as it shows."""
+        before = bisect_right(self.bound, let_go, key=lambda entry: entry[0])
+        return max(let_go, self.bound[before - 1][1]) if before else let_go
 
     def note_gang(self, gang: Gang, members: Mapping[PodUid, DecodedPod], clock: float) -> None:
         """A gang changed: see whether it waits for a replacement to find room."""
@@ -73,6 +94,8 @@ class Watchlist:
         """The pod is gone."""
         self.done.discard(uid)
         self.unbound.pop(uid, None)
+        if not self.unbound:
+            self.bound.clear()
         self.failing.pop(uid, None)
         self.refused.discard(uid)
 
@@ -176,10 +199,11 @@ def _troubles(
         if uid in watchlist.unbound:
             plan = member.pod.plan_id
             last_fall[plan] = max(last_fall.get(plan, 0.0), watchlist.unbound[uid])
+    turn = {plan: watchlist.its_turn(fall) for plan, fall in last_fall.items()}
     for uid, member in members.items():
         if uid in watchlist.refused:
             yield uid, f"the kubelet refused it: {member.refusal}"
         elif uid in watchlist.failing and clock - watchlist.failing[uid] >= PATIENCE_S:
             yield uid, f"not started for {PATIENCE_S:.0f} s: {member.start_error}"
-        elif uid in watchlist.unbound and clock - last_fall[member.pod.plan_id] >= PATIENCE_S:
+        elif uid in watchlist.unbound and clock - turn[member.pod.plan_id] >= PATIENCE_S:
             yield uid, f"not bound {PATIENCE_S:.0f} s after the last gate fell"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from vc_egpu.admission.budgets import Budget, budget, forbids, overdrawn
+from vc_egpu.admission.budgets import Budgets, Selector, budget
 from vc_egpu.admission.claimants import ClaimKey
 from vc_egpu.volcano import codec
 from vc_egpu.volcano.codec import Document, Terms
@@ -15,21 +15,21 @@ class Surroundings:
         self.jobs: dict[tuple[str, str], Document] = {}
         """Volcano Jobs by (namespace, name)."""
         self.switches: Mapping[str, str] = {}
-        self._budgets: dict[str, dict[str, Budget]] = {}
+        self._budgets: dict[str, Budgets] = {}
+        """By namespace."""
         self._claims: dict[ClaimKey, str] = {}
         self._bound: dict[str, set[ClaimKey]] = {}
         """The same by volume."""
         self._volumes: dict[str, Terms] = {}
 
-    def put_budget(self, document: Document, *, deleted: bool) -> bool:
-        """A PodDisruptionBudget changed."""
+    def put_budget(self, document: Document, *, deleted: bool) -> tuple[Selector, ...]:
+        """A PodDisruptionBudget changed; returns whose pods, in its namespace, may be guarded otherwise."""
         metadata = document["metadata"]
-        budgets = self._budgets.setdefault(metadata["namespace"], {})
-        before = budgets.pop(metadata["name"], None)
-        if deleted:
-            return before is not None
-        budgets[metadata["name"]] = now = budget(document)
-        return now != before
+        budgets = self._budgets.setdefault(metadata["namespace"], Budgets())
+        concerned = budgets.put(metadata["name"], None if deleted else budget(document))
+        if not budgets:
+            del self._budgets[metadata["namespace"]]
+        return concerned
 
     def put_claim(self, document: Document, *, deleted: bool) -> bool:
         """A PersistentVolumeClaim changed."""
@@ -84,7 +84,7 @@ class Surroundings:
     def forbids(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether a budget lets no pod with these labels go now."""
         budgets = self._budgets.get(namespace)
-        return bool(budgets) and forbids(budgets or {}, labels)
+        return budgets is not None and budgets.forbids(labels)
 
     def overdrawn(self, leaving: Iterable[tuple[str, Mapping[str, str]]]) -> bool:
         """Whether budgets forbid that all of these, (namespace, labels) each, go together.
@@ -94,4 +94,8 @@ class Surroundings:
         by_namespace: dict[str, list[Mapping[str, str]]] = {}
         for namespace, labels in leaving:
             by_namespace.setdefault(namespace, []).append(labels)
-        return any(overdrawn(self._budgets.get(ns, {}), pods) for ns, pods in by_namespace.items())
+        return any(
+            budgets.overdrawn(pods)
+            for namespace, pods in by_namespace.items()
+            if (budgets := self._budgets.get(namespace)) is not None
+        )

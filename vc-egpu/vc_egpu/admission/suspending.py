@@ -75,16 +75,18 @@ class Suspending:
 
     def take_over(self, clock: float) -> None:
         """What an earlier leader tried in vain is not tried again at once: conditions say when that was."""
-        for members in list(self.mirror.members.values()):
+        for key, members in list(self.mirror.members.items()):
             failed = [(at, pod) for pod in members.values() if (at := words.failed_at(pod)) is not None]
-            at, pod = max(failed, key=lambda entry: entry[0], default=(0.0, None))
-            left_s = min(UNFIT_S, at + UNFIT_S - self.telling.wall())
-            last = words.stands(pod) if pod is not None else None
-            if last is None or left_s <= 0:
-                continue
-            self.mirror.answers.unfit.update(dict.fromkeys(members, last.message))
-            self._unfit_until.update(dict.fromkeys(members, clock + left_s))
-            self.mirror.enter_again(list(members))
+            failed.sort(key=lambda entry: entry[0])
+            for at, pod in failed if self._goes_by_itself(key) else failed[-1:]:
+                left_s = min(UNFIT_S, at + UNFIT_S - self.telling.wall())
+                last = words.stands(pod)
+                if last is None or left_s <= 0:
+                    continue
+                together = self._together(key, pod)
+                self.mirror.answers.unfit.update(dict.fromkeys(together, last.message))
+                self._unfit_until.update(dict.fromkeys(together, clock + left_s))
+                self.mirror.enter_again(together)
 
     def __bool__(self) -> bool:
         """Whether something is to be looked at again although nothing happens."""
@@ -134,14 +136,15 @@ class Suspending:
         found = (self.mirror.pods[uid] for uid in sorted(pods) if uid in self.mirror.pods)
         return [pod for pod in found if _is_placed(pod) and not pod.pod.asleep]
 
-    def give_up(self, key: str, why: str, clock: float) -> None:
-        """It cannot be done: orders of the gang are taken back, and it is not tried again for a while.
+    def give_up(self, key: str, pod: DecodedPod, why: str, clock: float) -> None:
+        """It cannot be done for this pod: orders of its gang (of replicas, its own) are taken back, and it is
+        not tried again for a while.
 
         Members that have left their cards already come back when the decision finds room for them: somebody
         else may have it by now.
         """
         logger.warning("gang %s: its suspension is given up: %s", key, why)
-        members = self.mirror.members.get(key, {})
+        members = self._together(key, pod)
         for uid in members:
             self.mirror.answers.unfit[uid] = why
             self._unfit_until[uid] = clock + UNFIT_S
@@ -156,6 +159,16 @@ class Suspending:
             self.telling.event(
                 group_reference(key, group.decoded), words.Said("False", words.SUSPEND_FAILED, text)
             )
+
+    def _goes_by_itself(self, key: str) -> bool:
+        """Whether each member of a gang goes and comes without the others, as replicas do."""
+        group = self.mirror.groups.get(key)
+        return group is not None and group.decoded.gang.single and group.decoded.gang.min_member <= 1
+
+    def _together(self, key: str, pod: DecodedPod) -> dict[PodUid, DecodedPod]:
+        """Who goes and comes with a pod, itself included."""
+        members = self.mirror.members.get(key, {})
+        return {pod.pod.uid: pod} if self._goes_by_itself(key) else dict(members)
 
     # --- what the objects ask for ----------------------------------------------------------------
 
@@ -172,19 +185,20 @@ class Suspending:
             answer = self.mirror.answers.about(pod)
             is_new = pod.pod.suspend_ordered and pod.pod.uid not in self._reached
             if order is not None and is_new and is_refused(order, answer):
-                self.give_up(key, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
+                self.give_up(key, pod, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
                 break
         self._complete(key, group, clock)
-        self._write_orders(key, clock)
+        # First what is taken back: an order given meanwhile would count as taken back as well, for good.
         self._take_back(key)
+        self._write_orders(key, clock)
         self.telling.tell(key, group, lambda pod: self._about(pod, clock), self._writing)
 
     def _concerns(self, pod: DecodedPod) -> bool:
         """Whether something is to be done about it, or to be said."""
-        if pod.pod.uid in self.mirror.answers.lifting:
-            return True
+        if pod.pod.uid in self.mirror.answers.lifting or pod.pod.uid in self._since:
+            return True  # also where it has arrived and nobody was told: the time that it took ends here
         if pod.pod.phase is not PodPhase.PLACED:
-            return pod.pod.uid in self._since
+            return False
         if pod.pod.suspension is not SuspensionState.RUNNING or is_paused(pod) or bears_order(pod):
             return True
         last = words.stands(pod)
@@ -230,7 +244,7 @@ class Suspending:
         left = [pod for pod in left if not pod.pod.suspend_ordered]
         unfit = next((pod for pod in left if pod.pod.uid not in self._writing and not _is_fit(pod)), None)
         if unfit is not None:
-            self.give_up(key, f"pod {unfit.pod.name}: {self._why_not(unfit)}", clock)
+            self.give_up(key, unfit, f"pod {unfit.pod.name}: {self._why_not(unfit)}", clock)
             return
         if not left:
             del self._begun[key]
@@ -295,7 +309,8 @@ class Suspending:
                 del self._since[uid]
             elif pod.pod.suspend_ordered and uid in self._since:
                 where = f"pod {pod.pod.name} on node {pod.pod.node}"
-                self.give_up(pod.pod.gang, f"{where} has not left its cards in {self.timeout_s:.0f} s", clock)
+                why = f"{where} has not left its cards in {self.timeout_s:.0f} s"
+                self.give_up(pod.pod.gang, pod, why, clock)
         self._name_late(clock)
         self.stranded.look(self._reached, clock)
         self.mirror.dirty.update((*self._begun, *self._half, *self.telling.again))

@@ -1,7 +1,6 @@
 """``kubectl egpu``: who shares which card, why a Job waits, what queues allow, whether the cluster is well.
 
 Reads API objects only; the sentences are those of the conditions that the admission controller writes.
-Exit status: 0 done, 1 something was found or refused, 2 wrong usage, 3 no cluster, 130 interrupted.
 """
 
 import argparse
@@ -104,7 +103,8 @@ def explain(error: KubeError) -> tuple[str, int]:
         case Unauthorized():
             return f"the cluster does not accept who you are: {error.message}", EXIT_NO_CLUSTER
         case Forbidden():
-            return f"you may not: {error.message}", EXIT_FOUND
+            hint = " (-n names another one)" if 'in the namespace "' in error.message else ""
+            return f"you may not: {error.message}{hint}", EXIT_FOUND
         case NotFound():
             hint = "is the stack installed? `kubectl egpu doctor` tells"
             return f"the cluster does not know this: {error.message} ({hint})", EXIT_FOUND
@@ -310,7 +310,7 @@ def _common(*, defaults: bool) -> argparse.ArgumentParser:
     common.add_argument("-n", "--namespace", help="default: that of the kubeconfig's context")
     common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
     common.add_argument("--context", help="context of the kubeconfig")
-    common.add_argument("-o", "--output", choices=("table", "json"))
+    common.add_argument("-o", "--output", choices=("table", "json"), help="default: table")
     common.add_argument("--timeout-s", type=float, help=argparse.SUPPRESS)
     if defaults:
         common.set_defaults(output="table", timeout_s=15.0)
@@ -322,6 +322,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Suggesting(
         prog="kubectl egpu",
         description="GPU sharing: cards, queues, reasons.",
+        epilog="Exit status: 0 done, 1 something was found or refused (that work waits is neither), "
+        "2 wrong usage, 3 no cluster, 130 interrupted.",
         parents=[_common(defaults=True)],
     )
     parser.add_argument("--version", action="version", version=f"kubectl-egpu {__version__}")
@@ -340,7 +342,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     why.set_defaults(run=_why)
     queues = commands.add_parser("queues", parents=[common], help="caps, use, who waits by reason")
-    queues.add_argument("queue", nargs="*", metavar="QUEUE")
+    queues.add_argument("queue", nargs="*", metavar="QUEUE", help="these only; default: all")
     queues.set_defaults(run=_queues)
     for name, run, text in (
         ("suspend", _suspend, "have a pod's gang leave its cards for a while; its memory goes to the host"),
@@ -354,7 +356,7 @@ def _parser() -> argparse.ArgumentParser:
             type=_seconds,
             default=120.0,
             metavar="S",
-            help="how long to wait for it",
+            help="how long to wait for it, as 90, 90s or 2m; default: 120",
         )
         pausing.set_defaults(run=run)
     examine = commands.add_parser("doctor", parents=[common], help="is the cluster ready, is the stack well")
@@ -370,7 +372,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     closing.add_argument("--undo", action="store_true", help="open them again")
     closing.add_argument(
-        "--wait-s", type=_seconds, default=30.0, help="how long to wait for the queue controller"
+        "--wait-s",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="how long to wait for the queue controller; default: 30",
     )
     closing.set_defaults(run=_stop_admitting)
     return parser

@@ -262,7 +262,7 @@ def outcomes(done: Iterable[Outcome]) -> RenderableType:
     """One line per queue."""
     table = Table("QUEUE", "BEFORE", "NOW")
     for outcome in done:
-        table.add_row(
-            outcome.queue, outcome.before, Text(outcome.after, style="green" if outcome.done else "red")
-        )
+        left = "" if outcome.done else " (the order stands, the queue's controller has not taken it yet)"
+        style = "green" if outcome.done else "red"
+        table.add_row(outcome.queue, outcome.before, Text(outcome.after + left, style=style))
     return table

@@ -26,7 +26,7 @@ ONE_BY_ONE = (
 )
 LEFT_OVER = (
     "nobody owns its PodGroup: where it was left over (a Job went without its pods, or a backup brought it), "
-    "`kubectl delete podgroup {}` ends this"
+    "`kubectl delete podgroup {}`, by whoever runs the cluster, ends this"
 )
 NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})

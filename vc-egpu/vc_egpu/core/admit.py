@@ -13,6 +13,7 @@ from vc_egpu.core.preempt import Patience, Room
 from vc_egpu.core.reasons import Verdict
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Seated, Trial
+from vc_egpu.core.victims import prey
 
 _MAX_CORES: Final = 24
 """How many ways to choose a gang's core are tried, where it has more members than it needs."""
@@ -143,11 +144,12 @@ def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Verdi
 
 
 def _may_preempt(trial: Trial, view: GangView) -> bool:
-    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
+    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH and trial.effort.room > 0
 
 
 def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[Seated, ...]:
     """What is freed is kept for the gang: its members stay booked, its victims are nobody else's."""
+    trial.effort.made_room(sum(len(candidate.pods) for candidate in prey(trial).listed))
     trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
     for eviction in room.evictions:
         trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))

@@ -176,7 +176,7 @@ class PodShape:
     use_models: frozenset[str] = frozenset()
     avoid_models: frozenset[str] = frozenset()
     card_policy: str = ""
-    """binpack, spread, topology, or empty for the default of DESIGN 3."""
+    """binpack, spread, topology, or empty for the default."""
     node_policy: str = ""
 
 

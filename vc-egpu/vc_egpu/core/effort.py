@@ -13,6 +13,9 @@ GROUP: Final = 40
 """Units of placing one group of alike members."""
 _FEW_GROUPS: Final = 8
 """Placing so many groups is no search yet."""
+ROOM: Final = 400_000
+"""Possible victims looked at for all gangs for which room was made: some ten seconds. Who comes after that is
+tried in the next decision: what was decided has to be written some time, however many wait."""
 
 
 @dataclass(slots=True)
@@ -22,6 +25,8 @@ class Effort:
     left: int = DECISION
     turn: int = DECISION // 2
     """Of that, what the gang whose turn it is may use."""
+    room: int = ROOM
+    """Of possible victims. Only who found some uses it up, or a few that cannot would keep all others out."""
 
     def begin_turn(self) -> None:
         """Another gang is tried."""
@@ -44,6 +49,10 @@ class Effort:
         """So many groups were placed one after the other."""
         if groups > _FEW_GROUPS:
             self._spend(groups * GROUP)
+
+    def made_room(self, victims: int) -> None:
+        """Some of so many pods go for a gang."""
+        self.room = max(0, self.room - victims)
 
     def _spend(self, units: int) -> None:
         self.left = max(0, self.left - units)

@@ -18,6 +18,8 @@ class HeldShares:
         self._reports: dict[NodeName, Report] = {}
         self._nodes_of: dict[PodUid, dict[NodeName, None]] = {}
         self._bookings: dict[NodeName, dict[PodUid, Booking]] = {}
+        self._orphaned: dict[NodeName, None] = {}
+        """Nodes with shares of pods whose object is gone: few, where all nodes report all that they hold."""
 
     def nodes_of(self, uid: PodUid) -> Iterable[NodeName]:
         """Nodes whose agents report shares of this pod, living or not."""
@@ -25,8 +27,8 @@ class HeldShares:
 
     def orphans(self) -> Iterator[tuple[NodeName, PodUid, Share]]:
         """Shares of pods whose object is gone."""
-        for node, report in self._reports.items():
-            for uid, share in report:
+        for node in self._orphaned:
+            for uid, share in self._reports[node]:
                 if uid not in self._living:
                     yield node, uid, share
 
@@ -57,6 +59,8 @@ class HeldShares:
         for uid, share in self._reports.get(node, ()):
             if uid not in self._living:
                 by_pod.setdefault(uid, []).append(share)
+        if by_pod:
+            self._orphaned[node] = None
         bookings = {}
         for uid, shares in by_pod.items():
             # Nobody knows their class any more: they block both sums of cores.
@@ -69,6 +73,7 @@ class HeldShares:
 
     def unbook(self, node: NodeName) -> None:
         """Take the node's orphans off the ledger."""
+        self._orphaned.pop(node, None)
         for booking in self._bookings.pop(node, {}).values():
             self._ledger.remove(booking)
 

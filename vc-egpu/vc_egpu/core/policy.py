@@ -12,7 +12,7 @@ what was written counts as if it had never been."""
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Defaults are those of DESIGN sections 3 to 6."""
+    """What operators may set otherwise; the defaults."""
 
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""

@@ -166,7 +166,7 @@ def _kept_back(trial: Trial, group: Group, free: int, numbers: dict[str, int | s
     memory_mib = sum(kept.memory_mib for kept in trial.kept_back)
     cores = sum(kept.cores_percent for kept in trial.kept_back)
     cards = sum(kept.cards for kept in trial.kept_back)
-    gangs = sorted(kept.gang for kept in trial.kept_back)
+    gangs = sorted({kept.gang for kept in trial.kept_back})
     numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=few(gangs))
     return (
         f"; {more} would, were not {memory_mib} MiB and {cores} cores on {_plural(cards, 'card')} kept for "
@@ -186,6 +186,7 @@ def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: d
     if need.asks:
         have = (ledger.kind == need.asks[0].kind).any(axis=1)
         text = f" on {_plural(int(have.sum()), 'node')} with {need.asks[0].ask.model}"
+        text += _left_by_names(trial, group)
         numbers["free_cards_only"] = int(by_cards.sum())
     wanted = len(group.members)
     open_to_it = int(by_cards[group.mask].sum())
@@ -198,6 +199,20 @@ def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: d
         more = f" and {len(shut) - FEW} more" if len(shut) > FEW else ""
         text += f"; with room but closed to it: {', '.join(reasons)}{more}"
     return text
+
+
+def _left_by_names(trial: Trial, group: Group) -> str:
+    """How many of these nodes' cards are left to a group that names cards: a name may be misspelt."""
+    need, shape = group.need, group.need.shape
+    if need.cards is None:
+        return ""
+    cards = trial.ledger.kind == need.asks[0].kind
+    named = [
+        name for name, used in (("use-cards", shape.use_cards), ("avoid-cards", shape.avoid_cards)) if used
+    ]
+    leave = "leaves" if len(named) == 1 else "leave"
+    left = int((cards & need.cards).sum())
+    return f", of whose {_plural(int(cards.sum()), 'card')} {' and '.join(named)} {leave} {left}"
 
 
 def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:

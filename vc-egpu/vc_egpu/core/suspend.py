@@ -13,7 +13,7 @@ from vc_egpu.core.cluster import CardId, Pod, PodUid, ShareClass, SuspensionStat
 from vc_egpu.core.plan import Eviction, Resume, Suspension
 from vc_egpu.core.record import Recorder
 from vc_egpu.core.trial import Trial
-from vc_egpu.core.victims import host_needs, may_be_suspended
+from vc_egpu.core.victims import host_needs, may_be_suspended, may_go
 
 
 def begin(trial: Trial, record: Recorder) -> None:
@@ -57,16 +57,20 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
 def resume(trial: Trial, record: Recorder) -> None:
     """Tell those to come back whose cards are free again; the one suspended first comes first.
 
+    A gang comes as a whole, replicas above its minimum each by itself: one whose card is taken for long keeps
+    no other away.
     For those that cannot and have waited long room is kept from now on (:mod:`.keep`).
     """
     waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
     for key in _gangs(trial):
         placed = _placed(trial, key)
-        away = [pod for pod in placed if pod.suspend_ordered]
-        kept = any(pod.pause_wished for pod in placed)
-        going = any(pod.uid in trial.suspending or pod.uid in trial.leaving for pod in placed)
-        if away and not kept and not going:
-            waiting.append((min(pod.suspend_order for pod in away), key, away))
+        if any(pod.pause_wished for pod in placed):
+            continue
+        for part in ((pod,) for pod in placed) if _is_surplus(trial, key) else (placed,):
+            away = [pod for pod in part if pod.suspend_ordered]
+            going = any(pod.uid in trial.suspending or pod.uid in trial.leaving for pod in part)
+            if away and not going:
+                waiting.append((min(pod.suspend_order for pod in away), key, away))
     claimed: set[CardId] = set()
     still: list[tuple[str, list[Pod]]] = []
     for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
@@ -78,6 +82,14 @@ def resume(trial: Trial, record: Recorder) -> None:
             claimed |= cards
             still.append((key, away))
     keep.keep(trial, still)
+
+
+def _is_surplus(trial: Trial, key: str) -> bool:
+    """Whether those of its members that are suspended go and come each by itself."""
+    view = trial.index.view(key)
+    away = {pod.uid for pod in view.placed if pod.suspend_ordered}
+    one_will_do = view.gang.min_member <= 1
+    return view.gang.single and (one_will_do or may_go(view, view.placed, away))
 
 
 def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:

@@ -33,7 +33,7 @@ _GLANCE_S: Final = 0.2
 def parser() -> argparse.ArgumentParser:
     """The process's flags."""
     flags = argparse.ArgumentParser(prog="vc-egpu jobs", description=__doc__)
-    flags.add_argument("--kubeconfig", help="default: the service account, then $KUBECONFIG")
+    flags.add_argument("--kubeconfig", help="default: $KUBECONFIG, the service account, ~/.kube/config")
     flags.add_argument(
         "--kube-api-qps", type=float, default=0.0, help="requests per second; 0: no limit of ours"
     )

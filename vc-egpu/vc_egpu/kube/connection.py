@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from vc_egpu.kube import config
-from vc_egpu.kube.errors import Gone
+from vc_egpu.kube.errors import Gone, Refused
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import PODS, Resource
 from vc_egpu.kube.transport import (
@@ -307,7 +307,8 @@ class ApiConnection:
     ) -> None:
         """Evict a pod through the Eviction API, so that PodDisruptionBudgets are heard.
 
-        Raises :class:`BudgetExhausted` when one forbids it now, :class:`Conflict` when ``uid`` is not it.
+        Raises :class:`BudgetExhausted` when one forbids it now, :class:`Refused` when several guard the pod,
+        :class:`Conflict` when ``uid`` is not it.
         """
         options = _delete_options(uid, None, grace_period_s, None)
         if dry_run:
@@ -318,7 +319,10 @@ class ApiConnection:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": options,
         }
-        self.create(PODS, body, namespace, subresource=(name, "eviction"), timeout_s=timeout_s)
+        answer = self.create(PODS, body, namespace, subresource=(name, "eviction"), timeout_s=timeout_s)
+        if answer.get("status") == "Failure":
+            # Two budgets guard the pod: the API server says so with the HTTP status of a success.
+            raise Refused(f"EVICT {namespace}/{name}: {answer.get('message')}", status=500)
 
     def pod_log(
         self, name: str, namespace: str, *, container: str | None = None, tail_lines: int | None = None

@@ -46,10 +46,10 @@ class QueueAffinity(ApiModel):
 
 
 class Guarantee(ApiModel):
-    """Kept free for the queue."""
+    """What the queue is guaranteed."""
 
     resource: Annotated[
-        Quantities | None, kept("not kept free yet; victims' queues are not taken below it")
+        Quantities | None, supported("victims' queues are not taken below it; not kept free yet")
     ] = None
 
 
@@ -65,7 +65,7 @@ class QueueSpec(ApiModel):
     """Caps and order."""
 
     weight: Annotated[
-        Int32 | None, Field(ge=1, le=65535), kept("orders where no deserved is set"), CrdDefault(1)
+        Int32 | None, Field(ge=1, le=65535), kept("deserved orders, this does not"), CrdDefault(1)
     ] = None
     """Share relative to other queues."""
     capability: Quantities | None = None
@@ -77,7 +77,7 @@ class QueueSpec(ApiModel):
     )
     """Clusters that the queue forwards to."""
     guarantee: Guarantee | None = None
-    """Kept free for the queue."""
+    """What the queue is guaranteed."""
     affinity: Annotated[QueueAffinity | None, kept("")] = None
     """Node groups by name."""
     type: Annotated[str | None, Field(max_length=253), kept("")] = None

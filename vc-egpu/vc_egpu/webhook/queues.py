@@ -5,6 +5,7 @@ children have together stays within what the operator gave the parent.
 """
 
 import difflib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +22,7 @@ from vc_egpu.webhook.context import (
     MAX_QUEUE_DEPTH,
     ROOT_QUEUE,
     Context,
+    QueueTree,
     Review,
     mapping,
     parent_of,
@@ -73,7 +75,7 @@ def review_queue(review: Review, context: Context) -> Decision:
     except Refusal as refusal:
         return refuse(str(refusal))
     unknown = islice(_unknown_models(queue, stored, context), _MAX_WARNINGS)
-    return allow(warnings=[*warnings, *_below_use(queue, stored), *unknown])
+    return allow(warnings=[*warnings, *_below_use(queue, stored, context.queues), *unknown])
 
 
 def _check_parent(review: Review, context: Context) -> list[str]:
@@ -257,21 +259,34 @@ def _check_within_parent(  # noqa: PLR0917 - values of one sentence
         )
 
 
-def _below_use(queue: Json, stored: Json | None) -> list[str]:
-    """Warnings for caps that are lowered below what the queue uses now."""
+def _below_use(queue: Json, stored: Json | None, queues: QueueTree) -> list[str]:
+    """Warnings for caps that are lowered below what the queue, with those below it, uses now."""
     if stored is None:
         return []
-    used = mapping(mapping(stored.get("status")).get("allocated"))
+    used = _use_of(stored, queues)
     old, new = _amounts(stored)["capability"], _amounts(queue)["capability"]
     warnings = []
     for key, raw in new.items():
-        use = _value_or_zero(used.get(key, 0))
+        use = used.get(key, Fraction(0))
         if raw != old.get(key) and _value_or_zero(raw) < use:
             warnings.append(
                 f'spec.capability["{key}"]: {raw} is below the {_shown(use)} in use; '
                 "nothing is evicted, new work waits"
             )
     return warnings[:_MAX_WARNINGS]
+
+
+def _use_of(queue: Json, queues: QueueTree, above: frozenset[str] = frozenset()) -> dict[str, Fraction]:
+    """What a queue uses by its status, or the queues below it together where that is more: a parent's status
+    need not have theirs in it. ``above``: queues that were on the way here, in which a circle would end."""
+    allocated = mapping(mapping(queue.get("status")).get("allocated"))
+    own = {key: _value_or_zero(raw) for key, raw in allocated.items()}
+    way, below = above | {_name_of(queue)}, defaultdict[str, Fraction](Fraction)
+    for child in queues.children(_name_of(queue)) if len(way) <= MAX_QUEUE_DEPTH else ():
+        if child not in way:
+            for key, amount in _use_of(queues.get(child) or {}, queues, way).items():
+                below[key] += amount
+    return {key: max(own.get(key, Fraction(0)), below[key]) for key in {*own, *below}}
 
 
 def _value(raw: object, path: str) -> Fraction:

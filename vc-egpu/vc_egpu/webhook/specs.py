@@ -139,7 +139,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
         )
     for name in (names.CARD_POLICY, names.NODE_POLICY):
         if _one_of(annotations, name, _POLICIES, path) == "topology":
-            knobs.warnings.append(f'{name}: "topology" is not there yet, binpack is used')
+            knobs.warnings.append(f'{name}: "topology" is not there yet, the default is used')
     for name in (names.USE_CARDS, names.AVOID_CARDS):
         _list(annotations, name, path)
     for used, avoided, read in (
