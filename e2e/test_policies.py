@@ -140,6 +140,44 @@ def test_the_admission_layer_leaves_pods_of_others_alone(webhook_rig: Rig, alice
     alice.delete(PODS, "theirs", NAMESPACE)
 
 
+def test_a_low_pod_goes_in_its_own_time_at_most(webhook_rig: Rig, alice: ApiConnection) -> None:
+    """Who is promised its cards waits for that; a delete that takes years would keep them from everybody."""
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    for name, priority in (("low", "low"), ("other", "")):
+        body = pod(name, vgpu_h20=1)
+        body["spec"]["terminationGracePeriodSeconds"] = 20
+        if priority:
+            body["metadata"]["annotations"]["egpu.volcano.sh/priority"] = priority
+        _ensure(alice, body)
+        # One that no node has goes at once, whatever the delete names.
+        admission.patch(PODS, name, {"spec": {"schedulingGates": None}}, NAMESPACE)
+        target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
+        bind: Json = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        webhook_rig.kit.api.create(PODS, bind, NAMESPACE, subresource=(name, "binding"))
+    for grace_s in (21, 10**8):
+        with pytest.raises(Forbidden, match="terminationGracePeriodSeconds"):
+            alice.delete(PODS, "low", NAMESPACE, grace_period_s=grace_s)
+    with pytest.raises(KubeError, match="terminationGracePeriodSeconds"):
+        alice.delete_collection(PODS, NAMESPACE, field_selector="metadata.name=low", grace_period_s=21)
+    assert "deletionTimestamp" not in alice.get(PODS, "low", NAMESPACE)["metadata"]
+    alice.delete(PODS, "other", NAMESPACE, grace_period_s=21)
+    for allowed_s in (None, 20, 0):
+        alice.delete(PODS, "low", NAMESPACE, grace_period_s=allowed_s)
+    alice.delete(PODS, "other", NAMESPACE, grace_period_s=0)
+
+
+def test_who_brings_our_gate_alone_is_in_no_gang(alice: ApiConnection) -> None:
+    """It asks for nothing and would count as a member of whatever it names."""
+    gates = [{"name": "egpu.volcano.sh/admission"}]
+    for annotations in ({}, {"scheduling.k8s.io/group-name": "anybodys"}):
+        body = pod("gated")
+        body["spec"]["schedulingGates"] = gates
+        body["metadata"]["annotations"] |= annotations
+        with pytest.raises(Forbidden):
+            alice.create(PODS, body)
+            pytest.fail("let in")
+
+
 def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alice: ApiConnection) -> None:
     cards = Cards(pod_uid="x", node="n1", plan_id="1-1", share_class="low", containers={}).encode()
     pause: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "true"}}}
@@ -179,7 +217,7 @@ def test_who_debugs_a_pod_gets_no_card_by_it_nor_anything_of_ours(
     """The subresources that came after pods/status: what is debugged and resized stays what it was."""
     api = webhook_rig.kit.api
     _ensure(alice, pod("shared", vgpu_h20=1))
-    _ensure(alice, pod("plain"))
+    _ensure(alice, pod("no-ask"))
 
     def debug(name: str, container: str, **more: Json) -> Json:
         one = {"name": container, "image": "none", "targetContainerName": "main", **more}
@@ -190,7 +228,7 @@ def test_who_debugs_a_pod_gets_no_card_by_it_nor_anything_of_ours(
     with pytest.raises(Forbidden, match="goes past the limits of a share"):
         debug("shared", "deep", **privileged)
     assert debug("shared", "shallow")["spec"]["ephemeralContainers"]
-    assert debug("plain", "deep", **privileged)["spec"]["ephemeralContainers"]
+    assert debug("no-ask", "deep", **privileged)["spec"]["ephemeralContainers"]
     before = api.get(PODS, "shared", NAMESPACE)["metadata"]
     for subresource in ("ephemeralcontainers", "resize"):
         forged: Json = {"metadata": {"annotations": {"egpu.volcano.sh/cards": "{}"}, "labels": {"a": "b"}}}

@@ -13,7 +13,7 @@ def of_spec(**spec: Any) -> dict[str, Any]:
     return {"tasks": [{"name": "w", "replicas": 2, "minAvailable": 1, "template": {"spec": spec}}]}
 
 
-UNREADABLE = {
+UNREADABLE: dict[str, dict[str, Any]] = {
     "plugin": {"plugins": {"tensorflow": []}},
     "argument": {"plugins": {"svc": ["--no-such"]}},
     "containers": of_spec(containers=["x"]),
