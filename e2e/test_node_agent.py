@@ -177,6 +177,8 @@ def test_the_state_folder_is_lost(world: World) -> None:
     world.agent.forget_state()
     world.agent.start()
     world.agent.wait_ready()
+    # Registered is not yet listened to: until the kubelet does, the node says that it takes nothing.
+    wait_until("the node takes pods again", lambda: not world.inventory().problem, 60)
     world.offers(SHARED, CARDS * SLOTS)
     world.planner.start([new])
     world.running(2)
