@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from localcluster.api import wait_until
-from rigs.team import NAMESPACE, Json, pod
+from rigs.team import NAMESPACE, Json, ensure, pod
 from rigs.webhook import Rig
 from stack import webhook
 from stack.identity import bound_token_kubeconfig
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, KubeError, NotFound
+from vc_egpu.kube.errors import Forbidden, NotFound
 from vc_egpu.kube.resources import (
     NODES,
     POD_GROUPS,
@@ -111,7 +111,7 @@ ROUTES = [
 def test_a_tenant_cannot_change_what_we_wrote(
     webhook_rig: Rig, alice: ApiConnection, story: str, subresource: str | None
 ) -> None:
-    _ensure(alice, pod("kept", vgpu_h20=1))
+    ensure(alice, pod("kept", vgpu_h20=1))
     edit = FORBIDDEN_EDITS[story]
     with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
         alice.patch(PODS, "kept", [edit], NAMESPACE, kind="json", subresource=subresource)
@@ -122,8 +122,8 @@ def test_a_tenant_cannot_change_what_we_wrote(
 def test_the_admission_layer_leaves_pods_of_others_alone(webhook_rig: Rig, alice: ApiConnection) -> None:
     plain = pod("theirs")
     plain["spec"]["containers"][0]["resources"] = {}
-    _ensure(alice, plain)
-    _ensure(alice, pod("managed", vgpu_h20=1))
+    ensure(alice, plain)
+    ensure(alice, pod("managed", vgpu_h20=1))
     admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
     image: Json = {"spec": {"containers": [{"name": "main", "image": "registry.invalid/other"}]}}
     note: Json = {"metadata": {"annotations": {"note": "ours"}}}
@@ -140,44 +140,6 @@ def test_the_admission_layer_leaves_pods_of_others_alone(webhook_rig: Rig, alice
     alice.delete(PODS, "theirs", NAMESPACE)
 
 
-def test_a_low_pod_goes_in_its_own_time_at_most(webhook_rig: Rig, alice: ApiConnection) -> None:
-    """Who is promised its cards waits for that; a delete that takes years would keep them from everybody."""
-    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
-    for name, priority in (("low", "low"), ("other", "")):
-        body = pod(name, vgpu_h20=1)
-        body["spec"]["terminationGracePeriodSeconds"] = 20
-        if priority:
-            body["metadata"]["annotations"]["egpu.volcano.sh/priority"] = priority
-        _ensure(alice, body)
-        # One that no node has goes at once, whatever the delete names.
-        admission.patch(PODS, name, {"spec": {"schedulingGates": None}}, NAMESPACE)
-        target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
-        bind: Json = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-        webhook_rig.kit.api.create(PODS, bind, NAMESPACE, subresource=(name, "binding"))
-    for grace_s in (21, 10**8):
-        with pytest.raises(Forbidden, match="terminationGracePeriodSeconds"):
-            alice.delete(PODS, "low", NAMESPACE, grace_period_s=grace_s)
-    with pytest.raises(KubeError, match="terminationGracePeriodSeconds"):
-        alice.delete_collection(PODS, NAMESPACE, field_selector="metadata.name=low", grace_period_s=21)
-    assert "deletionTimestamp" not in alice.get(PODS, "low", NAMESPACE)["metadata"]
-    alice.delete(PODS, "other", NAMESPACE, grace_period_s=21)
-    for allowed_s in (None, 20, 0):
-        alice.delete(PODS, "low", NAMESPACE, grace_period_s=allowed_s)
-    alice.delete(PODS, "other", NAMESPACE, grace_period_s=0)
-
-
-def test_who_brings_our_gate_alone_is_in_no_gang(alice: ApiConnection) -> None:
-    """It asks for nothing and would count as a member of whatever it names."""
-    gates = [{"name": "egpu.volcano.sh/admission"}]
-    for annotations in ({}, {"scheduling.k8s.io/group-name": "anybodys"}):
-        body = pod("gated")
-        body["spec"]["schedulingGates"] = gates
-        body["metadata"]["annotations"] |= annotations
-        with pytest.raises(Forbidden):
-            alice.create(PODS, body)
-            pytest.fail("let in")
-
-
 def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alice: ApiConnection) -> None:
     cards = Cards(pod_uid="x", node="n1", plan_id="1-1", share_class="low", containers={}).encode()
     pause: Json = {"metadata": {"annotations": {"egpu.volcano.sh/pause": "true"}}}
@@ -191,7 +153,7 @@ def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alic
     )  # fmt: skip
     oncall = webhook_rig.tenant("oncall", NAMESPACE)
     for name in ("idle", "trains"):
-        _ensure(alice, pod(name, vgpu_h20=1))
+        ensure(alice, pod(name, vgpu_h20=1))
     admission.patch(
         PODS, "trains", {"metadata": {"annotations": {"egpu.volcano.sh/cards": cards}}}, NAMESPACE
     )
@@ -216,8 +178,8 @@ def test_who_debugs_a_pod_gets_no_card_by_it_nor_anything_of_ours(
 ) -> None:
     """The subresources that came after pods/status: what is debugged and resized stays what it was."""
     api = webhook_rig.kit.api
-    _ensure(alice, pod("shared", vgpu_h20=1))
-    _ensure(alice, pod("no-ask"))
+    ensure(alice, pod("shared", vgpu_h20=1))
+    ensure(alice, pod("no-ask"))
 
     def debug(name: str, container: str, **more: Json) -> Json:
         one = {"name": container, "image": "none", "targetContainerName": "main", **more}
@@ -251,7 +213,7 @@ def _may(action: Callable[[], object]) -> bool:
 def test_a_tenant_cannot_make_a_plain_pod_look_admitted(alice: ApiConnection) -> None:
     plain = pod("look")
     plain["spec"]["containers"][0]["resources"] = {}
-    _ensure(alice, plain)
+    ensure(alice, plain)
     edit = {"metadata": {"annotations": {"egpu.volcano.sh/cards": "{}"}}}
     with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
         alice.patch(PODS, "look", edit, NAMESPACE)
@@ -262,13 +224,6 @@ def test_a_tenant_cannot_make_a_plain_pod_look_admitted(alice: ApiConnection) ->
         with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
             alice.patch(PODS, "look", {"metadata": empty}, NAMESPACE)
     assert alice.patch(PODS, "look", {"metadata": {"annotations": {"note": "mine"}}}, NAMESPACE)
-
-
-def _ensure(api: ApiConnection, obj: Json) -> None:
-    try:
-        api.get(PODS, obj["metadata"]["name"], NAMESPACE)
-    except KubeError:
-        api.create(PODS, obj)
 
 
 def group(name: str, queue: str = "a", **annotations: str) -> Json:

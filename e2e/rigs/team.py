@@ -133,3 +133,11 @@ def pod(name: str, **limits: Any) -> Json:
         },
         "spec": {"containers": [{"name": "main", "image": "none.example/none:1", "resources": resources}]},
     }
+
+
+def ensure(api: ApiConnection, obj: Json) -> None:
+    """The pod is there, made now or before."""
+    try:
+        api.get(PODS, obj["metadata"]["name"], NAMESPACE)
+    except KubeError:
+        api.create(PODS, obj)
