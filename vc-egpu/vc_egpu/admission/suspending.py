@@ -163,7 +163,7 @@ class Suspending:
     def _goes_by_itself(self, key: str) -> bool:
         """Whether each member of a gang goes and comes without the others, as replicas do."""
         group = self.mirror.groups.get(key)
-        return group is not None and group.decoded.gang.single and group.decoded.gang.min_member <= 1
+        return group is not None and group.decoded.gang.is_of_replicas
 
     def _together(self, key: str, pod: DecodedPod) -> dict[PodUid, DecodedPod]:
         """Who goes and comes with a pod, itself included."""

@@ -334,6 +334,11 @@ class Gang:
     template: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
 
+    @property
+    def is_of_replicas(self) -> bool:
+        """Whether any one member will do: each is suspended and comes back without the others."""
+        return self.single and self.min_member <= 1
+
 
 def has_members(*, single: bool, there: bool) -> bool:
     """Whether a gang has a living pod (``there``), or one is to come. A Deployment that is scaled to nothing,

@@ -87,9 +87,10 @@ def resume(trial: Trial, record: Recorder) -> None:
 def _is_surplus(trial: Trial, key: str) -> bool:
     """Whether those of its members that are suspended go and come each by itself."""
     view = trial.index.view(key)
+    if view.gang.is_of_replicas:
+        return True
     away = {pod.uid for pod in view.placed if pod.suspend_ordered}
-    one_will_do = view.gang.min_member <= 1
-    return view.gang.single and (one_will_do or may_go(view, view.placed, away))
+    return view.gang.single and may_go(view, view.placed, away)
 
 
 def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:
