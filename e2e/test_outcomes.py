@@ -1,6 +1,6 @@
-"""What the design promises when something goes wrong, on the whole stack: queues, cards, our own processes.
+"""What the design promises when something goes wrong, on the whole stack: cards, our own processes.
 
-Nodes, kubelets and the API server: ``test_outcomes_nodes``.
+Queues: ``test_outcomes_queues``. Nodes, kubelets and the API server: ``test_outcomes_nodes``.
 """
 
 import contextlib
@@ -10,83 +10,21 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-import yaml
 from outcomes import disturb
 from outcomes.submitter import Submitter
 from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
-from outcomes.world import World, capability
+from outcomes.world import World
 from stack import webhook
 from stack.install import NAMESPACE, Stack
-from stack.kit import StoryError, cards_of, is_gated, is_running
+from stack.kit import cards_of, is_gated, is_running
 from vc_egpu.kube.errors import Forbidden, KubeError
-from vc_egpu.kube.resources import NODES, PODS, QUEUES, VOLCANO_JOBS, Resource
+from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS, Resource
 from vc_egpu.volcano import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-H20: Final = names.shared_resource("h20")
 FAILS_WHEN_TOLD: Final = "trap exit TERM; until [ -e /tmp/fail ]; do sleep 0.1; done; exit 3"
 QUICK_RECOVERY: Final = "defaults: {slotsPerCard: 100, recoveryS: 1}\n"
-
-
-# --- queues ---------------------------------------------------------------------------------------------
-
-
-def test_a_cap_lowered_below_its_use_evicts_nobody(here: World) -> None:
-    queue = here.add_queue("cap", capability=capability(shares=6))
-    here.submit(job("runs", Task(shares(10_000), replicas=4), queue=queue))
-    here.runs("runs", 4)
-    here.submit(job("later", Task(shares(10_000), replicas=3), queue=queue))
-    here.waits("later", "WaitingForQuota", "2 of 6")
-    before = here.uids("runs")
-    said = set_capability(here, queue, 2)
-    assert re.search(r"Warning.*\b4\b.*\b2\b|Warning.*\b2\b.*\b4\b", said), said
-    here.lowered.append(queue)
-    here.waits("later", "ExceedsCap", "3")
-    here.submit(job("small", Task(shares(10_000)), queue=queue))
-    here.waits("small", "WaitingForQuota")
-    assert here.uids("runs") == before
-    here.check()
-    set_capability(here, queue, 8)
-    here.runs("later", 3)
-    here.runs("small", 1)
-    assert here.uids("runs") == before
-
-
-def set_capability(here: World, queue: str, shares_allowed: int) -> str:
-    patch = json.dumps({"spec": {"capability": {H20: shares_allowed}}})
-    done = here.kit.kubectl("patch", "queue", queue, "--type=merge", "-p", patch)
-    return str(done.stdout) + str(done.stderr)
-
-
-def test_a_closed_queue_lets_nothing_new_in_and_harms_nothing(here: World) -> None:
-    queue = here.add_queue("door", capability=capability(shares=4))
-    here.submit(job("runs", Task(shares(10_000), replicas=4), queue=queue))
-    here.runs("runs", 4)
-    here.submit(job("waits", Task(shares(10_000), replicas=2), queue=queue))
-    here.waits("waits", "WaitingForQuota")
-    before = here.uids("runs")
-    command(here, "CloseQueue", queue)
-    here.waits("waits", "QueueClosed", queue)
-    with pytest.raises(StoryError, match=r"[Cc]losed"):
-        here.apply(job("new", Task(shares(10_000)), queue=queue))
-    assert here.uids("runs") == before
-    here.delete("vcjob", "runs")
-    here.gated("waits", 2)
-    command(here, "OpenQueue", queue)
-    here.runs("waits", 2)
-
-
-def command(here: World, action: str, queue: str) -> None:
-    uid = here.kit.api.get(QUEUES, queue)["metadata"]["uid"]
-    document = {
-        "apiVersion": "bus.volcano.sh/v1alpha1",
-        "kind": "Command",
-        "metadata": {"generateName": "door-"},
-        "action": action,
-        "target": {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": queue, "uid": uid},
-    }
-    here.kit.kubectl("create", "-n", here.namespace, "-f", "-", text_in=yaml.safe_dump(document))
 
 
 # --- preemption -----------------------------------------------------------------------------------------

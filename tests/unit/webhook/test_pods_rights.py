@@ -130,6 +130,17 @@ def test_a_pod_of_a_replica_set_goes_by_its_service_account() -> None:
     assert complete(obj, context(account), REPLICA_SETS)["spec"]["schedulingGates"]
 
 
+def test_a_pod_that_a_controller_makes_waits_for_a_closed_queue() -> None:
+    """Refused, it would be tried ever more seldom, at last every 17 minutes, and nobody is told."""
+    account = "system:serviceaccount:team-a:default use queues closed"
+    made = pod(annotations={QUEUE: "closed"})
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+    ]
+    assert complete(made, context(account), REPLICA_SETS)["metadata"]["annotations"][QUEUE] == "closed"
+    assert "'closed' is Closed" in refusal(pod(annotations={QUEUE: "closed"}), context(account), REPLICA_SETS)
+
+
 def test_a_cap_that_can_never_hold_the_pod_is_named() -> None:
     message = refusal(pod(container(vgpu_h20=5, vgpu_memory=90000)))
     assert "450000 volcano.sh/vgpu-h20-memory" in message

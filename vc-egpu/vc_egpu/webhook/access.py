@@ -23,8 +23,19 @@ def queue_access(subject: Subject, verb: str, queue: str, namespace: str = "") -
     return Access(subject, verb, QUEUE_GROUP, "queues", queue, namespace)
 
 
-def check_queue(queue: str, subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:
-    """Refuse a queue that does not exist, takes nothing, or that none of these may use."""
+def check_queue(
+    queue: str,
+    subjects: Sequence[Subject],
+    namespace: str,
+    context: Context,
+    path: str,
+    *,
+    may_wait: bool = False,
+) -> None:
+    """Refuse a queue that does not exist, takes nothing, or that none of these may use.
+
+    A closed one is let pass by who ``may_wait`` until it opens.
+    """
     if not queue:
         raise Refusal(f"{path}: no queue is named{_usable(subjects, namespace, context)}")
     obj = context.queues.get(queue)
@@ -42,7 +53,7 @@ def check_queue(queue: str, subjects: Sequence[Subject], namespace: str, context
             f'{path}: {who} may not use queue {queue!r} (RBAC verb "{names.VERB_USE}" on '
             f"queues.{QUEUE_GROUP}){_usable(subjects, namespace, context)}"
         )
-    check_open_leaf(queue, context.queues, path, state_of(obj))
+    check_open_leaf(queue, context.queues, path, "Open" if may_wait else state_of(obj))
 
 
 def check_high(subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:
