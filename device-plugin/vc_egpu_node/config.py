@@ -61,7 +61,7 @@ class Settings:
     toolkit_specs: tuple[Path, ...] = tuple(Path(path) for path in TOOLKIT_SPECS)
     runtime_configs: tuple[Path, ...] = (Path("/etc/containerd"), Path("/etc/docker"), Path("/etc/crio"))
     """Looked at for a default runtime that would hand out cards past us."""
-    listen: str = "0.0.0.0:9445"
+    listen: str = "[::]:9445"
     probe_interval_s: float = 5.0
     """How often health and utilisation are read."""
     rescan_interval_s: float = 60.0

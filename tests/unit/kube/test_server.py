@@ -24,8 +24,8 @@ def process(registry: CollectorRegistry) -> Iterator[GetServer]:
     made.stop()
 
 
-def get(port: int, path: str, **headers: str) -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+def get(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=30)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -86,9 +86,39 @@ def test_who_connects_and_says_nothing_is_not_waited_for(
         made.stop()
 
 
+def test_all_addresses_are_those_of_both_families_and_a_client_is_known_by_its_own() -> None:
+    """A cluster has pods of either family; who asks from this machine is told by its address."""
+    asked: list[str] = []
+
+    def answer(request: Request) -> Answer:
+        asked.append(request.client)
+        return Answer(200, b"")
+
+    made = GetServer(("::", 0), answer).start()
+    try:
+        assert [get(made.port, "/", host)[0] for host in ("127.0.0.1", "::1")] == [200, 200]
+    finally:
+        made.stop()
+    assert asked == ["127.0.0.1", "::1"]
+
+
+def test_a_kernel_without_ipv6_has_the_other_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    made = GetServer(("::", 0), lambda _: Answer(200, b"")).start()
+    try:
+        assert get(made.port, "/")[0] == 200
+    finally:
+        made.stop()
+
+
 @pytest.mark.parametrize(
     ("listen", "address"),
-    [("0.0.0.0:9445", ("0.0.0.0", 9445)), (":0", ("", 0)), ("[::1]:80", ("::1", 80))],
+    [
+        ("[::]:9445", ("::", 9445)),
+        ("0.0.0.0:9445", ("0.0.0.0", 9445)),
+        (":0", ("", 0)),
+        ("[::1]:80", ("::1", 80)),
+    ],
 )
 def test_addresses(listen: str, address: tuple[str, int]) -> None:
     assert address_of(listen) == address

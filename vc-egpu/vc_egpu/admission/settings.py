@@ -35,7 +35,8 @@ class Settings:
     burst: int | None = None
     port: int = DEFAULT_PORT
     """0: any free one; negative: no HTTP server."""
-    bind_address: str = "0.0.0.0"  # noqa: S104 - metrics and probes are for other machines
+    bind_address: str = "::"
+    """IPv4 too: metrics and probes are for other machines."""
     suspend_timeout_s: float = DEFAULT_TIMEOUT_S
     """An order to suspend that a node has not carried out by then is taken back."""
     stranded_after_s: float = DEFAULT_AFTER_S
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--qps", type=float, help="bound on requests per second (default: the server's)")
     parser.add_argument("--burst", type=int)
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="probes, metrics, snapshot; -1: none")
-    parser.add_argument("--bind-address", default="0.0.0.0")  # noqa: S104
+    parser.add_argument("--bind-address", default="::")
     parser.add_argument("--no-preemption", action="store_true", help="never evict for priority")
     parser.add_argument(
         "--unnamed-models-unlimited",

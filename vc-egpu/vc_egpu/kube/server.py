@@ -1,6 +1,6 @@
 """The plain HTTP server of our processes: ``/metrics``, ``/healthz`` (restart it?), ``/readyz``, views."""
 
-import socketserver
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +12,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 PLAIN: Final = "text/plain; charset=utf-8"
 REQUEST_TIMEOUT_S: Final = 10.0
 """Whoever sends nothing for so long is no longer waited for."""
+
+ALL_ADDRESSES: Final = frozenset({"", "::"})
 
 Check = Callable[[], str]
 """Empty: in order; else what is not."""
@@ -62,6 +64,21 @@ def address_of(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def listening(host: str, port: int, backlog: int = 128) -> socket.socket:
+    """A socket that takes connections; port 0 picks a free one. Raises :class:`OSError`.
+
+    ``""`` and ``::`` are all addresses of both families, since a cluster has pods of either; where the kernel
+    has no IPv6, those of the other.
+    """
+    if host in ALL_ADDRESSES:
+        if socket.has_dualstack_ipv6():
+            both = ("::", port)
+            return socket.create_server(both, family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+        host = ""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=backlog)
+
+
 class GetServer:
     """Answers GETs on threads of its own; nothing is logged, since headers may hold tokens."""
 
@@ -97,7 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         authorization = self.headers.get("Authorization") or ""
-        request = Request(self.path.partition("?")[0], str(self.client_address[0]), authorization)
+        client = str(self.client_address[0]).removeprefix("::ffff:")  # of IPv4, on a socket of both families
+        request = Request(self.path.partition("?")[0], client, authorization)
         answer = type(self).ask(request)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
@@ -114,8 +132,11 @@ class _NumberedServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def server_bind(self) -> None:
-        """Without asking for this machine's name: where nobody answers, that alone takes 10 s at each start,
-        and an agent that is not there yet lets nothing start on its node."""
-        socketserver.TCPServer.server_bind(self)
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        """Without asking for this machine's name, as the base class does when it binds: where nobody answers,
+        that takes 10 s at each start, and an agent that is not there yet lets nothing start on its node."""
+        super().__init__(address, handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening(*address)
+        self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])

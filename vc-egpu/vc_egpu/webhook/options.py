@@ -47,7 +47,8 @@ class SettingsFile(BaseModel):
     max_gang_cards: Annotated[int, Field(ge=1, le=1_000_000)] = 16384
     max_low_grace_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600
     models: Path = Path("/etc/vc-egpu/models.yaml")
-    listen: str = "0.0.0.0"  # noqa: S104 - it serves the API server, wherever that is
+    listen: str = "::"
+    """IPv4 too: it serves the API server, wherever that is."""
     port: Annotated[int, Field(ge=0, le=65535)] = 9443
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9447
     namespace: str = names.SYSTEM_NAMESPACE

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from vc_egpu.kube.server import listening
 from vc_egpu.webhook.metrics import Metrics
 from vc_egpu.webhook.reviewer import PATHS, BadReview, Reviewer, Undecided, failure_for
 
@@ -17,6 +18,7 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 9.0
 """Just below the 10 s that the API server waits."""
 HANDSHAKE_TIMEOUT_S: Final = 5.0
+BACKLOG: Final = 1024
 KEEP_ALIVE_S: Final = 120.0
 """Longer than the API server keeps its idle connections: it closes, never we under its request."""
 
@@ -58,7 +60,7 @@ class WebhookServer:
         if runner.server is None:
             raise RuntimeError("the application did not start")
         server = await asyncio.get_running_loop().create_server(
-            runner.server, host, port, backlog=1024, **tls
+            runner.server, sock=listening(host, port, BACKLOG), backlog=BACKLOG, **tls
         )
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
