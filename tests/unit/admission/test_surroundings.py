@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
+from unit.admission.test_steps import planned
 from vc_egpu.admission import enqueue
 from vc_egpu.admission.budgets import Selector
 from vc_egpu.admission.gangs import NO_TEMPLATE
@@ -292,6 +293,27 @@ def test_a_gang_whose_pods_nobody_makes_is_planned_from_its_template() -> None:
     mirror.apply("pods", added(pod(uid="p")))
     pending.look("default/g", mirror, 5.0)
     assert pending.due(10.0) == []
+
+
+def test_a_gang_whose_pods_are_never_made_does_not_keep_its_cards_for_good() -> None:
+    """A quota keeps them out, say. They wait as any others do once somebody lets them in."""
+    mirror = world()
+    mirror.apply("jobs", added(job()))
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    pending.plan_from_templates(mirror, enqueue.GRACE_S)
+    assert decide(mirror.snapshot(), Policy(), 0.0).admissions
+    text = plans.encode(planned(uids=False), mirror.nodes)
+    mirror.apply("podgroups", added(group(annotations={names.PLAN: text})))  # carried out: Inqueue
+    for clock in (10.0, 100.0, 9.0 + enqueue.UNMADE_S):
+        pending.look("default/g", mirror, clock)
+        pending.give_up(mirror, clock)
+        assert not decide(mirror.snapshot(), Policy(), clock).withdrawals
+    pending.give_up(mirror, 10.0 + enqueue.UNMADE_S)
+    [withdrawal] = decide(mirror.snapshot(), Policy(), 10.0 + enqueue.UNMADE_S).withdrawals
+    assert withdrawal.gang == "default/g"
+    assert not pending.unmade
 
 
 def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> None:

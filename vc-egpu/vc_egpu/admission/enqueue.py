@@ -28,6 +28,9 @@ GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
 MOST_FILLING: Final = 256
 """Pods of gangs that were enqueued and are not complete yet; one gang more may be begun below it."""
+UNMADE_S: Final = 600.0
+"""A plan whose gang was enqueued and has no pod by then is given up: as long as a running gang waits for a
+replacement's room. A quota keeps the pods out, say, and nobody else could have the cards."""
 FILLED_BY_S: Final = 5.0
 """A gang that is not complete by then (its pods are refused, say) holds up nobody else."""
 
@@ -43,6 +46,11 @@ class Pending:
     """The version of the Job that a gang's template was taken from."""
     filling: dict[str, float] = field(default_factory=dict)
     """Until when a gang that was enqueued counts as being filled."""
+    unmade: dict[str, float] = field(default_factory=dict)
+    """Since when gangs that were planned from their template are enqueued and have no pod."""
+
+    def __bool__(self) -> bool:
+        return bool(self.since or self.unmade)
 
     def look(self, key: str, mirror: Mirror, clock: float) -> None:
         """A gang changed."""
@@ -53,7 +61,13 @@ class Pending:
             self.read.pop(key, None)
             if group is not None and group.plan is None:
                 mirror.set_template(key, NO_TEMPLATE)
+            expected = group is not None and mirror.templates.get(key, NO_TEMPLATE).rows
+            if expected and not mirror.members.get(key):
+                self.unmade.setdefault(key, clock)
+            else:
+                self.unmade.pop(key, None)
             return
+        self.unmade.pop(key, None)
         if key not in self.since:
             self.since[key] = clock
             job = job_of(group, mirror)
@@ -77,6 +91,12 @@ class Pending:
             if job is not None and self.read.get(key) != version:
                 self.read[key] = version
                 mirror.set_template(key, template(job, mirror.table))
+
+    def give_up(self, mirror: Mirror, clock: float) -> None:
+        """Expect no pods any more of gangs that were without for too long: their plans do not hold then."""
+        for key in [key for key, since in self.unmade.items() if clock - since >= UNMADE_S]:
+            del self.unmade[key]
+            mirror.set_template(key, NO_TEMPLATE)
 
     def admit(self, mirror: Mirror, clock: float) -> list[str]:
         """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""

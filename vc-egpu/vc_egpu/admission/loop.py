@@ -274,7 +274,7 @@ class Loop:
             self._pending.look(key, self._mirror, self._conductor.clock)
             self._unheard.look(key, self._mirror, self._conductor.clock)
             self._aftercare.look_at_gang(key)
-        if self._pending.since or self._unheard:
+        if self._pending or self._unheard:
             self._enqueue()
 
     def _enqueue(self) -> None:
@@ -282,6 +282,7 @@ class Loop:
         clock = self._conductor.clock
         if self._settings.nominates:
             self._pending.plan_from_templates(self._mirror, clock)
+            self._pending.give_up(self._mirror, clock)
             keys = self._pending.of_others(self._mirror, clock)
         else:
             keys = self._pending.admit(self._mirror, clock)
