@@ -80,8 +80,8 @@ def test_their_makers_are_told_to_make_the_pods_where_they_wait_for_that() -> No
         mirror.apply("podgroups", added(others_group(owner, phase="Pending")))
         pending.look(KEY, mirror, 10.0)
         assert pending.admit(mirror, 10.0) == [KEY]
-        assert pending.of_others(mirror, 10.0) == [], "vc-scheduler may do so by itself"
-        assert pending.of_others(mirror, 10.0 + enqueue.GRACE_S) == [KEY]
+        assert pending.unplanned(mirror, 10.0) == [], "vc-scheduler may do so by itself"
+        assert pending.unplanned(mirror, 10.0 + enqueue.GRACE_S) == [KEY]
         mirror.apply("podgroups", added(others_group(owner, phase="Inqueue")))
         pending.look(KEY, mirror, 11.0)
         assert not pending.since
@@ -115,7 +115,7 @@ def test_pods_that_are_planned_are_bound_though_vc_scheduler_left_their_group_pe
         added(others_group(ref("RayCluster", "ray"), phase="Pending", least=ask, annotations=annotations)),
     )
     pending.look(KEY, mirror, 11.0)
-    assert pending.of_others(mirror, 11.0 + enqueue.GRACE_S) == [KEY]
+    assert pending.unplanned(mirror, 11.0 + enqueue.GRACE_S) == [KEY]
 
 
 def test_gangs_without_cards_are_somebody_elses() -> None:

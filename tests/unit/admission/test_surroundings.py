@@ -305,15 +305,25 @@ def test_a_gang_whose_pods_are_never_made_does_not_keep_its_cards_for_good() -> 
     pending.plan_from_templates(mirror, enqueue.GRACE_S)
     assert decide(mirror.snapshot(), Policy(), 0.0).admissions
     text = plans.encode(planned(uids=False), mirror.nodes)
-    mirror.apply("podgroups", added(group(annotations={names.PLAN: text})))  # carried out: Inqueue
-    for clock in (10.0, 100.0, 9.0 + enqueue.UNMADE_S):
+    for clock, phase in ((10.0, "Inqueue"), (100.0, "Pending"), (9.0 + enqueue.UNMADE_S, "Inqueue")):
+        mirror.apply("podgroups", added(group(annotations={names.PLAN: text}, phase=phase)))
         pending.look("default/g", mirror, clock)
         pending.give_up(mirror, clock)
         assert not decide(mirror.snapshot(), Policy(), clock).withdrawals
     pending.give_up(mirror, 10.0 + enqueue.UNMADE_S)
     [withdrawal] = decide(mirror.snapshot(), Policy(), 10.0 + enqueue.UNMADE_S).withdrawals
     assert withdrawal.gang == "default/g"
-    assert not pending.unmade
+    # Its controller is told of the phase once more: others are not evicted a second time.
+    again = 100.0 + enqueue.UNMADE_S
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending.look("default/g", mirror, again)
+    pending.plan_from_templates(mirror, again + enqueue.GRACE_S)
+    assert not decide(mirror.snapshot(), Policy(), again).admissions
+    assert pending.unplanned(mirror, again + enqueue.GRACE_S) == ["default/g"], "it is enqueued as it is"
+    mirror.apply("pods", added(pod(uid="p")))
+    pending.look("default/g", mirror, again)
+    assert not pending.given_up
+    assert not pending
 
 
 def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> None:

@@ -47,7 +47,9 @@ class Pending:
     filling: dict[str, float] = field(default_factory=dict)
     """Until when a gang that was enqueued counts as being filled."""
     unmade: dict[str, float] = field(default_factory=dict)
-    """Since when gangs that were planned from their template are enqueued and have no pod."""
+    """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
+    given_up: set[str] = field(default_factory=set)
+    """Gangs that had none for too long: enqueued unplanned, lest others be evicted for nothing once more."""
 
     def __bool__(self) -> bool:
         return bool(self.since or self.unmade)
@@ -55,19 +57,14 @@ class Pending:
     def look(self, key: str, mirror: Mirror, clock: float) -> None:
         """A gang changed."""
         group = mirror.groups.get(key)
+        self._expect_pods(key, mirror, clock)
         if group is None or not is_held_back(group, mirror):
             self.since.pop(key, None)
             self.urgent.pop(key, None)
             self.read.pop(key, None)
             if group is not None and group.plan is None:
                 mirror.set_template(key, NO_TEMPLATE)
-            expected = group is not None and mirror.templates.get(key, NO_TEMPLATE).rows
-            if expected and not mirror.members.get(key):
-                self.unmade.setdefault(key, clock)
-            else:
-                self.unmade.pop(key, None)
             return
-        self.unmade.pop(key, None)
         if key not in self.since:
             self.since[key] = clock
             job = job_of(group, mirror)
@@ -75,18 +72,33 @@ class Pending:
             if (group.decoded.gang.share_class if named is None else named) is ShareClass.HIGH:
                 self.urgent[key] = None
 
+    def _expect_pods(self, key: str, mirror: Mirror, clock: float) -> None:
+        group = mirror.groups.get(key)
+        if group is None or mirror.members.get(key):
+            self.given_up.discard(key)
+        elif _is_ready(group) and mirror.templates.get(key, NO_TEMPLATE).rows:
+            # Whatever its phase: who has no pod is taken back to Pending now and then, see ``unheard``.
+            self.unmade.setdefault(key, clock)
+            return
+        self.unmade.pop(key, None)
+
     def due(self, clock: float) -> list[str]:
         """Those that waited long enough."""
         return [key for key, since in self.since.items() if clock - since >= GRACE_S]
 
-    def of_others(self, mirror: Mirror, clock: float) -> list[str]:
-        """Those that waited long enough, of no Volcano Job: what their pods will be nobody can tell."""
-        return [key for key in self.due(clock) if job_of(mirror.groups[key], mirror) is None]
+    def unplanned(self, mirror: Mirror, clock: float) -> list[str]:
+        """Those that waited long enough and are to have pods before a plan: of no Volcano Job, since nobody
+        can tell what their pods will be, and those that were planned and given up."""
+        return [
+            key
+            for key in self.due(clock)
+            if key in self.given_up or job_of(mirror.groups[key], mirror) is None
+        ]
 
     def plan_from_templates(self, mirror: Mirror, clock: float) -> None:
         """Give the decision what the pods of those that waited long enough will be; each Job is read once."""
         for key in self.due(clock):
-            job = job_of(mirror.groups[key], mirror)
+            job = job_of(mirror.groups[key], mirror) if key not in self.given_up else None
             version = job["metadata"]["resourceVersion"] if job is not None else ""
             if job is not None and self.read.get(key) != version:
                 self.read[key] = version
@@ -96,6 +108,7 @@ class Pending:
         """Expect no pods any more of gangs that were without for too long: their plans do not hold then."""
         for key in [key for key, since in self.unmade.items() if clock - since >= UNMADE_S]:
             del self.unmade[key]
+            self.given_up.add(key)
             mirror.set_template(key, NO_TEMPLATE)
 
     def admit(self, mirror: Mirror, clock: float) -> list[str]:
@@ -126,6 +139,10 @@ def _is_filling(key: str, mirror: Mirror) -> bool:
     return group is not None and len(mirror.members.get(key, ())) < group.decoded.gang.min_member
 
 
+def _is_ready(group: Group) -> bool:
+    return group.plan is not None and group.plan.state == "ready"
+
+
 def is_held_back(group: Group, mirror: Mirror) -> bool:
     """Pending, of a gang that asks for cards, and without a live pod.
 
@@ -142,7 +159,7 @@ def is_held_back(group: Group, mirror: Mirror) -> bool:
             return False
     elif not group.decoded.asks:
         return False
-    elif group.plan is not None and group.plan.state == "ready":
+    elif _is_ready(group):
         return True
     return all(m.pod.phase in OVER for m in mirror.members.get(group.decoded.gang.key, {}).values())
 

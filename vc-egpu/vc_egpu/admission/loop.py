@@ -283,7 +283,7 @@ class Loop:
         if self._settings.nominates:
             self._pending.plan_from_templates(self._mirror, clock)
             self._pending.give_up(self._mirror, clock)
-            keys = self._pending.of_others(self._mirror, clock)
+            keys = self._pending.unplanned(self._mirror, clock)
         else:
             keys = self._pending.admit(self._mirror, clock)
         for key in (*keys, *self._unheard.due(self._mirror, clock)):
