@@ -11,6 +11,10 @@ watch ends at once, each list is too old when it has come) is asked ever more se
 
 A server that was restarted knows no earlier version, so that all who watch list anew in one moment. Agents,
 of whom there are thousands, and who choose by fields what they see, then ask for what it has in memory.
+
+A server whose history was set back (etcd restored from a backup) takes a watch that goes on from where it has
+not been yet. It says nothing until it gets there, and never tells what changed before. So whoever was cut off
+asks first how far it has come.
 """
 
 import logging
@@ -27,6 +31,7 @@ import orjson
 from vc_egpu.kube.backoff import Backoff
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import (
+    Forbidden,
     Gone,
     KubeError,
     NotFound,
@@ -49,8 +54,9 @@ _SERVER_TIMEOUT_S: Final = (300, 600)
 _LASTED_S: Final = 1.0
 """A watch that ended sooner was ended at once."""
 _SILENCES: Final = 2
-"""After so many in a row the place to go on from is not believed any more: a server whose history was set
-back (restored from a backup) has nothing to tell from there, for hours."""
+"""After so many in a row the place to go on from is not believed any more."""
+_EARLY_S: Final = 2.0
+"""A watch that the server ends so long before its time was cut off."""
 _TOLD: Final = frozenset({1, 5, 20})
 _TOLD_EVERY: Final = 60
 """Failures that are warned about; the last is about every ten minutes."""
@@ -136,6 +142,8 @@ class Reflector:
         """From where the server said that it cannot go on; empty: what it has in memory does not do."""
         self._reached = ""
         self._silences = 0
+        self._sure = False
+        """Whether the server is the one that told what is known here."""
         self._doubted = threading.Event()
         self._stream: Stream | None = None
         self._stopping = threading.Event()
@@ -252,6 +260,7 @@ class Reflector:
             self._apply(ChangeKind.MODIFIED, key, document)
         self._version = self._reached = listing.resource_version
         self._silences = 0
+        self._sure = True
         self.synced.set()
 
     def _item(self, document: Json) -> Json:
@@ -271,13 +280,32 @@ class Reflector:
             logger.exception("watch %s: %s cannot be made smaller, and is kept whole", self._path, where)
             return document
 
+    def _was_set_back(self) -> bool:
+        """Whether the server has not come to where this is: then all has to be listed anew."""
+        try:
+            # Of any one object, whatever is chosen: to find one that fits may take reading all.
+            page = self._api.request("GET", self._path, query={"limit": 1})
+        except Forbidden:
+            return False  # who may list some by name only
+        now, mine = str(page["metadata"].get("resourceVersion")), str(self._version)
+        if not (now.isdecimal() and mine.isdecimal() and int(now) < int(mine)):
+            return False
+        text = "watch %s: the server is at version %s and was at %s: its history was set back, listing again"
+        logger.warning(text, self._path, now, mine)
+        self._version = None
+        return True
+
     def _watch(self) -> None:
+        sure, self._sure = self._sure, False
+        if not sure and self._was_set_back():
+            return
+        seconds = self._draw(*_SERVER_TIMEOUT_S)
         query: dict[str, str | int | bool | None] = {
             **self._selectors,
             "watch": True,
             "allowWatchBookmarks": True,
             "resourceVersion": self._version,
-            "timeoutSeconds": self._draw(*_SERVER_TIMEOUT_S),
+            "timeoutSeconds": seconds,
         }
         stream = self._api.stream(self._path, query, idle_timeout_s=self._idle_timeout_s)
         began = time.monotonic()
@@ -291,6 +319,7 @@ class Reflector:
                 self._receive(line)
                 if self._stopping.is_set() or self._doubted.is_set():
                     return
+            self._sure = time.monotonic() - began >= seconds - _EARLY_S
         except RequestTimeout:
             self._silent()
         finally:
