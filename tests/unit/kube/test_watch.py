@@ -1,59 +1,17 @@
 """A live copy stays true whatever the server and the network do."""
 
 import math
-import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import parse_qs
 
 import pytest
+from unit.kube.live import PATH, Seen, Start, config_map
 from unit.kube.tiny_api import TinyApi, status
 from vc_egpu.kube import ApiConnection, Backoff, Change, Json, ObjectList, Reflector
 from vc_egpu.kube.errors import Unavailable
 from vc_egpu.kube.resources import CONFIG_MAPS
-
-PATH = "/api/v1/namespaces/n/configmaps"
-
-
-def config_map(name: str, value: str = "1", **metadata: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "n", **metadata}, "data": {"v": value}}
-
-
-class Seen:
-    """Changes as they arrive: ``next()`` is ("ADDED", "a")."""
-
-    def __init__(self) -> None:
-        self.changes: queue.Queue[Change] = queue.Queue()
-
-    def next(self, timeout_s: float = 30.0) -> tuple[str, str]:
-        change = self.changes.get(timeout=timeout_s)
-        return change.kind.value, change.object["metadata"]["name"]
-
-    def nothing(self) -> bool:
-        return self.changes.empty()
-
-
-Start = Callable[..., tuple[Reflector, Seen]]
-
-
-@pytest.fixture
-def start(api: ApiConnection, server: TinyApi) -> Iterator[Start]:
-    running: list[Reflector] = []
-
-    def begin(**more: Any) -> tuple[Reflector, Seen]:
-        seen = Seen()
-        reflector = Reflector(
-            api, CONFIG_MAPS, seen.changes.put, namespace="n", backoff=Backoff(0.01, 0.05), **more
-        ).start()
-        running.append(reflector)
-        assert reflector.wait_synced(30)
-        server.wait_for_watch()
-        return reflector, seen
-
-    yield begin
-    for reflector in running:
-        reflector.stop()
 
 
 def test_list_then_changes(start: Start, server: TinyApi) -> None:
@@ -99,35 +57,6 @@ def test_bookmarks_move_the_place_to_go_on_from(start: Start, server: TinyApi) -
     server.wait_for_watch()
     assert "resourceVersion=999" in server.requests[-1][1]
     assert seen.nothing(), "a bookmark is no change"
-
-
-def test_a_server_whose_history_was_set_back_is_listed_again_before_it_gets_where_it_was(
-    start: Start, server: TinyApi
-) -> None:
-    """It would take the watch, say nothing until then, and never tell what it did on its way."""
-    server.put(f"{PATH}/a", config_map("a"))
-    backup = server.version
-    reflector, seen = start()
-    assert seen.next() == ("ADDED", "a")
-    server.put(f"{PATH}/b", config_map("b"))
-    assert seen.next() == ("ADDED", "b")
-    with server.lock:
-        server.remove(f"{PATH}/b", silently=True)
-        server.version = backup
-    server.end_watches()
-    assert seen.next() == ("DELETED", "b")
-    assert reflector.reached() == str(backup)
-
-
-def test_who_may_list_by_name_only_goes_on_where_the_watch_ended(start: Start, server: TinyApi) -> None:
-    reflector, seen = start()
-    with server.lock:
-        server.script.append((403, status(403, "Forbidden"), {}))
-        server.end_watches()
-    server.wait_for_watch()
-    server.put(f"{PATH}/a", config_map("a"))
-    assert seen.next() == ("ADDED", "a")
-    assert reflector.relists == 1
 
 
 @pytest.mark.parametrize("how", ["at the start", "in the stream"])

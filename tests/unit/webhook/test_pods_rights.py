@@ -8,12 +8,15 @@ from unit.webhook.world import (
     ALICE,
     JOB_CONTROLLER,
     NAMESPACE,
+    QUEUES,
     REPLICA_SETS,
     Json,
+    caps,
     container,
     context,
     create,
     pod,
+    queue,
 )
 from vc_egpu.webhook.pods import review_pod
 
@@ -105,6 +108,13 @@ def test_queues_that_do_not_take_it(story: str) -> None:
     name, words = QUEUE_STORIES[story]
     message = refusal(pod(annotations={QUEUE: name}))
     assert all(word in message for word in words), message
+
+
+def test_a_queue_under_a_closed_one_is_closed_and_not_offered() -> None:
+    closed = {**QUEUES, "org": queue("org", state="Closed", capability=caps(10))}
+    message = refusal(pod(annotations={QUEUE: "org-1"}), context(queues=closed))
+    assert "queue 'org' is Closed, and 'org-1' is under it, it takes nothing new" in message
+    assert "you may use: a;" in refusal(pod(annotations={QUEUE: "nowhere"}), context(queues=closed)) + ";"
 
 
 def test_no_queue_named_lists_those_that_would_do() -> None:

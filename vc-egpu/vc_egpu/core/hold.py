@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vc_egpu.core import absent, caps, place, recheck, say, victims
+from vc_egpu.core import absent, caps, place, ready, recheck, say, victims
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.cluster import (
     Instant,
@@ -213,9 +213,9 @@ def _being_made(trial: Trial, view: GangView) -> bool:
 
 
 def _not_allowed(trial: Trial, view: GangView) -> str:
-    queue = trial.queues.get(view.gang.queue)
-    if queue is None or not queue.open:
-        return f"the queue {view.gang.queue} is closed"
+    shut = ready.which_closed(trial, view.gang.queue)
+    if shut is not None:
+        return f"the queue {shut} is closed"
     members = [entry.member for entry in view.planned if entry.member is not None]
     ask = trial.amounts_of(members)
     # The plan itself is counted in the queue's use already.

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Final
 
 from vc_egpu.core import absent, say
-from vc_egpu.core.cluster import Gang
+from vc_egpu.core.cluster import Gang, QueueName
 from vc_egpu.core.gangs import GangView, Member, task_counts
 from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 from vc_egpu.core.reasons import Reason, Verdict
@@ -41,15 +41,27 @@ def _queue(trial: Trial, view: GangView) -> Verdict | None:
     if queue is None:
         return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {name}", {"queue": str(name)})
     # A closed queue lets running gangs heal, and nothing new begin.
-    if not closed(trial, view) or (view.runs and view.missing):
+    shut = which_closed(trial, name)
+    if shut is None or (view.runs and view.missing):
         return None
-    return Verdict(Reason.QUEUE_CLOSED, f"the queue {name} is closed", {"queue": str(name)})
+    below = "" if shut == name else f", under which {name} is,"
+    return Verdict(Reason.QUEUE_CLOSED, f"the queue {shut}{below} is closed", {"queue": str(name)})
 
 
 def closed(trial: Trial, view: GangView) -> bool:
     """Whether the gang's queue takes nothing new."""
-    queue = trial.queues.get(view.gang.queue)
-    return queue is None or not queue.open
+    return which_closed(trial, view.gang.queue) is not None
+
+
+def which_closed(trial: Trial, queue: QueueName) -> QueueName | None:
+    """The queue that is closed: this one (or it is not there), else the nearest above it.
+
+    Volcano closes what is below a queue with it; without Volcano nobody writes that down.
+    """
+    if queue not in trial.queues:
+        return queue
+    known = ((name, trial.queues.get(name)) for name in trial.index.uses.chain(queue))
+    return next((name for name, found in known if found is not None and not found.open), None)
 
 
 def _size_limit(trial: Trial, view: GangView) -> Verdict | None:

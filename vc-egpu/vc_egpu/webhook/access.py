@@ -7,7 +7,7 @@ from typing import Final
 from vc_egpu.volcano import names
 from vc_egpu.webhook.context import ROOT_QUEUE, Context, state_of
 from vc_egpu.webhook.decision import Refusal
-from vc_egpu.webhook.gangs import check_open_leaf
+from vc_egpu.webhook.gangs import check_leaf, check_open
 from vc_egpu.webhook.questions import Access, QueueLookup, Subject, Unanswered, allowed_of, any_allowed
 
 QUEUE_GROUP = "scheduling.volcano.sh"
@@ -53,7 +53,9 @@ def check_queue(
             f'{path}: {who} may not use queue {queue!r} (RBAC verb "{names.VERB_USE}" on '
             f"queues.{QUEUE_GROUP}){_usable(subjects, namespace, context)}"
         )
-    check_open_leaf(queue, context.queues, path, "Open" if may_wait else state_of(obj))
+    if not may_wait:
+        check_open(queue, context.queues, path)
+    check_leaf(queue, context.queues, path)
 
 
 def check_high(subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:
@@ -87,7 +89,7 @@ def _usable(subjects: Sequence[Subject], namespace: str, context: Context, meant
         for name in context.queues.names
         if name != ROOT_QUEUE
         and not context.queues.children(name)
-        and state_of(context.queues.get(name) or {}) == "Open"
+        and all(state_of(found) == "Open" for _, found in context.queues.lineage(name))
     ]
     near = _near(meant, candidates)
     tried = [*near, *(name for name in candidates if name not in near)][: context.settings.max_listed_queues]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vc_egpu.volcano.quantity import QuantityError, parse_whole
 from vc_egpu.volcano.resource_names import classify, names_cards
-from vc_egpu.webhook.context import Context, QueueTree, Settings, mapping, spec_of
+from vc_egpu.webhook.context import Context, QueueTree, Settings, mapping, spec_of, state_of
 from vc_egpu.webhook.decision import Refusal
 
 
@@ -138,10 +138,16 @@ def check_caps(need: Mapping[str, int], queue: str, context: Context, path: str,
                 )
 
 
-def check_open_leaf(queue: str, queues: QueueTree, path: str, state: str) -> None:
-    """Refuse queues that take no work: closed ones, the root, and those that have queues under them."""
-    if state != "Open":
-        raise Refusal(f"{path}: queue {queue!r} is {state}, it takes nothing new")
+def check_open(queue: str, queues: QueueTree, path: str) -> None:
+    """Refuse queues that are closed, and those under one that is."""
+    for name, obj in queues.lineage(queue):
+        if state_of(obj) != "Open":
+            below = "" if name == queue else f", and {queue!r} is under it"
+            raise Refusal(f"{path}: queue {name!r} is {state_of(obj)}{below}, it takes nothing new")
+
+
+def check_leaf(queue: str, queues: QueueTree, path: str) -> None:
+    """Refuse queues that have queues under them."""
     children = queues.children(queue)
     if children:
         shown = ", ".join(children[:8]) + (", …" if len(children) > 8 else "")
