@@ -31,7 +31,7 @@ class Tree:
         current: QueueName | None = queue
         while current is not None:
             yield current
-            current = self.queues[current].parent
+            current = self.queues[current].parent if current in self.queues else None
 
     def use_of(self, queue: QueueName) -> Mapping[str, int]:
         return self.use.get(queue, {})
@@ -60,12 +60,26 @@ def q(name: str, parent: str | None = None, **caps_by_name: int) -> Queue:
         (tree(q("p"), q("a", "p", vgpu_h20=4)), {SHARES: 4}, None),
         (tree(q("p", vgpu_t4=1), q("a", "p", vgpu_h20=4)), {SHARES: 1}, ("p", SHARES, True)),
         (tree(q("a", vgpu_h20=4)), {"volcano.sh/gpu-h20": 1}, ("a", "volcano.sh/gpu-h20", True)),
+        (tree(q("a", vgpu_h20=4, cpu=4), a={"cpu": 5}), {SHARES: 1, "cpu": 0}, None),
+        (tree(q("a", "gone", vgpu_h20=4)), {SHARES: 4}, None),
+        (
+            tree(q("p", vgpu_h20=2), q("a", "p", vgpu_h20=4), a={SHARES: 4}),
+            {SHARES: 3},
+            ("p", SHARES, True),
+        ),
+        (
+            tree(q("p", vgpu_h20=2), q("a", "p", vgpu_h20=2), p={SHARES: 2}, a={SHARES: 2}),
+            {SHARES: 1},
+            ("a", SHARES, False),
+        ),
     ],
     ids=[
         "up to the cap", "above what is left", "above the cap itself", "an unnamed model is not allowed",
         "keys that are absent are unlimited", "cpu is capped like the rest", "a parent's cap counts",
         "a parent that names no model has no say", "a parent that names another model",
-        "shares do not allow native cards",
+        "shares do not allow native cards", "who asks for none may come where its cap was lowered",
+        "a parent that is not there has no say",
+        "what can never be is said before what has to wait", "of two the nearer is said",
     ],
 )  # fmt: skip
 def test_caps(queues: Tree, ask: dict[str, int], blocked_by: tuple[str, str, bool] | None) -> None:
@@ -73,8 +87,38 @@ def test_caps(queues: Tree, ask: dict[str, int], blocked_by: tuple[str, str, boo
     assert (limit and (limit.queue, limit.resource, limit.never)) == blocked_by
 
 
+def test_a_model_that_a_queue_does_not_name_is_told_from_one_of_which_it_allows_none() -> None:
+    def named(**caps_by_name: int) -> bool | None:
+        queue = tree(q("a", None, **caps_by_name))
+        limit = caps.check(queue, QueueName("a"), {SHARES: 1}, unnamed_unlimited=False)
+        return limit.named if limit is not None else None
+
+    assert named(vgpu_t4=1) is False
+    assert named(vgpu_h20=0) is True
+
+
 def test_unnamed_models_may_be_unlimited_as_in_volcano() -> None:
     assert caps.check(tree(q("a")), QueueName("a"), {SHARES: 9}, unnamed_unlimited=True) is None
+
+
+@pytest.mark.parametrize(
+    ("deserved", "use", "share"),
+    [
+        ({SHARES: 4}, {SHARES: 1}, 0.25),
+        ({SHARES: 1}, {SHARES: 2}, 2.0),
+        ({SHARES: 4, "cpu": 10}, {SHARES: 1, "cpu": 5}, 0.5),
+        ({SHARES: 4, "cpu": 0}, {SHARES: 1}, 0.25),
+        ({SHARES: 4, "cpu": 0}, {SHARES: 1, "cpu": 1}, 1.0),
+        ({}, {SHARES: 1}, 1.0),
+        ({}, {}, 1.0),
+    ],
+    ids=[
+        "a part", "above what it deserves", "the largest counts", "none deserved, none used",
+        "used without being deserved", "a queue that deserves nothing", "and uses nothing",
+    ],
+)  # fmt: skip
+def test_share_of_what_a_queue_deserves(deserved: dict[str, int], use: dict[str, int], share: float) -> None:
+    assert caps.share(Queue(QueueName("a"), deserved=deserved), use) == share
 
 
 TAINT = Taint("dedicated", "gpu", "NoSchedule")
@@ -92,17 +136,36 @@ TAINT = Taint("dedicated", "gpu", "NoSchedule")
         ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Equal", "gpu"),)}, True),
         ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Equal", "cpu"),)}, False),
         ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Exists", "", "NoExecute"),)}, False),
+        ({"taints": (TAINT,)}, {"tolerations": (Toleration("dedicated", "Exists", "", "NoSchedule"),)}, True),
+        ({"taints": (TAINT,)}, {"tolerations": (Toleration("other", "Exists"),)}, False),
+        ({"taints": (TAINT,)}, {"tolerations": (Toleration("", "Equal", "gpu"),)}, False),
         ({"taints": (Taint("x", "", "PreferNoSchedule"),)}, {}, True),
         ({"labels": {"zone": "a"}}, {"node_selector": (("zone", "a"),)}, True),
         ({"labels": {"zone": "a"}}, {"node_selector": (("zone", "b"),)}, False),
         ({"labels": {"zone": "a"}}, {"affinity_terms": ((Requirement("zone", "NotIn", ("a",)),),)}, False),
         ({}, {"affinity_terms": ((Requirement("zone", "NotIn", ("a",)),),)}, True),
+        ({"labels": {"zone": "a"}}, {"affinity_terms": ((Requirement("zone", "NotIn", ("b",)),),)}, True),
+        ({"labels": {"zone": "a"}}, {"affinity_terms": ((Requirement("zone", "In", ("a", "b")),),)}, True),
+        ({"labels": {"zone": "a"}}, {"affinity_terms": ((Requirement("zone", "In", ("b",)),),)}, False),
+        ({}, {"affinity_terms": ((Requirement("zone", "In", ("a",)),),)}, False),
         (
             {},
             {"affinity_terms": ((Requirement("zone", "Exists"),), (Requirement("rack", "DoesNotExist"),))},
             True,
         ),
+        (
+            {},
+            {"affinity_terms": ((Requirement("zone", "Exists"), Requirement("rack", "DoesNotExist")),)},
+            False,
+        ),
+        ({"labels": {"zone": ""}}, {"affinity_terms": ((Requirement("zone", "Exists"),),)}, True),
+        ({"labels": {"zone": ""}}, {"affinity_terms": ((Requirement("zone", "DoesNotExist"),),)}, False),
+        ({"labels": {"zone": "a"}}, {"affinity_terms": ((Requirement("zone", "Newer", ("a",)),),)}, False),
         ({"labels": {"gen": "7"}}, {"affinity_terms": ((Requirement("gen", "Gt", ("6",)),),)}, True),
+        ({"labels": {"gen": "7"}}, {"affinity_terms": ((Requirement("gen", "Gt", ("7",)),),)}, False),
+        ({"labels": {"gen": "7"}}, {"affinity_terms": ((Requirement("gen", "Lt", ("8",)),),)}, True),
+        ({"labels": {"gen": "7"}}, {"affinity_terms": ((Requirement("gen", "Lt", ("7",)),),)}, False),
+        ({}, {"affinity_terms": ((Requirement("gen", "Gt", ("-1",)),),)}, False),
         ({"labels": {"gen": "x"}}, {"affinity_terms": ((Requirement("gen", "Gt", ("6",)),),)}, False),
         ({}, {"affinity_terms": ((Requirement("metadata.name", "In", ("n1",), on_field=True),),)}, True),
         ({}, {"affinity_terms": ((Requirement("metadata.name", "In", ("n2",), on_field=True),),)}, False),
@@ -111,6 +174,22 @@ TAINT = Taint("dedicated", "gpu", "NoSchedule")
 )
 def test_node_fit(node: dict[str, Any], shape: dict[str, Any], takes: bool) -> None:
     assert fit.accepts(make.node("n1", **node), PodShape(**shape)) is takes
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "word"),
+    [
+        ({"unschedulable": True}, {}, "cordoned"),
+        ({"taints": (Taint("x", "", "PreferNoSchedule"), TAINT)}, {}, "taint dedicated"),
+        ({"labels": {"zone": "a"}}, {"node_selector": (("zone", "b"),)}, "node selector zone=b"),
+        ({}, {"affinity_terms": ((Requirement("zone", "Exists"),),)}, "node affinity"),
+        ({}, {}, ""),
+    ],
+)
+def test_users_read_which_rule_keeps_them_off_a_node(
+    node: dict[str, Any], shape: dict[str, Any], word: str
+) -> None:
+    assert fit.why_not(make.node("n1", **node), PodShape(**shape)) == word
 
 
 def test_who_asks_first() -> None:
