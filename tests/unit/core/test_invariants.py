@@ -9,6 +9,7 @@ from unit.core import make
 from vc_egpu.core.cluster import (
     CardId,
     MemberPlacement,
+    Mode,
     NodeName,
     PlanInForce,
     Pod,
@@ -18,6 +19,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
     Snapshot,
+    SuspensionState,
 )
 from vc_egpu.core.invariants import Rule, check
 from vc_egpu.core.reasons import Reason
@@ -39,6 +41,19 @@ def rules(snapshot: Snapshot, **more: Any) -> set[Rule]:
     return {violation.rule for violation in check(snapshot, **more)}
 
 
+def but(snapshot: Snapshot, number: int, *, physical: int | None = None, **more: Any) -> Snapshot:
+    """One pod of :func:`running` is otherwise; ``physical``: MiB of its share that lie on the card."""
+    uid = PodUid(f"g{number}-w-0")
+    pod = snapshot.pods[uid]
+    if physical is not None:
+        more["shares"] = tuple((name, replace(share, physical_mib=physical)) for name, share in pod.shares)
+    return replace(snapshot, pods={**snapshot.pods, uid: replace(pod, **more)})
+
+
+ORDERED: dict[str, Any] = {"suspend_ordered": True}
+ASLEEP: dict[str, Any] = {"suspend_ordered": True, "suspension": SuspensionState.SUSPENDED}
+
+
 HIGH, UNSET, LOW = ShareClass.HIGH, ShareClass.UNSET, ShareClass.LOW
 
 
@@ -51,9 +66,20 @@ HIGH, UNSET, LOW = ShareClass.HIGH, ShareClass.UNSET, ShareClass.LOW
         (running((UNSET, 1, 60, "n1/0"), (HIGH, 1, 50, "n1/0")), False),
         (running((UNSET, 1, 60, "n1/0"), (LOW, 1, 40, "n1/0"), (HIGH, 1, 40, "n1/0")), True),
         (running((LOW, 1, 1, "n1/0"), (LOW, 1, 1, "n1/0"), max_sharers=1), False),
+        (running((LOW, 1, 1, "n1/0"), (LOW, 1, 1, "n1/0"), max_sharers=2), True),
+        (running((UNSET, 1, 60, "n1/0"), (LOW, 1, 50, "n1/0")), False),
+        (running((LOW, 1, 75, "n1/0"), (LOW, 1, 75, "n1/0"), core_ratio=1.5), True),
+        (running((LOW, 1, 75, "n1/0"), (LOW, 1, 76, "n1/0"), core_ratio=1.5), False),
+        (running((LOW, 1, 75, "n1/0"), (LOW, 1, 75, "n1/0"), core_ratio=1.5, ratio_class=LOW), True),
+        (running((HIGH, 1, 75, "n1/0"), (HIGH, 1, 75, "n1/0"), core_ratio=1.5, ratio_class=LOW), False),
+        (running((LOW, 1, 1, "n1/0"), mode=Mode.NATIVE), False),
     ],
-    ids=["overlap in time", "memory", "low cores", "unset and high cores", "all classes", "sharers"],
-)
+    ids=[
+        "overlap in time", "memory", "low cores", "unset and high cores", "all classes", "sharers",
+        "as many sharers as may be", "unset and low cores", "more cores than there are", "too many even so",
+        "more cores for low", "none for high", "a share of a native card",
+    ],
+)  # fmt: skip
 def test_cards(snapshot: Snapshot, fine: bool) -> None:
     assert rules(snapshot) == (set() if fine else {Rule.CARD})
 
@@ -65,6 +91,95 @@ def test_whole_cards() -> None:
     found = check(replace(snapshot, pods={**snapshot.pods, uid: whole}))
     assert [violation.rule for violation in found] == [Rule.CARD]
     assert "pod ns/g0-w-0 has the whole card, yet it is shared" in str(found[0])
+    assert rules(replace(snapshot, pods={uid: whole})) == set()
+
+
+def test_memory_beyond_the_card() -> None:
+    full = running((LOW, M, 0, "n1/0"), (LOW, M, 0, "n1/0"), memory_ratio=2.0, host_memory_mib=9 * M)
+    half = but(but(full, 0, physical=M // 2), 1, physical=M // 2)
+    assert rules(half) == set()
+    assert rules(but(full, 0, physical=M // 2)) == {Rule.CARD}, "half of it more lies on the card than it has"
+    more = running((LOW, M, 0, "n1/0"), (LOW, M + 1, 0, "n1/0"), memory_ratio=2.0, host_memory_mib=9 * M)
+    assert rules(but(but(more, 0, physical=1), 1, physical=1)) == {Rule.CARD}, "more than is promised"
+
+
+def test_who_is_suspended_has_a_place_on_its_card_and_nothing_else() -> None:
+    both = running((LOW, M, 100, "n1/0"), (LOW, M, 100, "n1/0"), host_memory_mib=M)
+    assert rules(both) == {Rule.CARD}
+    assert rules(but(both, 0, **ASLEEP)) == set()
+    assert rules(but(both, 0, **ORDERED)) == {Rule.CARD}, "it is still there"
+    assert rules(but(both, 0, suspension=SuspensionState.SUSPENDED)) == {Rule.CARD}, "it may come back now"
+    alone = running((LOW, M, 100, "n1/0"), (LOW, M, 100, "n1/0"), host_memory_mib=M, max_sharers=1)
+    assert rules(but(alone, 0, **ASLEEP)) == {Rule.CARD}
+
+
+@pytest.mark.parametrize(
+    ("pod", "taken"),
+    [
+        ({}, 0),
+        ({"physical": M - 7}, 7),
+        (ORDERED, M),
+        (ASLEEP, M),
+        ({"suspension": SuspensionState.RESUMING}, M),
+        ({"phase": PodPhase.TERMINATING, "physical": M - 7}, 7),
+        ({"phase": PodPhase.FAILED, "physical": M - 7}, 0),
+    ],
+    ids=["on the card", "spilled", "told to leave", "suspended", "coming back", "ending", "ended"],
+)
+def test_hosts(pod: dict[str, Any], taken: int) -> None:
+    def host(memory_mib: int) -> Snapshot:
+        return but(running((LOW, M, 0, "n1/0"), memory_ratio=2.0, host_memory_mib=memory_mib), 0, **pod)
+
+    assert rules(host(taken)) == set()
+    if taken:
+        found = check(host(taken - 1))
+        assert {violation.rule for violation in found} == {Rule.HOST}
+        assert f"{taken} MiB of {taken - 1} MiB" in str(found[0])
+        assert rules(host(taken - 1), before=host(taken - 1)) == set(), "it did not get more"
+        assert rules(host(taken - 1), before=but(host(taken - 1), 0, phase=PodPhase.GATED)) >= {Rule.HOST}
+
+
+def test_hosts_once_a_plan_has_what_it_waits_for() -> None:
+    def planned(memory_mib: int, *, suspends: bool = False, physical: int = M // 2) -> Snapshot:
+        snapshot = plan_on(
+            running((LOW, M, 100, "n1/0"), memory_ratio=2.0, host_memory_mib=memory_mib), "g0-w-0"
+        )
+        plan = snapshot.gangs["g"].plan
+        assert plan is not None
+        share = replace(members_planned(snapshot)["w/0"].shares[0][1], physical_mib=physical)
+        member = MemberPlacement(NodeName("n1"), (("main", share),))
+        plan = replace(plan, members={"w/0": member}, suspends=plan.victims if suspends else frozenset())
+        gangs = {**snapshot.gangs, "g": replace(snapshot.gangs["g"], plan=plan)}
+        return replace(snapshot, gangs=gangs)
+
+    assert rules(planned(0)) == set(), "who is evicted takes nothing along"
+    assert rules(planned(M, suspends=True)) == set()
+    assert rules(planned(M - 1, suspends=True)) == {Rule.HOST}
+    assert rules(planned(5, physical=M // 2 - 5)) == set()
+    assert rules(planned(4, physical=M // 2 - 5)) == {Rule.HOST}
+    # Until its victim is gone that has its memory there, and the plan has none.
+    assert rules(but(planned(7, physical=M // 2 - 5), 0, physical=M - 7)) == set()
+    assert rules(but(planned(6, physical=M // 2 - 5), 0, physical=M - 7)) == {Rule.HOST}
+
+
+def test_hosts_of_shares_whose_pod_is_gone() -> None:
+    share = Share(CardId("n1/0"), 1024, 0, physical_mib=1000)
+    gone = {CardId("n1/0"): ((PodUid("gone"), share),)}
+    assert rules(make.snapshot([make.node(memory_ratio=2.0, host_memory_mib=24)], held=gone)) == set()
+    assert rules(make.snapshot([make.node(memory_ratio=2.0, host_memory_mib=23)], held=gone)) == {Rule.HOST}
+    there = but(running((LOW, 1024, 0, "n1/0"), memory_ratio=2.0, host_memory_mib=24), 0, physical=1000)
+    living = {CardId("n1/0"): ((next(iter(there.pods)), share),)}
+    assert rules(replace(there, held=living)) == set(), "it counts once"
+
+
+def test_native_cards_are_not_shared_and_who_has_ended_holds_none() -> None:
+    both = running((LOW, 1, 0, "n1/0"), (HIGH, 1, 0, "n1/0"), mode=Mode.NATIVE)
+    for number in range(2):
+        pod = both.pods[PodUid(f"g{number}-w-0")]
+        both = but(both, number, shares=(("main", replace(pod.shares[0][1], native=True)),))
+    assert rules(both) == {Rule.CARD}
+    for phase in (PodPhase.FAILED, PodPhase.SUCCEEDED, PodPhase.GATED):
+        assert rules(but(both, 0, phase=phase)) == set()
 
 
 def test_held_shares_count_where_the_pod_is_gone() -> None:
@@ -97,9 +212,71 @@ def test_a_waiting_plan_overlaps_its_victims_only() -> None:
     assert rules(plan_on(snapshot)) == {Rule.CARD}, "a ready plan overlaps nobody"
 
 
+def test_a_waiting_plan_waits_until_its_victims_are_off_their_cards() -> None:
+    snapshot = running((LOW, M, 100, "n1/0"), host_memory_mib=M)
+    uid = PodUid("g0-w-0")
+    share = snapshot.pods[uid].shares[0][1]
+    gone = replace(snapshot, pods={}, held={CardId("n1/0"): ((uid, share),)})
+    assert rules(plan_on(gone, uid)) == set(), "its cards are held still"
+    other = replace(snapshot, pods={}, held={CardId("n1/0"): ((PodUid("other"), share),)})
+    assert rules(plan_on(other, uid)) == {Rule.CARD}, "whom it waits for is gone, somebody else is there"
+    assert rules(plan_on(but(snapshot, 0, phase=PodPhase.TERMINATING), uid)) == set()
+
+
+def test_waiting_plans_do_not_overlap_each_other() -> None:
+    snapshot = running((LOW, M, 100, "n1/0"), (LOW, M, 100, "n1/1"))
+    first = plan_on(snapshot, "g0-w-0")
+    plan = first.gangs["g"].plan
+    assert plan is not None
+
+    def two(memory_mib: int, *victims: str) -> Snapshot:
+        member = MemberPlacement(NodeName("n1"), (("main", Share(CardId("n1/0"), memory_mib, 50)),))
+        other = replace(plan, members={"w/0": member}, victims=frozenset(PodUid(uid) for uid in victims))
+        second = make.gang("h", share_class=HIGH, plan=other)
+        return replace(first, gangs={**first.gangs, "h": second})
+
+    for victims in (("g0-w-0",), ("g0-w-0", "g1-w-0")):
+        assert rules(two(M // 2, *victims)) == set()
+        assert rules(two(M // 2 + 1, *victims)) == {Rule.CARD}
+    assert rules(two(M // 2, "g1-w-0")) == {Rule.CARD}, "who is on its card goes for another one's sake"
+
+
+def test_a_plan_that_its_pod_carries_counts_once() -> None:
+    planned = plan_on(running())
+    member = members_planned(planned)["w/0"]
+    share = replace(member.shares[0][1], memory_mib=M, physical_mib=M - 7)
+    gang = planned.gangs["g"]
+    assert gang.plan is not None
+    plan = replace(gang.plan, members={"w/0": replace(member, shares=(("main", share),))})
+    runs = make.placed(planned.pods[PodUid("g-w-0")], "n1/0", plan_id="1-1", shares=(("main", share),))
+    snapshot = make.snapshot([make.node(host_memory_mib=7)], [replace(gang, plan=plan)], [runs])
+    assert rules(snapshot) == set()
+    of_another_plan = replace(runs, plan_id="1-0")
+    assert rules(replace(snapshot, pods={runs.uid: of_another_plan})) == {Rule.CARD, Rule.HOST}
+
+
 def test_victims_are_of_low_priority() -> None:
     snapshot = running((UNSET, M, 100, "n1/0"))
     assert Rule.VICTIM in rules(plan_on(snapshot, "g0-w-0"))
+
+
+def test_victims_are_for_high_priority() -> None:
+    snapshot = plan_on(running((LOW, M, 100, "n1/0")), "g0-w-0")
+    assert rules(snapshot) == set()
+    unset = replace(snapshot.gangs["g"], share_class=UNSET)
+    assert rules(replace(snapshot, gangs={**snapshot.gangs, "g": unset})) == {Rule.VICTIM}
+
+
+def test_victims_belong_to_gangs() -> None:
+    snapshot = plan_on(running((LOW, M, 100, "n1/0")), "g0-w-0")
+    found = check(but(snapshot, 0, gang=None))
+    assert [str(violation) for violation in found if "no gang's" in violation.message]
+
+
+def test_who_is_told_to_leave_is_of_low_priority() -> None:
+    for share_class, broken in ((LOW, set()), (UNSET, {Rule.VICTIM}), (HIGH, {Rule.VICTIM})):
+        snapshot = running((share_class, M, 100, "n1/0"), host_memory_mib=M)
+        assert rules(but(snapshot, 0, **ORDERED)) == broken
 
 
 def test_gates() -> None:
@@ -116,6 +293,36 @@ def test_gates() -> None:
     assert rules(half) == set(), "without history a gang that lost a member looks the same"
     both = replace(pair, pods={p.uid: make.placed(p, "n1/0") for p in (first, second)})
     assert rules(both, before=pair) == set()
+
+
+def test_gates_of_a_gang_that_ran_before() -> None:
+    """Its members come back one by one, unless a plan shows that it starts anew."""
+    first, second = make.pods("g", 2, make.shape(1024, 0))
+    other = make.placed(make.pods("other", 1, make.shape(1024, 0))[0], "n1/1")
+    gang = make.gang("g", least=2)
+
+    def world(*pods: Pod, plan: PlanInForce | None = None) -> Snapshot:
+        gangs = [replace(gang, plan=plan), make.gang("other")]
+        return make.snapshot([make.node()], gangs, [*pods, other])
+
+    runs = make.placed(first, "n1/0")
+    assert rules(world(first, second), before=world(first, second)) == set(), "nobody has started"
+    assert rules(world(runs, second), before=world(first, second)) == {Rule.GATE}, "others ran, it did not"
+    for ended in (PodPhase.TERMINATING, PodPhase.FAILED, PodPhase.SUCCEEDED):
+        before = world(runs, replace(second, phase=ended))
+        assert rules(world(runs, second), before=before) == set(), "it heals"
+    member = MemberPlacement(NodeName("n1"), runs.shares)
+    again = replace(runs, plan_id="2-0")
+    failed = replace(first, uid=PodUid("before"), phase=PodPhase.FAILED)
+    before = world(failed, first, second)
+    half = PlanInForce("2-0", {"w/0": member})
+    assert rules(world(again, second, plan=half), before=before) == {Rule.GATE}, "it begins anew with half"
+    both = PlanInForce("2-0", {"w/0": member, "w/1": member})
+    assert rules(world(again, second, plan=both), before=before) == set(), "the other's place is planned"
+    surplus = PlanInForce("2-0", {"w/1": member}, frozenset({PodUid("gone")}))
+    high = world(runs, second, plan=surplus)
+    high = replace(high, gangs={**high.gangs, "g": replace(high.gangs["g"], share_class=HIGH)})
+    assert rules(high, before=world(runs, second)) == set(), "a plan that waits is for those that are to come"
 
 
 def test_a_pod_without_its_shares() -> None:
@@ -137,9 +344,33 @@ def test_caps() -> None:
     ]
     assert rules(snapshot, lowered={"org"}) == set()
     assert rules(snapshot, before=snapshot) == set(), "it did not get more"
+    one_less = but(snapshot, 1, phase=PodPhase.GATED)
+    assert rules(one_less) == set()
+    assert rules(snapshot, before=one_less) == {Rule.CAP}
+    unknown = replace(snapshot, gangs={"g0": snapshot.gangs["g0"]})
+    assert rules(but(unknown, 1, queue=QueueName("all"))) == {Rule.CAP}, "it counts where it was checked for"
+
+
+def test_caps_count_what_is_planned() -> None:
+    allowed = make.queue(capability={"volcano.sh/vgpu-h20": 1})
+    ready = replace(plan_on(running()), queues={allowed.name: allowed})
+    assert rules(ready) == set()
+    none = make.queue(capability={"volcano.sh/vgpu-h20": 0})
+    assert rules(replace(ready, queues={none.name: none})) == {Rule.CAP}
+    waiting = make.pods("g", 2, make.shape(M // 2, 50))[1]
+    more = replace(ready, pods={**ready.pods, waiting.uid: waiting})
+    assert rules(more) == set(), "who is in no plan uses nothing yet"
+    ended = {uid: replace(pod, phase=PodPhase.SUCCEEDED) for uid, pod in ready.pods.items()}
+    assert rules(replace(ready, pods=ended, queues={none.name: none})) == set(), "nor does who has ended"
+    strangers = make.pods("nobody", 1, make.shape(M // 2, 50))[0]
+    found = make.placed(replace(strangers, gang=None), "n1/1")
+    assert rules(replace(ready, pods={**ready.pods, found.uid: found})) == set(), "of no queue"
+    loop = make.queue("all", parent=QueueName("all"), capability={"volcano.sh/vgpu-h20": 1})
+    assert rules(replace(ready, queues={loop.name: loop})) == set()
 
 
 def test_reasons() -> None:
     snapshot = make.snapshot([make.node()], [make.gang("g")], make.pods("g", 1, make.shape(1024, 0)))
     assert rules(snapshot, reasons={}) == {Rule.REASON}
     assert rules(snapshot, reasons={"g": Reason.WAITING_FOR_CARDS}) == set()
+    assert rules(running((LOW, 1, 1, "n1/0")), reasons={}) == set(), "who runs needs none"
