@@ -193,6 +193,8 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
     # Drawn from elsewhere: what was found with other cases is found again.
     bare = random.Random(f"{key} {rng.getstate()[1][:2]}").random() < 0.1
     odd = random.Random(f"{key} class {rng.getstate()[1][:2]}")
+    some = random.Random(f"{key} some {rng.getstate()[1][:2]}")
+    likely = some.choice([0.4, 1.0])
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
@@ -202,7 +204,13 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
             now = replace(snapshot, pods=pods, gangs=gangs)
             pod = _placed(rng, now, key, index, shape, runs_as=_other_class(odd))
             if pod is not None:
-                pods[pod.uid] = replace(pod, protected=protected, bare=bare, suspendable=suspendable)
+                # Of some gangs not every member is so, and each counts for all of them.
+                pods[pod.uid] = replace(
+                    pod,
+                    protected=protected and some.random() < likely,
+                    bare=bare and some.random() < likely,
+                    suspendable=suspendable,
+                )
                 break
             shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
         if not alike:

@@ -1,10 +1,21 @@
 """Which members of a gang may go without it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core.cluster import PodUid, ShareClass
+from vc_egpu.core.cluster import (
+    CardId,
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodUid,
+    Share,
+    ShareClass,
+    SuspensionState,
+)
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 
@@ -40,3 +51,94 @@ def test_who_could_not_come_back_to_its_card_is_not_suspended(reported: bool) ->
     node = make.node("n1", 2 if reported else 1, host_memory_mib=1000)
     plan = decide(make.snapshot([node], [low], [running]), Policy(), 10.0)
     assert bool(plan.suspensions) is reported
+
+
+@pytest.mark.parametrize("why", ["protected", "bare"])
+@pytest.mark.parametrize("suspendable", [True, False])
+def test_one_member_that_must_not_go_keeps_its_whole_gang(why: str, suspendable: bool) -> None:
+    """Whoever evicts the others evicts the gang: a budget would be broken, or a pod lost for good."""
+    low = make.gang("ns/low", share_class=ShareClass.LOW, least=2)
+    members = make.pods("ns/low", 2, make.shape(60000))
+    running = [
+        make.placed(pod, f"n1/{number}", suspendable=suspendable) for number, pod in enumerate(members)
+    ]
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    asking = make.pods("ns/high", 1, make.shape(60000))
+
+    def room(*there: Pod, host_memory_mib: int = 2 * make.H20_MIB) -> tuple[bool, bool]:
+        """(somebody is evicted, somebody is suspended) for the gang that asks."""
+        nodes = [make.node("n1", 2, host_memory_mib=host_memory_mib)]
+        admissions = decide(make.snapshot(nodes, [low, high], [*there, *asking]), Policy(), 10.0).admissions
+        return any(one.evictions for one in admissions), any(one.suspensions for one in admissions)
+
+    assert room(*running) == (not suspendable, suspendable)
+    must_stay: dict[str, Any] = {why: True}
+    # A bare pod may be suspended, which loses nothing.
+    still = (False, suspendable and why == "bare")
+    assert room(replace(running[0], **must_stay), running[1]) == still
+    assert room(running[0], replace(running[1], **must_stay)) == still
+    assert room(*running, host_memory_mib=0) == (True, False)
+    assert room(replace(running[0], **must_stay), running[1], host_memory_mib=0) == (False, False)
+
+
+@pytest.mark.parametrize("youngest", [0, 1, 2])
+def test_of_members_above_the_minimum_the_youngest_goes(youngest: int) -> None:
+    low = make.gang("ns/low", share_class=ShareClass.LOW, least=2)
+    running = [
+        make.placed(pod, f"n1/{number}", started=9.0 if number == youngest else float(number))
+        for number, pod in enumerate(make.pods("ns/low", 3, make.shape(60000)))
+    ]
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    asking = make.pods("ns/high", 1, make.shape(60000))
+    snapshot = make.snapshot([make.node("n1", 3)], [low, high], [*running, *asking])
+    (eviction,) = decide(snapshot, Policy(), 10.0).admissions[0].evictions
+    assert eviction.pods == {running[youngest].uid}
+
+
+def test_a_gang_is_nobodys_victim_while_its_plan_is_carried_out() -> None:
+    """Its gates fall one after the other: who evicted those that fell would have the others follow them."""
+    first, second = make.pods("ns/low", 2, make.shape(60000))
+    plan = PlanInForce(
+        "1-1",
+        {
+            f"w/{number}": MemberPlacement(
+                NodeName("n1"), (("main", Share(CardId(f"n1/{number}"), 60000, 0)),)
+            )
+            for number in range(2)
+        },
+    )
+    low = make.gang("ns/low", share_class=ShareClass.LOW, least=2, plan=plan)
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    asking = make.pods("ns/high", 1, make.shape(60000))
+
+    def evicted(*there: Pod) -> bool:
+        snapshot = make.snapshot([make.node("n1", 2)], [low, high], [*there, *asking])
+        return any(one.evictions for one in decide(snapshot, Policy(), 10.0).admissions)
+
+    fell = make.placed(first, "n1/0", plan_id="1-1")
+    assert not evicted(fell, second)
+    assert evicted(fell, make.placed(second, "n1/1", plan_id="1-1"))
+
+
+def test_nobody_has_to_go_where_somebody_is_about_to_leave_its_cards_anyway() -> None:
+    """It was told to as its user wished; until its node says that it has, others are not told as well."""
+    gangs = [make.gang(f"ns/{name}", share_class=ShareClass.LOW) for name in "ab"]
+    wished, other = (
+        make.placed(make.pods(gang.key, 1, make.shape(60000))[0], card, suspendable=True)
+        for gang, card in zip(gangs, ("n1/0", "n1/1"), strict=True)
+    )
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    asking = make.pods("ns/high", 1, make.shape(60000))
+    node = make.node("n1", 2, host_memory_mib=2 * make.H20_MIB)
+
+    def asked(**told: Any) -> tuple[bool, bool]:
+        """(it is admitted, somebody is told to leave for it)."""
+        pods = [replace(wished, pause_wished=bool(told), **told), other, *asking]
+        plan = decide(make.snapshot([node], [*gangs, high], pods), Policy(), 10.0, only=["ns/high"])
+        entries = plan.admissions
+        return bool(entries), any(one.evictions or one.suspensions for one in entries)
+
+    assert asked() == (True, True)
+    assert asked(suspend_ordered=True) == (False, False)
+    assert asked(suspend_ordered=True, suspension=SuspensionState.SUSPENDING) == (False, False)
+    assert asked(suspend_ordered=True, suspension=SuspensionState.SUSPENDED) == (True, False)
