@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node import toolkit as toolkit_module
+from vc_egpu_node.admission import HeldShare
 from vc_egpu_node.cdi import Grant, GrantFolder, read_grant, spec_of
 from vc_egpu_node.toolkit import CardNames, Edits, Toolkit, ToolkitError
 
@@ -46,6 +48,32 @@ def test_the_container_sees_its_entry_of_the_annotation(tmp_path: Path) -> None:
     ]
     assert edits["mounts"][0]["containerPath"] == "/etc/egpu"
     assert "ro" in edits["mounts"][0]["options"]
+
+
+def test_what_the_toolkit_says_of_the_same_variables_is_overruled(tmp_path: Path) -> None:
+    """A runtime takes one of two values for a variable, and not every one the last."""
+    said = ["NVIDIA_VISIBLE_DEVICES=all", "EGPU_CARDS=[]", "NVIDIA_VISIBLE_DEVICES_X=a=b", "OTHER=1"]
+    edits = spec_of(grant(), Edits(parts=({"env": said},)), tmp_path)["devices"][0]["containerEdits"]
+    assert edits["env"][:2] == ["NVIDIA_VISIBLE_DEVICES_X=a=b", "OTHER=1"]
+    assert [entry.split("=")[0] for entry in edits["env"][2:]] == ["EGPU_CARDS", "NVIDIA_VISIBLE_DEVICES"]
+    assert edits["env"][-1] == "NVIDIA_VISIBLE_DEVICES=void"
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "says"), [("0.3.0", "0.6.0"), ("0.6.0", "0.6.0"), ("0.10.0", "0.10.0"), ("1.0.0", "1.0.0")]
+)
+def test_a_spec_says_the_newer_of_the_toolkits_version_and_ours(
+    tmp_path: Path, toolkit: str, says: str
+) -> None:
+    assert spec_of(grant(), Edits(cdi_version=toolkit), tmp_path)["cdiVersion"] == says
+
+
+def test_the_room_check_sees_all_that_was_granted() -> None:
+    spilled = CardShare(uuid=CARD_2, memory_mib=4000, cores=25, physical_mib=3000)
+    first, second = grant(shares=(*grant().shares, spilled), share_class="high", epoch=7).held
+    assert first == HeldShare("uid-1", "main", CARD_1, 4000, 25, share_class="high", epoch=7)
+    assert second == replace(first, uuid=CARD_2, physical_mib=3000)
+    assert [share.native for share in grant(native=True).held] == [True]
 
 
 def test_grants_are_found_again_and_collected(tmp_path: Path) -> None:
@@ -94,6 +122,15 @@ def test_a_copied_file_is_no_grant(tmp_path: Path) -> None:
     copy = folder.path("two")
     copy.write_text(folder.path("one").read_text())
     assert read_grant(copy) is None
+
+
+def test_a_grant_in_another_version_s_words_is_none(tmp_path: Path) -> None:
+    folder = GrantFolder(tmp_path, tmp_path / "l")
+    folder.write(grant("one"), Edits(), {})
+    path = folder.path("one")
+    assert read_grant(path) == grant("one")
+    path.write_text(path.read_text().replace(r"{\"version\":1,", r"{\"version\":2,"))
+    assert read_grant(path) is None
 
 
 def test_exactly_the_chosen_cards_are_merged(tmp_path: Path) -> None:

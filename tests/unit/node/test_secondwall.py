@@ -69,6 +69,8 @@ def test_only_those_that_did_it_are_named() -> None:
     (finding,) = judge([one(1), one(7, registered=False), one(2)], allowed())
     assert finding.processes == ((7, 5),)
     assert finding.text == "process 7 on card GPU-0 past the isolation library"
+    (finding,) = judge([one(1), one(7, percent=1), one(2, percent=60)], allowed(held=frozenset({CARD})))
+    assert finding.processes == ((2, 5), (7, 5)), "who does no work while it is held has done nothing"
 
 
 def test_two_looks_in_a_row_prove_it() -> None:
