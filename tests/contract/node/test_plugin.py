@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import pytest
 from contract.node.node_world import RES, World, owner, planned
+from vc_egpu_node.cdi import Grant
+from vc_egpu_node.identity import NotAdmittedError
 from vc_egpu_node.inventory import Offer
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as dp
 from vc_egpu_node.podresources import PodResources, PodResourcesError
@@ -97,6 +99,17 @@ def test_slots_are_streamed_and_follow_health(world: World) -> None:
         stream.cancel()
 
 
+def test_that_there_is_no_slot_is_told_as_well(world: World) -> None:
+    """Or what the kubelet had from an agent before this one would stay on offer."""
+    world.serve()
+    world.link.plugin(RES).board.post(())
+    channel, stub = world.kubelet.plugin(RES)
+    with channel:
+        stream = stub.ListAndWatch(dp.Empty(), timeout=30)
+        assert list(next(stream).devices) == []
+        stream.cancel()
+
+
 # --- identity ------------------------------------------------------------------------------------
 
 
@@ -175,12 +188,14 @@ def unreadable_checkpoint(world: World) -> None:
 
 def test_without_a_readable_checkpoint_the_api_server_is_asked(world: World) -> None:
     world.serve()
-    world.pods.put(planned("p", "u1", {"main": [("GPU-2", 2000)]}))
-    name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    unreadable_checkpoint(world)
-    world.kubelet.pre_start(RES, ("s1",))
-    assert "GPU-2" in world.cdi(name)["containerEdits"]["env"][0]
-    assert world.pods.gets == 1
+    running(world, "other", 1000)
+    world.pods.put(planned("p", "u1", {"main": [("GPU-2", 2000)], "side": [("GPU-3", 2000)]}))
+    for slot, container, card in (("s1", "main", "GPU-2"), ("s2", "side", "GPU-3")):
+        name = world.kubelet.allocate(owner("p", container), RES, (slot,), "u1")
+        unreadable_checkpoint(world)
+        world.kubelet.pre_start(RES, (slot,))
+        assert card in world.cdi(name)["containerEdits"]["env"][0]
+    assert world.pods.gets == 2
 
 
 def _watch_lags(world: World, new: Any, old: Any) -> None:
@@ -193,7 +208,13 @@ def _watch_is_empty(world: World, new: Any, old: Any) -> None:
 
 
 def _goes_itself(world: World, new: Any, old: Any) -> None:
+    world.pods.put(new)
+    world.pods.put(dataclasses.replace(new, terminating=True), watched=False)
+
+
+def _goes_as_the_watch_has_it(world: World, new: Any, old: Any) -> None:
     world.pods.put(dataclasses.replace(new, terminating=True))
+    world.pods.served[("ns", "p")] = new
 
 
 def _was_remade(world: World, new: Any, old: Any) -> None:
@@ -215,6 +236,7 @@ def _old_one_holds_cards(world: World, new: Any, old: Any) -> None:
         (_watch_lags, "the watch has another one"),
         (_watch_is_empty, "the watch has not seen it yet"),
         (_goes_itself, "new is being deleted"),
+        (_goes_as_the_watch_has_it, "new is being deleted"),
         (_was_remade, "may have gone just now"),
         (_old_one_holds_cards, "still held by UID old"),
     ],
@@ -278,6 +300,19 @@ def test_the_rate_limit_is_waited_out(world: World) -> None:
     world.kubelet.pre_start(RES, ("s1",))
 
 
+def test_a_list_that_is_a_moment_behind_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", {"main": [("GPU-1", 4000)]}))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    asked = world.pod_resources.holders
+    behind: list[list[Any]] = [[], []]
+    monkeypatch.setattr(world.pod_resources, "holders", lambda: behind.pop() if behind else asked())
+    world.kubelet.pre_start(RES, ("s1",))
+    assert not behind
+
+
 def test_a_fault_while_one_asks_keeps_nobody_from_asking_again(world: World) -> None:
     """gRPC needs a thread for a new connection, and may get none."""
     faults = [RuntimeError("can't start new thread")]
@@ -299,3 +334,57 @@ def test_native_cards(world: World) -> None:
     name = world.kubelet.allocate(owner("p"), NATIVE_RES, ("s1",), "u1")
     world.kubelet.pre_start(NATIVE_RES, ("s1",))
     assert "NVIDIA_VISIBLE_DEVICES=void" in world.cdi(name)["containerEdits"]["env"]
+
+
+def running(world: World, name: str, memory_mib: int) -> Grant:
+    """A container that runs on GPU-1."""
+    world.pods.put(planned(name, f"u-{name}", {"main": [("GPU-1", memory_mib)]}))
+    device = world.kubelet.allocate(owner(name), RES, (name,), f"u-{name}")
+    world.kubelet.pre_start(RES, (name,))
+    grant = world.grants.get(device.rpartition("=")[2])
+    assert grant is not None
+    return grant
+
+
+def with_memory(grant: Grant, memory_mib: int) -> Grant:
+    shares = tuple(share.model_copy(update={"memory_mib": memory_mib}) for share in grant.shares)
+    return dataclasses.replace(grant, shares=shares)
+
+
+def test_who_runs_gets_more_where_there_is_room_and_less_always(world: World) -> None:
+    world.serve()
+    first, second = running(world, "a", 60000), running(world, "b", 30000)
+    for more in ([with_memory(first, 70000)], [with_memory(first, 60000), with_memory(second, 39000)]):
+        with pytest.raises(NotAdmittedError, match="do not fit"):
+            world.identity.change(more)
+        assert world.grants.all() == [first, second], "all or none"
+    moved = [with_memory(first, 30000), with_memory(second, 68000)]
+    world.identity.change(moved)
+    assert world.grants.all() == moved
+    cards = world.stock.node_cards.model_copy(update={"memory_ratio": 0.5})
+    world.stock = dataclasses.replace(world.stock, node_cards=cards)
+    less = with_memory(second, 67000)
+    world.identity.change([less])
+    assert world.grants.get(second.name) == less, "above the card's limit, as before, and less than before"
+    with pytest.raises(NotAdmittedError, match="do not fit"):
+        world.identity.change([dataclasses.replace(less, name="unknown")])
+
+
+def test_who_runs_is_counted_again_and_keeps_its_files_whatever_became_of_its_card(world: World) -> None:
+    world.serve()
+    grant = running(world, "a", 60000)
+    world.change_card("GPU-1", healthy=False, reason="XID 79")
+    world.grants.path(grant.name).unlink()
+    world.identity.restore(grant)
+    assert world.grants.path(grant.name).exists()
+    less = with_memory(grant, 50000)
+    world.identity.rewrite(less)
+    assert "50000" in world.grants.path(grant.name).read_text()
+    world.grants.path(grant.name).unlink()
+    world.closed = "the isolation library cannot be used"
+    world.identity.restore(less)
+    assert not world.grants.path(grant.name).exists(), "its next start would go without limits"
+    assert world.grants.all() == [less]
+    native = dataclasses.replace(grant, native=True)
+    world.identity.restore(native)
+    assert world.grants.path(grant.name).exists(), "which native cards do not need"

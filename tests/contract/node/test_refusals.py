@@ -5,7 +5,9 @@ from typing import Any
 
 import grpc
 import pytest
-from contract.node.node_world import RES, World, owner, planned
+from contract.node.node_world import NODE, RES, World, owner, planned
+from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu_node.identity import Stock
 
 NATIVE_RES = "volcano.sh/gpu-h20"
 MAIN = {"main": [("GPU-1", 4000)]}
@@ -40,6 +42,37 @@ def test_what_does_not_belong_together_does_not_start(
     world.pods.put(planned("p", "u1", containers, **changes))
     world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
     refused(world, *answer)
+
+
+def test_a_card_of_another_model_is_not_what_the_container_asks_for(world: World) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.change_card("GPU-1", model="t4")
+    refused(world, "INVALID_ARGUMENT", "card GPU-1 is a t4, the container asks for volcano.sh/vgpu-h20")
+
+
+def test_no_container_of_a_deleted_pod_starts_in_its_successors_name(world: World) -> None:
+    """The kubelet still starts the old one, and everybody else knows the new one only."""
+    world.serve()
+    world.pods.put(planned("p", "new", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "old")
+    refused(world, "NOT_FOUND", "the kubelet starts pod UID old, ns/p is new now")
+    world.pods.remove(planned("p", "new", MAIN))
+    refused(world, "NOT_FOUND", "pod ns/p does not exist any more")
+
+
+def test_before_the_cards_are_counted_nobody_starts_nor_starts_again(world: World) -> None:
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    counted, world.stock = world.stock, Stock()
+    refused(world, "UNAVAILABLE", "the node's cards have not been counted yet")
+    assert world.grants.all() == []
+    world.stock = counted
+    world.kubelet.pre_start(RES, ("s1",))
+    world.stock = Stock()
+    refused(world, "UNAVAILABLE", "the node's cards have not been counted yet")
 
 
 def test_no_plan_no_start(world: World) -> None:
@@ -105,6 +138,71 @@ def test_no_room_beside_what_is_in(world: World) -> None:
     world.pods.watched.pop(("ns", "b"))
     world.kubelet.pre_start(RES, ("s1",))
     refused(world, "RESOURCE_EXHAUSTED", "are held by pod ua", ids=("s2",))
+
+
+def let(world: World, name: str, *shares: CardShare) -> tuple[str, ...]:
+    """A pod that holds slots for these cards; the slots."""
+    cards = Cards(pod_uid=f"u{name}", node=NODE, plan_id="1-1", containers={"main": shares})
+    world.pods.put(dataclasses.replace(planned(name, f"u{name}", MAIN), cards=cards.encode()))
+    ids = tuple(f"{name}{number}" for number in range(len(shares)))
+    world.kubelet.allocate(owner(name), RES, ids, f"u{name}")
+    return ids
+
+
+def limit(world: World, **limits: Any) -> None:
+    """The node's cards have other limits from now on."""
+    cards = world.stock.node_cards.model_copy(update=limits)
+    world.stock = dataclasses.replace(world.stock, node_cards=cards)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cores", "text"),
+    [
+        ({"max_sharers": 1}, 30, "1 sharers, the limit is 1"),
+        ({"memory_ratio": 0.5}, 30, "of 49152 MiB are held by pod ua"),
+        ({"core_ratio": 0.5}, 30, "of 50 of class"),
+        ({"core_ratio": 1.5, "ratio_class": "low"}, 60, "of 100 of class"),
+    ],
+)
+def test_a_cards_limits_are_those_of_its_node(
+    world: World, limits: dict[str, Any], cores: int, text: str
+) -> None:
+    world.serve()
+    share = CardShare(uuid="GPU-1", memory_mib=30000, cores=cores)
+    first, second = let(world, "a", share), let(world, "b", share)
+    limit(world, **limits)
+    world.kubelet.pre_start(RES, first)
+    refused(world, "RESOURCE_EXHAUSTED", text, ids=second)
+
+
+def test_what_may_spill_fits_the_host_even_where_each_card_has_room(world: World) -> None:
+    world.serve()
+    shares = (CardShare(uuid=f"GPU-{n}", memory_mib=30000, cores=0, physical_mib=29000) for n in (1, 2))
+    ids = let(world, "a", *shares)
+    limit(world, memory_ratio=2.0, host_memory_mib=1999)
+    refused(world, "RESOURCE_EXHAUSTED", "2000 MiB may spill to the host and do not fit", ids=ids)
+    limit(world, host_memory_mib=2000)
+    world.kubelet.pre_start(RES, ids)
+
+
+@pytest.mark.parametrize("other", ["ended", "elsewhere", "copied", "garbled", "earlier", "the same pod"])
+def test_who_does_not_come_keeps_no_room(world: World, other: str) -> None:
+    """A later leader's pod on the same card goes first only if it is to run here."""
+    changes: dict[str, Any] = {"plan_id": "9-1"}
+    changes |= {"elsewhere": {"node": "n2"}, "copied": {"pod_uid": "x"}, "earlier": {"plan_id": "0-1"}}.get(
+        other, {}
+    )
+    view = planned("b", "ub", {"main": [("GPU-1", 60000)]}, **changes)
+    changed: dict[str, Any] = {
+        "ended": {"phase": "Succeeded"},
+        "garbled": {"cards": "GPU-1 {"},
+        "the same pod": {"uid": "ua"},
+    }.get(other, {})
+    world.serve()
+    world.pods.put(planned("a", "ua", {"main": [("GPU-1", 60000)]}, plan_id="1-1"))
+    world.pods.put(dataclasses.replace(view, **changed))
+    world.kubelet.allocate(owner("a"), RES, ("s1",), "ua")
+    world.kubelet.pre_start(RES, ("s1",))
 
 
 def test_without_the_toolkits_edits_where_they_are_needed(world: World) -> None:
