@@ -160,3 +160,21 @@ def test_pods_without_a_pod_group_may_have_another_scheduler() -> None:
     assert complete(pod(), mixed)["spec"]["schedulerName"] == "volcano", "or nobody makes its PodGroup"
     with pytest.raises(ValueError, match="mine"):
         context(ungrouped_scheduler_name="mine")
+
+
+@pytest.mark.parametrize("without", ["the label", "the gate", "totals instead of limits per card"])
+def test_a_request_that_the_webhook_would_have_written_is_forged_without_the_rest(without: str) -> None:
+    """It says what the pod is charged for. One that went through comes again unharmed: another webhook may
+    have changed it since."""
+    obj = asking(vgpu_h20=2, vgpu_memory=10)
+    done = complete(obj)
+    assert review_pod(create(done), context()).allowed
+    if without == "the label":
+        del done["metadata"]["labels"]["egpu.volcano.sh/managed"]
+    elif without == "the gate":
+        del done["spec"]["schedulingGates"]
+    else:
+        done["spec"]["containers"] = obj["spec"]["containers"]
+    message = refusal(done)
+    assert "egpu.volcano.sh/request" in message
+    assert "written by the webhook and by nobody else" in message

@@ -18,6 +18,7 @@ from unit.webhook.world import (
     pod,
     queue,
 )
+from vc_egpu.webhook.context import QueueTree
 from vc_egpu.webhook.pods import review_pod
 
 # --- priority ----------------------------------------------------------------------------------------
@@ -117,6 +118,27 @@ def test_a_queue_under_a_closed_one_is_closed_and_not_offered() -> None:
     assert "you may use: a;" in refusal(pod(annotations={QUEUE: "nowhere"}), context(queues=closed)) + ";"
 
 
+def test_a_queue_with_queues_under_it_takes_nothing_even_from_who_may_use_it() -> None:
+    message = refusal(pod(annotations={QUEUE: "org"}), context("alice use queues org"))
+    assert "queue 'org' has queues under it (org-1, org-2); name one of those" in message
+
+
+def test_a_queue_that_names_no_model_allows_none_and_a_parent_that_names_none_has_no_say() -> None:
+    obj = pod(annotations={QUEUE: "default"})
+    assert "'default' does not name volcano.sh/vgpu-h20" in refusal(obj, context("alice use queues default"))
+    ctx = context("alice use queues leaf")
+    queues = {name: ctx.queues.get(name) or {} for name in ctx.queues.names}
+    tree = {
+        **queues,
+        "top": queue("top", capability={"cpu": 100}),
+        "leaf": queue("leaf", parent="top", capability=caps(8)),
+    }
+    assert complete(pod(annotations={QUEUE: "leaf"}), replace(ctx, queues=QueueTree(tree)))
+    tree["top"] = queue("top", capability=caps(8, model="v100-32g"))
+    message = refusal(pod(annotations={QUEUE: "leaf"}), replace(ctx, queues=QueueTree(tree)))
+    assert "queue 'top' does not name volcano.sh/vgpu-h20" in message
+
+
 def test_no_queue_named_lists_those_that_would_do() -> None:
     obj = pod()
     del obj["metadata"]["annotations"][QUEUE]
@@ -194,6 +216,23 @@ def test_a_group_left_in_another_queue_than_its_jobs_is_checked() -> None:
 def test_whoever_pretends_to_be_a_job_is_checked_like_everybody() -> None:
     obj = of_job(pod(annotations={QUEUE: "org-2"}))
     assert "may not use queue 'org-2'" in refusal(obj, context(groups=[group(queue="org-2")]))
+
+
+@pytest.mark.parametrize(
+    "other", [{"apiVersion": "batch/v1"}, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "JobFlow"}]
+)
+def test_only_pods_of_a_volcano_job_were_checked_with_it(other: dict[str, str]) -> None:
+    """Whoever makes it: nobody has asked who may use the queue of any other kind's pods."""
+    obj = of_job(pod(annotations={QUEUE: "org-2"}))
+    obj["metadata"]["ownerReferences"][0].update(other)
+    ctx = context(groups=[group(queue="org-2")])
+    assert "may not use queue 'org-2'" in refusal(obj, ctx, JOB_CONTROLLER)
+
+
+def test_the_class_of_a_job_that_had_the_name_before_counts_no_more() -> None:
+    job = {"metadata": {"uid": "old-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
+    ctx = replace(context(groups=[group()]), jobs={(NAMESPACE, "j"): job})
+    assert complete(of_job(pod()), ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-standard"
 
 
 def test_a_pod_group_of_another_owner_is_refused() -> None:
