@@ -63,6 +63,85 @@ def test_the_tasks_own_policies_come_first() -> None:
     assert action(judge(world(subject, pod(phase=FAILED)))) is JobAction.RESTART_TASK
 
 
+def test_a_tasks_policies_answer_for_its_own_pods_only() -> None:
+    subject = job(
+        task("a", 1),
+        task("b", 1, policies=[{"event": "PodFailed", "action": "RestartTask"}]),
+        policies=[{"event": "PodFailed", "action": "AbortJob"}],
+    )
+    assert action(judge(world(subject, pod("b-0", FAILED)))) is JobAction.RESTART_TASK
+    assert action(judge(world(subject, pod("a-0", FAILED)))) is JobAction.ABORT_JOB
+
+
+@pytest.mark.parametrize(
+    ("policies", "happens", "targets"),
+    [
+        ([{"event": "PodFailed", "action": "RestartPod"}], [pod("w-0", FAILED), pod("w-1")], {"uid-w-0"}),
+        (
+            [{"event": "PodFailed", "action": "RestartTask"}],
+            [pod("w-0", FAILED), pod("w-1"), pod("v-0")],
+            {"uid-w-0", "uid-w-1"},
+        ),
+        (
+            [{"event": "TaskFailed", "action": "RestartPod"}],
+            [pod("w-0", restarts=3), pod("w-1"), pod("v-0")],
+            {"uid-w-0", "uid-w-1"},
+        ),
+        (
+            [{"exitCode": 1, "action": "RestartTask"}, {"event": "PodFailed", "action": "RestartPod"}],
+            [pod("v-0", FAILED, exit_code=1), pod("v-1"), pod("w-0", FAILED), pod("w-1")],
+            {"uid-v-0", "uid-v-1", "uid-w-0"},
+        ),
+    ],
+    ids=["a pod", "a task", "a task, for what is no single pod's doing", "both"],
+)
+def test_who_is_restarted(policies: list[dict[str, Any]], happens: list[PodView], targets: set[str]) -> None:
+    verdict = judge(world(job(task("w"), task("v"), policies=policies), *happens))
+    assert verdict.answer is not None
+    assert verdict.answer.targets == targets
+    one = targets == {"uid-w-0"}
+    assert verdict.answer.action is (JobAction.RESTART_POD if one else JobAction.RESTART_TASK)
+
+
+def test_the_first_of_several_delays_wakes() -> None:
+    subject = with_policies(
+        {"event": "PodFailed", "action": "RestartJob", "timeout": "1m"},
+        {"event": "PodPending", "action": "AbortJob", "timeout": "90s"},
+    )
+    pods = [pod("w-0", FAILED, ended_at=NOW - 5), pod("w-1", PENDING, created_at=NOW - 60)]
+    assert judge(world(subject, *pods)).wake_at == NOW + 30
+    assert judge(world(subject, pods[0])).wake_at == NOW + 55
+
+
+@pytest.mark.parametrize(
+    ("event", "happens", "because"),
+    [
+        ("PodFailed", [pod(phase=FAILED)], "PodFailed of pod train-w-0"),
+        ("PodFailed", [pod(phase=FAILED, exit_code=137)], "PodFailed of pod train-w-0 with exit code 137"),
+        ("TaskCompleted", [pod("w-0", DONE), pod("w-1", DONE)], "TaskCompleted of task w"),
+        ("Unknown", [pod("w-0")], "Unknown of gang"),
+    ],
+)
+def test_a_job_says_what_it_was_stopped_for(event: str, happens: list[PodView], because: str) -> None:
+    subject = with_policies({"event": event, "action": "AbortJob"})
+    more = {"group": group(PodGroupPhase.UNKNOWN)} if event == "Unknown" else {}
+    answer = judge(world(subject, *happens, **more)).answer
+    assert answer is not None
+    assert answer.because == because
+
+
+def test_what_was_before_the_job_began_anew_counts_no_more() -> None:
+    done = with_policies({"event": "TaskCompleted", "action": "CompleteJob"})
+    both = (pod("w-0", DONE), pod("w-1", DONE))
+    assert action(judge(world(done, *both))) is JobAction.COMPLETE_JOB
+    assert action(judge(world(done, both[0], pod("w-1", DONE, out_of_sync=True)))) is None
+    failed = with_policies({"event": "*", "action": "AbortJob"})
+    for subject in (done, failed):
+        subject.status.version = 1
+        assert action(judge(world(subject, *both, evictions=(evicted("w-0", version=0),)))) is None
+    assert action(judge(world(failed, evictions=(evicted("w-0", version=1),)))) is JobAction.ABORT_JOB
+
+
 def test_the_whole_job_comes_before_its_parts() -> None:
     subject = with_policies(
         {"event": "PodEvicted", "action": "TerminateJob"}, {"event": "PodFailed", "action": "RestartPod"}
@@ -87,7 +166,7 @@ def test_what_happened_first_counts_first() -> None:
 def test_a_timeout_delays_the_action() -> None:
     subject = with_policies({"event": "PodFailed", "action": "RestartJob", "timeout": "1m"})
     early = judge(world(subject, pod(phase=FAILED, ended_at=NOW - 59)))
-    assert (action(early), early.wake_at) == (None, NOW + 1)
+    assert (action(early), early.wake_at, early.evictions) == (None, NOW + 1, ())
     late = judge(world(subject, pod(phase=FAILED, ended_at=NOW - 60)))
     assert action(late) is JobAction.RESTART_JOB
 
@@ -114,6 +193,14 @@ def test_a_task_without_max_retry_has_three() -> None:
     subject = job(task(maxRetry=0), policies=[{"event": "TaskFailed", "action": "AbortJob"}])
     assert action(judge(world(subject, pod("w-0", restarts=2)))) is None
     assert action(judge(world(subject, pod("w-0", restarts=3)))) is JobAction.ABORT_JOB
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_a_tasks_max_retry_counts_the_restarts_of_those_that_run(most: int) -> None:
+    subject = job(task(maxRetry=most), policies=[{"event": "TaskFailed", "action": "AbortJob"}])
+    assert action(judge(world(subject, pod("w-0", restarts=most - 1)))) is None
+    assert action(judge(world(subject, pod("w-0", restarts=most)))) is JobAction.ABORT_JOB
+    assert action(judge(world(subject, pod("w-0", DONE, restarts=most), pod("w-1")))) is None
 
 
 def test_a_broken_gang_is_an_event_of_its_own_until_its_group_is_replaced() -> None:
