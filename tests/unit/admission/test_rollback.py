@@ -1,5 +1,7 @@
 """When a gang comes back, what comes back with it, and how long it waits then."""
 
+from dataclasses import replace
+
 import pytest
 from unit.admission.build import TABLE, added, group, let_go, pod
 from vc_egpu.admission import backoffs
@@ -113,6 +115,51 @@ def test_surplus_comes_back_alone() -> None:
     back = judge(GANG, members, watchlist, PATIENCE_S)
     assert back is not None
     assert [found.pod.name for found in back.pods] == ["g-w-2"]
+
+
+def test_who_has_succeeded_or_is_bound_counts_as_well_and_who_is_in_trouble_does_not() -> None:
+    gang = codec.group(group(members=3)).gang
+    done = member(0, bound=True, phase="Succeeded")
+    stuck = member(3, bound=False)
+    members, watchlist = watch(done, member(1, bound=True), member(2, bound=True), stuck)
+    back = judge(gang, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-w-3"], "it goes on without it"
+    for wrong in (member(2, bound=True, state=WAITING), member(2, bound=False)):
+        members, watchlist = watch(done, member(1, bound=True), wrong, stuck)
+        back = judge(gang, members, watchlist, PATIENCE_S)
+        assert back is not None
+        assert [found.pod.name for found in back.pods] == ["g-w-1", "g-w-2", "g-w-3"], (
+            "nor can it without two"
+        )
+        assert back.why.startswith("pod g-w-2 (and 1 more): ")
+
+
+def test_of_a_service_each_comes_back_alone() -> None:
+    gang = replace(codec.group(group(members=2)).gang, single=True)
+    members, watchlist = watch(member(0, bound=True), member(1, bound=False))
+    back = judge(gang, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-w-1"]
+    assert back.why.startswith("pod g-w-1: ")
+
+
+def test_who_recovers_or_is_gone_counts_no_more() -> None:
+    for late in (member(0, bound=True), None):
+        members, watchlist = watch(member(0, bound=True, state=WAITING), member(1, bound=True))
+        assert watchlist
+        if late is not None:
+            watchlist.note(late, PATIENCE_S - 1)
+            members[late.pod.uid] = late
+        else:
+            watchlist.forget(PodUid("pod-0"))
+        assert not watchlist
+        assert judge(GANG, members, watchlist, PATIENCE_S) is None
+    refused = member(0, bound=True, phase="Failed", reason="UnexpectedAdmissionError", message="no slots")
+    members, watchlist = watch(refused, member(1, bound=True))
+    assert watchlist
+    watchlist.forget(refused.pod.uid)
+    assert not watchlist
 
 
 def test_a_bare_pod_is_reported_and_left_alone() -> None:
