@@ -84,7 +84,9 @@ bool egpu_try_charge(int card, uint64_t device, uint64_t managed)
 {
     const struct egpu_control *control = egpu_control_now();
     egpu_usage_enter();
-    bool good = control && card < (int)control->card_count && egpu_usage.page && egpu_usage.slot >= 0;
+    /* What fits under no cap is not even written: a sum that it saturates would be less once it is taken off again. */
+    bool good = control && card < (int)control->card_count && egpu_usage.page && egpu_usage.slot >= 0 &&
+                device <= control->cards[card].memory_bytes && managed <= control->cards[card].memory_bytes;
     if (good) {
         add_own(card, device, managed);
         good = fits(control, card, device, managed);

@@ -106,6 +106,31 @@ def test_past_the_cap_is_out_of_memory_and_nothing_else(world: World, way: str) 
     assert actor.info()[0] == free
 
 
+SIZES_OF_NO_CARD = (1 << 64) - 1, (1 << 64) - 4096, (1 << 64) - GRANULE, 1 << 63
+TAKING = (
+    "alloc 9 {}",
+    "managed 9 {}",
+    "create 9 {}",
+    "async 9 {}",
+    "pitch 9 1000 {}",
+    "array 9 {} 4096",
+    "limit 0 {}",
+    "limit 2 {}",
+)
+
+
+@pytest.mark.parametrize("size", SIZES_OF_NO_CARD)
+def test_a_size_that_no_sum_can_hold_changes_no_charge(world: World, size: int) -> None:
+    actor = world.actor().start()
+    assert actor.do("alloc", 0, 100 * MIB) == OK
+    assert actor.do("managed", 1, 100 * MIB) == OK
+    free = actor.info()[0]
+    for command in TAKING:
+        assert actor.do(*command.format(size).split()) != OK, command
+        assert actor.info()[0] == free, command
+    assert actor.do("alloc", 2, free + 1) == OUT_OF_MEMORY
+
+
 def test_a_context_that_does_not_fit_is_refused(world: World) -> None:
     actor = world.actor().start()
     assert actor.do("alloc", 0, actor.info()[0]) == OK
