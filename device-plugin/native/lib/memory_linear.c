@@ -167,14 +167,17 @@ static CUresult pitched(CUdeviceptr *pointer, void *data)
 {
     struct pitched *ask = data;
     const struct egpu_real *real = egpu_driver();
-    ask->spilled = false;
-    if (!ask->old)
-        return real->cuMemAllocPitch_v2(pointer, &ask->pitch, ask->width, ask->height, ask->element);
-    CUdeviceptr_v1 narrow;
-    unsigned pitch;
-    CUresult result = real->cuMemAllocPitch(&narrow, &pitch, (unsigned)ask->width, (unsigned)ask->height, ask->element);
-    *pointer = narrow;
-    ask->pitch = pitch;
+    CUdeviceptr_v1 narrow = 0;
+    unsigned pitch = 0;
+    CUresult result;
+    if (ask->old) {
+        result = real->cuMemAllocPitch(&narrow, &pitch, (unsigned)ask->width, (unsigned)ask->height, ask->element);
+        *pointer = narrow;
+        ask->pitch = pitch;
+    } else {
+        result = real->cuMemAllocPitch_v2(pointer, &ask->pitch, ask->width, ask->height, ask->element);
+    }
+    ask->spilled = result != CUDA_SUCCESS; /* else what spills instead has the pitch of a call that failed */
     return result;
 }
 
@@ -184,7 +187,7 @@ static CUresult allocate_pitched(CUdeviceptr *pointer, struct pitched *ask)
     size_t bytes;
     if (__builtin_mul_overflow(pitch, ask->height, &bytes))
         bytes = SIZE_MAX;
-    ask->spilled = true; /* unless the driver is asked for pitched memory */
+    ask->spilled = true; /* unless the driver gives pitched memory */
     CUresult result = egpu_linear(pointer, bytes, pitched, ask);
     if (result != CUDA_SUCCESS)
         return result;

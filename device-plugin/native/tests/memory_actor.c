@@ -228,7 +228,10 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
     if (IS("context-destroy")) return cu.cuCtxDestroy_v2(contexts[thing]);
     if (IS("limit")) return cu.cuCtxSetLimit((CUlimit)thing, a);
     if (IS("alloc")) return cu.cuMemAlloc_v2(&pointers[thing], a);
-    if (IS("pitch")) return cu.cuMemAllocPitch_v2(&pointers[thing], &pitch, a, b, 16);
+    if (IS("pitch")) {
+        result = cu.cuMemAllocPitch_v2(&pointers[thing], &pitch, a, b, 16);
+        return printf("%d %zu\n", result, pitch), -1;
+    }
     if (IS("managed")) return cu.cuMemAllocManaged(&pointers[thing], a, CU_MEM_ATTACH_GLOBAL);
     if (IS("free")) return cu.cuMemFree_v2(pointers[thing]);
     if (IS("array")) return cu.cuArray3DCreate_v2(&arrays[thing], &shape);

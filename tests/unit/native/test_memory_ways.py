@@ -209,6 +209,22 @@ def test_what_does_not_fit_on_the_card_spills_within_the_host_budget(tmp_path: P
         world.close()
 
 
+def test_rows_have_their_pitch_where_the_card_itself_is_full(tmp_path: Path) -> None:
+    """The share has room and the driver none, as beside others whose memory spills too."""
+    world = World(tmp_path, [Share(UUIDS[0], 1024 * MIB, flags=SPILL)], host_mib=512)
+    try:
+        actor = world.actor(FAKE_CUDA_FAULTS=f"cuMemAllocPitch_v2:1:1:{OUT_OF_MEMORY}").start()
+        free = actor.info()[0]
+        assert actor.ask("pitch", 0, 1000, 4096) == [str(OK), "1024"]
+        assert actor.ask("pitch", 1, 1000, 4096) == [str(OK), "1024"]
+        assert actor.info()[0] == free - 8 * MIB
+        assert actor.do("free", 0) == OK
+        assert actor.do("free", 1) == OK
+        assert actor.info()[0] == free
+    finally:
+        world.close()
+
+
 def test_nothing_is_left_after_the_last_process(world: World) -> None:
     actors = [world.actor().start() for _ in range(3)]
     for actor in actors:
