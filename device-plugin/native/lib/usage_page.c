@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,12 +42,14 @@ static bool has_room(int file)
     return fallocate(file, 0, 0, sizeof *egpu_usage.page) == 0 || errno == EOPNOTSUPP || errno == ENOSYS;
 }
 
-static void map_file(const char *path)
+/* `keep`: the page that is mapped will do where there is no other. */
+static void map_file(const char *path, bool keep)
 {
     struct stat about;
+    const char *why = NULL;
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (file < 0 || fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
-        use_memory(path, file < 0 ? strerror(errno) : "is not a file");
+        why = file < 0 ? strerror(errno) : "is not a file";
     } else {
         if (about.st_uid == geteuid())
             fchmod(file, 0666); /* whatever the umask: all users of the container share it */
@@ -54,28 +58,43 @@ static void map_file(const char *path)
             has_room(file))
             page = mmap(NULL, sizeof *egpu_usage.page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         if (page == MAP_FAILED) {
-            use_memory(path, strerror(errno));
+            why = strerror(errno);
         } else {
             use_page(page, &about);
             egpu_mapping_name(file, page, egpu_usage.mapping, sizeof egpu_usage.mapping);
         }
     }
+    if (why && keep)
+        egpu_say_once("usage-away", "%s %s: memory is counted where it was", path, why);
+    else if (why)
+        use_memory(path, why);
     if (file >= 0)
         close(file);
 }
 
+/* No part of the mapped file has been cut off. Asked of the kernel, which does not kill for it. */
+static bool is_whole(void)
+{
+    char last;
+    struct iovec to = {&last, 1}, from = {(char *)egpu_usage.page + sizeof *egpu_usage.page - 1, 1};
+    return syscall(SYS_process_vm_readv, (long)getpid(), &to, 1l, &from, 1l, 0l) == 1 || errno != EFAULT;
+}
+
 /* The page is there, is the file that others see, and is as long as it must be: touching a page behind the end of
- * a file kills. */
+ * a file kills. One that its path does not lead to any more (after a chroot, or with something mounted over it) is
+ * still the one where the others count. */
 static void hold_page(void)
 {
     char buffer[512];
     const char *path = egpu_path(EGPU_USAGE_PATH, buffer, sizeof buffer);
     struct stat about;
-    if (!egpu_usage.page || (egpu_usage.inode && (stat(path, &about) != 0 || about.st_ino != egpu_usage.inode ||
-                                                  about.st_dev != egpu_usage.device)))
-        map_file(path);
+    if (!egpu_usage.page)
+        map_file(path, false);
+    else if (egpu_usage.inode && (stat(path, &about) != 0 || about.st_ino != egpu_usage.inode ||
+                                  about.st_dev != egpu_usage.device))
+        map_file(path, is_whole());
     else if (egpu_usage.inode && about.st_size < (off_t)sizeof *egpu_usage.page)
-        map_file(path);
+        map_file(path, false);
     struct egpu_usage *page = egpu_usage.page;
     if (!page)
         return;

@@ -69,6 +69,26 @@ def test_a_usage_page_cut_short_or_taken_away_heals(world: World) -> None:
     assert second.info()[0] == CAP - 2 * CONTEXT
 
 
+def test_a_page_out_of_reach_counts_on(world: World) -> None:
+    """As after a chroot, or with another file system mounted over it."""
+    first, second = world.actor().start(), world.actor().start()
+    assert first.do("alloc", 0, 100 * MIB) == OK
+    folder = world.usage.parent
+    folder.rename(folder.with_name("away"))
+    left = CAP - 2 * CONTEXT - 100 * MIB
+    assert first.do("alloc", 1, left + 1) == OUT_OF_MEMORY
+    assert first.info()[0] == left
+    assert second.info()[0] == left
+    assert second.do("alloc", 0, left + 1) == OUT_OF_MEMORY
+    assert second.do("alloc", 0, left) == OK
+    folder.with_name("away").rename(folder)
+    third = world.actor()
+    assert third.do("init") == OK
+    assert third.do("primary", 0, 0) == OUT_OF_MEMORY
+    assert first.do("free", 0) == OK
+    assert first.info()[0] == second.info()[0] == 100 * MIB
+
+
 def test_nonsense_in_the_usage_page_never_kills_and_never_lifts_the_own_cap(world: World) -> None:
     chance = random.Random(1)
     actor = world.actor().start()
