@@ -141,6 +141,26 @@ EGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
+/* A backing's charge is changed in place: other threads make and end references to it meanwhile. Where `charge` keeps
+ * its kind, another thread was faster, and it is the caller's. */
+static bool take_over(struct egpu_track *backing, struct egpu_track *charge)
+{
+    backing->bytes = charge->bytes;
+    backing->shared = charge->shared;
+    charge->kind = 0;
+    return false;
+}
+
+static bool if_unknown(struct egpu_track *backing, void *charge)
+{
+    return !backing->bytes && backing->shared < 0 && take_over(backing, charge);
+}
+
+static bool if_unshared(struct egpu_track *backing, void *charge)
+{
+    return backing->shared < 0 && take_over(backing, charge);
+}
+
 /* Memory that another process made is charged to its maker, or, where we cannot tell who that was, to us. */
 static CUresult know_size(uint64_t backing, uint64_t bytes)
 {
@@ -152,7 +172,9 @@ static CUresult know_size(uint64_t backing, uint64_t bytes)
     track.shared = egpu_share_hold_like(0, track.card, track.bytes);
     if (track.shared < 0 && egpu_charge(track.card, track.bytes, 0) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    egpu_put(&track);
+    egpu_change(EGPU_BACKING, backing, if_unknown, &track);
+    if (track.kind)
+        egpu_end_track(&track);
     return CUDA_SUCCESS;
 }
 
@@ -284,8 +306,13 @@ EGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericA
     uint64_t key = key_of(shareable, type, is_file ? *(const int *)shareable : -1);
     /* Without a key an importer finds it by card and size. */
     backing.shared = egpu_share(key ? key : 1, backing.card, backing.bytes);
-    if (backing.shared >= 0)
-        egpu_put(&backing);
+    if (backing.shared < 0)
+        return result;
+    egpu_change(EGPU_BACKING, track.other, if_unshared, &backing);
+    if (backing.kind) { /* it shared the same bytes, or ended their charge */
+        egpu_share_drop(backing.shared);
+        egpu_charge_anyway(backing.card, backing.bytes, 0);
+    }
     return result;
 }
 

@@ -61,6 +61,47 @@ static void *allocate_pieces(void *data)
     return NULL;
 }
 
+/* One passes memory on while another maps it and lets go of it: charged for as long as it is mapped, not longer. */
+static void *pass_on_and_map(void *data)
+{
+    enum { BYTES = 4 << 20, MAPPINGS = 8 };
+    static CUmemGenericAllocationHandle handle;
+    static CUdeviceptr at;
+    const CUmemAllocationProp here = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    struct threaded *mine = data;
+    const bool first = mine->first == 0;
+    size_t free = 0, mapped = 0, after = 0, total;
+    int result = cu.cuCtxSetCurrent(mine->context), file = -1;
+    for (size_t i = 0; i < mine->rounds; i++) {
+        if (first) {
+            result = result ? result : (int)cu.cuMemAddressReserve(&at, BYTES, 0, 0, 0);
+            result = result ? result : (int)cu.cuMemGetInfo_v2(&free, &total);
+            result = result ? result : (int)cu.cuMemCreate(&handle, BYTES, &here, 0);
+        }
+        pthread_barrier_wait(&together);
+        if (first)
+            result = result ? result : (int)cu.cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        for (int j = 0; !first && j < MAPPINGS; j++) {
+            result = result ? result : (int)cu.cuMemMap(at, BYTES, 0, handle, 0);
+            result = result || j == MAPPINGS - 1 ? result : (int)cu.cuMemUnmap(at, BYTES);
+        }
+        pthread_barrier_wait(&together);
+        if (first) {
+            close(file);
+            result = result ? result : (int)cu.cuMemRelease(handle);
+            result = result ? result : (int)cu.cuMemGetInfo_v2(&mapped, &total);
+            result = result ? result : (int)cu.cuMemUnmap(at, BYTES);
+            result = result ? result : (int)cu.cuMemGetInfo_v2(&after, &total);
+            result = result ? result : (int)cu.cuMemAddressFree(at, BYTES);
+            result = result ? result : free - mapped != BYTES ? CUDA_ERROR_UNKNOWN : after != free ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+        }
+        mine->result = mine->result ? mine->result : result;
+    }
+    return NULL;
+}
+
 static int threads(size_t count, size_t rounds, void *(*run)(void *))
 {
     pthread_t ids[16];

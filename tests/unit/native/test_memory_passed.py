@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.native.memory_worlds import CAP, CONTEXT_MIB, GRANULE, MIB, World, used
+from unit.native.memory_worlds import CAP, CONTEXT_MIB, GRANULE, MIB, OK, World, used
 
 CONTEXT = CONTEXT_MIB * MIB
 PIECE = 64 * MIB
@@ -171,3 +171,8 @@ def test_neither_leaves_a_charge_behind(world: World, both: tuple[Program, Progr
     maker.end()
     last = world.actor().start()
     assert last.info()[0] == CAP - CONTEXT
+
+
+def test_passed_on_by_one_thread_while_another_maps_it(world: World) -> None:
+    actor = world.actor().start()
+    assert actor.do("threads-pass-on", 0, 2000) == OK
