@@ -118,8 +118,8 @@ int egpu_card_of_uuid(const char *uuid, const char *pci_bus_id);
 /* Says it on stderr, once per `key` (a literal) and process, with "libvgpu-egpu: " before it. */
 void egpu_say_once(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A lock for short sections without driver calls. A forked child takes over what another thread of its parent
- * held. */
+/* A lock for short sections without driver calls (but for primary contexts). A forked child takes over what another
+ * thread of its parent held. */
 struct egpu_lock { _Atomic uint32_t holder; };
 void egpu_lock(struct egpu_lock *lock);
 void egpu_unlock(struct egpu_lock *lock);

@@ -3,6 +3,8 @@
 
 #include <limits.h>
 
+enum { DEVICES = 64 };
+
 /* --- contexts --- */
 
 /* What one context is expected to take, as the agent has learnt it. */
@@ -168,7 +170,29 @@ EGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
     return result;
 }
 
-/* A primary context is one, however often it is retained. */
+/* A primary context is one, however often it is retained, and its handle comes again. So one thread at a time makes or
+ * ends that of a device: of several that begin together each would take the room of one, and what one ends would be
+ * what another has just made. Held over calls of the driver, which lets one in at a time as well. */
+static struct egpu_lock primaries[DEVICES];
+/* This thread does: what a tool calls that the driver tells of it (CUPTI) belongs to that. */
+static __thread __attribute__((tls_model("initial-exec"))) bool within;
+
+static bool begin_with(CUdevice first, int count)
+{
+    if (within)
+        return false;
+    for (int i = 0; i < count; i++)
+        egpu_lock(&primaries[(unsigned)(first + i) % DEVICES]);
+    return within = true;
+}
+
+static void end_with(CUdevice first, int count, bool begun)
+{
+    within = within && !begun;
+    for (int i = 0; begun && i < count; i++)
+        egpu_unlock(&primaries[(unsigned)(first + i) % DEVICES]);
+}
+
 static bool primary_is_active(const struct egpu_real *real, CUdevice device)
 {
     unsigned flags;
@@ -177,12 +201,20 @@ static bool primary_is_active(const struct egpu_real *real, CUdevice device)
            real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-EGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+static CUresult retain(const struct egpu_real *real, CUcontext *context, CUdevice device)
 {
-    EGPU_DRIVER(real, cuDevicePrimaryCtxRetain);
     if (primary_is_active(real, device))
         return real->cuDevicePrimaryCtxRetain(context, device);
     CREATE(context, device, real->cuDevicePrimaryCtxRetain(context, device));
+}
+
+EGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    EGPU_DRIVER(real, cuDevicePrimaryCtxRetain);
+    const bool begun = begin_with(device, 1);
+    CUresult result = retain(real, context, device);
+    end_with(device, 1, begun);
+    return result;
 }
 
 /* The primary context's handle, found by one more reference on it while it is there. */
@@ -202,6 +234,7 @@ static CUcontext primary(const struct egpu_real *real, CUdevice device)
 static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice), bool always)
 {
     const struct egpu_real *real = egpu_driver();
+    const bool begun = begin_with(device, 1);
     CUcontext context = primary(real, device);
     CUresult result = call(device);
     if (result == CUDA_SUCCESS && context && (always || !primary_is_active(real, device))) {
@@ -209,6 +242,7 @@ static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice), bool al
             egpu_time_context_gone(context);
         ended(context);
     }
+    end_with(device, 1, begun);
     return result;
 }
 
@@ -238,9 +272,9 @@ EGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
 
 /* --- green contexts, each of which retains the device's primary one --- */
 
-EGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned flags)
+static CUresult make_green(const struct egpu_real *real, CUgreenCtx *green, CUdevResourceDesc resources,
+                           CUdevice device, unsigned flags)
 {
-    EGPU_DRIVER(real, cuGreenCtxCreate);
     if (primary_is_active(real, device))
         return real->cuGreenCtxCreate(green, resources, device, flags);
     const int card = egpu_charged_device(device);
@@ -257,15 +291,24 @@ EGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resou
     return result;
 }
 
+EGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned flags)
+{
+    EGPU_DRIVER(real, cuGreenCtxCreate);
+    const bool begun = begin_with(device, 1);
+    CUresult result = make_green(real, green, resources, device, flags);
+    end_with(device, 1, begun);
+    return result;
+}
+
 EGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
-    enum { DEVICES = 64 };
     EGPU_DRIVER(real, cuGreenCtxDestroy);
     CUcontext before[DEVICES];
     int count = 0;
     if (!real->cuDeviceGetCount || real->cuDeviceGetCount(&count) != CUDA_SUCCESS)
         count = 0;
     count = count < DEVICES ? count : DEVICES;
+    const bool begun = begin_with(0, count);
     for (CUdevice device = 0; device < count; device++) /* it does not say whose it is */
         before[device] = primary(real, device);
     CUresult result = real->cuGreenCtxDestroy(green);
@@ -275,6 +318,7 @@ EGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
                 egpu_time_context_gone(before[device]);
             ended(before[device]);
         }
+    end_with(0, count, begun);
     return result;
 }
 

@@ -102,6 +102,21 @@ static void *pass_on_and_map(void *data)
     return NULL;
 }
 
+/* Each wants the primary context, of which there is one. */
+static void *retain_together(void *data)
+{
+    struct threaded *mine = data;
+    for (size_t i = 0; i < mine->rounds; i++) {
+        CUcontext context;
+        pthread_barrier_wait(&together);
+        int result = cu.cuDevicePrimaryCtxRetain(&context, 0);
+        pthread_barrier_wait(&together);
+        result = result ? result : (int)cu.cuDevicePrimaryCtxRelease_v2(0);
+        mine->result = mine->result ? mine->result : result;
+    }
+    return NULL;
+}
+
 static int threads(size_t count, size_t rounds, void *(*run)(void *))
 {
     pthread_t ids[16];

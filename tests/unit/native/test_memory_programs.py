@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from unit.native.memory_worlds import (
+    CONTEXT_MIB,
     MIB,
     NATIVE,
     OK,
@@ -231,6 +232,20 @@ def test_threads_that_share_a_new_piece_charge_it_once(tmp_path: Path) -> None:
         assert actor.do("threads-small", 8, 3000) == OK
         assert charged(world) == world.shares[0].context_bytes
         assert actor.info()[0] == CAP - world.shares[0].context_bytes
+    finally:
+        world.close()
+
+
+def test_threads_that_begin_together_take_one_context(tmp_path: Path) -> None:
+    context = CONTEXT_MIB * MIB
+    world = World(tmp_path, [Share(UUIDS[0], context + MIB)])
+    try:
+        actor = world.actor()
+        assert actor.do("init") == OK
+        assert actor.do("threads-primary", 8, 300) == OK
+        assert charged(world) == 0
+        assert actor.start().info() == (0, context + MIB)
+        assert charged(world) == context
     finally:
         world.close()
 
