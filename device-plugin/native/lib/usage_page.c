@@ -210,6 +210,7 @@ void egpu_usage_enter(void)
     if (egpu_usage.pid != pid) {
         memset(egpu_usage.own, 0, sizeof egpu_usage.own);
         memset(egpu_usage.held, 0, sizeof egpu_usage.held);
+        egpu_usage.held_used = 0;
         egpu_usage.contexts = 0;
         egpu_usage.slot = -1;
         if (egpu_usage.pid)
@@ -225,8 +226,8 @@ void egpu_usage_enter(void)
         egpu_raise_hint(&egpu_usage.page->slots_used, (uint32_t)(egpu_usage.slot + 1));
         for (int card = 0; card < EGPU_MAX_CARDS; card++)
             egpu_usage_publish(card);
-        egpu_shared_publish();
     }
+    egpu_shared_publish();
     if (egpu_usage.slot >= 0) {
         egpu_raise_hint(&egpu_usage.page->slots_used, (uint32_t)(egpu_usage.slot + 1));
         egpu_store(&egpu_usage.page->slots[egpu_usage.slot].contexts, egpu_usage.contexts);

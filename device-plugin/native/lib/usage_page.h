@@ -13,6 +13,8 @@ struct egpu_usage_state {
     uint64_t contexts;
     struct egpu_usage_bytes own[EGPU_MAX_CARDS];      /* the truth; the slot is a copy for the others */
     uint32_t held[EGPU_USAGE_SHARED];                 /* references of this process on shared entries */
+    uint32_t held_used;                               /* no entry from here on is held */
+    struct { uint64_t key, bytes_card; } kept[EGPU_USAGE_SHARED]; /* what held ones say: the truth as well */
 };
 extern struct egpu_usage_state egpu_usage;
 
@@ -50,6 +52,6 @@ uint64_t egpu_shared_on(int card);
 uint64_t egpu_shared_shown(uint32_t slot, int card);
 /* A slot is being emptied: its process holds nothing any more. */
 void egpu_shared_forget(uint32_t slot);
-/* Writes our holder bits and card bytes again. */
+/* Writes again what the shared entries that we hold ought to say, where they do not. */
 void egpu_shared_publish(void);
 void egpu_usage_publish(int card);

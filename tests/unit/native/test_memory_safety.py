@@ -13,12 +13,14 @@ from unit.native.memory_worlds import (
     MIB,
     OK,
     OUT_OF_MEMORY,
+    SHARED_AT,
     SLOT_BYTES,
     SLOTS_AT,
     USAGE_BYTES,
     UUIDS,
     Share,
     World,
+    charged,
     damaged_pages,
 )
 
@@ -67,6 +69,37 @@ def test_a_usage_page_cut_short_or_taken_away_heals(world: World) -> None:
         assert second.info()[0] == CAP - 2 * CONTEXT - 100 * MIB
     assert first.do("free", 0) == OK
     assert second.info()[0] == CAP - 2 * CONTEXT
+
+
+@pytest.mark.parametrize("damage", ["emptied", "gone", "shared entries zeroed", "no shared entry counts"])
+def test_memory_passed_on_counts_whatever_becomes_of_the_page(world: World, damage: str) -> None:
+    maker, taker = world.actor().start(), world.actor().start()
+    free = maker.info()[0]
+    assert maker.do("alloc", 0, 64 * MIB) == OK
+    assert maker.do("create", 1, 32 * MIB) == OK
+    assert maker.ask("export", 1)[0] == str(OK)
+    code, handle = maker.ask("ipc", 0)
+    assert int(code) == OK
+    assert taker.do("ipc-open", 0, handle) == OK
+    left = free - 96 * MIB
+    assert taker.info()[0] == maker.info()[0] == left
+    if damage == "emptied":
+        world.usage.write_bytes(b"")
+    elif damage == "gone":
+        world.usage.unlink()
+    else:
+        with world.usage.open("r+b") as file:
+            file.seek(28 if damage.startswith("no") else SHARED_AT)
+            file.write(bytes(4 if damage.startswith("no") else USAGE_BYTES - SHARED_AT))
+    taker.info()  # each says again what it has when it next comes by
+    assert maker.do("alloc", 2, left + 1) == OUT_OF_MEMORY
+    assert maker.info()[0] == left
+    assert taker.info()[0] == left
+    assert maker.do("alloc", 2, left) == OK
+    for actor, words in ((maker, "free 2"), (maker, "free 0"), (maker, "release 1"), (taker, "ipc-close 0")):
+        assert actor.do(*words.split()) == OK
+    assert maker.info()[0] == taker.info()[0] == free
+    assert charged(world) == 2 * CONTEXT
 
 
 def test_a_page_out_of_reach_counts_on(world: World) -> None:
