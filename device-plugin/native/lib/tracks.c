@@ -124,14 +124,19 @@ bool egpu_change(enum egpu_kind kind, uint64_t key, bool (*change)(struct egpu_t
     return found != NULL;
 }
 
+/* Goes on where the last one was found: of very many that go together each would be looked for from the start. */
 bool egpu_take_any(bool (*wanted)(const struct egpu_track *, void *), void *data, struct egpu_track *track)
 {
+    static size_t last;
     struct egpu_track *found = NULL;
     egpu_lock(&lock);
-    for (size_t i = 0; i < capacity && !found; i++)
-        if (places[i].kind && wanted(&places[i], data))
-            found = &places[i];
+    for (size_t i = 0; i < capacity && !found; i++) {
+        struct egpu_track *at = &places[(last + i) & (capacity - 1)];
+        if (at->kind && wanted(at, data))
+            found = at;
+    }
     if (found) {
+        last = (size_t)(found - places);
         *track = *found;
         erase(found);
     }
