@@ -102,6 +102,8 @@ bool egpu_get(enum egpu_kind kind, uint64_t key, struct egpu_track *track);
 bool egpu_change(enum egpu_kind kind, uint64_t key, bool (*change)(struct egpu_track *track, void *data), void *data);
 /* Removes one for which `wanted` answers true; false: none is left. */
 bool egpu_take_any(bool (*wanted)(const struct egpu_track *track, void *data), void *data, struct egpu_track *track);
+/* Removes all for which `wanted` answers true, to be freed by the caller; NULL: there are none, or no memory to name them. */
+struct egpu_track *egpu_take_all(bool (*wanted)(const struct egpu_track *track, void *data), void *data, size_t *count);
 /* Visits all until `visit` answers true, under the lock; true if it did. */
 bool egpu_each(bool (*visit)(const struct egpu_track *track, void *data), void *data);
 /* Forgets all: this is a forked child. */
@@ -135,4 +137,6 @@ bool egpu_pooled_free(CUdeviceptr pointer, struct egpu_track *track);
 void egpu_pooled_freed(const struct egpu_track *track);
 /* The memory of a freed EGPU_LINEAR is the card's again. */
 void egpu_end_linear(const struct egpu_track *track);
-void egpu_context_ended(uint64_t context);
+/* Takes out the context's track and those of what was allocated in it; and says that they have ended. */
+struct egpu_track *egpu_context_take(uint64_t context, size_t *count);
+void egpu_context_ended(const struct egpu_track *tracks, size_t count);

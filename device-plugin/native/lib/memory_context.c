@@ -2,6 +2,7 @@
 #include "memory.h"
 
 #include <limits.h>
+#include <stdlib.h>
 
 enum { DEVICES = 64 };
 
@@ -39,14 +40,20 @@ static bool on_card(const struct egpu_track *track, void *data)
     return track->kind == EGPU_CONTEXT && track->card == *(int *)data;
 }
 
+static void end(struct egpu_track *tracks, size_t count)
+{
+    egpu_context_ended(tracks, count);
+    for (size_t i = 0; i < count; i++)
+        if (tracks[i].kind == EGPU_CONTEXT)
+            egpu_mark_context(tracks[i].card, egpu_each(on_card, &tracks[i].card));
+    free(tracks);
+}
+
 static void ended(CUcontext context)
 {
-    struct egpu_track track;
-    egpu_context_ended((uint64_t)(uintptr_t)context);
-    if (!egpu_take(EGPU_CONTEXT, (uint64_t)(uintptr_t)context, &track))
-        return;
-    egpu_end_track(&track);
-    egpu_mark_context(track.card, egpu_each(on_card, &track.card));
+    size_t count;
+    struct egpu_track *tracks = egpu_context_take((uint64_t)(uintptr_t)context, &count);
+    end(tracks, count);
 }
 
 /* Makes a context by `call`, within the cap. */
@@ -118,13 +125,21 @@ EGPU_EXPORT CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUd
     CREATE(context, device, real->cuVDPAUCtxCreate_v2(context, flags, device, vdpau, look_up));
 }
 
+/* The tracks go before the driver does it: handle and addresses may be another thread's then. */
 static CUresult destroy(CUcontext context, CUresult (*call)(CUcontext))
 {
+    size_t count;
     if (egpu_time_context_gone)
         egpu_time_context_gone(context);
+    struct egpu_track *tracks = egpu_context_take((uint64_t)(uintptr_t)context, &count);
     CUresult result = call(context);
-    if (result == CUDA_SUCCESS)
-        ended(context);
+    if (result == CUDA_SUCCESS) {
+        end(tracks, count);
+        return result;
+    }
+    for (size_t i = 0; i < count; i++)
+        egpu_put(&tracks[i]);
+    free(tracks);
     return result;
 }
 

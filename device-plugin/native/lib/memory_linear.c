@@ -345,16 +345,21 @@ EGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 
 static bool of_context(const struct egpu_track *track, void *data)
 {
-    return track->context == *(uint64_t *)data;
+    const uint64_t context = *(uint64_t *)data;
+    return track->context == context || (track->kind == EGPU_CONTEXT && track->key == context);
 }
 
-void egpu_context_ended(uint64_t context)
+struct egpu_track *egpu_context_take(uint64_t context, size_t *count)
 {
-    struct egpu_track track;
-    while (context && egpu_take_any(of_context, &context, &track)) {
-        if (track.kind == EGPU_LINEAR)
-            egpu_end_linear(&track);
+    *count = 0;
+    return context ? egpu_take_all(of_context, &context, count) : NULL;
+}
+
+void egpu_context_ended(const struct egpu_track *tracks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tracks[i].kind == EGPU_LINEAR)
+            egpu_end_linear(&tracks[i]);
         else
-            egpu_end_track(&track);
-    }
+            egpu_end_track(&tracks[i]);
 }

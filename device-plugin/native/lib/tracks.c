@@ -144,6 +144,25 @@ bool egpu_take_any(bool (*wanted)(const struct egpu_track *, void *), void *data
     return found != NULL;
 }
 
+struct egpu_track *egpu_take_all(bool (*wanted)(const struct egpu_track *, void *), void *data, size_t *count)
+{
+    struct egpu_track *taken = NULL;
+    size_t matches = 0;
+    *count = 0;
+    egpu_lock(&lock);
+    for (size_t i = 0; i < capacity; i++)
+        matches += places[i].kind && wanted(&places[i], data);
+    if (matches)
+        taken = malloc(matches * sizeof *taken);
+    for (size_t i = 0; taken && i < capacity && *count < matches; i++)
+        while (places[i].kind && wanted(&places[i], data)) { /* what came next is there now */
+            taken[(*count)++] = places[i];
+            erase(&places[i]);
+        }
+    egpu_unlock(&lock);
+    return taken;
+}
+
 bool egpu_each(bool (*visit)(const struct egpu_track *, void *), void *data)
 {
     bool found = false;

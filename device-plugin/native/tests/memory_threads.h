@@ -117,6 +117,21 @@ static void *retain_together(void *data)
     return NULL;
 }
 
+/* Each makes contexts and ends them, all but the last, in which it has 4 MiB. */
+static void *contexts_in_turn(void *data)
+{
+    struct threaded *mine = data;
+    CUcontext context = NULL;
+    for (size_t i = 0; i < mine->rounds && !mine->result; i++) {
+        CUdeviceptr pointer;
+        int result = context ? cu.cuCtxDestroy_v2(context) : CUDA_SUCCESS;
+        result = result ? result : (int)cu.cuCtxCreate_v2(&context, 0, 0);
+        result = result ? result : (int)cu.cuMemAlloc_v2(&pointer, 4 << 20);
+        mine->result = result;
+    }
+    return NULL;
+}
+
 static int threads(size_t count, size_t rounds, void *(*run)(void *))
 {
     pthread_t ids[16];

@@ -236,6 +236,17 @@ def test_threads_that_share_a_new_piece_charge_it_once(tmp_path: Path) -> None:
         world.close()
 
 
+def test_threads_that_make_contexts_where_others_end_theirs(tmp_path: Path) -> None:
+    world = World(tmp_path, [Share(UUIDS[0], 2 * CAP)])
+    try:
+        actor = world.actor(FAKE_CUDA_HANDLES_AGAIN="1")
+        assert actor.do("init") == OK
+        assert actor.do("threads-contexts", 8, 400) == OK
+        assert charged(world) == 8 * (CONTEXT_MIB + 4) * MIB
+    finally:
+        world.close()
+
+
 def test_threads_that_begin_together_take_one_context(tmp_path: Path) -> None:
     context = CONTEXT_MIB * MIB
     world = World(tmp_path, [Share(UUIDS[0], context + MIB)])

@@ -47,10 +47,21 @@ static CUresult shared_part(CUcontext context) {
     return result;
 }
 
+/* Of a context that ended, where handles come again. */
+static CUcontext ended;
+static CUcontext handle_again(void) {
+    pthread_mutex_lock(&driver.lock);
+    CUcontext context = ended;
+    if (context) ended = context->next;
+    pthread_mutex_unlock(&driver.lock);
+    return context;
+}
+
 static CUresult create(CUdevice device, unsigned flags, unsigned api, CUcontext *to) {
     struct visible_card *card;
     TRY(card_of(device, &card));
-    CUcontext context = calloc(1, sizeof *context);
+    CUcontext context = handle_again();
+    if (!context) context = calloc(1, sizeof *context);
     if (!context) return CUDA_ERROR_OUT_OF_MEMORY;
     *context = (struct CUctx_st){.magic = MAGIC_CONTEXT, .card = card->index, .device = device, .flags = flags,
                                  .api = api, .charged = driver.context_bytes};
@@ -74,7 +85,7 @@ static CUresult create(CUdevice device, unsigned flags, unsigned api, CUcontext 
     return CUDA_SUCCESS;
 }
 
-/* The handle stays as a tombstone: other threads may still have it on their stacks. */
+/* The handle stays as a tombstone: other threads may still have it on their stacks. Real ones come again at once. */
 static void destroy(CUcontext context) {
     pthread_mutex_lock(&driver.lock);
     for (CUcontext *at = &driver.contexts; *at; at = &(*at)->next) {
@@ -90,6 +101,10 @@ static void destroy(CUcontext context) {
     fc_unlock(driver.s);
     discharge(context->card, context->charged);
     context->magic = MAGIC_DEAD;
+    if (driver.handles_again) {
+        context->next = ended;
+        ended = context;
+    }
     pthread_mutex_unlock(&driver.lock);
 }
 

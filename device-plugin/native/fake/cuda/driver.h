@@ -129,6 +129,7 @@ struct driver {
     CUcontext contexts, primaries[FC_CARDS];
     unsigned primary_users[FC_CARDS], primary_flags[FC_CARDS];
     unsigned long long ids;
+    bool handles_again;
     uint64_t context_bytes, lazy_bytes, kernel_ns;
     unsigned noise_percent;
     _Atomic unsigned dmabufs; /* open ones */
