@@ -124,6 +124,10 @@ struct egpu_lock { _Atomic uint32_t holder; };
 void egpu_lock(struct egpu_lock *lock);
 void egpu_unlock(struct egpu_lock *lock);
 
+/* In between this thread is not cancelled (pthread_cancel): nobody would let go of what it holds. They nest. */
+void egpu_keep_thread(void);
+void egpu_let_thread(void);
+
 static inline uint64_t egpu_add(uint64_t left, uint64_t right) /* saturates */
 {
     return left > UINT64_MAX - right ? UINT64_MAX : left + right;

@@ -183,9 +183,11 @@ const struct egpu_control *egpu_control_refresh(void)
     char buffer[512];
     const char *path = egpu_path(EGPU_CONTROL_PATH, buffer, sizeof buffer);
     const int kept_errno = errno;
+    egpu_keep_thread(); /* with a file open */
     const enum found found = take(path, false);
     if (found != IN_FORCE)
         without_page(path, found == MISSING ? strerror(errno) : "is damaged or of another version");
+    egpu_let_thread();
     errno = kept_errno;
     return egpu_control_now();
 }

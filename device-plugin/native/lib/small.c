@@ -3,6 +3,7 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,8 +73,23 @@ static uint32_t process_number(void)
     return number;
 }
 
+static __thread __attribute__((tls_model("initial-exec"))) struct { int depth, state; } kept;
+
+void egpu_keep_thread(void)
+{
+    if (kept.depth++ == 0)
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &kept.state);
+}
+
+void egpu_let_thread(void)
+{
+    if (--kept.depth == 0)
+        pthread_setcancelstate(kept.state, NULL);
+}
+
 void egpu_lock(struct egpu_lock *lock)
 {
+    egpu_keep_thread(); /* files that we read while we hold one are where threads are cancelled */
     const uint32_t self = process_number();
     for (unsigned tries = 0;; tries++) {
         uint32_t holder = 0;
@@ -95,4 +111,5 @@ void egpu_lock(struct egpu_lock *lock)
 void egpu_unlock(struct egpu_lock *lock)
 {
     atomic_store_explicit(&lock->holder, 0, memory_order_release);
+    egpu_let_thread();
 }

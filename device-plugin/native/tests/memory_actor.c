@@ -304,6 +304,7 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
     if (IS("threads-pass-on")) return threads(2, a, pass_on_and_map);
     if (IS("threads-primary")) return threads(thing, a, retain_together);
     if (IS("threads-contexts")) return threads(thing, a, contexts_in_turn);
+    if (IS("threads-cancelled")) return cancelled(a);
     if (IS("wrapped")) return print_wrapped(), -1;
     if (IS("fork")) { /* the child ends in the way `a` says, with and without its handlers */
         fflush(stdout);

@@ -132,6 +132,32 @@ static void *contexts_in_turn(void *data)
     return NULL;
 }
 
+/* One that looks how much is free is cancelled, again and again, wherever it is just then. */
+static void *look_until_cancelled(void *context)
+{
+    size_t left, total;
+    for (cu.cuCtxSetCurrent(context);; pthread_testcancel())
+        cu.cuMemGetInfo_v2(&left, &total);
+    return NULL;
+}
+
+static int cancelled(size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        pthread_t thread;
+        CUdeviceptr pointer;
+        pthread_create(&thread, NULL, look_until_cancelled, contexts[0]);
+        usleep(1000 + i % 7 * 100);
+        pthread_cancel(thread);
+        pthread_join(thread, NULL);
+        int result = cu.cuMemAlloc_v2(&pointer, 1 << 20);
+        result = result ? result : (int)cu.cuMemFree_v2(pointer);
+        if (result)
+            return result;
+    }
+    return 0;
+}
+
 static int threads(size_t count, size_t rounds, void *(*run)(void *))
 {
     pthread_t ids[16];

@@ -203,6 +203,16 @@ def test_memory_passed_on_is_charged_once_and_as_long_as_anybody_holds_it(world:
     assert taker.info()[0] == CAP - CONTEXT
 
 
+def test_a_thread_that_is_cancelled_leaves_no_lock_behind(world: World) -> None:
+    """As those that watch how much is free. With a second process more is read while a lock is held."""
+    world.actor().start()
+    actor = world.actor().start()
+    files = Path(f"/proc/{actor.process.pid}/fd")
+    before = len(list(files.iterdir()))
+    assert actor.do("threads-cancelled", 0, 200) == OK
+    assert len(list(files.iterdir())) == before
+
+
 def test_before_cuinit_the_driver_answers_itself(world: World) -> None:
     not_initialised = 3
     actor = world.actor()
