@@ -3,6 +3,7 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -38,6 +39,10 @@ void egpu_say_once(const char *key, const char *format, ...)
         return;
     size_t length = strlen(line);
     line[length] = '\n';
+    /* A pipe whose reader is gone kills who writes, one that is full stops him: then it remains unsaid. */
+    struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&to, 1, 0) != 1 || to.revents != POLLOUT)
+        return;
     ssize_t ignored = write(STDERR_FILENO, line, length + 1); /* one write: lines of processes do not mix */
     (void)ignored;
 }

@@ -1,5 +1,8 @@
 """Programs that start where their limits cannot be read: the seed is in force, or nothing is given."""
 
+import contextlib
+import os
+import select
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,26 @@ def test_neither_page_nor_seed_gives_no_memory_and_one_line_about_it(world: Worl
     assert actor.process.returncode == 0
     assert errors.count(UNKNOWN) == 1
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("reader", ["gone", "stuck"])
+def test_a_line_that_nobody_reads_neither_ends_nor_stops_the_program(world: World, reader: str) -> None:
+    world.control.unlink()
+    actor = world.actor()
+    assert actor.do("init") == OK
+    if reader == "gone":
+        assert actor.process.stderr
+        actor.process.stderr.close()
+    else:
+        pipe = os.open(f"/proc/{actor.process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(pipe, bytes(4096)):
+                pass
+        os.close(pipe)
+    actor.tell("primary", 0, 0)
+    assert actor.process.stdout
+    assert select.select([actor.process.stdout], [], [], 20)[0]
+    assert actor.hear() == [str(OUT_OF_MEMORY)]
 
 
 @pytest.mark.parametrize("what", BAD)
