@@ -1,7 +1,8 @@
 /* Arrays. The driver does not say what an array takes: whole granules of what it holds. */
 #include "memory.h"
 
-enum { SPARSE = 0x40, DEFERRED = 0x80 }; /* of CUDA_ARRAY3D_DESCRIPTOR.Flags: memory is mapped into it later */
+/* Of CUDA_ARRAY3D_DESCRIPTOR.Flags: memory is mapped into it later; Depth counts layers. */
+enum { SPARSE = 0x40, DEFERRED = 0x80, LAYERED = 0x01, CUBEMAP = 0x04 };
 
 static uint64_t element_bytes(CUarray_format format)
 {
@@ -29,20 +30,21 @@ static uint64_t one(uint64_t extent)
     return extent ? extent : 1;
 }
 
-/* Bytes of `levels` levels, each half as wide, high and deep as the one before. */
+/* Bytes of `levels` levels, each half as wide, high and deep as the one before, or of as many layers. */
 static uint64_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
 {
     if (shape->Flags & (SPARSE | DEFERRED))
         return 0;
+    const bool layers = shape->Flags & (LAYERED | CUBEMAP);
     uint64_t width = one(shape->Width), height = one(shape->Height), depth = one(shape->Depth), sum = 0;
     for (unsigned i = 0; i < levels; i++) {
         sum = egpu_add(sum, times(times(times(width, height), depth),
                                   element_bytes(shape->Format) * one(shape->NumChannels)));
-        if (width == 1 && height == 1 && depth == 1)
+        if (width == 1 && height == 1 && (depth == 1 || layers))
             break;
         width = one(width / 2);
         height = one(height / 2);
-        depth = one(depth / 2);
+        depth = layers ? depth : one(depth / 2);
     }
     return egpu_round(sum);
 }

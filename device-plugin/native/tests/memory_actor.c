@@ -237,6 +237,10 @@ static int act(const char *what, size_t thing, size_t a, size_t b, const char *t
     if (IS("array")) return cu.cuArray3DCreate_v2(&arrays[thing], &shape);
     if (IS("array-free")) return cu.cuArrayDestroy(arrays[thing]);
     if (IS("mipmap")) return cu.cuMipmappedArrayCreate(&mipmaps[thing], &shape, 4);
+    if (IS("mipmap-layers")) {
+        const CUDA_ARRAY3D_DESCRIPTOR layers = {a, a, b, CU_AD_FORMAT_FLOAT, 1, 1 /* LAYERED */};
+        return cu.cuMipmappedArrayCreate(&mipmaps[thing], &layers, 4);
+    }
     if (IS("mipmap-free")) return cu.cuMipmappedArrayDestroy(mipmaps[thing]);
     if (IS("pool")) return cu.cuMemPoolCreate(&pools[thing], &plain);
     if (IS("pool-destroy")) return cu.cuMemPoolDestroy(pools[thing]);

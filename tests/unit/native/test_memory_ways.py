@@ -47,6 +47,7 @@ ONE_BY_ONE = {
     "pitched": (["pitch 0 1000 20000"], ["free 0"]),
     "array": (["array 0 4096 4096"], ["array-free 0"]),
     "mipmap": (["mipmap 0 2048 2048"], ["mipmap-free 0"]),
+    "mipmap of layers": (["mipmap-layers 0 1024 16"], ["mipmap-free 0"]),
     "pool": (["pool 0", "from-pool 0 50000000 0", "sync"], ["free-async 0", "sync", "pool-destroy 0"]),
     "default pool": (["async 0 50000000", "sync"], ["free-async 0", "sync"]),
     "default pool, freed plainly": (["async 0 50000000"], ["free 0", "sync"]),

@@ -19,6 +19,8 @@ struct CUmipmappedArray_st {
     struct CUarray_st levels[16];
 };
 
+enum { LAYERED = 1, CUBEMAP = 4 }; /* of Flags: Depth counts layers, of which each level has all */
+
 static unsigned width_of(CUarray_format format) {
     switch (format) {
         case CU_AD_FORMAT_UNSIGNED_INT8: case CU_AD_FORMAT_SIGNED_INT8: return 1;
@@ -128,7 +130,7 @@ API CUresult cuMipmappedArrayCreate(CUmipmappedArray *to, const CUDA_ARRAY3D_DES
         bytes += bytes_of(&level);
         level.Width = level.Width > 1 ? level.Width / 2 : level.Width;
         level.Height = level.Height > 1 ? level.Height / 2 : level.Height;
-        level.Depth = level.Depth > 1 ? level.Depth / 2 : level.Depth;
+        if (!(level.Flags & (LAYERED | CUBEMAP))) level.Depth = level.Depth > 1 ? level.Depth / 2 : level.Depth;
     }
     pyramid->charged = granules(bytes);
     CUresult result = charge(context->card, pyramid->charged);
