@@ -65,15 +65,40 @@ struct egpu_activity *egpu_activity_own(void) {
 
 /* --- neighbours ----------------------------------------------------------------------------------- */
 
-/* A neighbour's page stays mapped for the life of the process: someone may be waiting on it. */
-static struct { char name[EGPU_NAME_BYTES]; const struct egpu_activity *page; ino_t inode; } mapped[NAMES];
-static uint32_t mapped_count;
+/* A neighbour's page stays mapped, since someone may be waiting on it, and has its copies, until no list that is still
+ * there names it: a program that runs for weeks has more neighbours than there are places, one after the other. */
+static struct { char name[EGPU_NAME_BYTES]; const struct egpu_activity *page; ino_t inode; uint32_t named; } mapped[NAMES];
 static struct egpu_activity_card copies[COPIES];
-static const struct egpu_activity_card *copies_of[COPIES];
+static struct { const struct egpu_activity_card *there; uint32_t named; } copies_of[COPIES];
 static struct egpu_near_all lists[LISTS];
 static uint32_t lists_made;
 static _Atomic(const struct egpu_near_all *) near_list = &lists[0];
 static struct egpu_lock listing;
+
+static bool nobody_names(uint32_t named) { return lists_made - named >= LISTS; }
+
+/* The page of that file: mapped already, or in a free place. */
+static const struct egpu_activity *map_file(const char *name, int file, ino_t inode) {
+    uint32_t place = NAMES;
+    for (uint32_t i = 0; i < NAMES; i++) {
+        if (mapped[i].page != NULL && mapped[i].inode == inode && strcmp(mapped[i].name, name) == 0) {
+            mapped[i].named = lists_made;
+            return mapped[i].page;
+        }
+        if (place == NAMES && (mapped[i].page == NULL || nobody_names(mapped[i].named)))
+            place = i;
+    }
+    if (place == NAMES)
+        return NULL;
+    void *at = (void *)(uintptr_t)mapped[place].page; /* there is a page at any time: some may read it as it lies there */
+    void *there = mmap(at, EGPU_ACTIVITY_BYTES, PROT_READ, MAP_SHARED | (at != NULL ? MAP_FIXED : 0), file, 0);
+    if (there == MAP_FAILED)
+        return NULL;
+    snprintf(mapped[place].name, EGPU_NAME_BYTES, "%s", name);
+    mapped[place].inode = inode;
+    mapped[place].named = lists_made;
+    return mapped[place].page = there;
+}
 
 static const struct egpu_activity *map_peer(const char *name) {
     char folder[512], path[640];
@@ -86,32 +111,23 @@ static const struct egpu_activity *map_peer(const char *name) {
     if (file < 0)
         return NULL;
     const struct egpu_activity *page = NULL;
-    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_size >= EGPU_ACTIVITY_BYTES) {
-        for (uint32_t i = 0; i < mapped_count && page == NULL; i++)
-            if (mapped[i].inode == is.st_ino && strcmp(mapped[i].name, name) == 0)
-                page = mapped[i].page;
-        if (page == NULL && mapped_count < NAMES) {
-            void *there = mmap(NULL, EGPU_ACTIVITY_BYTES, PROT_READ, MAP_SHARED, file, 0);
-            if (there != MAP_FAILED) {
-                page = there;
-                snprintf(mapped[mapped_count].name, EGPU_NAME_BYTES, "%s", name);
-                mapped[mapped_count].inode = is.st_ino;
-                mapped[mapped_count++].page = page;
-            }
-        }
-    }
+    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_size >= EGPU_ACTIVITY_BYTES)
+        page = map_file(name, file, is.st_ino);
     close(file);
     return page;
 }
 
 static struct egpu_activity_card *copy_of(const struct egpu_activity_card *there) {
-    for (int i = 0; i < COPIES; i++) {
-        if (copies_of[i] == NULL)
-            copies_of[i] = there;
-        if (copies_of[i] == there)
-            return &copies[i];
-    }
-    return NULL;
+    int place = COPIES;
+    for (int i = 0; i < COPIES && (place == COPIES || copies_of[place].there != there); i++)
+        if (copies_of[i].there == there ||
+            (place == COPIES && (copies_of[i].there == NULL || nobody_names(copies_of[i].named))))
+            place = i;
+    if (place == COPIES)
+        return NULL;
+    copies_of[place].there = there;
+    copies_of[place].named = lists_made;
+    return &copies[place];
 }
 
 static void add_near(struct egpu_near_all *list, const struct egpu_activity *page, uint32_t card, int own_card,
@@ -119,8 +135,10 @@ static void add_near(struct egpu_near_all *list, const struct egpu_activity *pag
     if (list->count == sizeof list->near / sizeof *list->near || card >= EGPU_ACTIVITY_CARDS)
         return;
     struct egpu_activity_card *copy = copy_of(&page->cards[card]);
-    if (copy == NULL)
+    if (copy == NULL) {
+        list->missing = true;
         return;
+    }
     struct egpu_near *near = &list->near[list->count];
     *near = *how;
     near->card = copy;

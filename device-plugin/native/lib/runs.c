@@ -73,6 +73,8 @@ static void remember(const struct egpu_activity_card *page, uint64_t own_tag) {
     if (all == NULL)
         return;
     uint32_t next = page->run_next;
+    if (next < all->seen) /* a copy of another neighbour's page by now */
+        all->seen = 0;
     if (next - all->seen > EGPU_ACTIVITY_RUNS)
         all->seen = next - EGPU_ACTIVITY_RUNS;
     for (; all->seen != next; all->seen++) {

@@ -134,6 +134,13 @@ class Machine:
         self.boxes[name] = replace(self.boxes[name], **fields)
         self._write_all()
 
+    def remove(self, *names: str) -> None:
+        """They are gone: no control page names them any more."""
+        for name in names:
+            del self.boxes[name]
+            (self.peers / name).unlink()
+        self._write_all()
+
     def _write_all(self) -> None:
         for box in self.boxes.values():
             path = self.root / box.name / "etc/egpu/control"
