@@ -246,7 +246,7 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
         batch->count--;
     }
     if (open->batch == batch && open->riding == 0 &&
-        (batch->ahead_ns < launch->booked_ns || batch->count >= most_launches(launch))) {
+        (batch->ahead_ns < launch->booked_ns || batch->count >= most_launches(launch) || atomic_load(&egpu_captures) != 0)) {
         done = batch;
         open->batch = NULL;
         atomic_fetch_sub(&streams_open, 1);
@@ -271,7 +271,6 @@ void egpu_flight_mark(struct egpu_launched *launch) {
 
 void egpu_flight_add(const struct egpu_launched *launch) {
     const struct egpu_card *card = &egpu_cards[launch->context->card];
-    struct egpu_batch *done = NULL;
     int64_t now = launch->now_ns;
     egpu_spin_lock(&streams_spin);
     struct egpu_open *open = recent = stream_of(launch->context, launch->stream, launch->per_thread);
@@ -303,7 +302,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     bool sample = nth != 0 && nth % (nth < OFTEN ? 8 : 128) == 0;
     bool asks = launch->booked_ns > EGPU_RIDES_NS && card->rate_ppm != EGPU_RATE_FREE;
     bool full = sample || asks || launch->unknown || batch->booked_ns >= most_ns(launch) ||
-                batch->count >= most_launches(launch);
+                batch->count >= most_launches(launch) || atomic_load(&egpu_captures) != 0;
     bool close = open == NULL || launch->per_thread || (full && open->riding == 0);
     if (open) {
         open->predicted_ns = batch->predicted_ns;
@@ -313,10 +312,9 @@ void egpu_flight_add(const struct egpu_launched *launch) {
             atomic_fetch_add(&streams_open, (uint32_t)first - (uint32_t)close);
         open->batch = close ? NULL : batch;
     }
-    done = close ? batch : NULL;
     egpu_spin_unlock(&streams_spin);
-    if (done != NULL)
-        batch_close(launch->real, done);
+    if (close)
+        batch_close(launch->real, batch);
 }
 
 static struct egpu_batch *open_take(struct egpu_open *open) {
@@ -341,42 +339,50 @@ static void close_here(const struct egpu_real *real, struct egpu_batch *batch) {
     egpu_relaxed(real, &mode);
 }
 
+/* Closes what is open there, unless a launch is being made into it. With the streams' lock. */
+static void close_open(const struct egpu_real *real, struct egpu_open *open, int64_t before_ns) {
+    struct egpu_batch *batch = NULL;
+    egpu_spin_lock(&streams_spin);
+    if (open->batch != NULL && open->riding == 0 && open->batch->last_ns < before_ns) {
+        batch = open->batch;
+        batch->late_ns = egpu_now_ns();
+        open->batch = NULL;
+        atomic_fetch_sub(&streams_open, 1);
+    }
+    egpu_spin_unlock(&streams_spin);
+    if (batch != NULL)
+        close_here(real, batch);
+}
+
 void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns) {
     if (atomic_load(&egpu_captures) != 0 || atomic_load(&streams_open) == 0)
         return;
     for (int i = 0; i < STREAMS; i++) {
-        struct egpu_open *open = &streams[i];
-        struct egpu_context *context = atomic_load_explicit(&open->context, memory_order_acquire);
+        struct egpu_context *context = atomic_load_explicit(&streams[i].context, memory_order_acquire);
         if (context == NULL || context->card != card)
             continue;
         egpu_lock(&egpu_streams_lock); /* no stream is destroyed, no capture begins, until we are through */
-        struct egpu_batch *batch = NULL;
-        if (atomic_load(&egpu_captures) == 0) {
-            egpu_spin_lock(&streams_spin);
-            if (open->batch != NULL && open->riding == 0 && open->batch->last_ns < before_ns) {
-                batch = open->batch;
-                batch->late_ns = egpu_now_ns();
-                open->batch = NULL;
-                atomic_fetch_sub(&streams_open, 1);
-            }
-            egpu_spin_unlock(&streams_spin);
-        }
-        if (batch != NULL)
-            close_here(real, batch);
+        if (atomic_load(&egpu_captures) == 0)
+            close_open(real, &streams[i], before_ns);
         egpu_unlock(&egpu_streams_lock);
     }
+}
+
+void egpu_flight_capture(const struct egpu_real *real) {
+    egpu_lock(&egpu_streams_lock);
+    const bool first = atomic_fetch_add(&egpu_captures, 1) == 0; /* who comes later to a stream leaves nothing open */
+    for (int i = 0; first && i < STREAMS; i++)
+        close_open(real, &streams[i], INT64_MAX);
+    egpu_unlock(&egpu_streams_lock);
 }
 
 void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream) {
     egpu_lock(&egpu_streams_lock);
     for (int i = 0; i < STREAMS && atomic_load(&streams_open) != 0; i++) {
-        struct egpu_batch *batch = NULL;
         egpu_spin_lock(&streams_spin);
-        if (streams[i].stream == stream && !streams[i].per_thread && (batch = streams[i].batch) != NULL) {
-            streams[i].batch = NULL;
-            atomic_fetch_sub(&streams_open, 1);
-        }
+        const bool gone = streams[i].stream == stream && !streams[i].per_thread;
         egpu_spin_unlock(&streams_spin);
+        struct egpu_batch *batch = gone ? open_take(&streams[i]) : NULL;
         if (batch != NULL)
             close_here(real, batch);
     }
@@ -386,9 +392,7 @@ void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream) {
 void egpu_flight_context_gone(const struct egpu_context *context) {
     egpu_lock(&egpu_streams_lock);
     for (int j = 0; j < STREAMS; j++) {
-        if (streams[j].context != context)
-            continue;
-        struct egpu_batch *batch = open_take(&streams[j]);
+        struct egpu_batch *batch = streams[j].context == context ? open_take(&streams[j]) : NULL;
         if (batch != NULL)
             batch_drop(batch);
     }

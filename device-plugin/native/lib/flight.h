@@ -174,6 +174,9 @@ void egpu_flight_mark(struct egpu_launched *launch);
 void egpu_flight_add(const struct egpu_launched *launch);
 /* Closes the batches that wait for more and had no launch since `before_ns`. Never on a stream of a capture. */
 void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns);
+/* A capture is about to begin. Until it has ended nobody may record on streams of others, which may become part of it:
+ * so all batches are closed before, and each launch closes its own. What waits for open ones could wait for good. */
+void egpu_flight_capture(const struct egpu_real *real);
 void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream);
 void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown);
 

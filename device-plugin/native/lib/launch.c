@@ -106,12 +106,6 @@ void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
 
 /* --- captures: counted before they begin, so that nobody records on a stream that becomes part of one ---- */
 
-static void capture_begins(void) {
-    egpu_lock(&egpu_streams_lock);
-    atomic_fetch_add(&egpu_captures, 1);
-    egpu_unlock(&egpu_streams_lock);
-}
-
 static CUresult capture_began(CUresult result) {
     if (result != CUDA_SUCCESS)
         atomic_fetch_sub(&egpu_captures, 1);
@@ -121,7 +115,7 @@ static CUresult capture_began(CUresult result) {
 #define CAPTURE(name, arguments, values)             \
     EGPU_EXPORT CUresult name arguments {            \
         EGPU_DRIVER(real, name);                     \
-        capture_begins();                            \
+        egpu_flight_capture(real);                   \
         return capture_began(real->name values);     \
     }
 #define CAPTURE_TSZ(name, ...) CAPTURE(name, __VA_ARGS__) CAPTURE(name##_ptsz, __VA_ARGS__)

@@ -6,6 +6,8 @@
  *   ways_actor cards SECONDS NS kernels on all its cards in turn
  *   ways_actor fork SECONDS NS  kernels; meanwhile children are forked and end
  *   ways_actor child SECONDS NS the kernels are those of a child, forked before its parent or it had used a card
+ *   ways_actor capture SECONDS NS   kernels, and one of a new shape after each while another stream is being captured
+ *   ways_actor captured UNITS NS    so many kernels; the last is not waited for, and then their stream is captured
  *
  * Begins when a line comes on stdin. */
 #define _GNU_SOURCE
@@ -91,6 +93,17 @@ static CUresult forking(void) {
     }
     return kernel();
 }
+static CUresult beside_capture(void) {
+    static CUstream other;
+    CUgraph graph;
+    if (other == NULL)
+        TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    TRY(kernel());
+    TRY(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    TRY(cuLaunchKernel(spin[0], (unsigned)++next_card + 1, 1, 1, 32, 1, 1, 0, streams[0], params, NULL));
+    TRY(cuStreamEndCapture(other, &graph));
+    return cuGraphDestroy(graph);
+}
 
 static const struct { const char *name; CUresult (*unit)(void); } ways[] = {
     {"kernel", kernel}, {"kernel-default", kernel_default}, {"kernel-ptsz", kernel_ptsz}, {"cooperative", cooperative},
@@ -98,6 +111,7 @@ static const struct { const char *name; CUresult (*unit)(void); } ways[] = {
     {"multi", multi}, {"set", set}, {"set-sync", set_sync}, {"set-ptds", set_ptds}, {"set-ptsz", set_ptsz},
     {"set-2d", set_2d}, {"copy", copy}, {"copy-sync", copy_sync}, {"copy-ptds", copy_ptds}, {"copy-ptsz", copy_ptsz},
     {"copy-any", copy_any}, {"copy-2d", copy_2d}, {"cards", in_turn}, {"fork", forking}, {"child", kernel},
+    {"capture", beside_capture},
 };
 
 /* --- the program ---------------------------------------------------------------------------------- */
@@ -156,6 +170,20 @@ static void hang(double seconds) {
     printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu}\n", getpid(), began, now());
 }
 
+static void captured(uint64_t count) {
+    CUgraph graph;
+    for (uint64_t i = 0; i < count; i++) {
+        TRY(kernel());
+        if (i + 1 == count)
+            break;
+        TRY(cuStreamSynchronize(streams[0]));
+        usleep(5000); /* then the next is not gathered with it */
+    }
+    TRY(cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    stay();
+    TRY(cuStreamEndCapture(streams[0], &graph));
+}
+
 int main(int count, char **values) {
     char line[8];
     if (count < 4 || strtoull(values[3], NULL, 10) > MOST_BYTES / BYTES_PER_NS)
@@ -176,6 +204,8 @@ int main(int count, char **values) {
     const char *way = exact ? values[4] : values[1];
     if (strcmp(way, "hang") == 0)
         return hang(atof(values[2])), 0;
+    if (strcmp(way, "captured") == 0)
+        return captured(strtoull(values[2], NULL, 10)), puts("{}"), 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (strcmp(ways[i].name, way) == 0)
             return go(ways[i].unit, exact ? 0 : atof(values[2]), exact ? strtoull(values[2], NULL, 10) : 0), 0;

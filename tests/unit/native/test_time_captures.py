@@ -1,0 +1,23 @@
+"""What is launched beside a capture is gated and seen to end; what is captured is let alone."""
+
+from unit.native.test_time_ways import _counted, _page, _start, _wait_until
+from unit.native.time_worlds import HARD, HIGH, Box, Machine
+
+
+def test_a_launch_beside_a_capture_does_not_wait_for_its_end(machine: Machine) -> None:
+    """The same thread ends the capture: it would wait for itself."""
+    machine.add(Box("a", HARD, 90))
+    (said,) = machine.together([_start(machine, "a", "capture", 0.5, 5_000)])
+    assert said["units"] > 20
+
+
+def test_what_was_launched_before_a_capture_is_seen_to_end(machine: Machine) -> None:
+    """Else high would hold low for as long as it captures."""
+    machine.add(Box("high", share_class=HIGH))
+    high = _start(machine, "high", "captured", 61, 5_000)
+    high.begin()
+    _wait_until(lambda: _counted(machine, "high") == 61)
+    _wait_until(lambda: _page(machine, "high").cards[0].word % 2 == 0)  # it says that it is idle
+    assert high.process.stdin
+    high.process.stdin.close()
+    assert high.process.wait(30) == 0
