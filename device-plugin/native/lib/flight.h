@@ -138,9 +138,11 @@ void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
 /* --- kinds.c --- */
 int64_t egpu_now_ns(void);
 struct egpu_kind_row *egpu_kind_of(uint64_t key);
-static inline void egpu_kind_forget(struct egpu_kind_row *kind) {
+struct egpu_kind_row *egpu_kind_known(uint64_t key); /* NULL: there is none */
+static inline void egpu_kind_forget(struct egpu_kind_row *kind) { /* under the card's lock */
     kind->steady = kind->seen = 0;
     kind->expects = kind->alone_ns = 0;
+    kind->stats = (struct egpu_kind){0};
 }
 
 /* --- flight.c --- */

@@ -97,11 +97,17 @@ EGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *li
     return result;
 }
 
-/* A graph's handle may be one that was used before. */
+/* A graph's handle may be one that was used before: what was known of that is of no use, nor how long it took. */
 void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
     (void)graph;
-    for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++)
-        egpu_kind_forget(egpu_kind_of(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58)));
+    for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
+        struct egpu_kind_row *kind = egpu_kind_known(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58));
+        if (kind == NULL)
+            continue;
+        egpu_spin_lock(&egpu_cards[card].lock);
+        egpu_kind_forget(kind);
+        egpu_spin_unlock(&egpu_cards[card].lock);
+    }
 }
 
 /* --- captures: counted before they begin, so that nobody records on a stream that becomes part of one ---- */

@@ -7,6 +7,8 @@
  *   ways_actor fork SECONDS NS  kernels; meanwhile children are forked and end
  *   ways_actor child SECONDS NS the kernels are those of a child, forked before its parent or it had used a card
  *   ways_actor capture SECONDS NS   kernels, and one of a new shape after each while another stream is being captured
+ *   ways_actor regraph UNITS NS     so many graphs of a kernel, then as many of another that lasts a thousand times as
+ *                                   long, and has the first one's handle
  *   ways_actor captured UNITS NS    so many kernels; the last is not waited for, and then their stream is captured
  *
  * Begins when a line comes on stdin. */
@@ -170,6 +172,42 @@ static void hang(double seconds) {
     printf("{\"pid\": %d, \"from_ns\": %lu, \"to_ns\": %lu}\n", getpid(), began, now());
 }
 
+/* One with the handle of `like`, which is gone then: allocators give that again, soon. NULL: any. */
+static CUgraphExec graph_of(uint64_t ns, CUgraphExec like) {
+    CUgraph graph;
+    CUgraphExec exec;
+    void *with[] = {&ns};
+    TRY(cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    TRY(cuLaunchKernel(spin[0], SHAPE, streams[0], with, NULL));
+    TRY(cuStreamEndCapture(streams[0], &graph));
+    CUgraphExec more[16]; /* the places that the fake's allocator keeps back */
+    for (int i = 0; i < 16; i++)
+        TRY(cuGraphInstantiateWithFlags(&more[i], graph, 0));
+    for (int i = 0; i < 16; i++)
+        TRY(cuGraphExecDestroy(more[i]));
+    if (like != NULL)
+        TRY(cuGraphExecDestroy(like));
+    for (int tries = 0; tries < 64; tries++) {
+        TRY(cuGraphInstantiateWithFlags(&exec, graph, 0));
+        if (like == NULL || exec == like)
+            return exec;
+    }
+    exit(3);
+}
+
+static void regraph(uint64_t count) {
+    CUgraphExec exec = NULL;
+    for (uint64_t ns = length_ns; ns <= 1000 * length_ns; ns *= 1000) {
+        exec = graph_of(ns, exec);
+        for (uint64_t i = 0; i < count; i++) {
+            TRY(cuGraphLaunch(exec, streams[0]));
+            TRY(cuStreamSynchronize(streams[0]));
+            usleep(6000); /* it is settled */
+        }
+    }
+    stay();
+}
+
 static void captured(uint64_t count) {
     CUgraph graph;
     for (uint64_t i = 0; i < count; i++) {
@@ -204,6 +242,8 @@ int main(int count, char **values) {
     const char *way = exact ? values[4] : values[1];
     if (strcmp(way, "hang") == 0)
         return hang(atof(values[2])), 0;
+    if (strcmp(way, "regraph") == 0)
+        return regraph(strtoull(values[2], NULL, 10)), puts("{}"), 0;
     if (strcmp(way, "captured") == 0)
         return captured(strtoull(values[2], NULL, 10)), puts("{}"), 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)

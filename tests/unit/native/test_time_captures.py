@@ -1,7 +1,17 @@
 """What is launched beside a capture is gated and seen to end; what is captured is let alone."""
 
+import time
+
+import pytest
 from unit.native.test_time_ways import _counted, _page, _start, _wait_until
-from unit.native.time_worlds import HARD, HIGH, Box, Machine
+from unit.native.time_worlds import HARD, HIGH, MS, Box, Machine
+
+QUEUED_AT = 64 + 16 * (256 + 24 * 64) + 64
+"""In an activity page (abi/activity.h): what its first process has in flight on its first card."""
+
+
+def _estimate_ns(machine: Machine, box: str) -> int:
+    return int.from_bytes((machine.peers / box).read_bytes()[QUEUED_AT : QUEUED_AT + 8], "little")
 
 
 def test_a_launch_beside_a_capture_does_not_wait_for_its_end(machine: Machine) -> None:
@@ -21,3 +31,17 @@ def test_what_was_launched_before_a_capture_is_seen_to_end(machine: Machine) -> 
     assert high.process.stdin
     high.process.stdin.close()
     assert high.process.wait(30) == 0
+
+
+def test_a_graph_with_the_handle_of_one_that_is_gone_is_not_taken_for_that(machine: Machine) -> None:
+    machine.add(Box("a", HARD, 90))
+    running = _start(machine, "a", "regraph", 10, 50_000)
+    running.begin()
+    estimates = []
+    while _counted(machine, "a") < 20:
+        if _counted(machine, "a") >= 15:
+            estimates.append(_estimate_ns(machine, "a"))
+        time.sleep(0.005)
+        assert running.process.poll() is None
+    assert max(estimates) == pytest.approx(50 * MS, rel=0.3)
+    running.process.kill()
