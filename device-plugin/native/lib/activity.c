@@ -21,6 +21,7 @@ static const int64_t TOLD_NS = EGPU_WORDS_QUIET_NS / 2;
 
 static _Atomic(struct egpu_activity *) own;
 static _Atomic(struct egpu_activity_slot *) own_slot;
+static _Atomic uint64_t own_owner; /* what stands in it, as long as it is ours */
 static struct egpu_lock opening;
 
 /* --- this container's page ------------------------------------------------------------------------ */
@@ -205,29 +206,50 @@ static uint64_t own_number(void) { /* pids may be the same in two namespaces tha
     return ((uint64_t)getpid() << 40 ^ (uint64_t)time.tv_sec << 30 ^ (uint64_t)time.tv_nsec) | 1;
 }
 
+static bool take_slot(struct egpu_activity_slot *one, uint64_t number, int64_t now_ns, uint64_t lease_ns) {
+    uint64_t owner = one->owner;
+    if (lives(one, now_ns, lease_ns) || !atomic_compare_exchange_strong(&one->owner, &owner, number))
+        return false;
+    one->beat_ns = (uint64_t)now_ns;
+    one->active = one->alone = 0;
+    for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
+        one->queued_ns[card] = one->due_ns[card] = 0;
+        if (egpu_cards[card].announced)
+            atomic_fetch_or(&one->active, 1u << card);
+    }
+    return true;
+}
+
+/* Ours: whoever was stopped for longer than the lease, or had no processor for so long, may find another process in it. */
+static bool is_own(const struct egpu_activity_slot *slot) {
+    return slot != NULL && atomic_load_explicit(&slot->owner, memory_order_relaxed) ==
+                               atomic_load_explicit(&own_owner, memory_order_relaxed);
+}
+
 struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns) {
     static struct egpu_activity_slot nowhere; /* where all are taken: not seen by the other processes */
     struct egpu_activity_slot *slot = atomic_load_explicit(&own_slot, memory_order_acquire);
-    if (slot != NULL)
+    if (__builtin_expect(is_own(slot), 1))
         return slot;
+    if (now_ns == 0) {
+        now_ns = egpu_now_ns();
+        lease_ns = egpu_lease_ns(egpu_control_now());
+    }
     struct egpu_activity *page = egpu_activity_own();
     egpu_lock(&opening);
     slot = atomic_load_explicit(&own_slot, memory_order_acquire);
-    for (int i = 0; slot == NULL && i < EGPU_ACTIVITY_SLOTS; i++) {
-        struct egpu_activity_slot *one = &page->slots[i];
-        uint64_t owner = one->owner;
-        if (lives(one, now_ns, lease_ns) || !atomic_compare_exchange_strong(&one->owner, &owner, own_number()))
-            continue;
-        one->beat_ns = (uint64_t)now_ns;
-        one->active = one->alone = 0;
-        for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++)
-            one->queued_ns[card] = one->due_ns[card] = 0;
-        atomic_fetch_or(&page->slots_used, 1ull << i);
-        slot = one;
-    }
-    if (slot == NULL)
+    if (!is_own(slot)) {
+        const uint64_t number = own_number();
         slot = &nowhere;
-    atomic_store_explicit(&own_slot, slot, memory_order_release);
+        for (int i = 0; i < EGPU_ACTIVITY_SLOTS && slot == &nowhere; i++)
+            if (take_slot(&page->slots[i], number, now_ns, lease_ns)) {
+                slot = &page->slots[i];
+                atomic_fetch_or(&page->slots_used, 1ull << i);
+            }
+        nowhere.owner = number;
+        atomic_store_explicit(&own_owner, number, memory_order_relaxed);
+        atomic_store_explicit(&own_slot, slot, memory_order_release);
+    }
     egpu_unlock(&opening);
     return slot;
 }
@@ -235,7 +257,7 @@ struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns) {
 void egpu_slot_leave(void) {
     struct egpu_activity *page = egpu_activity_own();
     struct egpu_activity_slot *slot = atomic_exchange(&own_slot, NULL);
-    if (slot == NULL || slot < page->slots || slot >= page->slots + EGPU_ACTIVITY_SLOTS)
+    if (!is_own(slot) || slot < page->slots || slot >= page->slots + EGPU_ACTIVITY_SLOTS)
         return;
     atomic_fetch_and(&page->slots_used, ~egpu_own_slot_bit(page, slot));
     slot->active = slot->alone = 0;
@@ -248,7 +270,7 @@ void egpu_slot_leave(void) {
 __attribute__((destructor)) static void leave(void) {
     struct egpu_activity *page = atomic_load(&own);
     struct egpu_activity_slot *slot = atomic_load(&own_slot);
-    if (page == NULL || slot == NULL)
+    if (page == NULL || !is_own(slot))
         return;
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

@@ -142,6 +142,8 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         int64_t until = follow_pulse(i, control, below, now_ns);
         if (card->announced)
             page->beat_ns = (uint64_t)now_ns;
+        if (card->announced && (page->word & EGPU_WORD_ACTIVE) == 0) /* it was taken for dead: it had not run for long */
+            egpu_say_active(i, now_ns, lease, below);
         busy |= card->announced || settles(card) || card->capped;
         if (*prompt && card->announced) {
             int64_t end = card->begin_ns + (int64_t)card->oldest_ns;
