@@ -16,7 +16,8 @@ enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_RUNS = 
 enum { EGPU_ACTIVITY_BYTES = 40960 }; /* of the file: whole pages */
 enum { EGPU_WORD_ACTIVE = 1u }; /* the word's lowest bit; the others count its changes */
 
-/* Work that ended: free to run from begin, expected to take length. While a row is written its end is 0. */
+/* Work that ended: free to run from begin, expected to take length; at least that, where the card goes round among programs
+ * (EGPU_UNTOLD_NS: of a short one nobody knows yet). While a row is written its end is 0. */
 struct egpu_activity_run {
     _Atomic uint64_t end_ns, begin_ns, length_ns;
 };

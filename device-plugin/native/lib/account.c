@@ -134,6 +134,9 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     hear_of_turns(index, &card->slices, now_ns);
     unit.sliced = egpu_sliced(&card->slices, &unit, runs, count);
     unit.followed = egpu_followed(&unit, runs, count);
+    const uint64_t lease = egpu_lease_ns(egpu_control_now());
+    unit.began_alone = egpu_began_alone(&unit, runs, count, egpu_crowd(index, unit.begin_ns, now_ns, lease) != 0 ||
+                                        egpu_others_in_flight(index, now_ns, lease).count != 0);
     if ((uint64_t)card->slices.sure_ns > page->turns_ns)
         page->turns_ns = (uint64_t)card->slices.sure_ns;
     if (card->sliced != unit.sliced)
@@ -147,7 +150,7 @@ static void settle(int index, const struct egpu_batch *batch, const struct egpu_
     if (batch->kind != NULL && (batch->count == 1 || (batch->idle_ns == 0 && (!lone || dense(batch))))) {
         const uint64_t known = batch->kind->expects, itself = without_wait(batch, length, known);
         egpu_learn(&batch->kind->stats, itself / batch->count,
-                   egpu_ran_alone(&unit, runs, count, crowd) || unit.followed,
+                   egpu_ran_alone(&unit, runs, count, crowd) || unit.followed || (unit.began_alone && length < EGPU_TURN_NS),
                    batch->end_ns);
         uint64_t expects = batch->kind->stats.mean_ns + (batch->kind->stats.mean_ns == 0);
         uint64_t off = known > expects ? known - expects : expects - known;

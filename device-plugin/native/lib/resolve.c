@@ -1,6 +1,7 @@
 /* Which work has ended. What it took is reckoned a little later (account.c). */
 #define _GNU_SOURCE
 #include "flight.h"
+#include "runs.h"
 
 enum { LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3, OVERTAKEN = 10000, BUSY_STREAMS = 16, PROCESSES = 8 /* of a neighbour, believed */ };
 enum { MEET_NS = 2 * 1000 * 1000, MEETING_NS = 10 * 1000 * 1000, PATIENCE_MORE_NS = 25 * 1000 * 1000, PATIENCE_MOST_NS = 150 * 1000 * 1000 };
@@ -59,6 +60,16 @@ static void publish(struct egpu_activity_card *page, const struct egpu_batch *ba
     run->begin_ns = (uint64_t)free_from(batch, length_ns);
     run->length_ns = length_ns | tag;
     run->end_ns = (uint64_t)batch->end_ns;
+}
+
+/* What others may take from their times for it. Where the card goes round a short one mostly waits for its turn: others
+ * who took that from theirs would go on and on, and nobody would ever see what it takes by itself. */
+static uint64_t surely(const struct egpu_card *card, const struct egpu_batch *batch, uint64_t length_ns) {
+    if (!card->sliced || length_ns >= EGPU_TURN_NS)
+        return length_ns;
+    const uint64_t sure = batch->kind != NULL ? egpu_sure_length(&batch->kind->stats, batch->count, length_ns)
+                                              : batch->untold ? 0 : length_ns;
+    return sure != 0 ? sure : length_ns < EGPU_UNTOLD_NS ? length_ns : EGPU_UNTOLD_NS;
 }
 
 /* Whoever lets a launch through since a unit is overdue makes the queue longer in which that unit may be standing. So
@@ -147,7 +158,7 @@ static void take_out(int index, struct egpu_batch *batch) {
         batch->booked_ns = length;
     if (batch->kind != NULL && batch->kind->expects == 0) /* a first idea, until it is settled */
         batch->kind->expects = egpu_sub(length, batch->waited_ns) / batch->count + 1;
-    publish(page, batch, length, egpu_slot_tag());
+    publish(page, batch, surely(card, batch, length), egpu_slot_tag());
     page->progress_ns = (uint64_t)batch->end_ns;
     struct egpu_batch **at = &card->settling; /* in the order of their ends, which is not that in which we learn of them */
     if (card->settling != NULL && batch->end_ns >= card->settling_last->end_ns)

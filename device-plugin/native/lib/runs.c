@@ -37,12 +37,14 @@ static struct history *history_of(const struct egpu_activity_card *page) {
     return NULL;
 }
 
+/* Of a short one its stay counts: what it says that it took is little, and the first are taken for long. */
 static void weigh(struct history *all, const struct egpu_run *run) {
     const int64_t number = run->end_ns >> BIN_BITS;
     struct bin *bin = &all->bins[(uint64_t)number % BINS];
     const uint64_t length = run->length_ns < WEIGHED_NS ? run->length_ns : WEIGHED_NS;
+    const uint64_t stay = (uint64_t)run->end_ns - (uint64_t)run->begin_ns;
     *bin = (struct bin){number, length + (bin->number == number ? bin->ran_ns : 0)};
-    all->all_ns += length;
+    all->all_ns += length >= EGPU_TURN_NS || stay < length ? length : stay < EGPU_TURN_NS ? stay : EGPU_TURN_NS;
     all->long_ns += length >= EGPU_TURN_NS ? length : 0;
     if (all->all_ns > WEIGHED_NS)
         all->all_ns /= 2, all->long_ns /= 2;
@@ -53,8 +55,15 @@ static bool brief(const struct history *all) {
     return all != NULL && all->all_ns != 0 && all->long_ns < all->all_ns / LONG_PART;
 }
 
-/* What ended within that time; of the milliseconds at its edges in proportion. */
-static uint64_t ended_within(const struct history *all, int64_t begin_ns, int64_t end_ns) {
+/* What ended within that time; of the milliseconds at its edges in proportion. `exactly`: where all of it is remembered,
+ * one by one. */
+static uint64_t ended_within(const struct history *all, int64_t begin_ns, int64_t end_ns, bool exactly) {
+    if (exactly && (all->next < EGPU_RUNS_REMEMBERED || all->ring[all->next % EGPU_RUNS_REMEMBERED].end_ns <= begin_ns)) {
+        uint64_t one_by_one = 0;
+        for (uint32_t i = 0; i < EGPU_RUNS_REMEMBERED; i++)
+            one_by_one += all->ring[i].end_ns > begin_ns && all->ring[i].end_ns <= end_ns ? all->ring[i].length_ns : 0;
+        return one_by_one;
+    }
     const int64_t from = begin_ns > end_ns - ((BINS - 1) << BIN_BITS) ? begin_ns : end_ns - ((BINS - 1) << BIN_BITS);
     uint64_t sum = 0;
     for (int64_t number = from >> BIN_BITS; number <= end_ns >> BIN_BITS; number++) {
@@ -113,10 +122,11 @@ bool egpu_runs_brief(const struct egpu_activity_card *page) { return brief(histo
 uint64_t egpu_runs_ended_briefly(int index, int64_t begin_ns, int64_t end_ns) {
     const struct egpu_near_all *all = egpu_near_now();
     const struct history *own = history_of(&egpu_activity_own()->cards[index]);
-    uint64_t sum = brief(own) ? ended_within(own, begin_ns, end_ns) : 0;
+    const bool exactly = egpu_cards[index].sliced != 0; /* there units pay by it */
+    uint64_t sum = brief(own) ? ended_within(own, begin_ns, end_ns, exactly) : 0;
     for (uint32_t i = 0; i < all->count; i++) {
         const struct history *one = all->near[i].own_card == index ? history_of(all->near[i].card) : NULL;
-        sum += brief(one) ? ended_within(one, begin_ns, end_ns) : 0;
+        sum += brief(one) ? ended_within(one, begin_ns, end_ns, exactly) : 0;
     }
     return sum;
 }

@@ -8,6 +8,7 @@ enum {
     EGPU_RUNS_REMEMBERED = 512, /* of each page: of short units that are 10 ms and more */
     EGPU_RUNS_FEW = 128,
     EGPU_RUNS_OTHERS = 512,     /* of all pages together */
+    EGPU_UNTOLD_NS = 1000,      /* said of a short one of which only the wait for its turn is known */
 };
 
 /* Takes over what is new on all pages, but for what this process wrote. */

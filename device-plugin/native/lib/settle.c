@@ -69,8 +69,12 @@ static bool trusted_together(const struct egpu_unit *unit, uint64_t length_ns) {
  * others where nobody can tell what they took. */
 static void follow_lengths(const struct egpu_unit *unit, uint64_t stay_ns) {
     struct egpu_kind *kind = unit->kind;
-    if (kind != NULL && steady(kind))
-        kind->longer += (stay_ns > 2 * kind->clean_ns * unit->count ? 1000 : 0) - kind->longer / 64;
+    if (kind == NULL || !steady(kind))
+        return;
+    const uint64_t known = kind->clean_ns * unit->count;
+    kind->longer += (stay_ns > 2 * known ? 1000 : 0) - kind->longer / 64;
+    if (unit->began_alone && stay_ns <= known + known / 3)
+        kind->confirmed = CONFIRMED;
 }
 
 bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
@@ -85,6 +89,15 @@ bool egpu_followed(const struct egpu_unit *unit, const struct egpu_run *others, 
         return false;
     for (uint32_t i = 0; i < count; i++)
         if (others[i].end_ns > unit->own_end_ns && others[i].end_ns < unit->end_ns)
+            return false;
+    return true;
+}
+
+bool egpu_began_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd) {
+    if (!unit->sliced || unit->idle_ns != 0 || unit->own_end_ns > unit->begin_ns || crowd)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (others[i].end_ns > unit->begin_ns && others[i].begin_ns <= unit->begin_ns)
             return false;
     return true;
 }
@@ -125,6 +138,13 @@ static void guess(struct egpu_slices *seen, const struct egpu_unit *unit, uint64
     seen->guesses = GUESSES;
     if (seen->nested != 0 && seen->whole.off > seen->whole.mean * 2 / 5 && seen->even.off < seen->even.mean / 4)
         seen->at_ns = unit->end_ns;
+}
+
+uint64_t egpu_sure_length(const struct egpu_kind *kind, uint32_t count, uint64_t length_ns) {
+    const uint64_t known = kind->clean_ns * count;
+    if (kind->clean < CLEAN_ENOUGH)
+        return 0;
+    return steady(kind) && kind->longer <= OFTEN && known + known / 3 < length_ns ? known : length_ns;
 }
 
 bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *unit) {
@@ -221,11 +241,11 @@ uint64_t egpu_settle(const struct egpu_unit *unit, const struct egpu_run *others
         length = length > unit->idle_ns ? length - unit->idle_ns : 0;
         length = length > least ? length : least;
     }
-    const bool exact = unit->followed && stay < EGPU_TURN_NS;
-    if (exact) {
+    const bool exact = (unit->followed || unit->began_alone) && stay < EGPU_TURN_NS;
+    if (exact || unit->began_alone)
         follow_lengths(unit, stay);
+    if (exact)
         length = stay; /* whatever others of the kind take */
-    }
     const bool known = !egpu_ran_alone(unit, others, count, crowd) &&
                        (trusted(unit, length) || trusted_together(unit, length)); /* it learns from each */
     if (known && !exact) {

@@ -37,6 +37,7 @@ struct egpu_unit {
     int64_t own_end_ns; /* the last end before it of this process, on any stream; 0: none */
     bool sliced;        /* the card was lately seen to switch between containers in the midst of units */
     bool followed;      /* see egpu_followed() */
+    bool began_alone;   /* see egpu_began_alone() */
     bool lasting;       /* others have lately run units that are longer than a turn: no end tells what they had of it */
     uint64_t even_ns;   /* where it is: what an even part of its stay comes to; 0: not known */
     int64_t launched_ns; /* the last of its launches; 0: there is one */
@@ -74,6 +75,10 @@ void egpu_slices_watch(struct egpu_slices *seen, const struct egpu_run *run, con
  * see that. What comes of no guess is believed of neighbours as their runs are, from which it could be made as well. */
 void egpu_slices_hear(struct egpu_slices *seen, uint64_t sure_ns, int64_t now_ns);
 
+/* Of units that seem so long, where the card goes round, what they surely took: as long as such are by themselves, or at
+ * their program's own turn. 0: that was not measured often enough. */
+uint64_t egpu_sure_length(const struct egpu_kind *kind, uint32_t count, uint64_t length_ns);
+
 /* Whether enough was seen to tell. */
 bool egpu_slices_told(const struct egpu_slices *seen, const struct egpu_unit *unit);
 
@@ -93,6 +98,10 @@ bool egpu_ran_alone(const struct egpu_unit *unit, const struct egpu_run *others,
 /* True: on a card that goes round it stood behind another of its program when that ended, and nobody else's ended before
  * its own. So the card was at this program: the unit's stay is no wait for a turn, and no less than its length. */
 bool egpu_followed(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count);
+
+/* True: on a card that goes round it found nobody's work there. So it has the card at once, and its stay is no less than
+ * its length: of one shorter than a turn it is that, whoever came meanwhile. `crowd`: somebody has had work since before. */
+bool egpu_began_alone(const struct egpu_unit *unit, const struct egpu_run *others, uint32_t count, bool crowd);
 
 /* What one takes alone; 0: nobody knows, or not all take the same. */
 uint64_t egpu_alone(const struct egpu_kind *kind);

@@ -7,7 +7,7 @@ of them took.
 from pathlib import Path
 
 import pytest
-from unit.native.time_worlds import HARD, Box
+from unit.native.time_worlds import FREE, HARD, Box
 from unit.native.virtual_worlds import MS, SECOND, Seen, World
 from vc_egpu_node import abi
 
@@ -80,3 +80,34 @@ def test_launches_that_share_a_booking_stay_within_the_share(world: World, mode:
         box = f"c{index}"
         assert cores - 5 < seen.share(box, 300, 4_000) < cores + 1
         assert 100 * seen.busiest_second_ns(box) / SECOND <= cores + 1
+
+
+ONE_BY_ONE = ((50_000, 0), (50_000, MS), (500_000, MS), (5_000, MS // 2))
+"""Kernels of that length, each waited for, and what the program thinks meanwhile."""
+
+
+@pytest.mark.parametrize(("length_ns", "host_ns"), ONE_BY_ONE)
+@pytest.mark.parametrize("long_ns", [5 * MS, 20 * MS])
+def test_short_kernels_that_are_waited_for_one_by_one_leave_a_share_alone(
+    world: World, long_ns: int, length_ns: int, host_ns: int
+) -> None:
+    """What such a one takes nobody can tell from its stay: that is mostly the wait for its turn."""
+    world.mode = "slices"
+    world.add(Box("long", HARD, 60), Box("short"))
+    world.start("long", "run", 1, long_ns, to_ms=6_000)
+    world.start("short", "run", 1, length_ns, host_ns, to_ms=6_000)
+    assert abs(world.run().off("long", 60, WARM_MS, 6_000)) < SECOND_POINTS
+
+
+@pytest.mark.parametrize(("length_ns", "host_ns"), ONE_BY_ONE)
+@pytest.mark.parametrize("cores", [0, 20])
+def test_nor_do_they_take_from_several(world: World, cores: int, length_ns: int, host_ns: int) -> None:
+    """``cores``: of the short ones; 0: any."""
+    world.mode = "slices"
+    world.add(Box("a", HARD, 40), Box("b", HARD, 30), Box("short", HARD if cores else FREE, cores or 100))
+    for name in ("a", "b"):
+        world.start(name, "run", 1, 20 * MS, to_ms=6_000)
+    world.start("short", "run", 1, length_ns, host_ns, to_ms=6_000)
+    seen = world.run()
+    for name, share in (("a", 40), ("b", 30), ("short", cores)):
+        assert not share or abs(seen.off(name, share, WARM_MS, 6_000)) < SECOND_POINTS
