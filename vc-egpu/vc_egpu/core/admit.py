@@ -1,5 +1,6 @@
 """One gang's turn: may the tenant have it, does it fit, whom would it cost, and what is held for it."""
 
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -92,9 +93,11 @@ def _admit_surplus(
     if core and ready.closed(trial, view):
         rest = []  # it may heal, not grow
     allowed, limit = _within_cap(trial, view, rest)
-    seated = (*core, *place_some(trial, view, allowed))
-    surplus = {entry.member.key for entry in seated} - chosen
-    trial.charge(view.gang.queue, trial.amounts_of(m for m in allowed if m.key not in surplus), -1)
+    more = _seat_some(trial, view, allowed)
+    if limit is not None and len(more) < len(allowed):
+        more += _in_their_stead(trial, view, rest, {entry.member.key for entry in more}, allowed)
+    seated = (*core, *more)
+    surplus = {entry.member.key for entry in more}
     left = [member for member in rest if member.key not in surplus]
     if seated:
         there = len(view.placed) + len(view.succeeded)
@@ -103,7 +106,7 @@ def _admit_surplus(
             say.admitted(len(seated), len(left), there),
         )
         return seated
-    room = preempt.make_room_for_some(trial, view, allowed) if allowed and _may_preempt(trial, view) else None
+    room = _make_room_for_some(trial, view, rest, allowed)
     if isinstance(room, Room):
         return _hold(trial, record, view, room)
     if room is not None:
@@ -116,7 +119,67 @@ def _admit_surplus(
     return ()
 
 
-def _within_cap(trial: Trial, view: GangView, members: list[Member]) -> tuple[list[Member], Limit | None]:
+def _seat_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
+    """As many of these, which are charged, as find room; the others are charged no longer."""
+    seated = place_some(trial, view, members)
+    keys = {entry.member.key for entry in seated}
+    trial.charge(view.gang.queue, trial.amounts_of(m for m in members if m.key not in keys), -1)
+    return seated
+
+
+def _in_their_stead(
+    trial: Trial, view: GangView, rest: Sequence[Member], seated: Container[str], tried: Sequence[Member]
+) -> tuple[Seated, ...]:
+    """What the caps had left for members for which there is no room, others get, kind by kind: or one that
+    fits nowhere would keep them out for ever."""
+    no_room = {member.shape_id for member in tried if member.key not in seated}
+    found: list[Seated] = []
+    kinds = _alike(rest)
+    trial.effort.placed(len(kinds))
+    for alike in kinds:
+        if trial.effort.spent:
+            break
+        if alike[0].shape_id not in no_room:
+            open_to = [member for member in alike if member.key not in seated]
+            found += _seat_some(trial, view, _within_cap(trial, view, open_to)[0])
+    return tuple(found)
+
+
+def _alike(members: Iterable[Member]) -> list[list[Member]]:
+    by_shape: dict[int, list[Member]] = {}
+    for member in members:
+        by_shape.setdefault(member.shape_id, []).append(member)
+    return list(by_shape.values())
+
+
+def _make_room_for_some(
+    trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
+) -> Room | Patience | None:
+    """Room for the members that caps allow together, or else for those of one kind."""
+    if not allowed or not _may_preempt(trial, view):
+        return None
+    for number, members in enumerate(islice(_together(trial, view, rest, allowed), _MAX_PREEMPTING)):
+        if number and trial.effort.spent:
+            break
+        room = preempt.make_room_for_some(trial, view, members)
+        if room is not None:
+            return room
+    return None
+
+
+def _together(
+    trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
+) -> Iterator[list[Member]]:
+    """Members for which room is tried to be made together; none of them is charged."""
+    yield allowed
+    kinds = _alike(rest)
+    for alike in kinds if len(kinds) > 1 else ():
+        members, _ = _within_cap(trial, view, alike)
+        trial.charge(view.gang.queue, trial.amounts_of(members), -1)
+        yield members
+
+
+def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[list[Member], Limit | None]:
     """The members that the caps allow one after the other, charged; and the first cap that forbade one."""
     allowed: list[Member] = []
     first: Limit | None = None
