@@ -190,6 +190,17 @@ def test_a_running_gang_is_given_up_when_its_replacement_found_no_room_for_ten_m
     assert not watchlist
 
 
+@pytest.mark.parametrize("task", ["w", "master"])
+def test_a_running_gang_whose_only_master_finds_no_room_lacks_it_however_many_others_run(task: str) -> None:
+    gang = replace(GANG, min_task_member={"w": 1, "master": 1})
+    members, watchlist = watch(member(0, bound=True), member(1, bound=True))
+    raw = pod(f"g-{task}-7", index=7, uid="waits", annotations={names.TASK_SPEC: task})
+    waiting = pod_codec.pod(raw, TABLE)
+    members[waiting.pod.uid] = waiting
+    watchlist.note_gang(gang, members, 0.0)
+    assert (judge(gang, members, watchlist, STARVED_S) is not None) is (task == "master")
+
+
 def test_the_wait_doubles_and_the_nodes_add_up() -> None:
     once = RolledBack().again(1000.0, frozenset({NodeName("a")}), "why")
     twice = once.again(1100.0, frozenset({NodeName("b")}), "again")

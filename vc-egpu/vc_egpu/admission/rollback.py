@@ -13,6 +13,7 @@ from typing import Final
 
 from vc_egpu.admission import owners
 from vc_egpu.core.cluster import Gang, NodeName, PodPhase, PodUid
+from vc_egpu.core.gangs import lacking, task_counts
 from vc_egpu.core.ready import BACK_OFF_NUMBER
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.volcano.pod_codec import DecodedPod
@@ -22,9 +23,7 @@ STARVED_S: Final = 600.0
 """A running gang that lacks members whose replacements find no room is given up after this long."""
 
 
-_NO_ROOM: Final = frozenset(
-    {Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_MODEL, Reason.WAITING_FOR_EVICTION}
-)
+_NO_ROOM: Final = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_MODEL, Reason.WAITING_FOR_EVICTION})
 
 
 @dataclass(slots=True)
@@ -72,14 +71,16 @@ class Watchlist:
     def note_gang(self, gang: Gang, members: Mapping[PodUid, DecodedPod], clock: float) -> None:
         """A gang changed: see whether it waits for a replacement to find room."""
         counted = {PodPhase.PLACED, PodPhase.SUCCEEDED}
-        there = sum(1 for m in members.values() if m.pod.phase in counted)
+        there = [m.pod.task for m in members.values() if m.pod.phase in counted]
         runs = any(m.bound and m.pod.phase is PodPhase.PLACED for m in members.values())
+        short = lacking(gang, task_counts(there))
         # One that somebody else holds back, or that cannot be read, waits for no room.
         replaced = any(
             m.pod.phase is PodPhase.GATED and not m.pod.other_gates and not m.problem
             for m in members.values()
+            if len(there) < gang.min_member or m.pod.task in short
         )
-        if runs and replaced and there < gang.min_member and not gang.single:
+        if runs and replaced and not gang.single:
             self.starved.setdefault(gang.key, clock)
         else:
             self.starved.pop(gang.key, None)

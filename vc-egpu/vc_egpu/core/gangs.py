@@ -1,6 +1,6 @@
 """A gang as a decision looks at it: who waits, who runs, who is planned, how many are missing."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -54,8 +54,22 @@ class GangView:
 
     @property
     def missing(self) -> int:
-        """How many more the minimum needs; zero for a gang whose further members are surplus."""
-        return max(0, self.gang.min_member - self.present)
+        """How many more the minimum needs, or those of tasks do; zero where further members are surplus."""
+        return max(self.gang.min_member - self.present, sum(self.lacking.values()))
+
+    @property
+    def lacking(self) -> dict[str, int]:
+        """How many more single tasks need: others above the minimum are none of theirs."""
+        if not self.gang.min_task_member:
+            return {}
+        return lacking(self.gang, task_counts(self.present_tasks()))
+
+    def present_tasks(self) -> Iterator[str]:
+        """The task of each member that counts towards the minimum already."""
+        for pod in (*self.placed, *self.succeeded):
+            yield pod.task
+        for entry in self.planned:
+            yield entry.key.rpartition("/")[0]
 
     @property
     def runs(self) -> bool:
@@ -170,6 +184,18 @@ def task_counts(tasks: Iterable[str]) -> dict[str, int]:
     for task in tasks:
         counts[task] = counts.get(task, 0) + 1
     return counts
+
+
+def task_minimums(gang: Gang) -> dict[str, int]:
+    """Each task's minimum; none where their sum exceeds the gang's own, as in Volcano."""
+    minimums = {task: count for task, count in gang.min_task_member.items() if count > 0}
+    return minimums if sum(minimums.values()) <= gang.min_member else {}
+
+
+def lacking(gang: Gang, counts: Mapping[str, int]) -> dict[str, int]:
+    """How many more members each task needs that has fewer than its minimum."""
+    short = {task: least - counts.get(task, 0) for task, least in task_minimums(gang).items()}
+    return {task: count for task, count in short.items() if count > 0}
 
 
 def shares_of(pods: Iterable[Pod]) -> int:

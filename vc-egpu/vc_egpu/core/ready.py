@@ -6,13 +6,13 @@ the surplus above it, one by one.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
 from vc_egpu.core import absent, say
-from vc_egpu.core.cluster import Gang, QueueName
-from vc_egpu.core.gangs import GangView, Member, task_counts
+from vc_egpu.core.cluster import QueueName
+from vc_egpu.core.gangs import GangView, Member, task_counts, task_minimums
 from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.trial import Trial
@@ -100,7 +100,7 @@ def _suspended(view: GangView) -> Verdict | None:
 def _short(trial: Trial, view: GangView) -> Verdict | None:
     gang = view.gang
     have = view.present + len(view.waiting)
-    counts = task_counts([*_present_tasks(view), *(member.task for member in view.waiting)])
+    counts = task_counts([*view.present_tasks(), *(member.task for member in view.waiting)])
     tasks = [
         (task, counts.get(task, 0), wanted)
         for task, wanted in sorted(task_minimums(gang).items())
@@ -109,19 +109,6 @@ def _short(trial: Trial, view: GangView) -> Verdict | None:
     if have >= gang.min_member and not tasks:
         return None
     return say.short_of_members(view, have, tasks, absent.still_leaving(view, trial.index.nodes))
-
-
-def task_minimums(gang: Gang) -> dict[str, int]:
-    """Each task's minimum; none where their sum exceeds the gang's own, as in Volcano."""
-    minimums = {task: count for task, count in gang.min_task_member.items() if count > 0}
-    return minimums if sum(minimums.values()) <= gang.min_member else {}
-
-
-def _present_tasks(view: GangView) -> Iterable[str]:
-    for pod in (*view.placed, *view.succeeded):
-        yield pod.task
-    for entry in view.planned:
-        yield entry.key.rpartition("/")[0]
 
 
 def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
@@ -134,12 +121,7 @@ def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
     kinds: dict[tuple[str, int], list[Member]] = {}
     for member in view.waiting:
         kinds.setdefault((member.task, member.shape_id), []).append(member)
-    lacking = dict(task_minimums(view.gang))
-    for task in _present_tasks(view):
-        if task in lacking:
-            lacking[task] -= 1
-    lacking = {task: count for task, count in lacking.items() if count > 0}
-    size = max(view.missing, sum(lacking.values()))
+    lacking, size = view.lacking, view.missing
     first = _first(view.waiting, lacking, size)
     yield first
     if size == len(view.waiting) or len(kinds) == 1 or not size:

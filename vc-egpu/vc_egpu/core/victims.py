@@ -13,10 +13,9 @@ from typing import Final
 
 from vc_egpu.core.absent import nobody_acts
 from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass, SuspensionState
-from vc_egpu.core.gangs import GangView, shares_of, task_counts
+from vc_egpu.core.gangs import GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.ledger import Ints, Ledger
 from vc_egpu.core.plan import Eviction, Suspension
-from vc_egpu.core.ready import task_minimums
 from vc_egpu.core.resources import add_to
 from vc_egpu.core.trial import Trial
 
