@@ -74,7 +74,7 @@ class BruteNode:
 
     def limit(self, end: ShareClass) -> int:
         """Cores that high and unset (or unset and low) may have together."""
-        return int(100 * self.node.core_ratio) if self.node.ratio_class in (None, end) else 100
+        return int(100 * Fraction(str(self.node.core_ratio))) if self.node.ratio_class in (None, end) else 100
 
     def takes_card(self, card: BruteCard, ask: CardAsk, share_class: ShareClass) -> bool:  # noqa: PLR0911  a list of rules
         if not card.usable or card.model != ask.model or self.node.problem:

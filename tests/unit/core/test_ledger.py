@@ -132,6 +132,23 @@ def test_core_ratio_of_a_node() -> None:
     assert fits(ledger, make.shape(1024, 50)) == 3
 
 
+def test_a_ratio_promises_what_it_says() -> None:
+    ledger = Ledger()
+    for percent in range(1, 1001):
+        row = ledger.put_node(make.node("n1", 1, core_ratio=percent / 100, memory_ratio=percent / 100))
+        assert int(ledger.high_cap[row]) == percent
+        assert int(ledger.memory_cap[row, 0]) == make.H20_MIB * percent // 100
+
+
+@pytest.mark.parametrize("ratio", [1.6667, 1.2345, 1.9999, 0.66666667])
+def test_what_is_promised_is_never_above_the_ratio(ratio: float) -> None:
+    """The agent goes by the ratio as it is written, and lets nothing in beyond it."""
+    ledger = Ledger()
+    row = ledger.put_node(make.node("n1", 1, core_ratio=ratio, memory_ratio=ratio))
+    assert int(ledger.memory_cap[row, 0]) <= make.H20_MIB * ratio
+    assert int(ledger.high_cap[row]) <= 100 * ratio
+
+
 def test_whole_and_native_cards_stand_alone() -> None:
     whole = make.shape(asks=(CardAsk("m", "h20", 1, make.H20_MIB, 100, whole=True),))
     native = make.shape(asks=(CardAsk("m", "h20", 1, make.H20_MIB, 100, native=True),))

@@ -11,7 +11,6 @@ from vc_egpu.admission.answers import is_booked_on_host
 from vc_egpu.admission.loop import View
 from vc_egpu.admission.tally import OVER
 from vc_egpu.core.cluster import (
-    FULL_CORES_PERCENT,
     CardId,
     Node,
     Pod,
@@ -23,6 +22,7 @@ from vc_egpu.core.cluster import (
 )
 from vc_egpu.core.invariants import use_by_queue
 from vc_egpu.core.reasons import Reason
+from vc_egpu.core.resources import cores_at
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _CARD: Final = ("node", "card", "index", "model")
@@ -115,7 +115,7 @@ def _cards(
                 "memory_allocated_mib": memory_mib,
                 "memory_free_mib": max(0, card.memory_mib - memory_mib),
                 "cores_allocated_percent": cores,
-                "cores_free_percent": max(0, int(FULL_CORES_PERCENT * _core_ratio(node)) - cores),
+                "cores_free_percent": max(0, cores_at(_core_ratio(node)) - cores),
                 "sharers": len(shares),
                 "suspended_shares": len(on_it) - len(shares),
                 "suspendable_shares": sum(pod.suspendable and not pod.suspend_ordered for pod, _, _ in on_it),

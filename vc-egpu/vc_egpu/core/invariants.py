@@ -194,7 +194,7 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
         ("unset and low", (ShareClass.UNSET, ShareClass.LOW)),
     ):
         ratio = node.core_ratio if node.ratio_class is None or node.ratio_class in classes else 1.0
-        limit = int(FULL_CORES_PERCENT * ratio)
+        limit = FULL_CORES_PERCENT * round(ratio * 1000) // 1000
         cores = sum(seat.share.cores_percent for seat in seats if seat.share_class in classes)
         if cores > limit:
             yield Violation(Rule.CARD, subject, f"{what} have {cores} of {limit} cores: {names}")

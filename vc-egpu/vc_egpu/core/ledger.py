@@ -24,7 +24,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
 )
-from vc_egpu.core.resources import AMOUNT_LIMIT, PERMILLE, clamp, permille
+from vc_egpu.core.resources import AMOUNT_LIMIT, PERMILLE, clamp, cores_at, permille
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -148,7 +148,7 @@ class Ledger:
             self.physical_cap[row, col] = memory_mib * min(ratio, PERMILLE) // PERMILLE
         self.row_memory_cap[row] = self.memory_cap[row].sum()
         self.row_cards[row] = len(cards)
-        cores = min(int(FULL_CORES_PERCENT * max(node.core_ratio, 0.0)), AMOUNT_LIMIT)
+        cores = cores_at(node.core_ratio)
         self.ratio_class[row] = EVERYBODY if node.ratio_class is None else node.ratio_class
         self.high_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.LOW else cores
         self.low_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.HIGH else cores

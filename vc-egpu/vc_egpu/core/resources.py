@@ -4,9 +4,10 @@ The three typed resources of a model are spelt here, in the innermost layer, bec
 by them; every other module takes the spelling from here.
 """
 
+import math
 from typing import Final
 
-from vc_egpu.core.cluster import CardAsk, PodShape, Resources
+from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardAsk, PodShape, Resources
 
 SHARED_PREFIX: Final = "volcano.sh/vgpu-"
 """``volcano.sh/vgpu-<model>``: shares of cards of that model."""
@@ -24,6 +25,8 @@ AMOUNT_LIMIT: Final = 1 << 48
 """Larger amounts are taken as this: 256 TiB of memory, and sums of 32,768 of them still fit 63 bits."""
 
 PERMILLE: Final = 1000
+_NOISE: Final = 1e-6
+"""1.15 in floating point is a little less than that."""
 
 ShapeKey = tuple[object, ...]
 
@@ -34,8 +37,16 @@ def clamp(amount: int) -> int:
 
 
 def permille(ratio: float) -> int:
-    """A ratio in thousandths: sums of memory are whole numbers, the same wherever they are taken."""
-    return min(max(round(ratio * PERMILLE), 0), AMOUNT_LIMIT // PERMILLE)
+    """A ratio in thousandths: sums of memory are whole numbers, the same wherever they are taken.
+
+    What is finer is cut off, since agents go by the ratio itself and refuse what is above it.
+    """
+    return min(max(math.floor(ratio * PERMILLE + _NOISE), 0), AMOUNT_LIMIT // PERMILLE)
+
+
+def cores_at(ratio: float) -> int:
+    """Cores of a card, in percent, that may be promised at this ratio."""
+    return FULL_CORES_PERCENT * permille(ratio) // PERMILLE
 
 
 def physical_mib(memory_mib: int, ratio_permille: int) -> int:
