@@ -82,10 +82,11 @@ class Index:
         return view
 
     def mark(self, view: GangView) -> Mark | None:
-        """See :func:`.gangs.mark_of`; kept as long as the view."""
+        """See :func:`.gangs.mark_of`; kept as long as the view, so of the gang as it is: ``view`` may be as
+        it will be once some have left."""
         key = view.gang.key
         if key not in self._marks:
-            self._marks[key] = mark_of(view)
+            self._marks[key] = mark_of(self.view(key))
         return self._marks[key]
 
     def _forget_view(self, key: str) -> None:
