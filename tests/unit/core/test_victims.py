@@ -142,3 +142,30 @@ def test_nobody_has_to_go_where_somebody_is_about_to_leave_its_cards_anyway() ->
     assert asked(suspend_ordered=True) == (False, False)
     assert asked(suspend_ordered=True, suspension=SuspensionState.SUSPENDING) == (False, False)
     assert asked(suspend_ordered=True, suspension=SuspensionState.SUSPENDED) == (True, False)
+
+
+@pytest.mark.parametrize(("guaranteed", "goes"), [(1, True), (2, False)])
+def test_who_is_suspended_is_not_counted_twice_against_a_guarantee(guaranteed: int, goes: bool) -> None:
+    """One share of the queue is in use. The suspended one, whose cpu is wanted, takes no more with it."""
+    what = make.shape(1000, cpu_milli=4000)
+    gangs = [make.gang(key, share_class=ShareClass.LOW) for key in ("ns/runs", "ns/sleeps")]
+    gangs.append(make.gang("ns/high", share_class=ShareClass.HIGH, queue="other"))
+    away: dict[str, Any] = {
+        "suspend_ordered": True,
+        "suspended_since": 1.0,
+        "suspension": SuspensionState.SUSPENDED,
+    }
+    zone = (("zone", "a"),)
+    pods = [
+        make.placed(make.pods("ns/runs", 1, what)[0], "n2/0"),
+        make.placed(make.pods("ns/sleeps", 1, what)[0], "n1/0", **away),
+        *make.pods("ns/high", 1, make.shape(1000, cpu_milli=4000, node_selector=zone)),
+    ]
+    nodes = [
+        make.node("n1", 1, cpu_milli=4000, host_memory_mib=9000, labels=dict(zone)),
+        make.node("n2", 1),
+    ]
+    queues = [make.queue(guarantee={"volcano.sh/vgpu-h20": guaranteed}), make.queue("other")]
+    plan = decide(make.snapshot(nodes, gangs, pods, queues), Policy(), 10.0)
+    evicted = [entry.gang for admission in plan.admissions for entry in admission.evictions]
+    assert evicted == (["ns/sleeps"] if goes else [])

@@ -16,7 +16,6 @@ from vc_egpu.core.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, Sha
 from vc_egpu.core.gangs import GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.ledger import Ints, Ledger
 from vc_egpu.core.plan import Eviction, Suspension
-from vc_egpu.core.resources import add_to
 from vc_egpu.core.trial import Trial
 
 _LATE_S: Final = 30.0
@@ -186,18 +185,20 @@ class Guarantees:
         self._shared = frozenset(trial.chain(preemptor.gang.queue))
         self._any = any(queue.guarantee for queue in trial.queues.values())
         self._leaving: dict[QueueName, dict[str, int]] = {}
+        self._counted: dict[PodUid, None] = {}
+        """Whose use is in there."""
         if self._any:
             # Who is suspended uses nothing of what its queue is guaranteed.
             pods = trial.index.pods
             asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
             gone = (*trial.leaving, *trial.suspending, *trial.index.notable.terminating)
-            going = dict.fromkeys([*gone, *asleep])
-            for uid in going:
+            self._counted = dict.fromkeys([*gone, *asleep])
+            for uid in self._counted:
                 pod = trial.index.pods.get(uid)
                 if pod is not None:
                     self._take(self._leaving, pod)
 
-    def _take(self, totals: dict[QueueName, dict[str, int]], pod: Pod) -> None:
+    def _take(self, totals: dict[QueueName, dict[str, int]], pod: Pod, times: int = 1) -> None:
         gang = self._trial.index.gangs.get(pod.gang) if pod.gang is not None else None
         if gang is None:
             return
@@ -205,13 +206,14 @@ class Guarantees:
         for name in self._trial.chain(gang.queue):
             total = totals.setdefault(name, {})
             for resource, amount in amounts.items():
-                add_to(total, resource, amount)
+                total[resource] = total.get(resource, 0) + times * amount
 
     def amounts(self, pods: Iterable[Pod]) -> Totals:
-        """What these pods use, by queue; nothing where no queue is guaranteed anything."""
+        """What these pods use, by queue; nothing where no queue is guaranteed anything. Of those that are
+        suspended it is nothing, by name: below its guarantee their queue keeps them all the same."""
         taken: Totals = {}
         for pod in pods if self._any else ():
-            self._take(taken, pod)
+            self._take(taken, pod, 0 if pod.uid in self._counted else 1)
         return {name: amounts for name, amounts in taken.items() if name not in self._shared}
 
     def allow(self, taken: Totals) -> bool:
@@ -227,7 +229,7 @@ class Guarantees:
         return all(
             use.get(resource, 0) - leaving.get(resource, 0) - amounts[resource] >= guaranteed
             for resource, guaranteed in queue.guarantee.items()
-            if amounts.get(resource, 0) > 0
+            if resource in amounts
         )
 
 
@@ -258,7 +260,7 @@ class Allowance:
         taken = self._guarantees.amounts(listed)
         for name, amounts in taken.items():
             for resource, amount in self._taken.get(name, {}).items():
-                add_to(amounts, resource, amount)
+                amounts[resource] = amounts.get(resource, 0) + amount
         if not self._guarantees.allow(taken):
             return False
         self._taken.update(taken)
