@@ -20,6 +20,7 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
     Snapshot,
+    Taint,
 )
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
@@ -103,6 +104,19 @@ def test_pods_of_others_take_their_room_on_the_node() -> None:
     assert verdict.reason is Reason.WAITING_FOR_CARDS
     assert "but cpu beside them is short" in verdict.message
     assert verdict.numbers["free_cards_only"] == 96
+
+
+def test_members_without_cards_are_told_what_is_short_and_of_no_cards() -> None:
+    shut = make.node("n2", 1, taints=(Taint("dedicated", "", "NoSchedule"),), cpu_milli=9000)
+    full = make.node("n3", 1, taints=(Taint("dedicated", "", "NoSchedule"),))
+    nodes = [make.node("n1", 1, cpu_milli=4000), shut, full]
+    launchers = make.pods("g", 2, make.shape(cpu_milli=8000))
+    plan = ask(make.snapshot(nodes[:1], [make.gang("g", least=2)], launchers))
+    told = "asks for 2 members without cards, 8000 milli-CPU each; none of 2 members would find a place now"
+    assert plan.verdicts["g"].message == f"{told}; cpu is short"
+    other = Pod(PodUid("x"), "ns", "x", PodShape(requests=Resources(63000)), PodPhase.PLACED, full.name)
+    plan = ask(make.snapshot(nodes[1:], [make.gang("g", least=2)], [*launchers, other]))
+    assert plan.verdicts["g"].message == f"{told}; with room but closed to it: n2 (taint dedicated)"
 
 
 def test_a_share_that_an_agent_still_holds_is_taken() -> None:

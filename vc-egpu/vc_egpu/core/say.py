@@ -192,8 +192,10 @@ def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: d
     open_to_it = int(by_cards[group.mask].sum())
     if open_to_it > free:
         missing = ", ".join(_short_of(trial, group, by_cards, numbers)) or "room on the node"
-        text += f"; cards for {min(open_to_it, wanted)} are free, but {missing} beside them is short"
-    shut = [name for name, row in sorted(ledger.rows.items()) if by_cards[row] > 0 and not group.mask[row]]
+        cards = f"cards for {min(open_to_it, wanted)} are free, but {missing} beside them"
+        text += f"; {cards if need.asks else missing} is short"
+    room = np.minimum(by_cards, pods_by_node(ledger, need, everywhere))
+    shut = [name for name, row in sorted(ledger.rows.items()) if room[row] > 0 and not group.mask[row]]
     if shut and open_to_it < wanted:
         reasons = [f"{name} ({_shut_by(trial, view, group, name)})" for name in shut[:FEW]]
         more = f" and {len(shut) - FEW} more" if len(shut) > FEW else ""
