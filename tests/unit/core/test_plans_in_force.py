@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
 from vc_egpu.core.cluster import (
@@ -9,8 +10,11 @@ from vc_egpu.core.cluster import (
     MemberPlacement,
     NodeName,
     PlanInForce,
+    Pod,
     PodPhase,
+    PodShape,
     PodUid,
+    Resources,
     Share,
     Snapshot,
 )
@@ -84,12 +88,14 @@ def test_a_plan_whose_members_are_gone_is_withdrawn_unless_they_may_come_back() 
     assert second.uid not in ask(one_carries, 200.0).verdicts
 
 
-def waiting_plan() -> Snapshot:
+def waiting_plan(what: PodShape | None = None, allocatable: Resources | None = None) -> Snapshot:
     train = make.gang("train", share_class=LOW, least=1)
     infer = make.gang("g", share_class=HIGH, least=1)
     low = make.placed(make.pods("train", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
-    pods = [low, *make.pods("g", 1, make.shape(HALF, 50))]
-    return planned(make.snapshot([make.node("n1", 1)], [train, infer], pods))
+    pods = [low, *make.pods("g", 1, what or make.shape(HALF, 50))]
+    node = make.node("n1", 1)
+    node = replace(node, allocatable=allocatable or node.allocatable)
+    return planned(make.snapshot([node], [train, infer], pods))
 
 
 def test_a_waiting_plan_turns_ready_when_its_victims_are_gone_and_not_before() -> None:
@@ -148,3 +154,16 @@ def test_members_that_came_after_the_plan_were_not_tried_yet() -> None:
     verdict = ask(grown).verdicts["g"]
     assert verdict.reason is Reason.ADMITTED
     assert verdict.message == "2 members placed; 3 above the minimum are tried next"
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_waiting_plan_is_given_up_when_what_it_needs_beside_cards_is_taken(taken: bool) -> None:
+    """Or its victims would go for a gang that no scheduler can bind there."""
+    nic = Resources(1000, scalars={"rdma/hca": 1})
+    has_one = Resources(64000, 256 * make.GIB, 0, 110, {"rdma/hca": 1})
+    snapshot = waiting_plan(make.shape(HALF, 50, requests=nic), has_one)
+    node = NodeName("n1")
+    other = Pod(PodUid("x"), "ns", "x", PodShape(requests=nic), PodPhase.PLACED, node)
+    plan = ask(replace(snapshot, pods={**snapshot.pods, other.uid: other}) if taken else snapshot)
+    whys = [entry.why for entry in plan.withdrawals]
+    assert whys == (["node n1 has no room for it any more"] if taken else [])

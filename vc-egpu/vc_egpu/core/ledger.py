@@ -223,6 +223,11 @@ class Ledger:
         mine = self.ratio_class[row] in (EVERYBODY, share_class)
         return int(self.ratio[row]) if mine else min(int(self.ratio[row]), PERMILLE)
 
+    def scalar_free(self, name: str, row: int) -> int:
+        """What a node has left of an extended resource."""
+        cap, used = self.scalar_cap.get(name), self.scalar_used.get(name)
+        return (int(cap[row]) if cap is not None else 0) - (int(used[row]) if used is not None else 0)
+
     def kind_of(self, model: str, mode: Mode) -> int:
         """The number of a (model, mode); a new one gets the next."""
         return self.kinds.setdefault((model, mode), len(self.kinds))

@@ -67,11 +67,7 @@ class _Node:
         self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
         self.named: dict[str, int] = {}
         for name in names:
-            cap = ledger.scalar_cap.get(name)
-            used = ledger.scalar_used.get(name)
-            self.named[name] = (int(cap[row]) if cap is not None else 0) - (
-                int(used[row]) if used is not None else 0
-            )
+            self.named[name] = ledger.scalar_free(name, row)
         for name in slots:
             if name in ledger.slot_cap:
                 used = ledger.slot_used.get(name)
