@@ -18,6 +18,8 @@ from vc_egpu.core.cluster import (
     SuspensionState,
 )
 from vc_egpu.core.decide import decide
+from vc_egpu.core.gangs import GangView
+from vc_egpu.core.index import Index
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S, Policy
 from vc_egpu.core.reasons import Reason
@@ -136,3 +138,23 @@ def test_room_is_kept_for_who_was_suspended_whatever_its_leaders_clock_said(sinc
     node = make.node("n1", 1, host_memory_mib=make.H20_MIB)
     plan = ask(make.snapshot([node], [low, high, new], [asleep, there, *waiting]))
     assert bool(plan.admissions) is not kept
+
+
+def test_gangs_whose_members_failed_long_ago_cost_a_decision_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed pods of Jobs that ended stay for days, by the thousand."""
+    keys = [f"ns/old{number}" for number in range(3)]
+    old = [replace(failed(0, "n1/0", NOW - 3600), uid=PodUid(key), gang=key) for key in keys]
+    lost = failed(9, "n1/1", NOW - 5)
+    gangs = [*(make.gang(key) for key in keys), make.gang("ns/job", least=2), make.gang("ns/new")]
+    pods = [*old, lost, replica(1, "n1/2"), *make.pods("ns/new", 1, WHOLE)]
+    looked_at: list[str] = []
+    view = Index.view
+
+    def noting(index: Index, key: str) -> GangView:
+        looked_at.append(key)
+        return view(index, key)
+
+    monkeypatch.setattr(Index, "view", noting)
+    plan = decide(make.snapshot([make.node("n1", 4)], gangs, pods), Policy(), NOW, only={"ns/new"})
+    assert plan.admissions[0].members["w/0"].shares[0][1].card != "n1/1", "that is kept"
+    assert not set(looked_at) & set(keys)

@@ -298,10 +298,17 @@ def find_kept(trial: Trial, snapshot: Snapshot) -> None:
     """Find the cards of members that failed a short while ago: :func:`book_kept` keeps them from others."""
     gone = [pod for pod in snapshot.kept.values() if pod.uid not in trial.index.pods]
     failed = [trial.index.pods[uid] for uid in trial.index.notable.failed]
-    by_gang: dict[str, list[Pod]] = {}
+    # Jobs that ended leave failed members behind for days: of most gangs none failed lately.
+    by_gang: dict[str, list[Pod]] = {
+        pod.gang: []
+        for pod in (*gone, *failed)
+        if pod.gang is not None and _lately(trial, pod.finished) and pod.gang in trial.index.gangs
+    }
+    if not by_gang:
+        return
     for pod in sorted((*gone, *failed), key=lambda pod: str(pod.uid)):
-        if pod.gang is not None and pod.gang in trial.index.gangs:
-            by_gang.setdefault(pod.gang, []).append(pod)
+        if pod.gang in by_gang:
+            by_gang[pod.gang].append(pod)
     for key, pods in by_gang.items():
         view = trial.index.view(key)
         for pod in _unreplaced(view, pods) if _lacks_any(view) else ():
