@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vc_egpu.core import fit, keep
+from vc_egpu.core import fit, keep, spared
 from vc_egpu.core.capacity import (
     MANY,
     copies,
@@ -126,19 +126,8 @@ def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts
         text += _what_else(trial, view, worst, free, numbers)
         text += _kept_back(trial, worst, free, numbers)
     if preempts:
-        text += _why_nobody_goes(trial, worst, free)
+        text += spared.why(trial, view, groups, worst)
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
-
-
-def _why_nobody_goes(trial: Trial, group: Group, free: int) -> str:
-    coming = trial.coming_back()
-    lifted = trial.lift(pod.uid for pod in coming)
-    more = _places(trial, group)
-    trial.put_back(lifted)
-    if more <= free:
-        return "; evicting low-priority work would not make room"
-    gangs = sorted({str(pod.gang) for pod in coming})
-    return f"; nobody is evicted while {few(gangs)} can be suspended again as soon as it is back on its cards"
 
 
 def _places(trial: Trial, group: Group) -> int:

@@ -67,6 +67,8 @@ class Prey:
     listed: list[Candidate]
     without: Ledger
     """Lacks also what was booked since: good for an upper bound of the room that there could be."""
+    spared: Ledger | None
+    """The same without those too that may not be evicted, for their own sake; None where there are none."""
 
 
 def prey(trial: Trial) -> Prey:
@@ -76,28 +78,41 @@ def prey(trial: Trial) -> Prey:
     if isinstance(known, Prey):
         return known
     listed = []
+    spared: list[Pod] = []
     nodes = trial.index.nodes
     coming = {pod.gang for pod in trial.coming_back()}
     for key in sorted(trial.index.low_gangs):
         view = trial.index.view(key)
-        if view.planned or any(pod.protected or pod.uid in trial.suspending for pod in view.placed):
+        if view.planned or any(pod.uid in trial.suspending for pod in view.placed):
+            continue
+        if any(pod.protected for pod in view.placed):
+            spared += _low(trial, view)
             continue
         if key in coming:
             continue  # it takes seconds, then suspending it again is enough
         pods = tuple(pod for pod in _low(trial, view) if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
-        if any(pod.node in nodes for pod in pods) and not (
-            bare and not all(may_be_suspended(trial, pod) for pod in pods)
-        ):
+        if bare and not all(may_be_suspended(trial, pod) for pod in pods):
+            spared += pods
+        elif any(pod.node in nodes for pod in pods):
             surplus = _surplus(view, pods, nodes)
             listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()
     trial.put_back(lifted)
-    found = Prey(listed, without)
+    found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
     trial.notes = {moment: found}
     return found
+
+
+def _without_too(trial: Trial, without: Ledger, pods: Iterable[Pod]) -> Ledger:
+    ledger = without.copy()
+    for pod in pods:
+        booking = trial.booked(pod.uid)
+        if booking is not None and pod.uid not in trial.leaving:
+            ledger.remove(booking)
+    return ledger
 
 
 def _low(trial: Trial, view: GangView) -> Sequence[Pod]:
