@@ -158,3 +158,31 @@ def test_gangs_whose_members_failed_long_ago_cost_a_decision_nothing(monkeypatch
     plan = decide(make.snapshot([make.node("n1", 4)], gangs, pods), Policy(), NOW, only={"ns/new"})
     assert plan.admissions[0].members["w/0"].shares[0][1].card != "n1/1", "that is kept"
     assert not set(looked_at) & set(keys)
+
+
+def test_what_is_kept_for_a_gang_is_not_in_its_own_way_when_room_is_made_for_it() -> None:
+    """Of its two cards one is ill; another has to be freed beside the one that is kept for it. Somebody else,
+    for whom nobody can go, was tried before it in the same decision."""
+    pair = make.shape(make.H20_MIB, cards=2, cpu_milli=10)
+    first, second = make.pods("ns/g", 2, pair)
+    lost = make.placed(first, "n1/0", "n1/1", phase=PodPhase.FAILED, finished=NOW - 5)
+    node = make.node("n1", 5)
+    cards = tuple(replace(card, usable=card.index != 1) for card in node.cards)
+    vain = make.pods("ns/vain", 2, make.shape(make.H20_MIB, cards=5))
+    members = [
+        make.placed(second, "n1/3", "n1/4"),
+        replace(lost, uid=PodUid("lost")),
+        first,
+        make.placed(make.pods("ns/low", 1, WHOLE)[0], "n1/2"),
+        make.placed(vain[0], "n2/0", "n2/1", "n2/2", "n2/3", "n2/4"),
+        vain[1],
+    ]
+    gangs = [
+        make.gang("ns/vain", share_class=ShareClass.HIGH, least=2),
+        make.gang("ns/g", share_class=ShareClass.HIGH, least=2, created=1.0),
+        make.gang("ns/low", share_class=ShareClass.LOW),
+    ]
+    plan = ask(make.snapshot([replace(node, cards=cards), make.node("n2", 5)], gangs, members))
+    (admission,) = plan.admissions
+    assert admission.gang == "ns/g"
+    assert [entry.gang for entry in admission.evictions] == ["ns/low"]

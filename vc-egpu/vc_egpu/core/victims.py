@@ -101,6 +101,8 @@ def prey(trial: Trial) -> Prey:
     lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()
     trial.put_back(lifted)
+    for _, booking in (pair for pairs in trial.kept.values() for pair in pairs):
+        without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
     trial.notes = {moment: found}
     return found
