@@ -123,6 +123,22 @@ def test_what_is_out_of_sight_is_counted_by_the_queue_s_status() -> None:
     assert amounts(everything, "theirs")["volcano.sh/vgpu-h20"] == (0, 32), "who sees all counts for himself"
 
 
+def test_what_volcano_counts_for_a_parent_has_the_queues_below_it_in_it() -> None:
+    """Its scheduler adds what a queue holds to all above it, up to ``root``, which takes no work itself."""
+    queues = [
+        docs.queue("root"),
+        docs.queue("org", parent="root", h20=40),
+        docs.queue("ours", parent="org", h20=6),
+        docs.queue("theirs", parent="org", h20=32),
+    ]
+    for queue, held in zip(queues, (9, 6, 1, 5), strict=True):
+        queue["status"]["allocated"] = {"volcano.sh/vgpu-h20": str(held)}
+    pods = [docs.pod(f"a-{i}", cards={f"GPU-{i}": (1, 1)}, group="g") for i in range(2)]
+    report = queues_view.report(queues, [docs.group("g", "ours")], pods, partial="some")
+    used = {q: amounts(report, q)["volcano.sh/vgpu-h20"][0] for q in ("ours", "theirs", "org", "root")}
+    assert used == {"ours": 2, "theirs": 5, "org": 6, "root": 9}
+
+
 def test_a_status_that_is_none_counts_nothing() -> None:
     bad = docs.queue("research", h20=6)
     bad["status"]["allocated"] = {"volcano.sh/vgpu-h20": "lots", "volcano.sh/vgpu-h20-cores": "50"}

@@ -17,6 +17,8 @@ from vc_egpu.volcano.names import (
 from vc_egpu.volcano.resource_names import classify
 
 _MAX_DEPTH = 16
+_ROOT = "root"
+"""Of Volcano's queues; it takes no work itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,7 @@ def report(
         if queue and not world.finished(pod):
             used[queue].update(held(pod))
     documents = {str(document["metadata"]["name"]): document for document in queues}
-    if partial:
-        for name, document in documents.items():
-            used[name] |= _allocated(document)
-    total = _rolled_up(documents, used)
+    total = _rolled_up(documents, used, _counted(documents) if partial else {})
     gangs = [group for group in groups if _is_gang(group, members.get(world.key(group), ()))]
     waiting, admitted = _verdicts(gangs, queue_of_group)
     if partial:
@@ -126,15 +125,30 @@ def _running(queue: Json) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _rolled_up(documents: Mapping[str, Json], used: Mapping[str, Counter[str]]) -> dict[str, Counter[str]]:
+def _counted(documents: Mapping[str, Json]) -> dict[str, Counter[str]]:
+    counted = {name: _allocated(document) for name, document in documents.items()}
+    return {name: amounts for name, amounts in counted.items() if amounts}
+
+
+def _rolled_up(
+    documents: Mapping[str, Json], used: Mapping[str, Counter[str]], counted: Mapping[str, Counter[str]]
+) -> dict[str, Counter[str]]:
+    """What each queue and those below it use, and at least what is ``counted`` for them."""
+    # Volcano's scheduler counts what a queue holds to all above it, too, up to the root; ours does not.
+    already = _ROOT in counted
     total: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, amounts in used.items():
+    for name in {**used, **counted}:
+        own = used.get(name, Counter())
+        amounts = own if already else own | counted.get(name, Counter())
         above: str | None = name
         for _ in range(_MAX_DEPTH):
             if not above:
                 break
             total[above].update(amounts)
             above = ((documents.get(above) or {}).get("spec") or {}).get("parent")
+    if already:
+        for name, amounts in counted.items():
+            total[name] |= amounts
     return total
 
 
