@@ -31,6 +31,7 @@ from vc_egpu.cli import (
 )
 from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.kube import ApiConnection, ConfigError, Json
+from vc_egpu.kube.config import default_namespace
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
 from vc_egpu.kube.resources import (
     BATCH_JOBS,
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
         api = connect(options)
-        namespace = options.namespace or context_namespace(options.kubeconfig, options.context)
+        namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
         run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
         answer = run(api, namespace, options)
         _print(answer, options.output)
@@ -122,21 +123,6 @@ def as_json(document: Any) -> bytes:
 def connect(options: argparse.Namespace) -> ApiConnection:
     """The cluster that the flags name. Raises :class:`ConfigError`, also for a file that is no kubeconfig."""
     return ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
-
-
-def context_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace of the kubeconfig's context; ``default`` where it names none."""
-    from kubernetes.config.config_exception import ConfigException
-    from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
-
-    try:
-        merged = KubeConfigMerger(
-            kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION
-        ).config
-        chosen = merged["contexts"].get_with_name(context or merged["current-context"])
-        return str(chosen["context"].safe_get("namespace") or "default")
-    except (ConfigException, OSError, TypeError):
-        return "default"  # in a cluster, or no file: the connection has already said so
 
 
 def _fail(text: str, status: int) -> int:
@@ -307,7 +293,7 @@ def _seconds(text: str) -> float:
 def _common(*, defaults: bool) -> argparse.ArgumentParser:
     """Flags of every command, before it or behind it; those behind it have no defaults, which would win."""
     common = argparse.ArgumentParser(add_help=False, argument_default=None if defaults else argparse.SUPPRESS)
-    common.add_argument("-n", "--namespace", help="default: that of the kubeconfig's context")
+    common.add_argument("-n", "--namespace", help="default: the context's, or the pod's own")
     common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
     common.add_argument("--context", help="context of the kubeconfig")
     common.add_argument("-o", "--output", choices=("table", "json"), help="default: table")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
-from kubernetes.config import load_incluster_config, load_kube_config
+from kubernetes.config import incluster_config, load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 from yaml import YAMLError
@@ -69,10 +69,11 @@ class Endpoint:
 def load(kubeconfig: str | Path | None = None, context: str | None = None) -> Endpoint:
     """Find the API server: the file given, ``$KUBECONFIG``, the service account, ``~/.kube/config``.
 
-    The first that is there counts. Raises :class:`ConfigError` that names what was tried.
+    The first that is there counts; a context that is named is one of a file. Raises :class:`ConfigError` that
+    names what was tried.
     """
     configuration = Configuration()
-    in_cluster = kubeconfig is None and not os.environ.get("KUBECONFIG") and _in_cluster()
+    in_cluster = _in_cluster(kubeconfig, context)
     try:
         if in_cluster:
             load_incluster_config(client_configuration=configuration)
@@ -85,6 +86,8 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
         named = os.environ.get("KUBECONFIG")
         default = f"$KUBECONFIG ({named})" if named else KUBE_CONFIG_DEFAULT_LOCATION
         source = "the service account" if in_cluster else (kubeconfig or default)
+        if not (in_cluster or kubeconfig or named or context) and _in_pod():
+            source = f"{source}, and this pod has no token of a service account"
         raise ConfigError(f"no usable API server configuration in {source}: {error}") from error
     except (TypeError, KeyError, AttributeError, YAMLError) as error:
         # The official package stumbles over what it does not expect.
@@ -108,5 +111,27 @@ def _refuse_impersonation(path: str, context: str | None) -> None:
         )
 
 
-def _in_cluster() -> bool:
+def default_namespace(kubeconfig: str | Path | None = None, context: str | None = None) -> str:
+    """Where who names no namespace is, as with kubectl: the context's, or the pod's own where its service
+    account is what :func:`load` takes."""
+    if _in_cluster(kubeconfig, context):
+        file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
+        return os.environ.get("POD_NAMESPACE") or (file.read_text().strip() if file.is_file() else "default")
+    try:
+        merged = KubeConfigMerger(
+            str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)
+        ).config
+        chosen = merged["contexts"].get_with_name(context or merged["current-context"])
+        return str(chosen["context"].safe_get("namespace") or "default")
+    except (ConfigException, OSError, TypeError):
+        return "default"  # no such file: whoever connects is told
+
+
+def _in_cluster(kubeconfig: str | Path | None, context: str | None) -> bool:
+    """Whether the service account is what is there first; a pod need not have one mounted."""
+    named = kubeconfig is not None or context is not None or os.environ.get("KUBECONFIG")
+    return not named and _in_pod() and Path(incluster_config.SERVICE_TOKEN_FILENAME).is_file()
+
+
+def _in_pod() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))

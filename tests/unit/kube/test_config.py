@@ -1,0 +1,81 @@
+"""Which API server, and which namespace: from files, and in pods that have a service account or none."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kubernetes.config import incluster_config, kube_config
+from vc_egpu.kube import ConfigError
+from vc_egpu.kube import config as ours
+
+
+def kubeconfig(path: Path) -> Path:
+    clusters = {"one": "http://127.0.0.1:1", "two": "http://127.0.0.1:2"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url}} for name, url in clusters.items()],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [
+            {"name": "one", "context": {"cluster": "one", "user": "u", "namespace": "first"}},
+            {"name": "two", "context": {"cluster": "two", "user": "u"}},
+        ],
+        "current-context": "one",
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As in a pod; the folder of its service account."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    for name in ("token", "namespace", "ca.crt"):
+        (tmp_path / name).write_text({"token": "secret", "namespace": "notebooks\n", "ca.crt": "x"}[name])
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    for module in (ours, kube_config):
+        monkeypatch.setattr(module, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "home"))
+    return tmp_path
+
+
+def test_who_names_no_namespace_in_a_pod_is_in_the_pod_s_own(
+    pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ours.load().base_url == "https://10.0.0.1:443"
+    assert ours.default_namespace() == "notebooks"
+    monkeypatch.setenv("POD_NAMESPACE", "named")
+    assert ours.default_namespace() == "named", "as kubectl has it"
+    monkeypatch.delenv("POD_NAMESPACE")
+    (pod / "namespace").unlink()
+    assert ours.default_namespace() == "default"
+
+
+def test_a_context_that_is_named_in_a_pod_is_not_passed_over(pod: Path) -> None:
+    """Whoever says `--context` means another cluster than the one that he is in."""
+    kubeconfig(pod / "home")
+    assert ours.load(context="two").base_url == "http://127.0.0.1:2"
+    assert ours.default_namespace(context="one") == "first"
+    assert ours.load().base_url == "https://10.0.0.1:443"
+
+
+def test_a_pod_without_a_service_account_has_its_file(pod: Path) -> None:
+    """As notebooks often have none mounted."""
+    (pod / "token").unlink()
+    with pytest.raises(ConfigError, match="no token of a service account"):
+        ours.load()
+    kubeconfig(pod / "home")
+    assert ours.load().base_url == "http://127.0.0.1:1"
+    assert ours.default_namespace() == "first"
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config")
+    assert ours.default_namespace(path) == "first"
+    assert ours.default_namespace(path, "two") == "default"
+    path.write_text(path.read_text().replace('"current-context": "one"', '"current-context": "gone"'))
+    assert ours.default_namespace(path, "one") == "first", "the context that is named counts"
+    assert ours.default_namespace(path) == "default"
