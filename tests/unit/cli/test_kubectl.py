@@ -251,6 +251,40 @@ def test_why_asks_what_a_set_without_pods_wants(
     assert "0 of 1" not in shown
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        "chat",
+        "ml/chat",
+        "deployment.apps/chat",
+        "Deployment/chat",
+        "job.batch.volcano.sh/chat",
+        "mpijob/chat",
+    ],
+)
+def test_why_takes_a_name_as_kubectl_prints_it(
+    named: str, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in ``deployment.apps/chat created``, which is no namespace."""
+    said = docs.verdict("WaitingForCards", "no card is free")
+    path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g"
+    server.put(path, docs.group("g", "research", job="chat", said=said))
+    argv = ["why", named, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]
+    assert kubectl.main(argv) == kubectl.EXIT_OK, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["why", "suspend", "resume"])
+@pytest.mark.parametrize("named", ["", "pod/", "ml/"])
+def test_a_name_that_is_empty_means_nothing(
+    command: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``"$JOB"`` of a script that has not set it: not all Jobs, and no stack trace."""
+    with pytest.raises(SystemExit) as exited:
+        kubectl.main([command, named])
+    assert exited.value.code == kubectl.EXIT_USAGE
+    assert "the name is empty" in capsys.readouterr().err
+
+
 def test_ctrl_c_while_it_is_shown_ends_it_in_a_word(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,8 +168,9 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         waiting = waiting_view.report(groups, pods, place=place or "", makers=makers, events=events)
         return Answer(waiting, render.waiting(waiting))
     name = str(options.job)
-    if name.count("/") == 1 and name.partition("/")[0] not in _KINDS:
-        namespace, _, name = name.partition("/")
+    before, slash, after = name.partition("/")
+    if slash and "/" not in after and not _is_kind(before):
+        namespace, name = before, after
     groups, pods = (api.list(resource, namespace).items for resource in (POD_GROUPS, PODS))
     chosen = why_view.meant(name, groups, pods)
     jobs = world.list_optional(api, VOLCANO_JOBS, namespace)
@@ -204,10 +205,16 @@ _KINDS: Final = frozenset(
         *("job", "jobs", "vcjob", "vcjobs", "vj", "podgroup", "podgroups", "pg", "pod", "pods", "po"),
         *("deployment", "deployments", "deploy", "replicaset", "replicasets", "rs"),
         *("statefulset", "statefulsets", "sts", "daemonset", "daemonsets", "ds"),
-        *("cronjob", "cronjobs", "cj"),
+        *("cronjob", "cronjobs", "cj", "raycluster", "rayjob", "rayservice", "mpijob", "pytorchjob"),
+        *("leaderworkerset", "trainjob", "jobset", "workflow"),
     }
 )
 """What may stand before a name, as kubectl writes it: not a namespace."""
+
+
+def _is_kind(text: str) -> bool:
+    """Also ``deployment.apps`` and ``Deployment``, as kubectl writes them; no namespace has a dot."""
+    return "." in text or text.lower() in _KINDS
 
 
 def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
@@ -282,6 +289,12 @@ class _Suggesting(argparse.ArgumentParser):
         super().error(f"{message}; did you mean {near[0]}?" if near else message)
 
 
+def _name(text: str) -> str:
+    if not text or text.endswith("/"):  # a shell's variable that is not set
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
 def _seconds(text: str) -> float:
     """``90``, ``90s`` or ``2m``, as kubectl takes it."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text)
@@ -320,9 +333,8 @@ def _parser() -> argparse.ArgumentParser:
     cards.set_defaults(run=_cards)
     why = commands.add_parser("why", parents=[common], help="why a Job waits, or what it got")
     which = why.add_mutually_exclusive_group()
-    which.add_argument(
-        "job", nargs="?", metavar="JOB", help="a Job, Deployment, CronJob or pod ...; default: all that wait"
-    )
+    text = "a Job, Deployment, CronJob or pod ...; default: all that wait"
+    which.add_argument("job", nargs="?", type=_name, metavar="JOB", help=text)
     which.add_argument(
         "-A", "--all-namespaces", dest="everywhere", action="store_true", help="all that wait, anywhere"
     )
@@ -335,7 +347,8 @@ def _parser() -> argparse.ArgumentParser:
         ("resume", _resume, "have a suspended gang come back to its cards"),
     ):
         pausing = commands.add_parser(name, parents=[common], help=text)
-        pausing.add_argument("pod", metavar="POD", help="any pod of the gang; the gang goes as a whole")
+        whole = "any pod of the gang; the gang goes as a whole"
+        pausing.add_argument("pod", type=_name, metavar="POD", help=whole)
         pausing.add_argument(
             "--timeout",
             dest="wait_s",
