@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
+from unit.kube.tiny_api import status as tiny_status
 from vc_egpu.admission.suspension_words import Said, condition
 from vc_egpu.cli import cards_view, kubectl, pause, render, why_view
 from vc_egpu.kube.connection import ApiConnection
@@ -151,6 +153,61 @@ def test_what_can_never_be_suspended_is_said_at_once(
     with pytest.raises(pause.CannotPauseError, match=words):
         cluster.suspend(name)
     assert cluster.paused() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"labels": {names.MANAGED_LABEL: "false"}}, "asks for no managed cards"),
+        ({"phase": "Succeeded"}, "is Succeeded: there is nothing to resume"),
+        ({"cards": None, "gated": True}, "has no cards yet: there is nothing to resume"),
+    ],
+)
+def test_what_cannot_be_resumed_is_there_all_the_same(
+    cluster: Cluster, changes: dict[str, Any], words: str
+) -> None:
+    """It was told that "its pods are gone"."""
+    labels = {names.MANAGED_LABEL: "true"}
+    cluster.server.put(
+        f"{PODS}/other-0", docs.pod("other-0", **{"labels": labels, "group": "other"} | changes)
+    )
+    with pytest.raises(pause.CannotPauseError, match=words):
+        cluster.resume("other-0", timeout_s=0)
+
+
+def test_who_resumes_by_a_member_that_is_over_means_the_others(cluster: Cluster) -> None:
+    all_leave(cluster)
+    cluster.put("train-1", phase="Succeeded")
+    cluster.reacts = lambda: cluster.says("train-0", Said("False", "Resumed", "it runs where it was"))
+    assert cluster.resume("train-1").reached
+
+
+def test_an_api_server_that_is_away_for_a_moment_ends_no_waiting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wish is written by then, and stands whatever becomes of whoever waits."""
+    away = tiny_status(503, "ServiceUnavailable", "restarting")
+    cluster.server.skip, cluster.server.script = 2, [(503, away, {})] * 2
+    monkeypatch.setattr(pause, "POLL_S", 0.01)
+
+    def react() -> None:
+        if any("restarting" in line for line in cluster.told):
+            all_leave(cluster)
+
+    cluster.reacts = react
+    assert cluster.suspend().reached
+    assert len([line for line in cluster.told if "restarting" in line]) == 1
+
+
+def test_who_waited_in_vain_for_an_api_server_is_told_that_the_wish_stands(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.skip = 2
+    cluster.server.script = [(503, tiny_status(503, "ServiceUnavailable", "restarting"), {})]
+    argv = ["suspend", "train-0", "-n", "ml", "--timeout=0"]
+    assert kubectl.main([*argv, "--kubeconfig", str(tmp_path / "kubeconfig")]) == kubectl.EXIT_NO_CLUSTER
+    assert "`kubectl egpu resume` takes that back" in capsys.readouterr().err
+    assert cluster.paused() == ["train-0"]
 
 
 @pytest.mark.parametrize("name", ["train", "trian-0"])

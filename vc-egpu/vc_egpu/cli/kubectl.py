@@ -270,7 +270,7 @@ def _paused(
 
     try:
         outcome = action(api, place or namespace, name, timeout_s=options.wait_s, progress=told)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Temporary):
         if action is pause.suspend:
             told("what was asked for stays asked for, `kubectl egpu resume` takes that back")
         raise

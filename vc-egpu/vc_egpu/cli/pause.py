@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from vc_egpu.cli import world
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import Forbidden, NotFound
+from vc_egpu.kube.errors import Forbidden, NotFound, Temporary
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 
@@ -105,6 +105,8 @@ def resume(
     """Take back the wish on every pod of the gang and wait until all of them run again."""
     pod = _pod(api, namespace, name)
     members = _members(api, pod)
+    if not any(world.cards_of(member) for member in members):
+        _check_there(pod, "resume")
     paused = [member for member in members if names.PAUSE in world.annotations(member)]
     for member in paused:
         _wish(api, member, None)
@@ -127,17 +129,22 @@ def state_of(pod: Json) -> MemberState:
     )
 
 
-def _check(pod: Json) -> None:
-    name, cards = pod["metadata"]["name"], world.cards_of(pod)
+def _check_there(pod: Json, to_do: str) -> None:
+    name = pod["metadata"]["name"]
     if world.labels(pod).get(names.MANAGED_LABEL) != "true":
         raise CannotPauseError(
             f"pod {name} asks for no managed cards: the admission layer has nothing to do with it"
         )
-    if names.GATE in world.gates(pod) or cards is None:
-        raise CannotPauseError(f"pod {name} has no cards yet: there is nothing to suspend")
     if world.finished(pod) or pod["metadata"].get("deletionTimestamp"):
-        raise CannotPauseError(f"pod {name} is {world.phase(pod)}: there is nothing to suspend")
-    if cards.share_class != "low":
+        raise CannotPauseError(f"pod {name} is {world.phase(pod)}: there is nothing to {to_do}")
+    if names.GATE in world.gates(pod) or world.cards_of(pod) is None:
+        raise CannotPauseError(f"pod {name} has no cards yet: there is nothing to {to_do}")
+
+
+def _check(pod: Json) -> None:
+    _check_there(pod, "suspend")
+    name, cards = pod["metadata"]["name"], world.cards_of(pod)
+    if cards is not None and cards.share_class != "low":
         text = f'has class {cards.share_class}; only pods of {names.PRIORITY} "low" are ever suspended'
         raise CannotPauseError(f"pod {name} {text}")
 
@@ -155,7 +162,14 @@ def _wait(
     last = ""
     while True:
         began = time.monotonic()
-        found = _members(api, pod)
+        try:
+            found = _members(api, pod)
+        except Temporary as error:  # what was asked for is asked for: the answer may still come
+            if time.monotonic() >= deadline:
+                raise
+            last = _once(progress, f"the cluster does not answer: {error.message}", last)
+            time.sleep(pause_s(0.0, deadline - time.monotonic()))
+            continue
         took_s = time.monotonic() - began
         members = tuple(state_of(member) for member in found if world.cards_of(member) is not None)
         there = sum(1 for member in members if member.state == wanted)
@@ -167,11 +181,17 @@ def _wait(
         if why or not members or time.monotonic() >= deadline:
             why = why or ("its pods are gone" if not members else _late(members, wanted, timeout_s))
             return PauseOutcome(_gang_of(pod), wanted, reached=False, members=members, why=why)
-        line = f"{there} of {len(members)} pods {wanted.lower()}; {_first(members, wanted)}"
-        if line != last:
-            progress(line)
-            last = line
+        last = _once(
+            progress, f"{there} of {len(members)} pods {wanted.lower()}; {_first(members, wanted)}", last
+        )
         time.sleep(pause_s(took_s, deadline - time.monotonic()))
+
+
+def _once(progress: Progress, line: str, last: str) -> str:
+    """Tell it unless it was told last."""
+    if line != last:
+        progress(line)
+    return line
 
 
 def pause_s(took_s: float, left_s: float) -> float:
