@@ -1,6 +1,5 @@
 """The command itself: refusals are sentences with an exit status, never a stack trace."""
 
-import copy
 import json
 import os
 import subprocess
@@ -12,8 +11,12 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.cli import cards_view, kubectl, pause, queues_view, render, stop, waiting_view, why_view, world
-from vc_egpu.cli.doctor_stack import removal_findings
+from vc_egpu.cli import (
+    kubectl,
+    pause,
+    render,
+    stop,
+)
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
 
@@ -350,43 +353,3 @@ def test_a_queue_that_a_later_volcano_writes_can_be_closed_too(server: TinyApi, 
     assert not outcome.done
     sent = [body for method, _, body in server.requests if method == "POST"]
     assert [(body["action"], body["target"]["name"]) for body in sent] == [("CloseQueue", "odd")]
-
-
-@pytest.mark.parametrize("command", ["cards", "queues"])
-def test_what_asks_for_no_cards_is_not_read(
-    command: str, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All pods of a large cluster are a gigabyte on the wire and four in memory."""
-    assert kubectl.main([command, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == 0
-    capsys.readouterr()
-    asked = [path for _, path, _ in server.requests if path.partition("?")[0].endswith("/pods")]
-    assert asked
-    assert all("labelSelector=egpu.volcano.sh%2Fmanaged%3Dtrue" in path for path in asked)
-
-
-def test_tables_show_of_a_light_pod_what_they_show_of_the_whole() -> None:
-    pods = [
-        docs.pod(
-            "train-0", cards={"GPU-a": (61440, 100)}, share_class="low", group="g", owner=("Job", "train")
-        ),
-        docs.pod("train-1", gated=True, group="g", labels={"volcano.sh/queue-name": "research"}),
-        docs.pod("over-0", cards={"GPU-a": (1024, 1)}, phase="Succeeded", group="g"),
-    ]
-    for pod in pods:
-        pod["spec"] = {
-            **pod.get("spec", {}),
-            "nodeName": "n1",
-            "containers": [{"name": "main", "env": [{}] * 9}],
-        }
-    light = [world.light_pod(copy.deepcopy(pod)) for pod in pods]
-    assert all("containers" not in pod["spec"] for pod in light)
-    groups, nodes = [docs.group("g", "research")], [docs.node("n1", docs.card("GPU-a"))]
-    queues = [docs.queue("research", h20=4)]
-    for report in (
-        lambda pods: cards_view.report(nodes, pods),
-        lambda pods: queues_view.report(queues, groups, pods),
-        lambda pods: waiting_view.report(groups, pods, place="ml"),
-        removal_findings,
-        lambda pods: [why_view._member(pod) for pod in pods],
-    ):
-        assert report(light) == report(pods)

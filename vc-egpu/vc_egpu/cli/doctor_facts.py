@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.cli.stop import SWITCH_KEY
-from vc_egpu.cli.world import Listing, Transform, light_pod, list_optional
+from vc_egpu.cli.world import Listing, Transform, light_node, light_pod, list_optional
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unavailable
 from vc_egpu.kube.resources import (
@@ -99,7 +99,7 @@ class Facts:
 def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
     """Ask the API server. ``cards_only_on``: at most so many kubelets are asked for their configuration."""
     version = str(api.request("GET", "/version").get("gitVersion") or "")
-    nodes = list_optional(api, NODES)
+    nodes = list_optional(api, NODES, transform=light_node)
     carded = [str(node["metadata"]["name"]) for node in nodes.items if has_cards(node)][:cards_only_on]
     leases = list_optional(api, LEASES, names.SYSTEM_NAMESPACE)
     webhooks = [list_optional(api, resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]

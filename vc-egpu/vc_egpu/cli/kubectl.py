@@ -6,6 +6,7 @@ Reads API objects only; the sentences are those of the conditions that the admis
 import argparse
 import dataclasses
 import difflib
+import gc
 import os
 import re
 import sys
@@ -21,6 +22,8 @@ from vc_egpu.cli import (
     cards_view,
     doctor,
     doctor_facts,
+    making,
+    past,
     pause,
     queues_view,
     render,
@@ -36,7 +39,6 @@ from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unaut
 from vc_egpu.kube.resources import (
     BATCH_JOBS,
     CONFIG_MAPS,
-    CORE_EVENTS,
     CRON_JOBS,
     POD_GROUPS,
     PODS,
@@ -68,6 +70,16 @@ class Answer:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+    collects = gc.isenabled()
+    gc.disable()  # what is read is kept until the end: to look for garbage in it is half of the time
+    try:
+        return _run(options)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         api = connect(options)
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
@@ -162,22 +174,23 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
     if options.job is None or options.everywhere:
         place = None if options.everywhere else namespace
         groups = api.list(POD_GROUPS, place).items
-        pods = api.list(PODS, place, transform=world.light_pod).items
+        pods = api.list(PODS, place, label_selector=world.MANAGED, transform=world.light_pod).items
         makers = _makers(api, place)
-        events = world.list_optional(api, CORE_EVENTS, place).items
+        events = world.events(api, place, making.REFUSED)
         waiting = waiting_view.report(groups, pods, place=place or "", makers=makers, events=events)
         return Answer(waiting, render.waiting(waiting))
     name = str(options.job)
     before, slash, after = name.partition("/")
     if slash and "/" not in after and not _is_kind(before):
         namespace, name = before, after
-    groups, pods = (api.list(resource, namespace).items for resource in (POD_GROUPS, PODS))
+    groups = api.list(POD_GROUPS, namespace).items
+    pods = api.list(PODS, namespace, transform=world.pod_with_limits).items
     chosen = why_view.meant(name, groups, pods)
-    jobs = world.list_optional(api, VOLCANO_JOBS, namespace)
+    jobs = world.Listing(()) if chosen else world.list_optional(api, VOLCANO_JOBS, namespace)
     makers = _makers(api, namespace) if why_view.asks_makers(chosen) else []
     chosen = chosen or why_view.meant(name, groups, pods, makers)
     if not chosen:
-        makers += world.list_optional(api, CRON_JOBS, namespace).items
+        makers += world.list_optional(api, CRON_JOBS, namespace, world.light_maker).items
     told = why_view.stories(
         name,
         namespace,
@@ -185,7 +198,7 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         pods=pods,
         jobs=jobs,
         queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
-        events=world.list_optional(api, CORE_EVENTS, namespace).items,
+        events=world.events(api, namespace, (*making.REFUSED, *past.EVICTED)),
         nodes=world.nodes_named(api, why_view.places(chosen)),
         now=time.time(),
         chosen=chosen,
@@ -196,8 +209,8 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
 
 def _makers(api: ApiConnection, place: str | None) -> list[Json]:
     """What makes pods and says of itself how many it wants, as far as the user may see it."""
-    listed = (world.list_optional(api, one, place) for one in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS))
-    return [maker for listing in listed for maker in listing.items]
+    kinds = (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS)
+    return [maker for one in kinds for maker in world.list_optional(api, one, place, world.light_maker).items]
 
 
 _KINDS: Final = frozenset(

@@ -15,6 +15,8 @@ from vc_egpu.kube import Json
 from vc_egpu.volcano import names
 from vc_egpu.volcano.makers import controller_of, deployment_behind
 
+REFUSED: Final = ("FailedCreate", "FailedCreatePod")
+"""Reasons of the events that tell of a pod that could not be made."""
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _HELD_UP: Final = frozenset({Reason.WAITING_FOR_QUOTA.value, Reason.WAITING_FOR_CARDS.value})
 """What the room of an earlier revision would help with."""
@@ -70,7 +72,7 @@ def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
     told = [
         event
         for event in events
-        if event.get("reason") in {"FailedCreate", "FailedCreatePod"}
+        if event.get("reason") in REFUSED
         and (about := event.get("involvedObject") or {})
         and (not uid or about.get("uid", uid) == uid)
         and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", about.get("name", ""))

@@ -15,7 +15,7 @@ from vc_egpu.core.cluster import Instant
 from vc_egpu.kube import Json
 from vc_egpu.volcano.makers import controller_of
 
-_EVICTED: Final = frozenset({"Preempted", "Replaced"})
+EVICTED: Final = ("Preempted", "Replaced")
 """Reasons of the admission controller's events on pods that it made go."""
 
 
@@ -31,7 +31,7 @@ def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> l
     for event in events:
         about = event.get("involvedObject") or {}
         name = str(about.get("name") or "")
-        if event.get("reason") not in _EVICTED or about.get("kind") != "Pod" or _when(event) < made:
+        if event.get("reason") not in EVICTED or about.get("kind") != "Pod" or _when(event) < made:
             continue  # before the gang was made: of an earlier Job of that name
         if name in present or earlier.fullmatch(name):
             why = str(event.get("message") or "")

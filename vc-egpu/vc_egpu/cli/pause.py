@@ -221,7 +221,7 @@ def _pod(api: ApiConnection, namespace: str, name: str) -> Json:
     try:
         return api.get(PODS, name, namespace)
     except NotFound:
-        near = _near(name, api.list(PODS, namespace).items)
+        near = _near(name, _managed(api, namespace))
         hint = f"; did you mean {near}?" if near else ""
         raise CannotPauseError(f"there is no pod {name} in namespace {namespace}{hint}") from None
 
@@ -238,10 +238,14 @@ def _members(api: ApiConnection, pod: Json) -> list[Json]:
     group, namespace = world.group_key(pod), pod["metadata"]["namespace"]
     found = [
         p
-        for p in api.list(PODS, namespace, label_selector=world.MANAGED).items
+        for p in _managed(api, namespace)
         if p["metadata"]["uid"] == pod["metadata"]["uid"] or (group and world.group_key(p) == group)
     ]
     return [p for p in found if not world.finished(p) and not p["metadata"].get("deletionTimestamp")]
+
+
+def _managed(api: ApiConnection, namespace: str) -> list[Json]:
+    return api.list(PODS, namespace, label_selector=world.MANAGED, transform=world.light_pod).items
 
 
 def _gang_of(pod: Json) -> str:

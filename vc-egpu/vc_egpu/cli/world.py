@@ -1,5 +1,6 @@
 """What the commands read from the cluster, before anything is made of it."""
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Final
 
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.errors import Forbidden, NotFound
-from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.kube.resources import CORE_EVENTS, NODES, PODS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, Cards, NodeCards, Request
 from vc_egpu.volcano.payer import checked_for, payer
@@ -55,9 +56,32 @@ def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
 
 def light_pod(pod: Json) -> Json:
     """A pod without its containers: read by Python they are 30 KB that no table shows."""
-    pod["metadata"].pop("managedFields", None)
-    spec = pod.get("spec") or {}
-    return {**pod, "spec": {key: spec[key] for key in ("schedulingGates", "nodeName") if key in spec}}
+    return _light(pod, "schedulingGates", "nodeName")
+
+
+def pod_with_limits(pod: Json) -> Json:
+    """A pod with no more of its containers than what they ask for."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    limits = [{"resources": {"limits": (one.get("resources") or {}).get("limits")}} for one in containers]
+    light = light_pod(pod)
+    return {**light, "spec": {**light["spec"], "containers": limits}}
+
+
+def light_maker(maker: Json) -> Json:
+    """What makes pods, without their template: Deployments keep ten ReplicaSets each."""
+    return _light(maker, "replicas", "parallelism", "suspend", "schedule")
+
+
+def light_node(node: Json) -> Json:
+    """A node without the list of its images, which is most of it."""
+    status = {key: value for key, value in (node.get("status") or {}).items() if key != "images"}
+    return {**_light(node, "unschedulable", "taints"), "status": status}
+
+
+def _light(document: Json, *of_spec: str) -> Json:
+    document["metadata"].pop("managedFields", None)
+    spec = document.get("spec") or {}
+    return {**document, "spec": {key: spec[key] for key in of_spec if key in spec}}
 
 
 def list_optional(
@@ -75,6 +99,15 @@ def list_optional(
         return Listing((), f"you may not list {resource.plural}")
 
 
+def events(api: ApiConnection, namespace: str | None, reasons: Iterable[str]) -> list[Json]:
+    """Events of these reasons, as far as the user may see them: of others there may be a hundred thousand."""
+    listed: list[Json] = []
+    with contextlib.suppress(Forbidden):
+        for reason in reasons:
+            listed += api.list(CORE_EVENTS, namespace, field_selector=f"reason={reason}").items
+    return listed
+
+
 def nodes_named(api: ApiConnection, wanted: Sequence[str]) -> dict[str, Json] | None:
     """These nodes by name, as far as they exist; None where the user may not see nodes.
 
@@ -83,7 +116,8 @@ def nodes_named(api: ApiConnection, wanted: Sequence[str]) -> dict[str, Json] | 
     found: dict[str, Json] = {}
     try:
         if len(wanted) > _ONE_BY_ONE:
-            return {node["metadata"]["name"]: node for node in api.list(NODES).items}
+            listed = api.list(NODES, transform=light_node).items
+            return {node["metadata"]["name"]: node for node in listed}
         for name in wanted:
             try:
                 found[name] = api.get(NODES, name)
@@ -96,7 +130,7 @@ def nodes_named(api: ApiConnection, wanted: Sequence[str]) -> dict[str, Json] | 
 
 def nodes_and_pods(api: ApiConnection, namespace: str) -> tuple[Listing, Listing]:
     """All nodes, and the pods that the user may see."""
-    return Listing(api.list(NODES).items), managed_pods(api, namespace)
+    return Listing(api.list(NODES, transform=light_node).items), managed_pods(api, namespace)
 
 
 def annotations(document: Json) -> Mapping[str, str]:

@@ -1,0 +1,112 @@
+"""A cluster of thousands of nodes: what is read of it, and what of that is kept."""
+
+import copy
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.cli import documents as docs
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.cli import cards_view, kubectl, making, queues_view, trouble, waiting_view, why_view, world
+from vc_egpu.cli.doctor_stack import removal_findings
+from vc_egpu.volcano import names
+
+
+@pytest.fixture
+def server() -> Iterator[TinyApi]:
+    with tiny_api() as found:
+        yield found
+
+
+@pytest.mark.parametrize("command", ["cards", "queues", "why"])
+def test_what_asks_for_no_cards_is_not_read(
+    command: str, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All pods of a large cluster are a gigabyte on the wire and four in memory."""
+    assert kubectl.main([command, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == 0
+    capsys.readouterr()
+    asked = [path for _, path, _ in server.requests if path.partition("?")[0].endswith("/pods")]
+    assert asked
+    assert all("labelSelector=egpu.volcano.sh%2Fmanaged%3Dtrue" in path for path in asked)
+
+
+@pytest.mark.parametrize("argv", [["why"], ["why", "train"]])
+def test_of_events_those_are_read_that_are_told_of(
+    argv: list[str], server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A large cluster has a hundred thousand others."""
+    kubectl.main([*argv, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))])
+    capsys.readouterr()
+    asked = [path for _, path, _ in server.requests if path.partition("?")[0].endswith("/events")]
+    assert asked
+    assert all("fieldSelector=reason%3D" in path for path in asked)
+
+
+def test_what_no_table_shows_is_not_kept() -> None:
+    """Of 5,000 nodes, 50,000 pods and their makers, whole, some gigabytes."""
+    node = docs.node("n1", docs.card("GPU-a"), unschedulable=True)
+    node["metadata"]["managedFields"] = [{}]
+    node["status"]["images"] = [{"names": ["a", "b"]}]
+    node["spec"]["taints"] = [{"key": "node.kubernetes.io/out-of-service"}]
+    pod = docs.pod("web-0", labels={names.MANAGED_LABEL: "false"}, owner=("ReplicaSet", "web"))
+    pod["spec"]["containers"] = [{"env": [{}], "resources": {"limits": {"nvidia.com/gpu": 1}}}, {"name": "b"}]
+    maker: docs.Json = {
+        "metadata": {"name": "web", "namespace": "ml", "uid": "u", "managedFields": [{}]},
+        "spec": {"replicas": 0, "template": {"spec": {"containers": [{}]}}},
+    }
+    thin = world.light_node(copy.deepcopy(node))
+    assert "images" not in thin["status"]
+    assert cards_view.report([thin], []) == cards_view.report([node], [])
+    assert trouble.notes([pod | {"spec": {"nodeName": "n1"}}], {"n1": thin}) == trouble.notes(
+        [pod | {"spec": {"nodeName": "n1"}}], {"n1": node}
+    )
+    light = world.pod_with_limits(copy.deepcopy(pod))
+    assert trouble.not_ours([light]) == trouble.not_ours([pod])
+    assert "nvidia.com/gpu" in trouble.not_ours([light])
+    bare = world.light_maker(copy.deepcopy(maker))
+    assert making.rest("web", [bare]) == making.rest("web", [maker]) == "web asks for no pods (replicas: 0)"
+    kept = json.dumps([thin, light, bare])
+    assert not any(word in kept for word in ("managedFields", "template", '"env"', '"names"'))
+
+
+def test_nothing_is_searched_for_garbage_while_a_cluster_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is kept until the end: looking through it again and again was half of the time."""
+    seen: list[bool] = []
+
+    def run(_: object) -> int:
+        seen.append(gc.isenabled())
+        return 0
+
+    monkeypatch.setattr(kubectl, "_run", run)
+    kubectl.main(["cards"])
+    assert (seen, gc.isenabled()) == ([False], True)
+
+
+def test_tables_show_of_a_light_pod_what_they_show_of_the_whole() -> None:
+    pods = [
+        docs.pod(
+            "train-0", cards={"GPU-a": (61440, 100)}, share_class="low", group="g", owner=("Job", "train")
+        ),
+        docs.pod("train-1", gated=True, group="g", labels={"volcano.sh/queue-name": "research"}),
+        docs.pod("over-0", cards={"GPU-a": (1024, 1)}, phase="Succeeded", group="g"),
+    ]
+    for pod in pods:
+        pod["spec"] = {
+            **pod.get("spec", {}),
+            "nodeName": "n1",
+            "containers": [{"name": "main", "env": [{}] * 9}],
+        }
+    light = [world.light_pod(copy.deepcopy(pod)) for pod in pods]
+    assert all("containers" not in pod["spec"] for pod in light)
+    groups, nodes = [docs.group("g", "research")], [docs.node("n1", docs.card("GPU-a"))]
+    queues = [docs.queue("research", h20=4)]
+    for report in (
+        lambda pods: cards_view.report(nodes, pods),
+        lambda pods: queues_view.report(queues, groups, pods),
+        lambda pods: waiting_view.report(groups, pods, place="ml"),
+        removal_findings,
+        lambda pods: [why_view._member(pod) for pod in pods],
+    ):
+        assert report(light) == report(pods)
