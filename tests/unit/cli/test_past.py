@@ -25,18 +25,26 @@ def evicted(name: str, second: int = 0, **fields: str) -> docs.Json:
 
 
 def tell(
-    events: list[docs.Json], *, rolled_back: str = "", kind: str = "Job", made: str = "2026-01-01T11:00:00Z"
+    events: list[docs.Json],
+    *,
+    rolled_back: str = "",
+    kind: str = "Job",
+    made: str = "2026-01-01T11:00:00Z",
+    owner: str = "train",
+    begun: str = "",
 ) -> why_view.GangStory:
     said = docs.verdict("WaitingForCards", "asks for 2 shares of h20; none of 2 members would find a place")
-    group = docs.group("train-1", "research", job="train", said=said, members=2)
+    group = docs.group("train-1", "research", job=owner, said=said, members=2)
     group["metadata"]["ownerReferences"][0]["kind"] = kind
     group["metadata"]["creationTimestamp"] = made
     if rolled_back:
         group["metadata"]["annotations"] = {names.ROLLED_BACK: rolled_back}
     pods = [docs.pod(f"train-w-{i}", group="train-1", gated=True, phase="Pending") for i in range(2)]
+    if begun:
+        pods[0]["metadata"]["generateName"] = begun
     queues = {"research": docs.queue("research", h20=6)}
     (story,) = why_view.stories(
-        "train", "ml", groups=[group], pods=pods, queues=queues, events=events, now=Instant(AT)
+        owner, "ml", groups=[group], pods=pods, queues=queues, events=events, now=Instant(AT)
     )
     return story
 
@@ -64,6 +72,25 @@ def test_what_befell_an_earlier_job_of_that_name_is_not_told_of_this_one() -> No
 def test_pods_of_a_replica_set_have_new_names_each_time() -> None:
     story = tell([evicted("train-x7k2p")], kind="ReplicaSet")
     assert story.notes == (f"1 pod was evicted at 2026-01-01T11:59:00Z: {MADE_ROOM}",)
+
+
+LONG = "a-deployment-of-a-release-with-quite-a-long-name-6d8b9c7f54"
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "begun", "pod"),
+    [
+        ("Job", "train", "train-0-", "train-0-x7k2p"),
+        ("RayCluster", "train", "train-gpus-worker-", "train-gpus-worker-x7k2p"),
+        ("ReplicaSet", LONG, f"{LONG}-", f"{LONG[:58]}x7k2p"),
+        ("ReplicaSet", LONG, "", f"{LONG[:58]}x7k2p"),
+    ],
+)
+def test_names_are_told_by_what_was_asked_for(kind: str, owner: str, begun: str, pod: str) -> None:
+    """An indexed batch Job's pods, other operators', and those that the API server cuts to make room."""
+    assert tell([evicted(pod)], kind=kind, owner=owner, begun=begun).notes
+    assert not tell([evicted(f"other-{pod}")], kind=kind, owner=owner, begun=begun).notes
+    assert not tell([evicted(f"{pod}-0")], kind=kind, owner=owner, begun=begun).notes
 
 
 @pytest.mark.parametrize(

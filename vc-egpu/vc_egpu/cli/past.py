@@ -18,13 +18,15 @@ from vc_egpu.volcano.makers import controller_of
 EVICTED: Final = ("Preempted", "Replaced")
 """Reasons of the admission controller's events on pods that it made go."""
 
+_RANDOM: Final = 5
+_LONGEST_STEM: Final = 58
+"""The API server makes a name of the beginning that it is given, cut to so much, and so many characters."""
+
 
 def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> list[str]:
     """One sentence for each cause for which pods of the gang were evicted, oldest first."""
-    owner = controller_of(group)
     present = {str(pod["metadata"]["name"]) for pod in members}
-    # Controllers that do not number their pods end names with five characters, others each time.
-    earlier = re.compile(rf"{re.escape(str(owner['name']))}-[0-9a-z]{{5}}" if owner else "(?!)")
+    stems = _stems(group, members)
     made = str(group["metadata"].get("creationTimestamp") or "")
     pods: dict[str, set[str]] = defaultdict(set)
     last: dict[str, str] = {}
@@ -33,7 +35,7 @@ def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> l
         name = str(about.get("name") or "")
         if event.get("reason") not in EVICTED or about.get("kind") != "Pod" or _when(event) < made:
             continue  # before the gang was made: of an earlier Job of that name
-        if name in present or earlier.fullmatch(name):
+        if name in present or (name[:-_RANDOM] in stems and re.fullmatch("[0-9a-z]+", name[-_RANDOM:])):
             why = str(event.get("message") or "")
             pods[why].add(str(about.get("uid") or name))
             last[why] = max(last.get(why, ""), _when(event))
@@ -56,6 +58,15 @@ def roll_backs(text: str, now: Instant) -> str:
         left_out = ", ".join(sorted(value.nodes))
         told += f"; until {world.time_of(value.nodes_until)} without {left_out}, unless nothing else has room"
     return told
+
+
+def _stems(group: Json, members: Iterable[Json]) -> set[str]:
+    """How names begin of pods that have another one each time: their controllers number them not at all, by
+    index before the random end (batch Jobs), or say what they are for (RayClusters)."""
+    owner = controller_of(group)
+    begun = {str(pod["metadata"].get("generateName") or "") for pod in members}
+    begun |= {f"{owner['name']}-"} if owner else set()
+    return {stem[:_LONGEST_STEM] for stem in begun - {""}}
 
 
 def _when(event: Json) -> str:
