@@ -79,3 +79,37 @@ def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"current-context": "one"', '"current-context": "gone"'))
     assert ours.default_namespace(path, "one") == "first", "the context that is named counts"
     assert ours.default_namespace(path) == "default"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("false", "'false' has given no"),
+        ("no-such-program", "'no-such-program' has given no"),
+        ("true", "no cred"),
+    ],
+)
+def test_a_plugin_that_gives_no_credentials_makes_nobody_of_us(
+    command: str, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a login is over: "you may not" of ``system:anonymous`` sent people to their administrator."""
+    path = kubeconfig(tmp_path / "config")
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}
+    document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": {"exec": plugin}}]}
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=words):
+        ours.load(path)
+    assert caplog.records, "and why"
+
+
+def test_a_plugin_that_gives_some_is_who_we_are(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config")
+    given = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "t"},
+    }
+    plugin = {"apiVersion": given["apiVersion"], "command": "echo", "args": [json.dumps(given)]}
+    document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": {"exec": plugin}}]}
+    path.write_text(json.dumps(document))
+    assert ours.load(path).authorization() == "Bearer t"

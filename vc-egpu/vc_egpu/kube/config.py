@@ -81,7 +81,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             # The package reads the variable once, at import: a process that sets it later is not heard.
             path = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
-            _refuse_impersonation(path or KUBE_CONFIG_DEFAULT_LOCATION, context)
+            _check_user(path or KUBE_CONFIG_DEFAULT_LOCATION, context, configuration)
     except (ConfigException, OSError, ValueError) as error:
         named = os.environ.get("KUBECONFIG")
         default = f"$KUBECONFIG ({named})" if named else KUBE_CONFIG_DEFAULT_LOCATION
@@ -95,9 +95,8 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
     return Endpoint(configuration)
 
 
-def _refuse_impersonation(path: str, context: str | None) -> None:
-    # The official package does not read it: what was to be done with somebody's rights would be done with
-    # those of the certificate beside it, which are often an administrator's.
+def _check_user(path: str, context: str | None, configuration: Any) -> None:
+    """Refuse what the official package passes over, and would do as somebody else."""
     known = KubeConfigMerger(path).config
     active = known["contexts"].get_with_name(context or known.safe_get("current-context"))
     name = active["context"].safe_get("user")
@@ -105,10 +104,17 @@ def _refuse_impersonation(path: str, context: str | None) -> None:
     user = found.value.get("user") if found is not None else None
     wished = [key for key in user or {} if key == "as" or key.startswith("as-")]
     if user and wished:
+        # What was to be done with somebody's rights would be done with those of the certificate beside it,
+        # which are often an administrator's.
         raise ConfigError(
             f"user {name!r} of the kubeconfig acts as somebody else ({wished[0]}: "
             f"{str(user[wished[0]])[:63]!r}), which is not supported: use credentials of their own"
         )
+    plugin = (user or {}).get("exec")
+    if plugin and not configuration.api_key and not configuration.cert_file:
+        # It has logged why; as nobody one may do next to nothing, and is told of that instead.
+        command = str(plugin.get("command") if isinstance(plugin, dict) else plugin)[:63]
+        raise ConfigError(f"user {name!r} of the kubeconfig: {command!r} has given no credentials")
 
 
 def default_namespace(kubeconfig: str | Path | None = None, context: str | None = None) -> str:
