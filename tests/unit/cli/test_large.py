@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.cli import cards_view, kubectl, making, queues_view, trouble, waiting_view, why_view, world
+from vc_egpu.cli import cards_view, kubectl, making, queues_view, stop, trouble, waiting_view, why_view, world
 from vc_egpu.cli.doctor_stack import removal_findings
 from vc_egpu.volcano import names
 
@@ -42,6 +42,19 @@ def test_of_events_those_are_read_that_are_told_of(
     asked = [path for _, path, _ in server.requests if path.partition("?")[0].endswith("/events")]
     assert asked
     assert all("fieldSelector=reason%3D" in path for path in asked)
+
+
+def test_a_name_that_is_misspelt_is_not_answered_with_thousands() -> None:
+    nodes = [docs.node(f"node-{i:04}", docs.card(f"GPU-{i}")) for i in range(2000)]
+    report = cards_view.report(nodes, [])
+    assert [card.node for card in cards_view.of_node(report, "node-0007").cards] == ["node-0007"]
+    (near,) = cards_view.of_node(report, "nod-0007").notes
+    assert near == "no cards on nod-0007; did you mean node-0007?"
+    (far,) = cards_view.of_node(report, "xyz").notes
+    assert far == "no cards on xyz; there are some on node-0000, node-0001, node-0002 and 1997 more"
+    with pytest.raises(stop.UnknownQueueError) as caught:
+        stop.choose([docs.queue(f"tenant-{i}") for i in range(500)], ["xyz"])
+    assert len(str(caught.value)) < 500
 
 
 def test_what_no_table_shows_is_not_kept() -> None:

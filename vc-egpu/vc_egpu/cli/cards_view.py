@@ -1,10 +1,12 @@
 """``kubectl egpu cards``: who shares what. Pure: documents in, rows out."""
 
+import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vc_egpu.cli import world
+from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
 
@@ -112,6 +114,17 @@ def report(
     for uuid, lost in sorted(sharers.items()):
         notes.append(f"{', '.join(s.pod for s in lost)} holds {uuid}, which no node reports now")
     return CardsReport(tuple(rows), tuple(notes))
+
+
+def of_node(whole: CardsReport, node: str) -> CardsReport:
+    """The cards of one node; where it has none, a note names what is near, or some nodes that have cards."""
+    cards = tuple(card for card in whole.cards if card.node == node)
+    if cards:
+        return replace(whole, cards=cards)
+    known = sorted({card.node for card in whole.cards})
+    near = difflib.get_close_matches(node, known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are some on {few(known) or 'none'}"
+    return CardsReport((), (*whole.notes, f"no cards on {node}; {hint}"))
 
 
 def _sharers(pod: Json) -> list[tuple[str, Sharer]]:

@@ -149,14 +149,7 @@ def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> A
     nodes, pods = world.nodes_and_pods(api, namespace)
     report = cards_view.report(nodes.items, pods.items, _nominal(api), partial=pods.missing)
     if options.node:
-        chosen = tuple(card for card in report.cards if card.node == options.node)
-        known = {card.node for card in report.cards}
-        notes = (
-            report.notes
-            if chosen
-            else (*report.notes, f"no cards on {options.node}; nodes: {', '.join(sorted(known)) or 'none'}")
-        )
-        report = dataclasses.replace(report, cards=chosen, notes=notes)
+        report = cards_view.of_node(report, options.node)
     return Answer(report, render.cards(report, uuids=bool(options.node)))
 
 

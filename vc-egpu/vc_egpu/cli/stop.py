@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from vc_egpu.core.words import few
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import COMMANDS, CONFIG_MAPS, QUEUES
@@ -19,6 +20,7 @@ from vc_egpu.volcano.queue import Queue
 
 POLL_S = 0.5
 SWITCH_KEY = "stopAdmitting"
+_MAX_NAMED = 20
 
 
 class UnknownQueueError(LookupError):
@@ -69,7 +71,7 @@ def choose(queues: Sequence[Json], wanted: Iterable[str]) -> list[Json]:
             hint = (
                 f"; did you mean {near[0]}?"
                 if near
-                else f"; there are {', '.join(sorted(by_name)) or 'none'}"
+                else f"; there are {few(sorted(by_name), _MAX_NAMED) or 'none'}"
             )
             raise UnknownQueueError(f"queue {name!r} does not exist{hint}")
         chosen.append(by_name[name])
