@@ -4,13 +4,16 @@ import copy
 import gc
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from unit.cli import documents as docs
+from unit.cli.test_doctor import bad, healthy, said
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.cli import cards_view, kubectl, making, queues_view, stop, trouble, waiting_view, why_view, world
 from vc_egpu.cli.doctor_stack import removal_findings
+from vc_egpu.cli.world import Listing
 from vc_egpu.volcano import names
 
 
@@ -55,6 +58,30 @@ def test_a_name_that_is_misspelt_is_not_answered_with_thousands() -> None:
     with pytest.raises(stop.UnknownQueueError) as caught:
         stop.choose([docs.queue(f"tenant-{i}") for i in range(500)], ["xyz"])
     assert len(str(caught.value)) < 500
+
+
+def test_what_is_wrong_with_a_thousand_nodes_is_one_finding() -> None:
+    """The doctor wrote a line and a hint for each: before installing beside NVIDIA's plugin, say."""
+    nodes = [docs.node(f"n{i:04}", docs.card(f"GPU-{i}")) for i in range(1000)]
+    for node in nodes:
+        node["status"]["capacity"] = {"nvidia.com/gpu": "8"}
+        node["status"]["nodeInfo"]["kubeletVersion"] = "v1.29.1"
+    bare = [docs.node(f"b{i}") for i in range(5)]
+    for node in bare:
+        node["metadata"]["annotations"] = {}
+    stuck = [docs.node(f"s{i}", problem="NVML: driver not loaded") for i in range(2)]
+    away = [docs.node(f"a{i}", docs.card(f"GPU-a{i}"), ready="Unknown") for i in range(2)]
+    found = said(bad(replace(healthy(), nodes=Listing([*nodes, *bare, *stuck, *away]))))
+    many = ", ".join(f"n{i:04}" for i in range(20))
+    for line in (
+        f"fail other plugins: {many} and 980 more offer 8 nvidia.com/gpu by another plugin",
+        f"fail kubelet: {many} and 980 more have kubelet v1.29.1",
+        "warn agents: b0, b1, b2, b3, b4 seem to have GPUs, but no agent",
+        "fail agents: s0, s1 take nothing: NVML: driver not loaded",
+        "warn cards: a0, a1 are not ready: nothing new goes onto their cards (2)",
+    ):
+        assert line in found
+    assert len(found.splitlines()) == 5
 
 
 def test_what_no_table_shows_is_not_kept() -> None:

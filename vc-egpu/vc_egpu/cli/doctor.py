@@ -14,7 +14,7 @@ from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import CLOCKS_DIFFER_S, Facts, has_cards
 from vc_egpu.cli.doctor_others import other_findings
 from vc_egpu.cli.doctor_stack import stack_findings
-from vc_egpu.cli.findings import Finding, fail, ok, warn
+from vc_egpu.cli.findings import Finding, fail, ok, told_once, warn
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 
@@ -89,10 +89,12 @@ def _kubelets(facts: Facts) -> Iterable[Finding]:
             "egpu.volcano.sh/card-mode=shared",
         )
         return
-    old = [n for n in cards if version_of(_info(n).get("kubeletVersion", "")) < OLDEST]
-    for node in old:
-        kubelet = _info(node).get("kubeletVersion", "?")
-        yield fail("kubelet", f"{_name(node)} has kubelet {kubelet}: {_OLDEST_WORDS}")
+    old: dict[str, list[str]] = {}
+    for node in cards:
+        if version_of(_info(node).get("kubeletVersion", "")) < OLDEST:
+            old.setdefault(_info(node).get("kubeletVersion", "?"), []).append(_name(node))
+    for kubelet, names in sorted(old.items()):
+        yield fail("kubelet", f"{told_once(names, 'has', 'have')} kubelet {kubelet}: {_OLDEST_WORDS}")
     for name, config in sorted(facts.kubelet_configs.items()):
         if (config.get("featureGates") or {}).get(_KUBELET_GATE) is False:
             yield fail("kubelet", f"{name} has feature gate {_KUBELET_GATE} switched off", "switch it on")

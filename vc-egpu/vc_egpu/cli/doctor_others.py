@@ -1,12 +1,12 @@
 """The doctor's part on who else offers cards: other device plugins, and DRA drivers. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import Facts
-from vc_egpu.cli.findings import Finding, fail, ok, warn
+from vc_egpu.cli.findings import Finding, fail, ok, told_once, warn
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano.others import (
@@ -38,24 +38,25 @@ def other_findings(facts: Facts) -> Iterable[Finding]:
     """Nodes whose cards somebody else offers or holds, worst first: cards that have two owners now."""
     ours, theirs = _holders(facts)
     devices = devices_of_others(facts.slices.items, FOREIGN_DRIVERS)
+    alike: dict[tuple[str, bool], list[str]] = defaultdict(list)
     found = False
     for node in facts.nodes.items:
         name = str(node["metadata"]["name"])
         offered = _offered(node) | devices.get(name, {})
         said = ", ".join(f"{count} {resource}" for resource, count in offered.items())
-        by_whom = "by another plugin"
-        by_whom += f", whose cards {few(sorted(theirs[name]))} hold" if theirs[name] else ""
         if offered and ours[name]:
             found = True
             here = f"of ours {few(sorted(ours[name]))} run there: a card may have two owners"
-            yield fail(TOPIC, f"{name} offers {said} {by_whom}, and {here}", KEEP_OFF)
+            yield fail(TOPIC, f"{_offers([name], said, theirs[name])}, and {here}", KEEP_OFF)
         elif offered:
-            found = True
-            yield fail(TOPIC, f"{name} offers {said} {by_whom}", KEEP_OFF)
+            alike[said, bool(theirs[name])].append(name)
         elif theirs[name] and world.inventory_of(node) is not None:
             found = True
             text = f"{few(sorted(theirs[name]))} on {name} hold cards of a plugin that is gone"
             yield warn(TOPIC, text, "its cards are ours when these pods have ended: drain the node")
+    for (said, _), nodes in sorted(alike.items()):
+        found = True
+        yield fail(TOPIC, _offers(nodes, said, set().union(*(theirs[name] for name in nodes))), KEEP_OFF)
     for daemon_set in facts.daemon_sets.items:
         wanted = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
         if wanted and any(word in str(daemon_set["metadata"]["name"]) for word in DAEMON_SETS):
@@ -67,6 +68,11 @@ def other_findings(facts: Facts) -> Iterable[Finding]:
         yield warn(TOPIC, why)
     if not unseen and not found:
         yield ok(TOPIC, "none offers GPUs here")
+
+
+def _offers(nodes: Sequence[str], said: str, holders: set[str]) -> str:
+    whose = f", whose cards {few(sorted(holders))} hold" if holders else ""
+    return f"{told_once(nodes, 'offers', 'offer')} {said} by another plugin{whose}"
 
 
 def _offered(node: Json) -> dict[str, int]:

@@ -1,12 +1,12 @@
 """The part of the doctor that looks at the installed stack. Pure: facts in, findings out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import Facts, has_cards
-from vc_egpu.cli.findings import Finding, fail, ok, warn
+from vc_egpu.cli.findings import Finding, fail, ok, told_once, warn
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano import names
@@ -155,31 +155,52 @@ def _agents(facts: Facts) -> Iterable[Finding]:
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
         level = ok if ready == wanted and wanted else warn
         yield level("agents", f"{ready} of {wanted} node agents are ready")
-    offered = 0
-    for node in facts.nodes.items:
-        name, inventory = node["metadata"]["name"], world.inventory_of(node)
-        if inventory is None:
-            if has_cards(node):
-                yield warn("agents", f"{name} seems to have GPUs, but no agent has written its inventory")
-            continue
+    found = [(node, world.inventory_of(node)) for node in facts.nodes.items]
+    bare = [_name(node) for node, inventory in found if inventory is None and has_cards(node)]
+    if bare:
+        seem = told_once(bare, "seems to have GPUs", "seem to have GPUs")
+        yield warn("agents", f"{seem}, but no agent has written its inventory")
+    inventories = [(node, inventory) for node, inventory in found if inventory is not None]
+    yield from _of_nodes(inventories)
+    offered = sum(_usable(inventory) for node, inventory in inventories if world.is_ready(node))
+    if facts.nodes.missing:
+        yield warn("cards", facts.nodes.missing)
+    else:
+        yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
+
+
+def _name(document: Json) -> str:
+    return str(document["metadata"]["name"])
+
+
+def _usable(inventory: NodeCards) -> int:
+    return sum(card.healthy and card.offered for card in inventory.cards)
+
+
+def _of_nodes(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding]:
+    """What holds of several nodes once, what is of one card by itself."""
+    problems: dict[str, list[str]] = {}
+    for node, inventory in inventories:
         if inventory.problem:
-            yield fail("agents", f"{name} takes nothing: {inventory.problem}")
+            problems.setdefault(inventory.problem, []).append(_name(node))
+    for problem, nodes in sorted(problems.items()):
+        yield fail("agents", f"{told_once(nodes, 'takes', 'take')} nothing: {problem}")
+    away = {_name(node): _usable(inventory) for node, inventory in inventories if not world.is_ready(node)}
+    idle = [name for name, cards in away.items() if cards]
+    if idle:
+        those = told_once(
+            idle, "is not ready: nothing new goes onto its", "are not ready: nothing new goes onto their"
+        )
+        yield warn("cards", f"{those} cards ({sum(away.values())})")
+    for node, inventory in inventories:
+        name = _name(node)
         if strangers := world.cordoned_strangers(node, inventory):
             yield warn(
                 "cards",
                 f"{name} cordons {', '.join(strangers)}, which it has not: annotation {names.CORDONED_CARDS}",
                 f"its cards are {', '.join(card.uuid for card in inventory.cards) or 'none'}",
             )
-        here = sum(card.healthy and card.offered for card in inventory.cards)
-        if world.is_ready(node):
-            offered += here
-        elif here:
-            yield warn("cards", f"{name} is not ready: nothing new goes onto its cards ({here})")
         yield from _unused(name, inventory)
-    if facts.nodes.missing:
-        yield warn("cards", facts.nodes.missing)
-    else:
-        yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
 
 
 def _unused(node: str, inventory: NodeCards) -> Iterable[Finding]:
