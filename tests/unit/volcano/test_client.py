@@ -90,6 +90,21 @@ def test_a_job_without_namespace_is_not_sent(volcano: VolcanoClient, server: Tin
     assert server.requests == []
 
 
+def test_an_empty_name_is_not_all_jobs_of_the_namespace(volcano: VolcanoClient, server: TinyApi) -> None:
+    """It was the path of the collection: `delete` sent what the API server takes for "delete all"."""
+    nameless = job("")
+    for call in (
+        lambda: volcano.jobs.delete("", "team"),
+        lambda: volcano.jobs.get("", "team"),
+        lambda: volcano.jobs.patch("", {}, "team"),
+        lambda: volcano.jobs.replace(nameless),
+        lambda: volcano.jobs.replace_status(nameless),
+    ):
+        with pytest.raises(ValueError, match="Job: the name is empty"):
+            call()
+    assert server.requests == []
+
+
 def test_the_page_runs(server: TinyApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All its examples, one after the other, against a server."""
     # What the package found in the environment when it was imported.

@@ -99,6 +99,8 @@ class Api(Generic[T]):
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """The request path; namespace None: all namespaces (or a cluster-wide kind)."""
         model = self._model
+        if name == "":  # on the wire it would mean the whole collection: `delete` would leave nothing of it
+            raise ValueError(f"{model.__name__}: the name is empty")
         parts = ["/apis", model.GROUP, model.VERSION]
         if model.NAMESPACED and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
