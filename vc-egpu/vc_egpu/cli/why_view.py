@@ -145,19 +145,22 @@ def meant(name: str, groups: Iterable[Json], pods: Iterable[Json], makers: Seque
     ReplicaSets among ``makers``, a CronJob by its Jobs."""
     name, members = name.rpartition("/")[2], world.members_of(pods)
     timed = {str(job["metadata"]["name"]) for job in making.jobs_of(name, makers)}
+    deployments = {maker["metadata"].get("uid"): making.deployment_of(maker) for maker in makers}
     each = ((group, members.get(world.key(group), [])) for group in groups)
     return [
         (group, own)
         for group, own in each
-        if _means(name, group, own, makers) or controller_of(group).get("name") in timed
+        if _means(name, group, own, deployments) or controller_of(group).get("name") in timed
     ]
 
 
-def _means(name: str, group: Json, members: Sequence[Json], makers: Sequence[Json]) -> bool:
+def _means(name: str, group: Json, members: Sequence[Json], deployments: Mapping[str, str]) -> bool:
+    """``deployments``: those behind ReplicaSets, by the UIDs of these."""
     metadata = group["metadata"]
     if name == metadata["name"]:
         return True
-    if name in {controller_of(group).get("name"), making.deployment_of(making.maker_of(group, makers))}:
+    owner = controller_of(group)
+    if name in {owner.get("name"), deployments.get(owner.get("uid", ""))}:
         return True
     # A LeaderWorkerSet's groups belong to leading pods; what makes these is called as it is.
     return any(
