@@ -60,6 +60,16 @@ def test_waiting_by_reason() -> None:
     assert "1 WaitingForCards, 2 WaitingForQuota" in captured.get()
 
 
+def test_a_gang_that_grows_beyond_its_cap_is_in_and_waits() -> None:
+    """As a Deployment of 40 replicas of which one waits: it was told that nothing is admitted."""
+    group = docs.group("g", "research", said=docs.verdict("WaitingForQuota", "2 of 3 members have a place"))
+    new = docs.group("new", "research")
+    pods = [docs.pod(f"web-{i}", cards={f"GPU-{i}": (1, 1)}, group="g") for i in range(2)]
+    pods += [docs.pod("web-2", group="g", gated=True), docs.pod("one", cards={"GPU-b": (1, 1)}, group="new")]
+    (row,) = queues_view.report([docs.queue("research", h20=3)], [group, new], pods).queues
+    assert (row.admitted, row.waiting) == (2, {"WaitingForQuota": 1})
+
+
 def test_who_is_scaled_to_nothing_does_not_wait() -> None:
     """Nor a batch Job that is suspended, whose pods are gone; a Volcano Job's are still to be made."""
     waits = docs.verdict("WaitingForMembers", "")

@@ -1,7 +1,7 @@
 """``kubectl egpu queues``: caps, what is used, who waits and why. Pure: documents in, rows out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.cli import world
@@ -67,14 +67,17 @@ def report(
         world.key(group): world.queue_of(group, members.get(world.key(group), ())) for group in groups
     }
     used: dict[str, Counter[str]] = defaultdict(Counter)
+    holding: set[str] = set()
     for pod in pods:
-        queue = queue_of_group.get(world.group_key(pod)) or world.checked_queue(pod)
-        if queue and not world.finished(pod):
-            used[queue].update(held(pod))
+        key = world.group_key(pod)
+        queue = queue_of_group.get(key) or world.checked_queue(pod)
+        if queue and not world.finished(pod) and (amounts := held(pod)):
+            used[queue].update(amounts)
+            holding.add(key)
     documents = {str(document["metadata"]["name"]): document for document in queues}
     total = _rolled_up(documents, used, _counted(documents) if partial else {})
     gangs = [group for group in groups if _is_gang(group, members.get(world.key(group), ()))]
-    waiting, admitted = _verdicts(gangs, queue_of_group)
+    waiting, admitted = _verdicts(gangs, queue_of_group, holding)
     if partial:
         admitted |= Counter({name: _running(document) for name, document in documents.items()})
     rows = [
@@ -153,18 +156,19 @@ def _rolled_up(
 
 
 def _verdicts(
-    groups: Iterable[Json], queue_of_group: Mapping[str, str]
+    groups: Iterable[Json], queue_of_group: Mapping[str, str], holding: Container[str]
 ) -> tuple[dict[str, Counter[str]], Counter[str]]:
+    """Gangs that wait by reason, and those that are in: of one that grows beyond its cap both is true."""
     waiting: dict[str, Counter[str]] = defaultdict(Counter)
     admitted: Counter[str] = Counter()
     for group in groups:
-        found = world.condition(group)
-        if found is None or (group.get("status") or {}).get("phase") == "Completed":
+        found, key = world.condition(group) or {}, world.key(group)
+        if (group.get("status") or {}).get("phase") == "Completed":
             continue
-        queue = queue_of_group[world.key(group)]
-        if found.get("status") == "True":
+        queue = queue_of_group[key]
+        if found.get("status") == "True" or key in holding:
             admitted[queue] += 1
-        else:
+        if found and found.get("status") != "True":
             waiting[queue][found.get("reason") or "Unknown"] += 1
     return waiting, admitted
 
