@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.cli import kubectl, why_view
+from vc_egpu.cli import kubectl, making, why_view
 
 QUOTA = docs.verdict("WaitingForQuota", "asks for 1 share of h20; the queue serving has 0 of 2 left")
 PLACED = docs.verdict("Admitted", "2 members placed")
@@ -144,3 +144,18 @@ def test_why_asks_the_replica_sets_of_a_deployment_that_runs(
         kubeconfig = str(server.kubeconfig(tmp_path))
         assert kubectl.main(["why", "chat", "-n", "ml", "--kubeconfig", kubeconfig]) == kubectl.EXIT_OK
     assert f"note: ReplicaSet {NEW} cannot make a pod: exceeded quota: team" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "is_its"),
+    [
+        ("ReplicaSet", "web-6bd9", True),
+        ("Job", "web-29123", True),
+        ("Job", "web-db", False),
+        ("StatefulSet", "web-0", False),
+    ],
+)
+def test_whose_name_only_begins_alike_is_somebody_else(kind: str, name: str, *, is_its: bool) -> None:
+    """``why web`` told of another Job that was refused, instead of what is near."""
+    event = {"reason": "FailedCreate", "involvedObject": {"kind": kind, "name": name}, "message": "quota"}
+    assert bool(making.refusal("web", [event])) is is_its

@@ -64,8 +64,13 @@ def deployment_of(maker: Json | None) -> str:
     return deployment_behind("ReplicaSet", str(maker["metadata"]["name"]), world.labels(maker))
 
 
+_ENDS: Final = {"": "(-[0-9a-z]+)?", "ReplicaSet": "(-[0-9a-z]+)?", "Job": r"(-\d+)?"}
+"""What Deployments and CronJobs put behind their own names, by the kind of what they make."""
+
+
 def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
-    """The last refusal of a pod that this object, or a ReplicaSet of this Deployment, wanted to make.
+    """The last refusal of a pod that this object, a ReplicaSet of this Deployment or a Job of this CronJob
+    wanted to make.
 
     ``uid``: of this object only, not of an earlier one of the same name.
     """
@@ -75,7 +80,7 @@ def refusal(name: str, events: Iterable[Json], uid: str = "") -> str:
         if event.get("reason") in REFUSED
         and (about := event.get("involvedObject") or {})
         and (not uid or about.get("uid", uid) == uid)
-        and re.fullmatch(rf"{re.escape(name)}(-[0-9a-z]+)?", about.get("name", ""))
+        and re.fullmatch(re.escape(name) + _ENDS.get(about.get("kind", ""), ""), about.get("name", ""))
     ]
     if not told:
         return ""
