@@ -190,7 +190,7 @@ def test_no_verdict_points_to_the_doctor() -> None:
         document["status"]["conditions"] = []
     (story,) = tell("train", **gang)
     assert story.reason == why_view.NO_VERDICT
-    assert any("doctor" in note for note in story.notes)
+    assert any("half a minute" in note and "doctor" in note for note in story.notes), "as the page says"
 
 
 def event_of(kind: str, name: str, uid: str, message: str) -> docs.Json:

@@ -295,7 +295,7 @@ def _notes(
         notes.append(ONE_BY_ONE)
     if not verdict and any(names.GATE in world.gates(pod) for pod in members):
         notes.append(
-            "no verdict after some seconds means that no admission controller leads: `kubectl egpu doctor`"
+            "no verdict after half a minute means that no admission controller leads: `kubectl egpu doctor`"
         )
     return notes
 
