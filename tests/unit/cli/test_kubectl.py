@@ -17,7 +17,6 @@ from vc_egpu.cli import (
     render,
     stop,
 )
-from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
 
 
@@ -364,15 +363,3 @@ def test_an_order_that_nobody_took_yet_stands_and_says_so(capsys: pytest.Capture
     _, taken, left = capsys.readouterr().out.strip().splitlines()
     assert "the order stands" not in taken
     assert "the order stands" in left
-
-
-def test_a_queue_that_a_later_volcano_writes_can_be_closed_too(server: TinyApi, tmp_path: Path) -> None:
-    api = ApiConnection.connect(server.kubeconfig(tmp_path))
-    odd = docs.queue("odd")
-    odd["spec"] |= {"weight": 0, "dequeueStrategy": "by-magic"}
-    server.script = [(201, {"metadata": {"name": "odd-closequeue-x"}}, {})]
-    (outcome,) = stop.run(api, [odd], "close", "ml", timeout_s=0)
-    api.close()
-    assert not outcome.done
-    sent = [body for method, _, body in server.requests if method == "POST"]
-    assert [(body["action"], body["target"]["name"]) for body in sent] == [("CloseQueue", "odd")]

@@ -4,6 +4,7 @@ Without names it is the operator's switch, a ConfigMap that the admission contro
 closes those queues, by a Command as Volcano's own tool sends it: that is for tenant admins too.
 """
 
+import contextlib
 import difflib
 import time
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Literal
 
 from vc_egpu.core.words import few
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.errors import NotFound, Temporary
 from vc_egpu.kube.resources import COMMANDS, CONFIG_MAPS, QUEUES
 from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command, CommandAction
@@ -92,13 +93,17 @@ def run(
 ) -> list[Outcome]:
     """Send a Command for each queue that is not there yet, and wait until its controller has taken it."""
     command_action = CommandAction.CLOSE_QUEUE if action == "close" else CommandAction.OPEN_QUEUE
+    orders: list[Json] = []
     for queue in queues:
         if not reached(state_of(queue), action):
             # Who it is will do: what else stands in it may be of a later Volcano.
             target = Queue.parse({"metadata": queue["metadata"]})
             command = Command.to(target, command_action, namespace=namespace, reason="kubectl egpu")
-            body = {"apiVersion": command.api_version, "kind": command.kind, **command.document()}
-            api.create(COMMANDS, body, namespace)
+            orders.append({"apiVersion": command.api_version, "kind": command.kind, **command.document()})
+    for order in orders if len(orders) > 1 else ():  # who may not close all of them closes none
+        api.create(COMMANDS, order, namespace, dry_run=True)
+    for order in orders:
+        api.create(COMMANDS, order, namespace)
     deadline = time.monotonic() + timeout_s
     outcomes: list[Outcome] = []
     for queue in queues:
@@ -106,6 +111,7 @@ def run(
         after = state_of(queue)
         while not reached(after, action) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-            after = state_of(api.get(QUEUES, name))
+            with contextlib.suppress(Temporary):  # the order stands, and the answer may still come
+                after = state_of(api.get(QUEUES, name))
         outcomes.append(Outcome(name, state_of(queue), after, reached(after, action)))
     return outcomes
