@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.cli.test_doctor import NOW, bad, healthy, said
-from unit.kube.tiny_api import tiny_api
+from unit.kube.tiny_api import status, tiny_api
 from vc_egpu.cli import doctor, doctor_facts
 from vc_egpu.cli.doctor_facts import Facts
 from vc_egpu.cli.world import Listing
 from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.volcano import names
 
 
 def with_resource(name: str, capacity: str, allocatable: str) -> docs.Json:
@@ -125,3 +126,15 @@ def test_cards_of_a_node_that_is_not_ready_are_not_counted() -> None:
     )
     assert "warn cards: n2 is not ready: nothing new goes onto its cards (1)" in said(found)
     assert "ok cards: 1 cards are offered" in said(found)
+
+
+@pytest.mark.parametrize(("code", "level"), [(404, "fail"), (403, "ok")])
+def test_a_model_table_that_is_not_there_is_told_of(code: int, level: str, tmp_path: Path) -> None:
+    """Webhook and controllers run on until their next start, which never ends."""
+    with tiny_api() as server:
+        server.put("/version", {"gitVersion": "v1.36.3"})
+        refused = status(code, "NotFound" if code == 404 else "Forbidden")
+        with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
+            server.script = [(code, refused, {})]
+            models = doctor_facts._text(api, names.MODELS_CONFIG_MAP, "models.yaml")
+    assert doctor.verdict(doctor.examine(replace(healthy(), models=models), NOW)) == level

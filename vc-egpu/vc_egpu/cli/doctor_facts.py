@@ -82,7 +82,7 @@ class Facts:
     pods: Listing = NOTHING
     """Of all namespaces."""
     models: str | None = None
-    """The model table's text; None where there is none or the user may not see it."""
+    """The model table's text, empty where there is none; None: the user may not see it."""
     policy: str | None = None
     """The node policy's text; likewise."""
     unreached: str = ""
@@ -215,7 +215,9 @@ def _unreached(api: ApiConnection) -> str:
 def _text(api: ApiConnection, config_map: str, key: str) -> str | None:
     try:
         found = api.get(CONFIG_MAPS, config_map, names.SYSTEM_NAMESPACE)
-    except (NotFound, Forbidden):
+    except NotFound:
+        return ""
+    except Forbidden:
         return None
     return str((found.get("data") or {}).get(key, ""))
 

@@ -93,7 +93,10 @@ def _models(facts: Facts) -> Iterable[Finding]:
         hint = "the last good one stays in force; a webhook or admission controller that starts now ends"
         yield fail("models", f"ConfigMap {names.MODELS_CONFIG_MAP}: {error}", hint)
         return
-    if not table.models:
+    if not facts.models:
+        hint = "a webhook or admission controller that starts now does not come up, or refuses every ask"
+        yield fail("models", f"ConfigMap {names.MODELS_CONFIG_MAP} is missing or empty", hint)
+    elif not table.models:
         yield warn(
             "models", f"ConfigMap {names.MODELS_CONFIG_MAP} names no model: every ask for cards is refused"
         )
