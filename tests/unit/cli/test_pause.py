@@ -1,5 +1,8 @@
 """`kubectl egpu suspend` and `resume`: what is asked for, what is waited for, why it cannot be."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -202,12 +205,13 @@ def test_an_api_server_that_is_away_for_a_moment_ends_no_waiting(
 def test_who_waited_in_vain_for_an_api_server_is_told_that_the_wish_stands(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.server.skip = 2
-    cluster.server.script = [(503, tiny_status(503, "ServiceUnavailable", "restarting"), {})]
-    argv = ["suspend", "train-0", "-n", "ml", "--timeout=0"]
-    assert kubectl.main([*argv, "--kubeconfig", str(tmp_path / "kubeconfig")]) == kubectl.EXIT_NO_CLUSTER
-    assert "`kubectl egpu resume` takes that back" in capsys.readouterr().err
-    assert cluster.paused() == ["train-0"]
+    argv = ["suspend", "train-0", "-n", "ml", "--timeout=0", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    for skip, asked in ((0, []), (2, ["train-0"])):
+        cluster.server.skip = skip
+        cluster.server.script = [(503, tiny_status(503, "ServiceUnavailable", "restarting"), {})]
+        assert kubectl.main(argv) == kubectl.EXIT_NO_CLUSTER
+        assert ("`kubectl egpu resume` takes that back" in capsys.readouterr().err) is bool(asked)
+        assert cluster.paused() == asked
 
 
 @pytest.mark.parametrize("name", ["train", "trian-0"])
@@ -269,6 +273,20 @@ def test_the_command_says_it_in_words_and_in_json(
     assert kubectl.main(["suspend", "train-0", "-n", "ml", "-o", "json", *flags]) == 0
     assert '"wanted": "Suspended"' in capsys.readouterr().out
     assert kubectl.main(["suspend", "ml/nobody", *flags]) == 1
+
+
+def test_that_nobody_reads_how_far_it_is_stops_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """As with `kubectl egpu suspend POD 2>&1 | head -1`."""
+    all_leave(cluster)
+    reading, writing = os.pipe()
+    os.close(reading)
+    argv = ["suspend", "train-0", "-n", "ml", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    done = subprocess.run(
+        [sys.executable, "-m", "vc_egpu.cli.kubectl", *argv],
+        stdout=subprocess.PIPE, stderr=writing, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, "ml/train: Suspended" in done.stdout) == (0, True)
 
 
 def test_cards_and_why_show_who_is_away() -> None:

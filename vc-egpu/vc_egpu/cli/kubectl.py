@@ -4,6 +4,7 @@ Reads API objects only; the sentences are those of the conditions that the admis
 """
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import gc
@@ -138,8 +139,13 @@ def connect(options: argparse.Namespace) -> ApiConnection:
 
 
 def _fail(text: str, status: int) -> int:
-    render.show(f"kubectl egpu: {render.hanging(text)}", stderr=True, style="red")
+    _tell(f"kubectl egpu: {text}", "red")
     return status
+
+
+def _tell(text: str, style: str = "dim") -> None:
+    with contextlib.suppress(BrokenPipeError):  # that nobody reads it stops nothing
+        render.show(render.hanging(text), stderr=True, style=style)
 
 
 # --- the commands --------------------------------------------------------------------------------
@@ -270,15 +276,11 @@ def _paused(
     action: Callable[..., pause.PauseOutcome], api: ApiConnection, namespace: str, options: argparse.Namespace
 ) -> Answer:
     place, _, name = re.sub("^(pod|pods|po)/", "", str(options.pod)).rpartition("/")
-
-    def told(line: str) -> None:
-        render.show(render.hanging(line), stderr=True, style="dim")
-
     try:
-        outcome = action(api, place or namespace, name, timeout_s=options.wait_s, progress=told)
-    except (KeyboardInterrupt, Temporary):
+        outcome = action(api, place or namespace, name, timeout_s=options.wait_s, progress=_tell)
+    except KeyboardInterrupt:
         if action is pause.suspend:
-            told("what was asked for stays asked for, `kubectl egpu resume` takes that back")
+            _tell(pause.STANDS)
         raise
     return Answer(outcome, render.paused(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
 

@@ -25,6 +25,7 @@ of a pod that has just begun it knows nothing yet."""
 SUSPENDED: Final[Literal["Suspended"]] = "Suspended"
 RUNNING: Final[Literal["Running"]] = "Running"
 NOT_SUSPENDABLE: Final = "NotSuspendable"
+STANDS: Final = "what was asked for stays asked for, `kubectl egpu resume` takes that back"
 _LAST_WORDS: Final = frozenset({"RestoreFailed"})
 """Conditions after which waiting is in vain."""
 
@@ -86,7 +87,11 @@ def suspend(
         refused_since = (now if refused_since is None else refused_since) if refusal else None
         return refusal if refused_since is not None and now - refused_since >= stands_s else ""
 
-    outcome = _wait(api, pod, SUSPENDED, timeout_s, progress=progress, judge=judge)
+    try:
+        outcome = _wait(api, pod, SUSPENDED, timeout_s, progress=progress, judge=judge)
+    except Temporary:
+        progress(STANDS)
+        raise
     refusal = _refusal(outcome.members)
     if outcome.reached or not refusal:
         return outcome
