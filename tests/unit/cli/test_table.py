@@ -52,3 +52,14 @@ def test_without_names_of_columns_there_is_no_header() -> None:
     table.add_row("ok", "webhook")
     assert printed(table) == ["ok  webhook", ""]
     assert printed(Table()) == [""]
+
+
+def test_one_cell_that_somebody_made_endless_widens_no_other_row() -> None:
+    """A tenant's PodGroup may name a queue of a megabyte: an admin's list of all that wait was gigabytes."""
+    table = Table("GANG", "QUEUE", "REASON")
+    table.add_row("ml/train", "q" * 100_000, "waits")
+    for number in range(100):
+        table.add_row(f"ml/{number}", "research", "waits")
+    text = "\n".join(printed(table))
+    assert "q" * 100_000 + "  waits" in text, "nothing is cut off"
+    assert len(text) < 200_000

@@ -16,6 +16,9 @@ Cell = str | Text | Sequence[Text]
 """Line breaks make further lines of it; a sequence is lines of a style each."""
 
 GAP: Final = "  "
+_WIDEST: Final = 320
+"""More than a namespace and a name have. Where names are not bounded (that of an owner, a PodGroup's queue),
+one of a megabyte would make as much of each row."""
 _Line = tuple[str, str]
 """What stands there, and its style."""
 
@@ -36,7 +39,7 @@ class Table:
         row = [_lines(cell) for cell in cells]
         self._widths += [0] * (len(row) - len(self._widths))
         for i, lines in enumerate(row):
-            self._widths[i] = max(self._widths[i], *(cell_len(text) for text, _ in lines))
+            self._widths[i] = max(self._widths[i], *(min(_WIDEST, cell_len(text)) for text, _ in lines))
         self._rows.append(row)
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> Iterator[Segment]:
