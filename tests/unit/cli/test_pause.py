@@ -258,6 +258,24 @@ def test_who_was_suspended_for_others_cannot_be_called_back(cluster: Cluster) ->
     assert "4096 MiB of GPU memory are on the host of n1" in outcome.why
 
 
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+def test_a_member_that_went_meanwhile_keeps_nobody_suspended(
+    code: int, reason: str, cluster: Cluster
+) -> None:
+    """The wishes of the others were left, and it asked whether the stack is installed."""
+    all_leave(cluster)
+    for name in GANG:
+        cluster.server.objects[f"{PODS}/{name}"]["metadata"]["annotations"][names.PAUSE] = "true"
+    cluster.server.script_for = '"annotations"'
+    answer = tiny_status(code, reason, "Precondition failed: UID in precondition: a, UID in object meta: b")
+    cluster.server.script = [(code, answer, {})]
+    cluster.resume(timeout_s=0)
+    assert len(cluster.paused()) == 1, "of the one that could not be asked; it is gone"
+    cluster.server.script = [(code, answer, {})]
+    with pytest.raises(pause.CannotPauseError, match="train-0 has gone meanwhile"):
+        cluster.suspend("train-0")
+
+
 def test_who_runs_already_needs_no_resuming(cluster: Cluster) -> None:
     assert cluster.resume().reached
     assert cluster.told == []

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from vc_egpu.cli import world
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import Forbidden, NotFound, Temporary
+from vc_egpu.kube.errors import Conflict, Forbidden, NotFound, Temporary
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano import names
 
@@ -261,6 +261,12 @@ def _wish(api: ApiConnection, pod: Json, value: str | None) -> None:
     metadata = {"uid": pod["metadata"]["uid"], "annotations": {names.PAUSE: value}}
     try:
         api.patch(PODS, pod["metadata"]["name"], {"metadata": metadata}, pod["metadata"]["namespace"])
+    except (NotFound, Conflict) as error:
+        # Gone, or another one by that name: with it its wish.
+        if isinstance(error, Conflict) and "UID" not in error.message:
+            raise
+        if value is not None:
+            raise CannotPauseError(f"pod {pod['metadata']['name']} has gone meanwhile") from error
     except Forbidden as error:
         who_may = "whoever runs the cluster binds ClusterRole vc-egpu-suspend to those who may"
         raise CannotPauseError(f"you may not: {error.message}; {who_may}") from error
