@@ -104,6 +104,13 @@ def test_a_new_revision_that_waits_for_the_room_of_the_one_before() -> None:
     assert "maxSurge 0" in told
 
 
+@pytest.mark.parametrize("revision", ["9" * 5000, "two", ""])
+def test_a_revision_that_is_no_number_is_no_stack_trace(revision: str) -> None:
+    makers = [replica_set(OLD, 1, wants=2, has=2), replica_set(NEW, 2, wants=1, has=1)]
+    makers[0]["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = revision
+    assert notes(RUNS, gang(NEW, QUOTA, replica(NEW, 0, gated=True)), makers=makers)
+
+
 def test_a_gang_that_a_roll_out_never_makes_whole() -> None:
     said = docs.verdict("WaitingForMembers", "1 of 2 members are there")
     waits = gang(NEW, said, replica(NEW, 0, gated=True), members=2)
