@@ -1,10 +1,12 @@
 """Which API server, and which namespace: from files, and in pods that have a service account or none."""
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 from kubernetes.config import incluster_config, kube_config
+from urllib3.exceptions import InsecureRequestWarning
 from vc_egpu.kube import ConfigError
 from vc_egpu.kube import config as ours
 
@@ -113,3 +115,20 @@ def test_a_plugin_that_gives_some_is_who_we_are(tmp_path: Path) -> None:
     document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": {"exec": plugin}}]}
     path.write_text(json.dumps(document))
     assert ours.load(path).authorization() == "Bearer t"
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_who_skips_verification_is_not_told_so_at_each_request(insecure: bool, tmp_path: Path) -> None:
+    """`kubectl egpu suspend` told it twice a second, and little else was to be seen."""
+    path = kubeconfig(tmp_path / "config")
+    document = json.loads(path.read_text())
+    document["clusters"][0]["cluster"] = {
+        "server": "https://127.0.0.1:1",
+        "insecure-skip-tls-verify": insecure,
+    }
+    path.write_text(json.dumps(document))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", InsecureRequestWarning)  # as urllib3 has it
+        ours.load(path).pool_manager(pool_size=1, block=True)
+        warnings.warn("unverified", InsecureRequestWarning, stacklevel=1)
+    assert bool(told) is not insecure

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import urllib3
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import incluster_config, load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
+from urllib3.exceptions import InsecureRequestWarning
 from yaml import YAMLError
 
 from vc_egpu.kube.errors import Unauthorized
@@ -45,6 +47,9 @@ class Endpoint:
 
     def pool_manager(self, *, pool_size: int, block: bool) -> Any:
         """A urllib3 pool manager with this endpoint's TLS settings, proxy and keep-alive."""
+        if not self._configuration.verify_ssl:
+            # Who set `insecure-skip-tls-verify` knows it: urllib3 says so again at each request.
+            urllib3.disable_warnings(InsecureRequestWarning)
         self._configuration.keep_alive = True
         self._configuration.connection_pool_maxsize = pool_size
         manager = RESTClientObject(self._configuration).pool_manager
