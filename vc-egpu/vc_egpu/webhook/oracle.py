@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from vc_egpu.kube.connection import ApiConnection
@@ -124,13 +125,12 @@ class Oracle:
     async def answer(self, questions: Iterable[Question], answers: "LayeredAnswers") -> None:
         """Put the answers of these questions into ``answers``; raises :class:`KubeError`."""
         wanted = list(dict.fromkeys(questions))
-        found = await asyncio.gather(*(self._once(question) for question in wanted), return_exceptions=True)
+        found = await asyncio.gather(*(self._find(question) for question in wanted), return_exceptions=True)
         for question, value in zip(wanted, found, strict=True):
             if isinstance(value, BaseException):
                 raise value
             if isinstance(question, Access):
                 answers.accesses[question] = bool(value)
-                self.memory.put(question, allowed=bool(value))
             elif isinstance(question, QueueLookup):
                 answers.found_queue(question, value)
             elif isinstance(question, MakerLookup):
@@ -148,19 +148,30 @@ class Oracle:
             question = next(iter(self.memory.due))
             del self.memory.due[question]
             try:
-                self.memory.put(question, allowed=await self._once(question))
+                await self._once(question)
             except KubeError as error:
                 # The old answer holds until it expires; then the review that needs it will say so.
                 logger.debug("an access review could not be asked for again: %s", error)
             await asyncio.sleep(_REFRESH_PAUSE_S)
+
+    async def _find(self, question: Question) -> Any:
+        # Another review's answer may have come since this one looked.
+        known = self.memory.get(question) if isinstance(question, Access) else None
+        return await self._once(question) if known is None else known
 
     async def _once(self, question: Question) -> Any:
         running = self._asking.get(question)
         if running is None:
             running = asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
             self._asking[question] = running
-            running.add_done_callback(lambda _done: self._asking.pop(question, None))
+            running.add_done_callback(partial(self._answered, question))
         return await asyncio.shield(running)
+
+    def _answered(self, question: Question, done: "asyncio.Future[Any]") -> None:
+        """From being asked to being remembered in one step: nobody asks for it once more in between."""
+        self._asking.pop(question, None)
+        if isinstance(question, Access) and not done.cancelled() and done.exception() is None:
+            self.memory.put(question, allowed=bool(done.result()))
 
     def _ask(self, question: Question) -> Any:
         if isinstance(question, Access):

@@ -5,11 +5,12 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from vc_egpu.kube.server import listening
+from vc_egpu.webhook.listener import FIRST_REQUEST_S, MAX_CONNECTIONS, Listener
 from vc_egpu.webhook.metrics import Metrics
 from vc_egpu.webhook.reviewer import PATHS, BadReview, Reviewer, Undecided, failure_for
 
@@ -17,54 +18,71 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """An update carries two objects of up to 1.5 MiB (etcd's limit), escaped at worst twofold."""
 REQUEST_TIMEOUT_S: Final = 9.0
 """Just below the 10 s that the API server waits."""
-HANDSHAKE_TIMEOUT_S: Final = 5.0
-BACKLOG: Final = 1024
 KEEP_ALIVE_S: Final = 120.0
 """Longer than the API server keeps its idle connections: it closes, never we under its request."""
 
+_LISTENER: Final = web.AppKey("listener", Listener)
+
 logger = logging.getLogger(__name__)
+
+
+@web.middleware
+async def _attended(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    finally:
+        request.app[_LISTENER].ended(request.protocol)
 
 
 class WebhookServer:
     """Serves reviews over TLS, and ``/healthz``, ``/readyz`` and ``/metrics`` in plain HTTP."""
 
-    def __init__(self, reviewer: Reviewer, metrics: Metrics, unready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        reviewer: Reviewer,
+        metrics: Metrics,
+        unready: Callable[[], str],
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        first_request_s: float = FIRST_REQUEST_S,
+    ) -> None:
         self._reviewer = reviewer
         self._metrics = metrics
         self._unready = unready
+        self._max_connections = max_connections
+        self._first_request_s = first_request_s
         self._draining = False
         self._runners: list[web.AppRunner] = []
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
 
     async def start(
         self, host: str, port: int, context: ssl.SSLContext | None, metrics_port: int | None
     ) -> tuple[int, int]:
         """Listen; returns the ports in use (a port of 0 picks a free one)."""
-        reviews = web.Application(client_max_size=MAX_BODY_BYTES)
+        reviews = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_attended])
         for path in PATHS:
             reviews.router.add_post(path, self._review)
-        tls = {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S} if context else {}
-        bound = await self._listen(reviews, host, port, tls)
+        bound = await self._listen(reviews, host, port, context)
         if metrics_port is None:
             return bound, 0
-        probes = web.Application()
+        probes = web.Application(middlewares=[_attended])
         probes.router.add_get("/healthz", self._healthz)
         probes.router.add_get("/readyz", self._readyz)
         probes.router.add_get("/metrics", self._metrics_text)
-        return bound, await self._listen(probes, host, metrics_port, {})
+        return bound, await self._listen(probes, host, metrics_port, None)
 
-    async def _listen(self, app: web.Application, host: str, port: int, tls: dict[str, Any]) -> int:
+    async def _listen(
+        self, app: web.Application, host: str, port: int, context: ssl.SSLContext | None
+    ) -> int:
+        listener = Listener(context, self._max_connections, self._first_request_s)
+        app[_LISTENER] = listener
         runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_S)
         await runner.setup()
         self._runners.append(runner)
         if runner.server is None:
             raise RuntimeError("the application did not start")
-        server = await asyncio.get_running_loop().create_server(
-            runner.server, sock=listening(host, port, BACKLOG), backlog=BACKLOG, **tls
-        )
-        self._servers.append(server)
-        bound: int = server.sockets[0].getsockname()[1]
-        return bound
+        self._listeners.append(listener)
+        return await listener.listen(runner.server, host, port)
 
     async def drain(self, seconds: float) -> None:
         """Say "not ready", close connections after their next reply, and go on serving for a while."""
@@ -73,8 +91,8 @@ class WebhookServer:
 
     async def stop(self) -> None:
         """Finish what is running, then close."""
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            await listener.close()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -91,6 +109,7 @@ class WebhookServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 body = await request.read()
+                request.app[_LISTENER].began(request.protocol)
                 began = time.perf_counter()
                 reply, outcome = await self._reviewer.answer(request.path, body)
         except BadReview as error:
