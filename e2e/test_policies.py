@@ -302,6 +302,24 @@ def test_each_agent_writes_only_its_own_node(webhook_rig: Rig) -> None:
         agent.patch(NODES, "n1", {"spec": {"unschedulable": True}})
     with pytest.raises(Forbidden, match="writes only the Node"):
         agent.delete(NODES, "n1")
+    found = {"model.egpu.volcano.sh/h20": "8", "nvidia.com/gpu.count": "8"}
+    assert agent.patch(NODES, "n1", {"metadata": {"labels": found}})
+    assert agent.patch(NODES, "n1", {"metadata": {"labels": dict.fromkeys(found)}})
+    api.patch(NODES, "n1", {"metadata": {"labels": {"theirs": "1"}}})
+    drawn: tuple[dict[str, str | None], ...] = (
+        {"node-restriction.kubernetes.io/team": "a"},
+        {"node-role.kubernetes.io/control-plane": ""},
+        {"theirs": "2"},
+        {"theirs": None},
+    )
+    for labels in drawn:
+        for subresource in (None, "status"):
+            with pytest.raises(Forbidden, match="labels: a node agent writes"):
+                agent.patch(NODES, "n1", {"metadata": {"labels": labels}}, subresource=subresource)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "0f0f"}
+    for field in ({"ownerReferences": [owner]}, {"finalizers": ["a.example/b"]}):
+        with pytest.raises(Forbidden, match="ownerReferences and finalizers"):
+            agent.patch(NODES, "n1", {"metadata": field})
     assert agent.patch_status(NODES, "n1", {"status": {"capacity": {"volcano.sh/vgpu-h20-memory": "5"}}})
 
 

@@ -1,5 +1,6 @@
 """The committed manifests are the generated ones, and name nobody but our own."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from vc_egpu.volcano import names
 from vc_egpu.webhook.manifests import files, main, webhook_configurations
 from vc_egpu.webhook.policies import Identities, admission_policies
 from vc_egpu.webhook.reviewer import PATHS
+from vc_egpu_node.node import SHARED_LABELS
 
 FOLDER = Path(__file__).resolve().parents[3] / "manifests" / "base" / "webhook"
 
@@ -83,6 +85,18 @@ def test_a_low_pod_is_not_told_to_go_in_years() -> None:
     given, _, own = check["expression"].partition(" <= ")
     assert given == "request.?options.?gracePeriodSeconds.orValue(0)"
     assert own == "oldObject.spec.?terminationGracePeriodSeconds.orValue(30)"
+
+
+def test_an_agent_draws_nobodys_pods_to_its_node() -> None:
+    """Its account lies on the node: without this it could give it labels that the kubelet's may not."""
+    spec = policy("vc-egpu-nodes")
+    assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["nodes", "nodes/status"]
+    labels = next(check["expression"] for check in spec["validations"] if "?labels" in check["expression"])
+    written = {names.MODEL_LABEL_PREFIX, *SHARED_LABELS}
+    assert set(re.findall(r"'([^']*/[^']*)'", labels)) == written, "what it writes, and nothing else"
+    rest = " ".join(check["expression"] for check in spec["validations"])
+    for field in ("ownerReferences", "finalizers"):
+        assert f"object.metadata.?{field}.orValue([]) == oldObject.metadata.?{field}" in rest
 
 
 def test_the_inventory_is_written_by_agents_also_through_the_status() -> None:

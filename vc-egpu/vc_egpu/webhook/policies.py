@@ -342,6 +342,16 @@ def _pod_groups(identities: Identities) -> Json:
 
 def _nodes(identities: Identities) -> Json:
     claim = f"'{NODE_NAME_CLAIM}'"
+    # Whoever takes over a node has its agent's account too: it draws no pods of others there, as with the
+    # kubelet's it could not (admission plugin NodeRestriction), nor has its Node collected as somebody's.
+    shared = (names.NVIDIA_PRODUCT_LABEL, names.NVIDIA_COUNT_LABEL, names.NVIDIA_PRESENT_LABEL)
+    fine = f"k.startsWith('{names.MODEL_LABEL_PREFIX}') || k in {quoted(shared)} || "
+    fine += "object.metadata.?labels[?k] == oldObject.metadata.?labels[?k]"
+    labels = f"[object, oldObject].all(o, o.metadata.?labels.orValue({{}}).all(k, {fine}))"
+    kept = " && ".join(
+        f"object.metadata.?{field}.orValue([]) == oldObject.metadata.?{field}.orValue([])"
+        for field in ("ownerReferences", "finalizers")
+    )
     return policy(
         "vc-egpu-nodes",
         rule(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
@@ -356,6 +366,14 @@ def _nodes(identities: Identities) -> Json:
             (
                 "request.operation != 'UPDATE' || object.spec == oldObject.spec",
                 "spec: a node agent writes annotations, labels and status of its Node, not its spec",
+            ),
+            (
+                f"request.operation != 'UPDATE' || {labels}",
+                f"metadata.labels: a node agent writes {names.MODEL_LABEL_PREFIX}... and {', '.join(shared)}",
+            ),
+            (
+                f"request.operation != 'UPDATE' || {kept}",
+                "metadata: a node agent leaves ownerReferences and finalizers of its Node as they are",
             ),
         ],
     )
