@@ -308,6 +308,25 @@ def test_all_accounts_of_a_job_are_asked_about_together() -> None:
     assert rounds <= 4
 
 
+@pytest.mark.parametrize("named", ["a", "nowhere"])
+def test_what_a_refused_job_may_use_is_asked_for_one_account(named: str) -> None:
+    """One Job must not cost a thousand questions: everybody's reviews wait behind them."""
+    queues = {**QUEUES, **{f"q{number}": queue(f"q{number}", capability=caps(8)) for number in range(40)}}
+    obj = of_accounts(32)
+    obj["spec"]["queue"] = named
+    answers = Ignorant([])
+    while True:
+        try:
+            decision = review_job(
+                create(obj, Subject("mallory")), replace(context(queues=queues), answers=answers)
+            )
+            break
+        except Unanswered as unanswered:
+            answers.told |= {question for question in unanswered.questions if isinstance(question, Access)}
+    assert "there is no queue of the first 32 that you may use" in decision.message
+    assert len(answers.told) < 100
+
+
 def test_a_job_of_too_many_accounts_is_refused() -> None:
     assert "spec.tasks: 33 service accounts, the limit is 32" in refusal(of_accounts(33))
 

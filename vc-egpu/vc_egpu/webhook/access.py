@@ -96,7 +96,10 @@ def _usable(subjects: Sequence[Subject], namespace: str, context: Context, meant
     questions = [
         queue_access(subject, names.VERB_USE, queue, namespace) for queue in tried for subject in subjects
     ]
-    usable = {access.name for access in allowed_of(context.answers, questions)}
+    try:
+        usable = {access.name for access in allowed_of(context.answers, questions)}
+    except Unanswered as missing:
+        raise Unanswered(missing.questions, refused=True) from None
     if usable:
         guess = next((f", did you mean {name!r}? " for name in near if name in usable), "; ")
         return f"{guess}you may use: {', '.join(sorted(usable))}"

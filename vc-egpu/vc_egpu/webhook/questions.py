@@ -105,11 +105,12 @@ Question = Access | PodGroupLookup | QueueLookup | MakerLookup
 
 
 class Unanswered(Exception):  # noqa: N818 - not an error: the review is to be tried again with the answers
-    """The review needs these answers."""
+    """The review needs these answers; ``refused``: only for what its refusal says."""
 
-    def __init__(self, questions: Iterable[Question]) -> None:
+    def __init__(self, questions: Iterable[Question], *, refused: bool = False) -> None:
         super().__init__("the review needs answers")
         self.questions = tuple(questions)
+        self.refused = refused
 
 
 class Answers(Protocol):
@@ -158,12 +159,17 @@ class KnownAnswers:
 
 
 def together(checks: Iterable[Callable[[], object]]) -> None:
-    """Do all of these; raises :class:`Unanswered` once, with what all of them miss."""
+    """Do all of these; raises :class:`Unanswered` once, with what all of them miss.
+
+    Where one refuses, the words of the others are no longer wanted.
+    """
     missing: list[Question] = []
     for check in checks:
         try:
             check()
         except Unanswered as unanswered:
+            if unanswered.refused:
+                raise
             missing += unanswered.questions
     if missing:
         raise Unanswered(missing)
