@@ -126,12 +126,34 @@ def test_an_older_job_with_an_ask_that_is_refused_today_still_scales() -> None:
     assert decision.patch == ()
 
 
+def on_its_way_out(stored: Json) -> Json:
+    stored["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.example/b"]}
+    return stored
+
+
 def test_a_job_on_its_way_out_is_never_held_up() -> None:
-    stored = complete(copy.deepcopy(MANIFEST))
-    going = copy.deepcopy(MANIFEST)
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    going["spec"]["queue"] = "nowhere"
-    assert review_job(update(going, stored), context()).allowed
+    unreadable = job(task("w", 2, container(vgpu_h20=1, vgpu_memory="4Gi")), queue="nowhere")
+    for each in (complete(copy.deepcopy(MANIFEST)), unreadable):
+        stored = on_its_way_out(each)
+        going = copy.deepcopy(stored)
+        going["metadata"]["finalizers"] = []
+        decision = review_job(update(going, stored), context())
+        assert decision.allowed, decision.message
+        assert decision.patch == ()
+
+
+def test_a_job_that_a_finalizer_keeps_is_judged_by_its_edits() -> None:
+    """Anybody adds one to a Job; the admission layer made room for what it had become since."""
+    stored = on_its_way_out(complete(copy.deepcopy(MANIFEST)))
+    edited = copy.deepcopy(stored)
+    edited["spec"]["queue"] = "org-2"
+    assert "may not use queue 'org-2'" in refusal(edited, old=stored)
+    for annotated in ("metadata", "template"):
+        edited = copy.deepcopy(stored)
+        tasks = edited["spec"]["tasks"]
+        for each in [edited] if annotated == "metadata" else [entry["template"] for entry in tasks]:
+            each["metadata"].setdefault("annotations", {})[PRIORITY] = "high"
+        assert "egpu-high" in refusal(edited, old=stored)
 
 
 def changed(**spec: Any) -> tuple[Json, Json]:
