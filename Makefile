@@ -13,7 +13,8 @@ CLUSTERS ?= 2
 # The stories of the main job, and a sample of the controller's crashes. Restarts, outages, all crash points,
 # installation and the Job controller's own stories take longer than `make test` may: `make test-long` runs everything.
 E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_bad_input.py \
-	e2e/test_identity.py e2e/test_webhook.py e2e/test_policies.py e2e/test_policies_pods.py e2e/test_crash.py
+	e2e/test_identity.py e2e/test_webhook.py e2e/test_policies.py e2e/test_policies_pods.py e2e/test_policies_nodes.py \
+	e2e/test_crash.py
 
 # Judges how soon the machine wakes programs: beside nothing else.
 CALM := tests/unit/native/test_time_floors.py
@@ -92,7 +93,8 @@ test-long: root toolchain-long native image ## what takes longer: all crash poin
 
 # What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another
 # version to any target, VC_EGPU_KUBELET one for the nodes alone, VC_EGPU_CONTAINERD theirs: docs/local-cluster.md.
-E2E_OLDEST := e2e/test_policies.py e2e/test_policies_pods.py e2e/test_webhook.py e2e/test_bad_input.py e2e/test_main_job.py e2e/test_cli.py \
+E2E_OLDEST := e2e/test_policies.py e2e/test_policies_pods.py e2e/test_policies_nodes.py e2e/test_webhook.py e2e/test_bad_input.py \
+	e2e/test_main_job.py e2e/test_cli.py \
 	e2e/test_examples.py e2e/test_identity.py e2e/test_node_agent.py e2e/test_jobs_ours.py e2e/test_install.py e2e/test_isolation.py \
 	e2e/test_other_plugins.py e2e/test_older_containerd.py
 .PHONY: e2e-oldest

@@ -24,6 +24,7 @@ SHARING = {
     "test_webhook.py": "webhook_rig",
     "test_policies.py": "webhook_rig",
     "test_policies_pods.py": "webhook_rig",
+    "test_policies_nodes.py": "webhook_rig",
 }
 """Of these files: the fixture whose cluster they share."""
 
