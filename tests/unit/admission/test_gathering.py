@@ -8,7 +8,7 @@ from vc_egpu.admission import enqueue
 from vc_egpu.admission.enqueue import Pending
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase
-from vc_egpu.volcano import names
+from vc_egpu.volcano import kept, names
 
 KEY = "default/g"
 
@@ -124,3 +124,15 @@ def test_gangs_that_cannot_be_enqueued_keep_nobody_out(priority: str) -> None:
     assert turns[0] == first
     assert set(turns[0]) | set(turns[1]) == {f"default/{name}" for name in "abcd"}
     assert turns[2] == turns[0], "they are tried again when it is their turn"
+
+
+def test_nobody_makes_way_for_a_job_that_is_being_deleted() -> None:
+    """A finalizer may keep it for ever, and its controller makes none of its pods."""
+    pending, mirror = standing_in_line(("a", "high"), members=2)
+    assert pending.due(10.0) == ["default/a"]
+    going = job("a", "high")
+    going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "2"}
+    mirror.apply("jobs", added(kept.of("jobs", going)))
+    pending.look("default/a", mirror, 10.0)
+    assert pending.due(10.0) == []
+    assert pending.admit(mirror, 10.0) == []

@@ -155,8 +155,8 @@ def is_held_back(group: Group, mirror: Mirror) -> bool:
     owner = group.decoded.owner
     if owner is not None and owner.is_volcano_job:
         job = job_of(group, mirror)
-        if job is None or not is_managed(job):
-            return False
+        if job is None or not is_managed(job) or job["metadata"].get("deletionTimestamp"):
+            return False  # of one that is being deleted nobody makes pods, however long a finalizer keeps it
     elif not group.decoded.asks:
         return False
     elif _is_ready(group):
