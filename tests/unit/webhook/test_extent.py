@@ -1,13 +1,31 @@
 """Objects that hold more than anybody writes: refused before they are read, while all other reviews wait."""
 
+import string
 import time
+from collections.abc import Callable
+from functools import cache
+from random import Random
 from typing import Any, Final
 
 import pytest
 from unit.webhook.job_reviews import refusal
-from unit.webhook.world import Json, container, context, create, job, pod, task
+from unit.webhook.world import (
+    QUEUES,
+    Json,
+    container,
+    context,
+    create,
+    job,
+    pod,
+    task,
+    update,
+)
+from vc_egpu.volcano.resource_names import classify
+from vc_egpu.webhook.decision import Decision
 from vc_egpu.webhook.extent import MAX_PARTS
+from vc_egpu.webhook.jobs import review_job
 from vc_egpu.webhook.pods import review_pod
+from vc_egpu.webhook.queues import review_queue
 
 MANY: Final = 300_000
 A_SECOND: Final = 1.0
@@ -50,3 +68,51 @@ def test_a_pod_of_too_many_parts_is_refused_at_once() -> None:
     decision = review_pod(create(pod(heavy(requests=AMOUNTS))), context())
     assert f"spec: {MANY + 1} amounts in limits and requests in all" in decision.message
     assert time.process_time() - began < A_SECOND
+
+
+# --- names: they are remembered, and thousands of a few MiB each took all memory ----------------------
+
+
+@cache
+def no_word() -> str:
+    """As fits into a request: the API server asks us before it looks at names."""
+    return "".join(Random(1).choices(string.ascii_lowercase + string.digits, k=2_800_000))
+
+
+@pytest.mark.parametrize("prefix", ["volcano.sh/vgpu-", "a.example/"])
+def test_names_of_resources_that_nothing_can_have_are_not_remembered(prefix: str) -> None:
+    reviews: list[Callable[[Json], Decision]] = [
+        lambda spec: review_pod(create(pod(spec)), context()),
+        lambda spec: review_job(create(job(task("w", 1, spec))), context()),
+    ]
+    for reviewed in reviews:
+        before = classify.cache_info().currsize
+        spec = heavy()
+        spec["resources"]["limits"][prefix + no_word()] = 1
+        decision = reviewed(spec)
+        assert "the name of a resource has 28000" in decision.message
+        assert "the limit is 317" in decision.message
+        assert classify.cache_info().currsize == before
+
+
+def test_nor_are_accounts() -> None:
+    entry = task("w", 1)
+    entry["template"]["spec"]["serviceAccountName"] = no_word()
+    assert "serviceAccountName has 2800000 characters, the limit is 253" in refusal(job(entry))
+    assert "serviceAccount has" in review_pod(create(pod(serviceAccount=no_word())), context()).message
+
+
+def test_nor_what_a_queue_names_anew() -> None:
+    stored = QUEUES["a"]
+    edited = {**stored, "spec": {**stored["spec"]}}
+    edited["spec"]["capability"] = {**edited["spec"]["capability"], f"volcano.sh/vgpu-{no_word()}-memory": 1}
+    assert "the limit is 317" in review_queue(update(edited, stored), context()).message
+    assert review_queue(update(stored, edited), context("alice set-cap queues a")).allowed
+
+
+def test_what_is_much_longer_than_any_setting_is_near_none_of_them() -> None:
+    words = [no_word()[700_000 * number :][:700_000] for number in range(4)]
+    obj = pod(annotations={f"egpu.volcano.sh/{word}": "x" for word in words})
+    began = time.process_time()
+    assert len(review_pod(create(obj), context()).warnings) == 4
+    assert time.process_time() - began < A_SECOND / 10

@@ -22,6 +22,7 @@ KNOBS: Final = (
 _WRITTEN: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE, names.GROUP_UNSEEN)
 _KNOWN: Final = frozenset({*KNOBS, *_WRITTEN})
 _MAX_SLIPS: Final = 4
+_COMPARED: Final = 100
 
 
 def knobs_in(annotations: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +42,8 @@ def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) 
 def _slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> Iterator[str]:
     for name in sorted(annotations.keys() - _KNOWN):
         if name.startswith(f"{names.DOMAIN}/"):
-            near = difflib.get_close_matches(name.lower(), KNOBS, 1, cutoff=0.8)
+            # Bounded: what is much longer is near none of them, and to find that out took a second.
+            near = difflib.get_close_matches(name[:_COMPARED].lower(), KNOBS, 1, cutoff=0.8)
             guess = f", did you mean {near[0]}?" if near else ""
             yield f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}'
     yield from (

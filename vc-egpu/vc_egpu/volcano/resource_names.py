@@ -7,6 +7,9 @@ from typing import Final, Literal
 
 from vc_egpu.volcano import names
 
+LONGEST_NAME: Final = 253 + 1 + 63
+"""Of a resource: a domain, a slash and a word."""
+
 Kind = Literal["shared", "native", "memory-total", "cores-total", "per-card", "volcano", "foreign"]
 
 PER_CARD: Final = frozenset({names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES})

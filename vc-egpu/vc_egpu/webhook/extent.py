@@ -7,11 +7,13 @@ which would keep everybody waiting for minutes.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from vc_egpu.volcano.resource_names import LONGEST_NAME
 from vc_egpu.webhook.context import items, mapping, spec_of
 from vc_egpu.webhook.decision import Json, Refusal
 
 MAX_PARTS: Final = 32_768
 """Containers, amounts in their resources, volumes: of one object, of each kind. Well below a second."""
+_LONGEST_ACCOUNT: Final = 253
 
 
 def check_job(job: Json, max_tasks: int) -> None:
@@ -26,9 +28,14 @@ def check_job(job: Json, max_tasks: int) -> None:
 
 
 def check_pods(specs: Sequence[Json], path: str) -> None:
-    """Refuse pod specs that together have more parts than anybody writes."""
+    """Refuse pod specs that together have more parts than anybody writes, or names that nothing can have.
+
+    What names of resources mean, and what accounts may, is remembered by these names.
+    """
     containers: list[dict[str, Any]] = []
     for spec in specs:
+        for key in ("serviceAccountName", "serviceAccount"):
+            _check_length(spec.get(key), _LONGEST_ACCOUNT, key, path)
         for key in ("initContainers", "containers"):
             found = items(spec.get(key))
             _check(len(containers) + len(found), "containers", path)
@@ -39,9 +46,16 @@ def check_pods(specs: Sequence[Json], path: str) -> None:
         for kind in ("limits", "requests")
     ]
     _check(sum(map(len, amounts)), "amounts in limits and requests", path)
+    for name in (name for each in amounts for name in each):
+        _check_length(name, LONGEST_NAME, "the name of a resource", path)
     _check(sum(len(items(container.get("volumeMounts"))) for container in containers), "volumeMounts", path)
 
 
 def _check(count: int, what: str, path: str) -> None:
     if count > MAX_PARTS:
         raise Refusal(f"{path}: {count} {what} in all, the limit is {MAX_PARTS}")
+
+
+def _check_length(name: object, limit: int, what: str, path: str) -> None:
+    if isinstance(name, str) and len(name) > limit:
+        raise Refusal(f"{path}: {what} has {len(name)} characters, the limit is {limit}: {name[:63]!r} ...")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from vc_egpu.volcano import names
 from vc_egpu.volcano.quantity import QuantityError, parse
 from vc_egpu.volcano.request import MIB
-from vc_egpu.volcano.resource_names import classify
+from vc_egpu.volcano.resource_names import LONGEST_NAME, classify
 from vc_egpu.webhook.access import QUEUE_GROUP, queue_access
 from vc_egpu.webhook.context import (
     DEFAULT_QUEUE,
@@ -121,6 +121,10 @@ def _lacking(review: Review) -> str:
 def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None:
     for field, amounts in _amounts(queue).items():
         for key, raw in amounts.items():
+            if len(key) > LONGEST_NAME and key not in before[field]:
+                raise Refusal(
+                    f'spec.{field}["{key[:100]}..."]: {len(key)} characters, the limit is {LONGEST_NAME}'
+                )
             value, path = (
                 _value(raw, f'spec.{field}["{str(key)[:100]}"]'),
                 f'spec.{field}["{str(key)[:100]}"]',
