@@ -152,9 +152,10 @@ def test_selectors(selector: dict[str, Any], labels: dict[str, str], matches: bo
     assert found.matches(labels) is matches
 
 
-def volume(name: str, zone: str) -> dict[str, Any]:
-    expression = {"key": "zone", "operator": "In", "values": [zone]}
-    where = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+def volume(name: str, *zones: str, key: str = "zone") -> dict[str, Any]:
+    """With a term for each zone, as provisioners write them."""
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [zone]}]} for zone in zones]
+    where = {"nodeSelectorTerms": terms}
     return {
         "metadata": {"name": name, "uid": name, "resourceVersion": version()},
         "spec": {"nodeAffinity": {"required": where}},
@@ -205,6 +206,29 @@ def test_volumes_that_come_and_go_have_nobody_read_anew_but_their_own_pods() -> 
     mirror.apply("persistentvolumeclaims", deleted(claim("shared", "pv-2")))
     mirror.apply("persistentvolumes", deleted(volume("pv", "b")))
     assert zones(mirror, "p") == ()
+
+
+def test_many_volumes_that_two_zones_reach_are_no_million_of_terms() -> None:
+    """Each of twenty is a choice of its own. They hold up neither the pod nor all others."""
+    mirror = world()
+    names_of = [f"data-{number}" for number in range(20)]
+    for number, name in enumerate(names_of):
+        both = ("a", "b") if number % 2 else ("b", "a")
+        mirror.apply("persistentvolumes", added(volume(f"pv-{name}", *both)))
+        mirror.apply("persistentvolumeclaims", added(claim(name, f"pv-{name}")))
+    mirror.apply("pods", added(with_claims(*names_of, uid="p")))
+    assert sorted(zones(mirror, "p")) == ["a", "b"]
+
+
+def test_volumes_that_say_too_much_together_keep_their_pod_waiting_and_nobody_else() -> None:
+    mirror = world()
+    names_of = [f"data-{number}" for number in range(20)]
+    for name in names_of:
+        mirror.apply("persistentvolumes", added(volume(f"pv-{name}", "a", "b", key=name)))
+        mirror.apply("persistentvolumeclaims", added(claim(name, f"pv-{name}")))
+    mirror.apply("pods", added(with_claims(*names_of, uid="p")))
+    assert "leave more than 1024 alternatives" in mirror.pods[PodUid("p")].problem
+    assert PodUid("p") not in mirror.snapshot().pods
 
 
 def test_of_pods_and_claims_that_are_gone_nothing_is_left() -> None:

@@ -34,6 +34,7 @@ from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
+from vc_egpu.volcano.terms import TooManyTermsError, all_of
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -195,7 +196,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
     return Words(
-        shape=_shape(document, takes, request, table, claim_terms),
+        shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=str(annotations.get(names.TASK_SPEC, "")),
@@ -283,13 +284,10 @@ def _shape(
     requests: Resources,
     request: Request,
     table: ModelTable,
-    claim_terms: ClaimTerms | None,
+    terms: Terms,
 ) -> PodShape:
-    metadata, spec = document["metadata"], document["spec"]
-    annotations = metadata.get("annotations") or {}
-    volumes = _volume_terms(metadata["namespace"], spec, claim_terms)
-    terms = _and_terms(_affinity_terms(spec), volumes)
-    get = annotations.get
+    spec = document["spec"]
+    get = (document["metadata"].get("annotations") or {}).get
     return PodShape(
         asks=asks_of(request, memory_limits(spec) if request.oversubscribe else {}),
         requests=requests,
@@ -308,8 +306,7 @@ def _shape(
         avoid_cards=_card_names(
             get(names.AVOID_CARDS), get(names.VOLCANO_NO_USE_GPU_UUID), get(names.HAMI_NO_USE_GPU_UUID)
         ),
-        use_models=names_in(get(names.USE_MODELS, ""))
-        | models_like(get(names.HAMI_USE_GPU_TYPE, ""), table),
+        use_models=names_in(get(names.USE_MODELS, "")) | models_like(get(names.HAMI_USE_GPU_TYPE, ""), table),
         avoid_models=names_in(get(names.AVOID_MODELS, ""))
         | models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
         card_policy=str(get(names.CARD_POLICY, "")),
@@ -344,9 +341,16 @@ def _host_ports(spec: Document) -> tuple[tuple[str, str, int], ...]:
     )
 
 
-def _affinity_terms(spec: Document) -> Terms:
+def _terms(document: Document, claim_terms: ClaimTerms | None, problems: list[str]) -> Terms:
+    """What its node affinity and its volumes say together."""
+    namespace, spec = document["metadata"]["namespace"], document["spec"]
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    return node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    own = node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    try:
+        return all_of(own, _volume_terms(namespace, spec, claim_terms))
+    except TooManyTermsError as error:
+        problems.append(str(error))
+        return own
 
 
 def _volume_terms(namespace: str, spec: Document, claim_terms: ClaimTerms | None) -> Iterable[Terms]:
@@ -356,10 +360,3 @@ def _volume_terms(namespace: str, spec: Document, claim_terms: ClaimTerms | None
         claim = volume.get("persistentVolumeClaim")
         if claim:
             yield claim_terms(namespace, claim["claimName"])
-
-
-def _and_terms(terms: Terms, others: Iterable[Terms]) -> Terms:
-    for other in others:
-        if other:
-            terms = tuple(a + b for a in terms or ((),) for b in other)
-    return terms
