@@ -26,6 +26,7 @@ from vc_egpu.core.plan import Plan, Withdrawal
 from vc_egpu.core.policy import Policy
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
+from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import names, plans, pod_codec
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 
@@ -247,7 +248,7 @@ def test_an_answer_that_comes_after_the_deletion_brings_no_pod_back(stage: Stage
     stage.mirror.apply("pods", added(raw))
     late = let_go(raw, PLAN_ID)
     stage.mirror.apply("pods", deleted(raw))
-    stage.mirror.apply("pods", added(late))
+    stage.mirror.apply("pods", Change(ChangeKind.MODIFIED, late))
     assert PodUid("pod-0") not in stage.mirror.pods
     assert not stage.mirror.snapshot().pods
 

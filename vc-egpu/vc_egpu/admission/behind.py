@@ -23,9 +23,11 @@ class _Still(NamedTuple):
 
 @dataclass(slots=True)
 class Behind:
-    """Versions are of one API server, and grow. Times are of the caller's clock."""
+    """Versions are of one API server, and grow; where its history is set back (restored from a backup), what
+    was answered before is forgotten. Times are of the caller's clock."""
 
     _newest: dict[str, int] = field(default_factory=dict)
+    _reached: dict[str, int] = field(default_factory=dict)
     _still: dict[str, _Still] = field(default_factory=dict)
 
     def answered(self, kind: str, version: str) -> None:
@@ -36,10 +38,16 @@ class Behind:
     def standing(self, reached: Mapping[str, str], clock: float) -> list[str]:
         """Kinds whose watch is behind; ``reached`` is what each watch has come to. Ask every few seconds."""
         found = []
-        for kind, newest in self._newest.items():
-            at = int(reached[kind]) if reached[kind].isdecimal() else newest
+        for kind in self._newest:
+            if not reached[kind].isdecimal():
+                self._still.pop(kind, None)
+                continue
+            at = int(reached[kind])
+            if at < self._reached.get(kind, 0):
+                self._newest[kind] = at
+            self._reached[kind] = at
             known = self._still.get(kind)
-            if at >= newest:
+            if at >= self._newest[kind]:
                 self._still.pop(kind, None)
             elif known is None or known.at != at:
                 self._still[kind] = _Still(at, clock, STILL_S)

@@ -95,8 +95,7 @@ class Mirror:
         identity = (plural, str(metadata.get("uid")))
         deleted = change.kind is ChangeKind.DELETED
         try:
-            version = int(metadata.get("resourceVersion") or 0)
-            if not self._versions.is_news(identity, version, deleted=deleted):
+            if not self._versions.is_news(identity, change):
                 return
             self._appliers[plural](change.object, deleted=deleted)
             self.revision += 1
