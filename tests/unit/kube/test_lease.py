@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from unit.kube.tiny_api import TinyApi
 from vc_egpu.kube import ApiConnection, LeaderLease, LeaseTimes
+from vc_egpu.kube.resources import LEASES
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"
 CALM = LeaseTimes(duration_s=300, renew_deadline_s=200, retry_s=0.05)
@@ -105,6 +107,17 @@ def test_a_lease_that_is_given_back_is_taken_at_once(make: Make) -> None:
     assert first.stopped.is_set()
     assert second.started.wait(30), "long before it would have run out"
     assert second.epochs == [first.epochs[0] + 1]
+
+
+def test_a_bound_on_requests_is_none_on_renewals(server: TinyApi, tmp_path: Path) -> None:
+    """In a storm all others stand in line before them, for longer than a leader has to renew."""
+    api = ApiConnection.connect(server.kubeconfig(tmp_path), qps=0.01, burst=1)
+    api.list(LEASES, "n")
+    candidate = Candidate(api, "a", CALM)
+    candidate.lease.start()
+    assert candidate.started.wait(30)
+    candidate.lease.stop()
+    api.close()
 
 
 def test_a_leader_that_cannot_renew_stops_before_another_may_start(make: Make, server: TinyApi) -> None:

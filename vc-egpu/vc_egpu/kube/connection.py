@@ -55,6 +55,7 @@ class ApiConnection:
     def __init__(self, transport: Transport, *, fence: Fence | None = None) -> None:
         self._transport = transport
         self._fence = fence
+        self._limited = True
 
     @classmethod
     def connect(
@@ -70,7 +71,8 @@ class ApiConnection:
     ) -> "ApiConnection":
         """Load the configuration (see :func:`vc_egpu.kube.config.load`); connects at the first request.
 
-        ``qps``/``burst`` bound this client's requests; without them the server's own fairness is the limit.
+        ``qps``/``burst`` bound this client's requests (but see :meth:`unlimited`); without them the server's
+        own fairness is the limit.
         """
         limit = TokenBucket(qps, burst if burst is not None else max(1, int(qps * 2))) if qps else None
         endpoint = config.load(kubeconfig, context)
@@ -82,6 +84,12 @@ class ApiConnection:
         """The same connection, on which writes are held back (:class:`LeaseLost`) once the fence is down."""
         other = copy.copy(self)
         other._fence = fence
+        return other
+
+    def unlimited(self) -> "ApiConnection":
+        """The same connection, for the few requests that stand in no line: a lease is lost by waiting."""
+        other = copy.copy(self)
+        other._limited = False
         return other
 
     def close(self) -> None:
@@ -102,7 +110,14 @@ class ApiConnection:
     ) -> Json:
         """One exchange with any path; the answer as a document."""
         data = self._transport.exchange(
-            method, path, body, content_type=content_type, query=query, timeout_s=timeout_s, fence=self._fence
+            method,
+            path,
+            body,
+            content_type=content_type,
+            query=query,
+            timeout_s=timeout_s,
+            fence=self._fence,
+            limited=self._limited,
         )
         return parse(data, f"{method} {path}")
 

@@ -68,7 +68,7 @@ class LeaderLease:
     ) -> None:
         if not identity:
             raise ValueError("a lease needs an identity that no other process has")
-        self._api = api
+        self._api = api.unlimited()
         self._namespace = namespace
         self._name = name
         self._identity = identity

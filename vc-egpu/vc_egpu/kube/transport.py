@@ -146,12 +146,13 @@ class Transport:
         query: Query | None = None,
         timeout_s: float | None = None,
         fence: Fence | None = None,
+        limited: bool = True,
     ) -> bytes:
         """Send one request and return the raw answer of a success; raises :class:`KubeError`.
 
         A read is sent again when a kept-alive connection turns out to be closed; a write never is.
         """
-        if self._limit is not None:
+        if self._limit is not None and limited:
             self._limit.take()
         data = None if body is None else (body if isinstance(body, bytes) else orjson.dumps(body))
         writing = method not in READ_METHODS
