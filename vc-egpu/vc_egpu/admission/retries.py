@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.kube.backoff import Backoff
-from vc_egpu.kube.errors import KubeError, Stale
+from vc_egpu.kube.errors import BudgetExhausted, KubeError, Stale, Temporary
 
 FIRST_S: Final = 0.02
 MOST_S: Final = 30.0
@@ -20,12 +20,17 @@ class Retries:
     _backoffs: dict[str, Backoff] = field(default_factory=dict)
 
     def failed(self, key: str, error: KubeError | None, clock: float, *, is_read: bool = False) -> float:
-        """Something for this gang failed; returns after how many seconds it is tried again."""
+        """Something for this gang failed; returns after how many seconds it is tried again.
+
+        Not before the server's time, where it names one. A budget's is that of a pod, not of who needs room.
+        """
         backoff = self._backoffs.setdefault(key, Backoff(FIRST_S, MOST_S))
         at_once = isinstance(error, Stale) and backoff.failures < _AT_ONCE and not is_read
         delay_s = 0.0 if at_once else backoff.next_s()
         if isinstance(error, Stale):
             backoff.failures += 1
+        if isinstance(error, Temporary) and not isinstance(error, BudgetExhausted):
+            delay_s = max(delay_s, error.retry_after_s or 0.0)
         if delay_s > 0:
             self._at[key] = clock + delay_s
         return delay_s
