@@ -6,8 +6,10 @@ import tracemalloc
 import orjson
 import pytest
 from bench.big_cluster import BigCluster
-from unit.admission.build import TABLE, added
+from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.decide import decide
+from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import kept
 
 
@@ -35,3 +37,30 @@ def test_a_pod_takes_little_memory(cluster: BigCluster, most_kib: int) -> None:
         tracemalloc.stop()
     assert len(mirror.pods) == counts["pods"]
     assert taken / counts["pods"] / 1024 < most_kib
+
+
+def test_large_pods_that_are_gone_leave_nothing() -> None:
+    """Whoever makes and deletes one after the other never has more than one of them."""
+    mirror = Mirror(TABLE)
+    mirror.apply("nodes", added(node()))
+    mirror.apply("queues", added(queue()))
+    tracemalloc.start()
+    try:
+        for number in range(30):
+            come_and_go(mirror, number)
+        gc.collect()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < 40 << 20, f"{left} bytes"
+
+
+def come_and_go(mirror: Mirror, number: int) -> None:
+    tolerations = [{"key": f"{number}-{i}", "operator": "Exists"} for i in range(10_000)]
+    large = kept.of("pods", pod(f"large-{number}", spec={"tolerations": tolerations}))
+    its_group = group(members=1)
+    for plural, document in (("podgroups", its_group), ("pods", large)):
+        mirror.apply(plural, added(document))
+    assert decide(mirror.snapshot(), Policy(), 2e9).admissions
+    for plural, document in (("pods", large), ("podgroups", its_group)):
+        mirror.apply(plural, deleted(document))

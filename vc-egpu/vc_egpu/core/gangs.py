@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vc_egpu.core.cluster import Gang, MemberPlacement, Pod, PodPhase, PodShape, PodUid, plan_key
-from vc_egpu.core.resources import shape_key
+from vc_egpu.core.resources import parts_of, shape_key
 
 Mark = tuple[object, ...]
 
@@ -159,10 +159,16 @@ class Intern:
     """Numbers for shapes: equal shapes, equal number."""
 
     def __init__(self) -> None:
+        self.parts = 0
+        """Of all of them."""
         self._numbers: dict[object, int] = {}
 
     def __call__(self, shape: PodShape) -> int:
-        return self._numbers.setdefault(shape_key(shape), len(self._numbers))
+        key, new = shape_key(shape), len(self._numbers)
+        number = self._numbers.setdefault(key, new)
+        if number == new:
+            self.parts += parts_of(shape)
+        return number
 
     def __len__(self) -> int:
         return len(self._numbers)

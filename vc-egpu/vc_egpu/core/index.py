@@ -35,6 +35,8 @@ from vc_egpu.core.use import QueueUse
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _SPARE_SHAPES: Final = 10_000
+_SPARE_PARTS: Final = 200_000
+"""Of all shapes together, some 40 MiB: a pod may be of tens of thousands."""
 
 
 class Index:
@@ -65,6 +67,7 @@ class Index:
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
         self.intern = Intern()
+        self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
@@ -98,6 +101,7 @@ class Index:
         self.intern = Intern()
         for uid, pod in self.pods.items():
             self.shape_ids[uid] = self.intern(pod.shape)
+        self._most_parts = _SPARE_PARTS + 2 * self.intern.parts
         self._amounts.clear()
         self._views.clear()
         self._marks.clear()
@@ -189,7 +193,8 @@ class Index:
         self.generation += 1
         self.pods[pod.uid] = pod
         self.shape_ids[pod.uid] = self.intern(pod.shape)
-        if len(self.intern) > _SPARE_SHAPES + 2 * len(self.pods):
+        too_many = len(self.intern) > _SPARE_SHAPES + 2 * len(self.pods)
+        if too_many or self.intern.parts > self._most_parts:
             self._forget_shapes()
         self.notable.note(pod)
         if pod.node is not None and pod.phase in _HOLDING:

@@ -8,9 +8,11 @@ import numpy as np
 from vc_egpu.core import fit
 from vc_egpu.core.cluster import Node, NodeName, PodShape
 from vc_egpu.core.ledger import Flags, Ints, Ledger
+from vc_egpu.core.resources import parts_of
 
 _MAX_MASKS: Final = 512
-"""Pods name shapes, so that their number is in their makers' hands: more than this start over."""
+_MAX_PARTS: Final = 100_000
+"""Pods name shapes, whose number and size are thus in their makers' hands: more than this start over."""
 
 
 class NodeMasks:
@@ -19,6 +21,7 @@ class NodeMasks:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._masks: dict[fit.StaticKey, tuple[PodShape, Flags]] = {}
+        self._parts = 0
         self._ranks: Ints | None = None
 
     def mask(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Flags:
@@ -28,12 +31,14 @@ class NodeMasks:
         rows = len(self._ledger.names)
         if known is not None and len(known[1]) == rows:
             return known[1]
-        if len(self._masks) >= _MAX_MASKS:
+        if len(self._masks) >= _MAX_MASKS or self._parts >= _MAX_PARTS:
             self._masks.clear()
+            self._parts = 0
         mask = np.zeros(rows, np.bool_)
         for name, row in self._ledger.rows.items():
             mask[row] = fit.accepts(nodes[name], shape)
         self._masks[key] = (shape, mask)
+        self._parts += parts_of(shape)
         return mask
 
     def ranks(self) -> Ints:

@@ -142,3 +142,24 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.card_policy,
         shape.node_policy,
     )
+
+
+def parts_of(shape: PodShape) -> int:
+    """How much there is to a shape. Most are of a dozen parts; who makes pods may write as many as fit."""
+    named = sum(1 + len(requirement.values) for term in shape.affinity_terms for requirement in term)
+    return named + sum(
+        map(
+            len,
+            (
+                shape.asks,
+                shape.requests.scalars,
+                shape.node_selector,
+                shape.tolerations,
+                shape.host_ports,
+                shape.use_cards,
+                shape.avoid_cards,
+                shape.use_models,
+                shape.avoid_models,
+            ),
+        )
+    )

@@ -41,6 +41,8 @@ _OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
 """What pods of one controller do not have in common."""
 _GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
+_SHARED_BYTES: Final = 4096
+"""Most have some hundred. A larger one goes with its pod: who makes and deletes such would fill memory."""
 
 
 @lru_cache(maxsize=_SHARED_SPECS)
@@ -148,7 +150,8 @@ def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
     for kind in ("containers", "initContainers"):
         if containers := spec.get(kind):
             part[kind] = [_container(c, _CONTAINER if named else _CONTAINER[1:]) for c in containers]
-    return _shared(orjson.dumps(part))
+    text = orjson.dumps(part)
+    return _shared(text) if len(text) <= _SHARED_BYTES else _shared.__wrapped__(text)
 
 
 def _container(container: Document, keys: Iterable[str]) -> Json:
