@@ -2,7 +2,10 @@
 
 import http.client
 import socket
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
@@ -32,6 +35,26 @@ def get(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[
         return answer.status, answer.getheader("Content-Type") or "", answer.read().decode()
     finally:
         connection.close()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def serving(others: set[threading.Thread]) -> list[str]:
+    threads = set(threading.enumerate()) - others
+    return [thread.name for thread in threads if "process_request_thread" in thread.name]
+
+
+def closing(close: Callable[[Any], None], closed: threading.Event) -> Callable[[Any], None]:
+    def and_say_so(connection: Any) -> None:
+        close(connection)
+        closed.set()
+
+    return and_say_so
 
 
 def test_the_three_pages(process: GetServer) -> None:
@@ -122,3 +145,45 @@ def test_a_kernel_without_ipv6_has_the_other_addresses(monkeypatch: pytest.Monke
 )
 def test_addresses(listen: str, address: tuple[str, int]) -> None:
     assert address_of(listen) == address
+
+
+def test_connections_that_ask_for_nothing_take_no_thread_each(
+    process: GetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reaches the port could otherwise have the process out of threads, which ends it."""
+    monkeypatch.setattr(server._Handler, "timeout", 300.0)
+    others = set(threading.enumerate())
+    idle = [socket.create_connection(("127.0.0.1", process.port), timeout=30) for _ in range(200)]
+    try:
+        assert get(process.port, "/healthz")[0] == 200, "who comes last is heard"
+        until(lambda: len(serving(others)) <= server.MOST_CONNECTIONS)
+        assert idle[0].recv(1) == b"", "who has been there longest goes"
+    finally:
+        for connection in idle:
+            connection.close()
+    until(lambda: not serving(others))
+    assert not process._server._connections
+
+
+def test_a_client_that_does_not_wait_is_not_worth_a_line(
+    registry: CollectorRegistry, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked, gone, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def answer(_: Request) -> Answer:
+        asked.set()
+        gone.wait(30)
+        return Answer(200, bytes(1 << 24))
+
+    made = GetServer(("127.0.0.1", 0), answer).start()
+    close = closing(made._server.shutdown_request, answered)
+    made._server.shutdown_request = close  # type: ignore[method-assign, assignment]
+    try:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=30) as hasty:
+            hasty.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert asked.wait(30)
+        gone.set()
+        assert answered.wait(30)
+    finally:
+        made.stop()
+    assert capfd.readouterr().err == ""

@@ -1,10 +1,12 @@
 """The plain HTTP server of our processes: ``/metrics``, ``/healthz`` (restart it?), ``/readyz``, views."""
 
 import socket
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -14,6 +16,9 @@ REQUEST_TIMEOUT_S: Final = 10.0
 """Whoever sends nothing for so long is no longer waited for."""
 
 ALL_ADDRESSES: Final = frozenset({"", "::"})
+
+MOST_CONNECTIONS: Final = 64
+"""Each has a thread, and whoever reaches the port may open as many as they like; probes are few."""
 
 Check = Callable[[], str]
 """Empty: in order; else what is not."""
@@ -128,15 +133,39 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _NumberedServer(ThreadingHTTPServer):
-    """Knows itself by number only. A thread for each request, none of which keeps the process alive."""
+    """Knows itself by number only. A thread for each connection, none of which keeps the process alive."""
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         """Without asking for this machine's name, as the base class does when it binds: where nobody answers,
         that takes 10 s at each start, and an agent that is not there yet lets nothing start on its node."""
+        self._lock = threading.Lock()
+        self._connections: dict[int, socket.socket] = {}
+        """In the order in which they came."""
         super().__init__(address, handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening(*address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """On a thread. Where there are too many, the one that came first goes."""
+        with self._lock:
+            if len(self._connections) >= MOST_CONNECTIONS:
+                first = self._connections.pop(next(iter(self._connections)))
+                with suppress(OSError):
+                    first.shutdown(socket.SHUT_RDWR)
+            self._connections[id(request)] = request
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Its thread is done with it."""
+        with self._lock:
+            self._connections.pop(id(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nothing to be told of."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
