@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from unit.admission.build import TABLE, added, group, node, pod, queue, version
 from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.volcano.codec_resources import given, pod_requests
 
 
@@ -74,3 +75,22 @@ def test_room_that_a_running_pod_gives_back_is_heard_of(managed: bool) -> None:
         smaller["spec"]["containers"] = [{"name": "main", **requests(cpu)}]
         mirror.apply("pods", added(smaller))
         assert mirror.freed is frees
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_who_asks_for_more_than_there_can_be_still_ends(managed: bool) -> None:
+    """Its room would be its own for as long as its object is there, which no quota counts."""
+    mirror = Mirror(TABLE)
+    mirror.apply("nodes", added(node()))
+    running = pod(uid="p", spec={"nodeName": "n1", "schedulingGates": []})
+    if not managed:
+        running["metadata"] |= {"labels": {}, "annotations": {}}
+    mirror.apply("pods", added(running))
+    for phase in ("Running", "Succeeded"):
+        resized = copy.deepcopy(running)
+        resized["metadata"]["resourceVersion"] = version()
+        resized["spec"]["containers"][0] |= requests(str(2**63 - 1))
+        resized["status"] = {"phase": phase, "containerStatuses": [in_cpu("1", "1")]}
+        mirror.apply("pods", added(resized))
+    pods = mirror.snapshot().pods
+    assert not pods if not managed else pods[PodUid("p")].phase is PodPhase.SUCCEEDED

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from vc_egpu.core.cluster import Resources
-from vc_egpu.volcano.quantity import parse_scaled
+from vc_egpu.volcano.quantity import parse, parse_scaled
 from vc_egpu.volcano.resource_names import classify
 
 Document = Mapping[str, Any]
@@ -17,7 +17,8 @@ MAX_AMOUNT: Final = 1 << 62
 
 @lru_cache(maxsize=8192)
 def _scaled(text: str, scale: int) -> int:
-    return parse_scaled(text, scale)
+    # The API server takes as many cores as it takes bytes: in thousandths that is beyond any number of ours.
+    return MAX_AMOUNT if parse(text).value * scale > MAX_AMOUNT else parse_scaled(text, scale)
 
 
 def units(value: Any, *, scale: int = 1) -> int:
@@ -25,7 +26,7 @@ def units(value: Any, *, scale: int = 1) -> int:
 
     Raises :class:`vc_egpu.volcano.quantity.QuantityError`.
     """
-    return max(0, min(_scaled(str(value), scale), MAX_AMOUNT))
+    return max(0, _scaled(str(value), scale))
 
 
 @lru_cache(maxsize=1024)
