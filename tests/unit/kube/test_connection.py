@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from unit.kube.tiny_api import TinyApi, status
-from vc_egpu.kube import ApiConnection, ConfigError
+from vc_egpu.kube import ApiConnection, ConfigError, config
 from vc_egpu.kube.errors import (
     AlreadyExists,
     BudgetExhausted,
@@ -278,6 +278,26 @@ def test_nobody_acts_with_rights_of_his_own_who_wished_for_others(
     with pytest.raises(ConfigError, match=r"user 'as-alice' .* \(as"):
         ApiConnection.connect(path)
     ApiConnection.connect(path, "own").close()
+
+
+def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+    """Such tokens live for an hour. A process outlives them."""
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "me", "user": {"tokenFile": "secrets/token"}}],
+        "contexts": [{"name": "own", "context": {"cluster": "c", "user": "me"}}],
+        "current-context": "own",
+    }
+    path, token = tmp_path / "kubeconfig", tmp_path / "secrets" / "token"
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **document}))
+    token.parent.mkdir()
+    token.write_text("first\n")
+    endpoint = config.load(path)
+    assert endpoint.authorization() == "Bearer first"
+    token.write_text("second")
+    assert endpoint.authorization(renew=True) == "Bearer second"
+    token.unlink()
+    assert endpoint.authorization(renew=True) == "Bearer second", "while it is being replaced"
 
 
 @pytest.mark.parametrize("text", ["[]", "- a", "{", "clusters: 7", "current-context: [x"])

@@ -6,6 +6,7 @@ All loading (contexts, client certificates, exec plugins, token files) is the of
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +23,8 @@ from yaml import YAMLError
 from vc_egpu.kube.errors import Unauthorized
 
 _TOKEN_CHECK_S: Final = 5.0
-"""How often the token hook runs: token files are re-read by it once a minute, exec plugins at expiry."""
+"""How often the token hook runs: it reads service accounts' tokens anew once a minute, a kubeconfig's token
+file each time, and asks exec plugins at expiry."""
 
 
 class ConfigError(Exception):
@@ -86,7 +88,10 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             # The package reads the variable once, at import: a process that sets it later is not heard.
             path = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
-            _check_user(path or KUBE_CONFIG_DEFAULT_LOCATION, context, configuration)
+            name, user, beside = _active_user(path or KUBE_CONFIG_DEFAULT_LOCATION, context)
+            _check_user(name, user, configuration)
+            if user.get("tokenFile") and not user.get("token"):
+                _read_again(configuration, beside / user["tokenFile"])
     except (ConfigException, OSError, ValueError) as error:
         named = os.environ.get("KUBECONFIG")
         default = f"$KUBECONFIG ({named})" if named else KUBE_CONFIG_DEFAULT_LOCATION
@@ -100,22 +105,28 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
     return Endpoint(configuration)
 
 
-def _check_user(path: str, context: str | None, configuration: Any) -> None:
-    """Refuse what the official package passes over, and would do as somebody else."""
+def _active_user(path: str, context: str | None) -> tuple[str, Mapping[str, Any], Path]:
+    """Name and credentials of the user, as they stand there, and the folder of the file that has them."""
     known = KubeConfigMerger(path).config
     active = known["contexts"].get_with_name(context or known.safe_get("current-context"))
     name = active["context"].safe_get("user")
     found = known["users"].get_with_name(name, safe=True) if name and known.safe_get("users") else None
-    user = found.value.get("user") if found is not None else None
-    wished = [key for key in user or {} if key == "as" or key.startswith("as-")]
-    if user and wished:
+    if found is None:
+        return str(name), {}, Path()
+    return str(name), found.value.get("user") or {}, Path(found.path or "").parent
+
+
+def _check_user(name: str, user: Mapping[str, Any], configuration: Any) -> None:
+    """Refuse what the official package passes over, and would do as somebody else."""
+    wished = [key for key in user if key == "as" or key.startswith("as-")]
+    if wished:
         # What was to be done with somebody's rights would be done with those of the certificate beside it,
         # which are often an administrator's.
         raise ConfigError(
             f"user {name!r} of the kubeconfig acts as somebody else ({wished[0]}: "
             f"{str(user[wished[0]])[:63]!r}), which is not supported: use credentials of their own"
         )
-    plugin = (user or {}).get("exec")
+    plugin = user.get("exec")
     if plugin and not configuration.api_key and not configuration.cert_file:
         # It has logged why; as nobody one may do next to nothing, and is told of that instead.
         command = str(plugin.get("command") if isinstance(plugin, dict) else plugin)[:63]
@@ -146,3 +157,16 @@ def _in_cluster(kubeconfig: str | Path | None, context: str | None) -> bool:
 
 def _in_pod() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _read_again(configuration: Any, token_file: Path) -> None:
+    # The official package reads it once, and such tokens live for an hour.
+    def read(configuration: Any) -> None:
+        try:
+            token = token_file.read_text().strip()
+        except OSError:
+            return  # it is being replaced: the last one is good for a while
+        if token:
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+    configuration.refresh_api_key_hook = read
