@@ -1,5 +1,6 @@
 """Leading: what a leadership is, and a clock that stands still while the API server is away."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,21 @@ class SoleLeader:
     def remaining_s(self) -> float:
         """Always an hour."""
         return 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class UntilEnded:
+    """A leadership that is given up before its time: from then on no write begins.
+
+    An eviction of a large gang is a thousand of them. What it leaves the next leader goes on with.
+    """
+
+    leadership: Leadership
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def remaining_s(self) -> float:
+        """Seconds for which writes are allowed."""
+        return 0.0 if self.ended.is_set() else self.leadership.remaining_s()
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.deciding import decide_safely, without_admissions
 from vc_egpu.admission.executor import Done, Executor
-from vc_egpu.admission.leader import HealthyClock, Leadership
+from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
 from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.missing import Missing
@@ -99,9 +99,10 @@ class Loop:
         self._stopping = stopping
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._mirror = Mirror(table)
-        fenced = api.fenced(leadership)
+        self._until = UntilEnded(leadership)
+        fenced = api.fenced(self._until)
         self._executor = Executor(fenced, self._inbox.put, keep_managed_fields=settings.keep_managed_fields)
-        self._events = EventRecorder(fenced, "vc-egpu-admission", settings.identity)
+        self._events = EventRecorder(api.fenced(leadership), "vc-egpu-admission", settings.identity)
         self._sources = Sources(api, self._inbox.put, settings.namespace)
         self._clock = HealthyClock(leadership, fresh_s)
         self._conductor = Conductor(
@@ -137,6 +138,7 @@ class Loop:
             while not self._over():
                 self._turn()
         finally:
+            self._until.ended.set()
             self._sources.stop()
             self._executor.stop()
             self._events.stop()
