@@ -2,11 +2,12 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
 from unit.kube.tiny_api import TinyApi, status
-from vc_egpu.kube import ApiConnection, ConfigError, config
+from vc_egpu.kube import ApiConnection, ConfigError, config, connection
 from vc_egpu.kube.errors import (
     AlreadyExists,
     BudgetExhausted,
@@ -153,6 +154,40 @@ def test_lists_are_read_page_by_page(api: ApiConnection, server: TinyApi) -> Non
     found = api.list(PODS, "n", label_selector="a=b", page_size=1)
     assert ([item["metadata"]["name"] for item in found.items], found.resource_version) == (["a", "b"], "7")
     assert "continue=more" in server.requests[-1][1] and "labelSelector=a%3Db" in server.requests[-1][1]
+
+
+def test_a_page_of_large_objects_is_asked_for_in_smaller_ones(
+    api: ApiConnection, server: TinyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five hundred pods of a megabyte are five gigabytes in memory: nobody could lead where they are."""
+    monkeypatch.setattr(connection, "MOST_PAGE_BYTES", 100_000)
+    large = {"metadata": {"name": "large"}, "spec": "x" * 60_000}
+    more = {"resourceVersion": "7", "continue": "more"}
+    pages: list[tuple[dict[str, Any], int]] = [
+        (more, 2), (more, 1), ({**more, "continue": "most"}, 2), ({**more, "continue": "most"}, 1),
+        ({"resourceVersion": "7"}, 0),
+    ]  # fmt: skip
+    server.script += [
+        (200, {"metadata": metadata, "items": [large] * count}, {}) for metadata, count in pages
+    ]
+    found = api.list(PODS, "n", page_size=16)
+    assert (len(found.items), found.resource_version) == (2, "7")
+    asked = [parse_qs(urlsplit(path).query) for _, path, *_ in server.requests[-5:]]
+    assert [query["limit"] for query in asked] == [["16"], ["2"], ["4"], ["1"], ["2"]]
+    assert [query.get("continue") for query in asked] == [None, None, ["more"], ["more"], ["most"]]
+
+
+def test_a_list_from_memory_that_is_too_large_is_read_page_by_page(
+    api: ApiConnection, server: TinyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MOST_PAGE_BYTES", 100_000)
+    large = {"metadata": {"name": "large"}, "spec": "x" * 60_000}
+    for count in (2, 1):
+        server.script.append((200, {"metadata": {"resourceVersion": "7"}, "items": [large] * count}, {}))
+    assert len(api.list(PODS, "n", not_older_than="5").items) == 1
+    asked = [parse_qs(urlsplit(path).query) for _, path, *_ in server.requests[-2:]]
+    assert ["resourceVersionMatch" in query for query in asked] == [True, False]
+    assert ["limit" in query for query in asked] == [False, True]
 
 
 def test_a_list_whose_pages_were_compacted_away_is_begun_anew_and_at_last_read_in_one(

@@ -20,6 +20,7 @@ from vc_egpu.kube.transport import (
     Json,
     Query,
     Stream,
+    TooLargeError,
     Transport,
     parse,
 )
@@ -28,6 +29,8 @@ PatchKind = Literal["merge", "json", "strategic", "apply"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 PAGE_SIZE: Final = 500
 """As kubectl reads: a page is held whole, and a Job may be 50 KB."""
+MOST_PAGE_BYTES: Final = 32 * 1024 * 1024
+"""Ten times as much in memory. Whoever may make pods may make some hundred of a megabyte and more."""
 _PATCH_TYPES: Final[Mapping[PatchKind, str]] = {
     "merge": MERGE_PATCH,
     "json": JSON_PATCH,
@@ -169,7 +172,11 @@ class ApiConnection:
         begun_anew = False
         while True:
             try:
-                page = self.request("GET", resource.path(namespace), query=query)
+                page = self._page(resource.path(namespace), query)
+            except TooLargeError:
+                query = {key: query[key] for key in query if not key.startswith("resourceVersion")}
+                query["limit"] = max(1, int(query.get("limit") or page_size) // 8)
+                continue
             except Gone:
                 if "continue" not in query:
                     raise
@@ -188,6 +195,14 @@ class ApiConnection:
             if not token:
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
             query["continue"] = token
+            query["limit"] = min(page_size, 2 * int(query.get("limit") or page_size))
+
+    def _page(self, path: str, query: Query) -> Json:
+        """One page; a smaller one will do where it is too large and may be smaller."""
+        may_be_smaller = "resourceVersion" in query or query.get("limit", 1) != 1
+        most = MOST_PAGE_BYTES if may_be_smaller else None
+        data = self._transport.exchange("GET", path, query=query, limited=self._limited, most_bytes=most)
+        return parse(data, f"GET {path}")
 
     # --- writes --------------------------------------------------------------------------------------
 

@@ -60,6 +60,11 @@ class _Request:
     query: Query | None
     timeout_s: float
     fence: Fence | None
+    most_bytes: int | None
+
+
+class TooLargeError(Exception):
+    """An answer is larger than was to be read."""
 
 
 class Stream:
@@ -147,8 +152,10 @@ class Transport:
         timeout_s: float | None = None,
         fence: Fence | None = None,
         limited: bool = True,
+        most_bytes: int | None = None,
     ) -> bytes:
-        """Send one request and return the raw answer of a success; raises :class:`KubeError`.
+        """Send one request and return the raw answer of a success; raises :class:`KubeError`, and
+        :class:`TooLargeError` where it has more than ``most_bytes``.
 
         A read is sent again when a kept-alive connection turns out to be closed; a write never is.
         """
@@ -164,6 +171,7 @@ class Transport:
             query,
             timeout_s if timeout_s is not None else self._timeout_s,
             fence if writing else None,
+            most_bytes,
         )
         try:
             return self._once(request)
@@ -190,12 +198,14 @@ class Transport:
                 retries=_ONCE_MORE if request.method in READ_METHODS else _NEVER_AGAIN,
                 redirect=False,
                 pool_timeout=limit_s,
+                preload_content=request.most_bytes is None,
             )
+            data = answer.data if request.most_bytes is None else _at_most(request.most_bytes, answer)
         except (HTTPError, OSError) as error:
             raise _failure(what, limit_s, error) from error
         if 200 <= answer.status < 300:
-            return bytes(answer.data)
-        raise _refusal(what, answer.status, answer.data, answer.headers)
+            return bytes(data)
+        raise _refusal(what, answer.status, data, answer.headers)
 
     def stream(self, path: str, query: Query, *, idle_timeout_s: float) -> Stream:
         """Open a watch; ``idle_timeout_s`` bounds the silence between two arrivals."""
@@ -253,6 +263,18 @@ def parse(data: bytes, what: str) -> Json:
     if not isinstance(document, dict):
         raise Unavailable(f"{what}: the answer is no JSON object")
     return document
+
+
+def _at_most(most_bytes: int, answer: Any) -> bytes:
+    pieces, size = [], 0
+    for piece in answer.stream(_MOST_AT_ONCE, decode_content=True):
+        size += len(piece)
+        if size > most_bytes:
+            answer.close()
+            raise TooLargeError(f"more than {most_bytes} bytes")
+        pieces.append(piece)
+    answer.release_conn()
+    return b"".join(pieces)
 
 
 def _query_value(value: str | int | bool) -> str:  # noqa: FBT001 - a value, not a switch
