@@ -3,7 +3,8 @@
 ``/healthz`` and ``/readyz`` are for everybody who reaches the port. ``/metrics`` and ``/v1/snapshot`` tell
 names of tenants' pods: from the machine itself (a port-forward ends there, and has its own RBAC) they are
 open; from elsewhere they need a bearer token that may ``get`` that non-resource URL, which is asked by
-TokenReview and SubjectAccessReview and remembered for a minute.
+TokenReview and SubjectAccessReview and remembered for a minute (who was allowed: for five where nobody can be
+asked, since others asked too much or the API server is away).
 """
 
 import hashlib
@@ -28,6 +29,7 @@ from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
 
 _REMEMBER_S: Final = 60.0
+_AT_MOST_S: Final = 300.0
 _REMEMBERED: Final = 256
 _REVIEWS_PER_S: Final = 5.0
 """Whoever sends ever new tokens must not use up what the API server allows this process."""
@@ -37,12 +39,13 @@ Json = dict[str, Any]
 
 
 class Access:
-    """Who may read what; answers are remembered for a minute, by a hash of the token."""
+    """Who may read what; answers are remembered by a hash of the token."""
 
     def __init__(self, api: ApiConnection) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._known: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
+        """When who was allowed, and when who was refused: nobody pushes one of the others out."""
         self._limit = TokenBucket(_REVIEWS_PER_S, 10)
 
     def allows(self, client: str, authorization: str, path: str) -> bool:
@@ -55,21 +58,26 @@ class Access:
         key = (hashlib.sha256(token.encode()).hexdigest(), path)
         now = time.monotonic()
         with self._lock:
-            at, allowed = self._known.get(key, (float("-inf"), False))
-        if now - at < _REMEMBER_S:
-            return allowed
+            allowed_at, refused_at = (self._known[answer].get(key, float("-inf")) for answer in (True, False))
+        if now - max(allowed_at, refused_at) < _REMEMBER_S:
+            return allowed_at > refused_at
+        lately = now - allowed_at < _AT_MOST_S
         if not self._limit.try_take():
-            return False
+            return lately
         try:
             allowed = self._ask(token, path)
         except KubeError as error:
             logger.warning("a reader of %s could not be checked: %s", path, error)
-            return False
-        with self._lock:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = (now, allowed)
+            return lately
+        self._remember(key, now, allowed=allowed)
         return allowed
+
+    def _remember(self, key: tuple[str, str], now: float, *, allowed: bool) -> None:
+        with self._lock:
+            self._known[not allowed].pop(key, None)
+            if len(self._known[allowed]) >= _REMEMBERED:
+                self._known[allowed].clear()
+            self._known[allowed][key] = now
 
     def _ask(self, token: str, path: str) -> bool:
         review: Json = {
