@@ -1,10 +1,12 @@
 """The work queue, the token bucket, the back-off and the event recorder."""
 
+import re
 import threading
 
 import pytest
 from unit.kube.tiny_api import TinyApi
 from vc_egpu.kube import ApiConnection, Backoff, EventRecorder, TokenBucket, WorkQueue
+from vc_egpu.volcano.meta import DNS_SUBDOMAIN
 
 
 class Clock:
@@ -124,6 +126,16 @@ def test_events_are_never_in_the_way(api: ApiConnection, server: TinyApi) -> Non
     assert recorder.dropped >= 80, "the oldest go"
     server.delay_s = 0
     recorder.stop()
+
+
+@pytest.mark.parametrize("at_200", ["-", ".", "a"])
+def test_an_event_has_a_name_that_may_be(api: ApiConnection, server: TinyApi, at_200: str) -> None:
+    name = f"{'x' * 199}{at_200}{'y' * 50}"
+    recorder = EventRecorder(api, "component", "instance")
+    recorder.event({"metadata": {"namespace": "n", "name": name, "uid": "u"}}, "Normal", "R", "note")
+    recorder.stop()
+    [made] = (body["metadata"]["name"] for method, _, body in server.requests if method == "POST")
+    assert re.fullmatch(DNS_SUBDOMAIN, made)
 
 
 def test_a_note_fits_into_an_event(api: ApiConnection, server: TinyApi) -> None:

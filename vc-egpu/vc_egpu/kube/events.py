@@ -138,7 +138,8 @@ class EventRecorder:
             return
         self._limit.take()
         namespace = value.regarding.get("namespace") or "default"
-        name = f"{str(value.regarding.get('name'))[:200]}.{uuid.uuid4().hex[:16]}"
+        about = str(value.regarding.get("name"))[:200].rstrip("-.")  # no part of a name ends in these
+        name = f"{about}.{uuid.uuid4().hex[:16]}"
         self._api.create(EVENTS, self._document(value, name, namespace), namespace)
         self._sent[value.key] = _Sent(name, namespace, now, now)
         self._sent.move_to_end(value.key)
