@@ -369,3 +369,15 @@ def test_an_old_leadership_never_gets_what_is_left_of_a_later_one() -> None:
             return 9.0
 
     assert Epoch(Lease()).remaining_s() == 0.0
+
+
+@pytest.mark.parametrize(("failure", "void"), [(CONFLICT, set()), (BROKEN, {"5-1"})])
+def test_only_a_plan_that_may_still_come_is_kept_in_mind(stage: Stage, failure: Any, void: set[str]) -> None:
+    """A scheduler beside us writes to PodGroups all the time, and a leader leads for months."""
+    for i in range(2):
+        stage.put("pods", pod(f"g-w-{i}", index=i, uid=f"pod-{i}"))
+    stage.put("podgroups", group())
+    stage.server.script.append(failure)
+    stage.conductor.carry_out(decide(stage.mirror.snapshot(), Policy(), 1000.0), 1000.0)
+    stage.outcome()
+    assert stage.conductor.dropped == void

@@ -25,7 +25,7 @@ from vc_egpu.core.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.plan import Admission, Plan
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Refused, Stale
+from vc_egpu.kube.errors import Refused, Stale, TooManyRequests
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano import kept, names, plans
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord, PlanTooLargeError
@@ -294,7 +294,8 @@ class Conductor:
             self._enter(done)
         group = self.mirror.groups.get(done.key)
         written = group is not None and group.plan is not None and group.plan.plan_id == done.plan_id
-        if done.kind == "plan" and not written:
+        may_come = not isinstance(done.error, (Stale, Refused, TooManyRequests))
+        if done.kind == "plan" and not written and may_come:
             self.dropped.add(done.plan_id)
         if done.kind == "plan":
             self.mirror.unbook(done.key)
