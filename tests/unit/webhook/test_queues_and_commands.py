@@ -264,6 +264,17 @@ def test_a_cap_on_memory_in_bytes_is_refused() -> None:
     assert message(edited(stored, weight=1), stored) == "", "what is stored already is not judged"
 
 
+def test_a_cap_on_memory_that_reads_as_bytes_is_told_of() -> None:
+    """As 10Gi; but a number with a decimal suffix means what it says."""
+    for written, told in (("40G", True), ("40M", False), ("400k", False), ("400000", False)):
+        spec = {"capability": {**caps(8), "cpu": "64", "volcano.sh/vgpu-h20-memory": written}}
+        ctx = context("operator set-cap queues a")
+        decision = review_queue(update(edited(A, **spec), A, OPERATOR), ctx)
+        assert decision.allowed
+        said = " ".join(decision.warnings)
+        assert ("40G is 40000000000 MiB; if bytes are meant, write 38146" in said) is told, said
+
+
 @pytest.mark.parametrize(
     ("key", "guess"),
     [

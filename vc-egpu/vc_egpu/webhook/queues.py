@@ -33,6 +33,8 @@ from vc_egpu.webhook.questions import any_allowed
 
 _DEFAULT_WEIGHT: Final = 1
 _MAX_WARNINGS: Final = 6
+_OF_BYTES: Final = frozenset("GTPE")
+"""So many MiB no cluster has; thousands and millions some do."""
 _SPELLINGS: Final = (
     names.shared_resource,
     names.memory_total_resource,
@@ -75,7 +77,8 @@ def review_queue(review: Review, context: Context) -> Decision:
     except Refusal as refusal:
         return refuse(str(refusal))
     unknown = islice(_unknown_models(queue, stored, context), _MAX_WARNINGS)
-    return allow(warnings=[*warnings, *_below_use(queue, stored, context.queues), *unknown])
+    bytes_ = islice(_meant_in_bytes(queue, stored), _MAX_WARNINGS)
+    return allow(warnings=[*warnings, *_below_use(queue, stored, context.queues), *bytes_, *unknown])
 
 
 def _check_parent(review: Review, context: Context) -> list[str]:
@@ -159,6 +162,19 @@ def _unknown_models(queue: Json, stored: Json | None, context: Context) -> Itera
                 near = difflib.get_close_matches(key, spelt, 1, cutoff=0.85)
                 guess = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
                 yield f'spec.{field}["{key[:100]}"]: model {kind.model[:63]!r} is not known, {guess}'
+
+
+def _meant_in_bytes(queue: Json, stored: Json | None) -> Iterator[str]:
+    """Warnings about memory, new in this edit, of so many MiB that bytes are meant: no cap at all."""
+    old = _amounts(stored or {})
+    for field, amounts in _amounts(queue).items():
+        for key, raw in amounts.items():
+            if classify(str(key)).kind != "memory-total" or raw == old[field].get(key):
+                continue
+            quantity = parse(raw)
+            if quantity.suffix in _OF_BYTES:
+                value, meant = int(quantity.value), max(1, int(quantity.value) // MIB)
+                yield f'spec.{field}["{key[:100]}"]: {raw} is {value} MiB; if bytes are meant, write {meant}'
 
 
 def _amounts(queue: Json) -> dict[str, dict[str, Any]]:
