@@ -291,11 +291,11 @@ def test_a_container_starts_again_though_the_next_agent_offers_its_model_no_more
         running.kubelet.allocate(owner("p"), RES, ("s1",), uid)
         running.kubelet.pre_start(RES, ("s1",))
     renamed = tmp_path / "renamed.yaml"
-    renamed.write_text(MODELS.read_text().replace("name: h20,", "name: h20-new,"))
+    renamed.write_text(MODELS.read_text().replace("name: h20,", "name: h21,"))
     with an_agent(tmp_path, models=renamed) as running:
         for _ in range(2):
             assert running.kubelet.registered.acquire(timeout=60)
-        assert running.kubelet.endpoints.keys() == {RES, f"{RES}-new"}
+        assert running.kubelet.endpoints.keys() == {RES, RES.replace("h20", "h21")}
         running.kubelet.pre_start(RES, ("s1",))
 
 

@@ -1,0 +1,130 @@
+"""Gangs that are planned before they have pods: what a Job's template says of those."""
+
+from typing import Any
+
+import pytest
+from unit.admission.build import TABLE, added, group, node, pod, queue, version
+from unit.admission.test_steps import planned
+from vc_egpu.admission import enqueue
+from vc_egpu.admission.gangs import NO_TEMPLATE
+from vc_egpu.admission.mirror import Mirror
+from vc_egpu.core.cluster import ShareClass
+from vc_egpu.core.decide import decide
+from vc_egpu.core.policy import Policy
+from vc_egpu.volcano import names, plans
+
+
+def world() -> Mirror:
+    mirror = Mirror(TABLE)
+    mirror.apply("nodes", added(node()))
+    mirror.apply("queues", added(queue()))
+    mirror.apply("podgroups", added(group()))
+    return mirror
+
+
+def job(memory: str = "30000") -> dict[str, Any]:
+    limits = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": memory, "volcano.sh/vgpu-cores": "30"}
+    container = {"name": "main", "resources": {"limits": limits, "requests": {"cpu": "2"}}}
+    metadata = {"labels": {names.MANAGED_LABEL: "true"}, "annotations": {names.PRIORITY: "high"}}
+    template = {"metadata": metadata, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": "g", "namespace": "default", "uid": "job-g", "resourceVersion": version()},
+        "spec": {"tasks": [{"name": "w", "replicas": 2, "template": template}]},
+    }
+
+
+def test_a_gang_whose_pods_nobody_makes_is_planned_from_its_template() -> None:
+    mirror = world()
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    assert pending.due(10.0) == [], "without its Job nobody knows that it is ours"
+    mirror.apply("jobs", added(job()))
+    pending.look("default/g", mirror, 0.0)
+    assert pending.due(1.0) == []
+    assert pending.due(enqueue.GRACE_S) == ["default/g"]
+    template = enqueue.template(job(), TABLE)
+    [(task, replicas, shape)] = template.rows
+    assert template.share_class is ShareClass.HIGH
+    assert (task, replicas) == ("w", 2)
+    assert [(ask.model, ask.memory_mib, ask.cores_percent) for ask in shape.asks] == [("h20", 30000, 30)]
+    assert shape.requests.cpu_milli == 2000
+    assert not shape.requests.scalars, "no node offers the limits per card"
+    mirror.set_template("default/g", template)
+    assert mirror.snapshot().gangs["default/g"].share_class is ShareClass.HIGH
+    mirror.apply("pods", added(pod(uid="p")))
+    pending.look("default/g", mirror, 5.0)
+    assert pending.due(10.0) == []
+
+
+def test_a_gang_whose_pods_are_never_made_does_not_keep_its_cards_for_good() -> None:
+    """A quota keeps them out, say. They wait as any others do once somebody lets them in."""
+    mirror = world()
+    mirror.apply("jobs", added(job()))
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    pending.plan_from_templates(mirror, enqueue.GRACE_S)
+    assert decide(mirror.snapshot(), Policy(), 0.0).admissions
+    text = plans.encode(planned(uids=False), mirror.nodes)
+    for clock, phase in ((10.0, "Inqueue"), (100.0, "Pending"), (9.0 + enqueue.UNMADE_S, "Inqueue")):
+        mirror.apply("podgroups", added(group(annotations={names.PLAN: text}, phase=phase)))
+        pending.look("default/g", mirror, clock)
+        pending.give_up(mirror, clock)
+        assert not decide(mirror.snapshot(), Policy(), clock).withdrawals
+    pending.give_up(mirror, 10.0 + enqueue.UNMADE_S)
+    [withdrawal] = decide(mirror.snapshot(), Policy(), 10.0 + enqueue.UNMADE_S).withdrawals
+    assert withdrawal.gang == "default/g"
+    # Its controller is told of the phase once more: others are not evicted a second time.
+    again = 100.0 + enqueue.UNMADE_S
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending.look("default/g", mirror, again)
+    pending.plan_from_templates(mirror, again + enqueue.GRACE_S)
+    assert not decide(mirror.snapshot(), Policy(), again).admissions
+    assert pending.unplanned(mirror, again + enqueue.GRACE_S) == ["default/g"], "it is enqueued as it is"
+    mirror.apply("pods", added(pod(uid="p")))
+    pending.look("default/g", mirror, again)
+    assert not pending.given_up
+    assert not pending
+
+
+def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> None:
+    """That one was checked; the PodGroup may have been made anew, before there are pods."""
+    mirror = world()
+    elsewhere = group(phase="Pending")
+    elsewhere["spec"]["queue"] = "theirs"
+    mirror.apply("podgroups", added(elsewhere))
+    asked = job()
+    asked["spec"]["queue"] = "mine"
+    mirror.set_template("default/g", enqueue.template(asked, TABLE))
+    assert mirror.snapshot().gangs["default/g"].queue == "mine"
+
+
+def test_a_template_that_cannot_be_read_plans_nothing() -> None:
+    assert enqueue.template(job(memory="lots"), TABLE) == NO_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("part", "odd"),
+    [
+        ("template", {"metadata": "words", "spec": {}}),
+        ("template", {"metadata": {"labels": "words"}, "spec": {}}),
+        ("template", {"metadata": {"labels": {names.MANAGED_LABEL: "true"}, "annotations": 7}, "spec": {}}),
+        ("nodeSelector", {"pool": {"a": 1}}),
+        ("nodeSelector", {"pool": ["a"]}),
+        ("tolerations", [{"key": {"a": 1}}]),
+        ("replicas", 2_000_000_000),
+    ],
+)
+def test_a_template_may_hold_anything_and_stops_nobody(part: str, odd: Any) -> None:
+    """The API server does not look into a Job's templates."""
+    mirror = world()
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    asked = job()
+    task = asked["spec"]["tasks"][0]
+    (task["template"]["spec"] if part in {"nodeSelector", "tolerations"} else task)[part] = odd
+    mirror.apply("jobs", added(asked))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    pending.plan_from_templates(mirror, 10.0)
+    assert decide(mirror.snapshot(), Policy(), 0.0).verdicts
