@@ -3,23 +3,15 @@
 from typing import Any
 
 import pytest
-from unit.admission.build import TABLE, added, group, node, pod, queue, version
+from unit.admission.build import TABLE, added, group, pod, version
 from unit.admission.test_steps import planned
+from unit.admission.test_surroundings import world
 from vc_egpu.admission import enqueue
 from vc_egpu.admission.gangs import NO_TEMPLATE
-from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names, plans
-
-
-def world() -> Mirror:
-    mirror = Mirror(TABLE)
-    mirror.apply("nodes", added(node()))
-    mirror.apply("queues", added(queue()))
-    mirror.apply("podgroups", added(group()))
-    return mirror
 
 
 def job(memory: str = "30000") -> dict[str, Any]:
