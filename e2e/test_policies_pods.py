@@ -1,6 +1,11 @@
 """The admission policies on a real API server: how low pods go, and who is a member of what."""
 
+from pathlib import Path
+from typing import Final
+
 import pytest
+import yaml
+from localcluster.api import wait_until
 from rigs.team import NAMESPACE, Json, ensure, pod
 from rigs.webhook import Rig
 from vc_egpu.kube.connection import ApiConnection
@@ -8,6 +13,9 @@ from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import PODS
 
 pytestmark = pytest.mark.cluster
+RUNTIME_CLASS: Final = (
+    Path(__file__).resolve().parents[1] / "manifests/components/closed-runtime-class/policy.yaml"
+)
 
 
 def test_a_low_pod_goes_in_its_own_time_at_most(webhook_rig: Rig, alice: ApiConnection) -> None:
@@ -46,3 +54,47 @@ def test_who_brings_our_gate_alone_is_in_no_gang(alice: ApiConnection) -> None:
         with pytest.raises(Forbidden):
             alice.create(PODS, body)
             pytest.fail("let in")
+
+
+def test_a_tenant_does_not_open_all_cards_by_a_runtime_class(webhook_rig: Rig, alice: ApiConnection) -> None:
+    """With the component: NVIDIA's runtime would give a pod what its environment names."""
+    kubectl, api = webhook_rig.cluster.kubectl, webhook_rig.kit.api
+    classes = [
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+        for name in ("nvidia", "nvidia-cdi", "kata")
+    ]
+    kubectl("apply", "-f", "-", text_in=yaml.safe_dump_all(classes))
+    body = pod("opens")
+    body["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+
+    def refused(runtime_class: str) -> bool:
+        tried = {**body, "spec": {**body["spec"], "runtimeClassName": runtime_class}}
+        try:
+            alice.create(PODS, tried, dry_run=True)
+        except Forbidden as error:
+            assert "spec.runtimeClassName: NVIDIA's opens cards" in str(error)
+            return True
+        return False
+
+    assert not refused("nvidia"), "without the component nobody asks"
+    kubectl("apply", "-f", str(RUNTIME_CLASS))
+    try:
+        wait_until("the policy is in force", lambda: refused("nvidia"), 30)
+        assert refused("nvidia-cdi")
+        assert not refused("kata")
+        kubectl("label", "namespace", NAMESPACE, "egpu.volcano.sh/runtime-class=open")
+        wait_until("the namespace is open", lambda: not refused("nvidia"), 30)
+        elsewhere = {**body, "metadata": {**body["metadata"], "namespace": "vc-egpu-system"}}
+        elsewhere["spec"] = {**body["spec"], "runtimeClassName": "nvidia"}
+        assert "NVIDIA's opens" not in _refusal(api, elsewhere)
+    finally:
+        kubectl("delete", "-f", str(RUNTIME_CLASS))
+        kubectl("label", "namespace", NAMESPACE, "egpu.volcano.sh/runtime-class-")
+
+
+def _refusal(api: ApiConnection, body: Json) -> str:
+    try:
+        api.create(PODS, body, dry_run=True)
+    except KubeError as error:
+        return str(error)
+    return ""

@@ -275,3 +275,20 @@ def test_where_critical_classes_are_limited_a_quota_names_all_that_we_use() -> N
     used = {spec["priorityClassName"] for spec in pod_specs(overlay("standalone")).values()}
     assert (quota["metadata"]["namespace"], scope["scopeName"]) == (NAMESPACE, "PriorityClass")
     assert used == set(scope["values"])
+
+
+def test_nobody_names_nvidia_s_runtime_class_but_who_is_named() -> None:
+    """Our own pods that do are in our namespace, which the policy leaves out."""
+    objects = composed("closed-runtime-class", "nvidia-runtime")
+    (policy,) = (
+        one for one in of_kind(objects, "ValidatingAdmissionPolicy") if "runtime" in one["metadata"]["name"]
+    )
+    (binding,) = (
+        one
+        for one in of_kind(objects, "ValidatingAdmissionPolicyBinding")
+        if one["spec"]["policyName"] == policy["metadata"]["name"]
+    )
+    by_name = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][1]
+    assert binding["spec"]["validationActions"] == ["Deny"]
+    assert NAMESPACE in by_name["values"]
+    assert _agent(objects)["runtimeClassName"] == "nvidia"
