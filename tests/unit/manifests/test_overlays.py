@@ -291,4 +291,6 @@ def test_nobody_names_nvidia_s_runtime_class_but_who_is_named() -> None:
     by_name = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][1]
     assert binding["spec"]["validationActions"] == ["Deny"]
     assert NAMESPACE in by_name["values"]
+    removed_by = {"app.kubernetes.io/part-of": "vc-egpu"}
+    assert (policy["metadata"]["labels"], binding["metadata"]["labels"]) == (removed_by, removed_by)
     assert _agent(objects)["runtimeClassName"] == "nvidia"
