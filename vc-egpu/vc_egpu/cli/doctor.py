@@ -92,7 +92,7 @@ def _kubelets(facts: Facts) -> Iterable[Finding]:
     old: dict[str, list[str]] = {}
     for node in cards:
         if version_of(_info(node).get("kubeletVersion", "")) < OLDEST:
-            old.setdefault(_info(node).get("kubeletVersion", "?"), []).append(_name(node))
+            old.setdefault(_info(node).get("kubeletVersion", "?"), []).append(world.name(node))
     for kubelet, names in sorted(old.items()):
         yield fail("kubelet", f"{told_once(names, 'has', 'have')} kubelet {kubelet}: {_OLDEST_WORDS}")
     for name, config in sorted(facts.kubelet_configs.items()):
@@ -108,7 +108,7 @@ def _runtimes(facts: Facts) -> Iterable[Finding]:
     by_version: dict[str, list[str]] = {}
     for node in facts.nodes.items:
         if has_cards(node):
-            by_version.setdefault(_info(node).get("containerRuntimeVersion", ""), []).append(_name(node))
+            by_version.setdefault(_info(node).get("containerRuntimeVersion", ""), []).append(world.name(node))
     for runtime, names in sorted(by_version.items()):
         kind, _, version = runtime.partition("://")
         run = f"{few(names)} run{'s' if len(names) == 1 else ''}"
@@ -129,7 +129,7 @@ def _elsewhere(facts: Facts) -> Iterable[Finding]:
     if any(str(path).startswith(_K0S_ROOT) for path in paths):
         return
     names = [
-        _name(node)
+        world.name(node)
         for node in facts.nodes.items
         if has_cards(node) and "+k0s" in _info(node).get("kubeletVersion", "")
     ]
@@ -148,7 +148,7 @@ def _driver(facts: Facts) -> Iterable[Finding]:
             inventory.driver_version if inventory else labels.get("nvidia.com/cuda.driver-version.full", "")
         )
         if version:
-            drivers.setdefault(version, []).append(_name(node))
+            drivers.setdefault(version, []).append(world.name(node))
     for version, names in sorted(drivers.items()):
         if version_of(version) < OLDEST_DRIVER:
             yield warn("driver", f"{version} on {few(names)}: 525 or later is what cards are shared with")
@@ -230,10 +230,6 @@ def _scheduler_config(text: str) -> Iterable[Finding]:
 
 def _info(node: Json) -> dict[str, str]:
     return (node.get("status") or {}).get("nodeInfo") or {}
-
-
-def _name(node: Json) -> str:
-    return str(node["metadata"]["name"])
 
 
 def _agent(facts: Facts) -> Json | None:

@@ -159,7 +159,7 @@ def _agents(facts: Facts) -> Iterable[Finding]:
         level = ok if ready == wanted and wanted else warn
         yield level("agents", f"{ready} of {wanted} node agents are ready")
     found = [(node, world.inventory_of(node)) for node in facts.nodes.items]
-    bare = [_name(node) for node, inventory in found if inventory is None and has_cards(node)]
+    bare = [world.name(node) for node, inventory in found if inventory is None and has_cards(node)]
     if bare:
         seem = told_once(bare, "seems to have GPUs", "seem to have GPUs")
         yield warn("agents", f"{seem}, but no agent has written its inventory")
@@ -172,10 +172,6 @@ def _agents(facts: Facts) -> Iterable[Finding]:
         yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
 
 
-def _name(document: Json) -> str:
-    return str(document["metadata"]["name"])
-
-
 def _usable(inventory: NodeCards) -> int:
     return sum(card.healthy and card.offered for card in inventory.cards)
 
@@ -185,10 +181,12 @@ def _of_nodes(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding
     problems: dict[str, list[str]] = {}
     for node, inventory in inventories:
         if inventory.problem:
-            problems.setdefault(inventory.problem, []).append(_name(node))
+            problems.setdefault(inventory.problem, []).append(world.name(node))
     for problem, nodes in sorted(problems.items()):
         yield fail("agents", f"{told_once(nodes, 'takes', 'take')} nothing: {problem}")
-    away = {_name(node): _usable(inventory) for node, inventory in inventories if not world.is_ready(node)}
+    away = {
+        world.name(node): _usable(inventory) for node, inventory in inventories if not world.is_ready(node)
+    }
     idle = [name for name, cards in away.items() if cards]
     if idle:
         those = told_once(
@@ -196,7 +194,7 @@ def _of_nodes(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding
         )
         yield warn("cards", f"{those} cards ({sum(away.values())})")
     for node, inventory in inventories:
-        name = _name(node)
+        name = world.name(node)
         if strangers := world.cordoned_strangers(node, inventory):
             yield warn(
                 "cards",

@@ -9,6 +9,7 @@ from vc_egpu.core.cluster import Queue, has_members
 from vc_egpu.kube import Json
 from vc_egpu.volcano import codec
 from vc_egpu.volcano.names import (
+    ROOT_QUEUE,
     cores_total_resource,
     memory_total_resource,
     native_resource,
@@ -17,8 +18,6 @@ from vc_egpu.volcano.names import (
 from vc_egpu.volcano.resource_names import classify
 
 _MAX_DEPTH = 16
-_ROOT = "root"
-"""Of Volcano's queues; it takes no work itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def _rolled_up(
 ) -> dict[str, Counter[str]]:
     """What each queue and those below it use, and at least what is ``counted`` for them."""
     # Volcano's scheduler counts what a queue holds to all above it, too, up to the root; ours does not.
-    already = _ROOT in counted
+    already = ROOT_QUEUE in counted
     total: dict[str, Counter[str]] = defaultdict(Counter)
     for name in {**used, **counted}:
         own = used.get(name, Counter())

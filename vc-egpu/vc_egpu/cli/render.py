@@ -21,6 +21,7 @@ from vc_egpu.cli.table import Cell, Table
 from vc_egpu.cli.waiting_view import WaitingReport
 from vc_egpu.cli.why_view import GangStory, MemberRow
 from vc_egpu.cli.world import ON_ITS_WAY
+from vc_egpu.volcano.names import ROOT_QUEUE
 from vc_egpu.volcano.resource_names import classify
 
 CLASS_STYLES: Final = {"high": "bold magenta", "unset": "", "low": "cyan"}
@@ -161,7 +162,7 @@ def _queue_lines(table: Table, row: QueueRow) -> None:
         kind = classify(amount.resource)
         by_model.setdefault(kind.model, {})[kind.kind] = amount
     waiting = ", ".join(f"{count} {reason}" for reason, count in row.waiting.items())
-    name = f"{row.name} (in {row.parent})" if row.parent and row.parent != "root" else row.name
+    name = f"{row.name} (in {row.parent})" if row.parent and row.parent != ROOT_QUEUE else row.name
     state = Text(row.problem or row.state, style="" if row.state == "Open" and not row.problem else "yellow")
     first: list[Cell] = [name, state]
     last: list[Cell] = [str(row.admitted), Text(waiting, style="yellow")]

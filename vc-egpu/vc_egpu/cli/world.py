@@ -143,6 +143,11 @@ def labels(document: Json) -> Mapping[str, str]:
     return document["metadata"].get("labels") or {}
 
 
+def name(document: Json) -> str:
+    """Its name."""
+    return str(document["metadata"]["name"])
+
+
 def key(document: Json) -> str:
     """``namespace/name``, or the name of what has no namespace."""
     metadata = document["metadata"]

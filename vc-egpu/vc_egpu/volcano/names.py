@@ -56,6 +56,10 @@ PAUSE: Final = f"{DOMAIN}/pause"
 """``"true"`` on a running pod: its gang shall be suspended until this is taken off every member."""
 
 # --- ours: what the stack writes -------------------------------------------------------------
+ROOT_QUEUE: Final = "root"
+"""Above all queues; it takes no work itself."""
+LONGEST_OBJECT_NAME: Final = 253
+"""Of most objects, as the API server has it."""
 MANAGED_LABEL: Final = f"{DOMAIN}/managed"
 """Label with the value ``"true"`` on every pod (and task template) that the admission layer plans."""
 GATE: Final = f"{DOMAIN}/admission"

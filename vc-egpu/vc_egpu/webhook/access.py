@@ -13,7 +13,6 @@ from vc_egpu.webhook.questions import Access, QueueLookup, Subject, Unanswered, 
 QUEUE_GROUP = "scheduling.volcano.sh"
 PRIORITY_CLASS_GROUP = "scheduling.k8s.io"
 _CLOSE_ENOUGH: Final = 0.75
-_LONGEST_NAME: Final = 253
 _MAX_COMPARED: Final = 1000
 """Queues; to compare them takes some 5 ms."""
 
@@ -111,4 +110,6 @@ def _near(meant: str, candidates: Sequence[str]) -> list[str]:
     """Those that are spelt much the same. Bounded: all reviews wait for this one."""
     if not meant:
         return []
-    return difflib.get_close_matches(meant[:_LONGEST_NAME], candidates[:_MAX_COMPARED], cutoff=_CLOSE_ENOUGH)
+    return difflib.get_close_matches(
+        meant[: names.LONGEST_OBJECT_NAME], candidates[:_MAX_COMPARED], cutoff=_CLOSE_ENOUGH
+    )

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from vc_egpu.volcano import names
 from vc_egpu.webhook.access import QUEUE_GROUP
 from vc_egpu.webhook.context import Context, Review, mapping
 from vc_egpu.webhook.decision import Decision, allow, refuse
@@ -12,7 +13,6 @@ _TARGETS: Final = {
     "Job": ("batch.volcano.sh", "jobs", True),
 }
 """Kind to (API group, plural, whether it lives in the Command's namespace)."""
-_LONGEST_NAME: Final = 253
 """Nothing has a longer one; who may what is remembered by name, and a Command may hold a megabyte of it."""
 
 
@@ -32,8 +32,8 @@ def review_command(review: Review, context: Context) -> Decision:
         return refuse(f"target.apiVersion: {version[:63]!r} has no kind {kind}, it must be one of {group}")
     if not name:
         return refuse("target.name: no name is given")
-    if len(name) > _LONGEST_NAME:
-        return refuse(f"target.name: {len(name)} characters, the limit is {_LONGEST_NAME}")
+    if len(name) > names.LONGEST_OBJECT_NAME:
+        return refuse(f"target.name: {len(name)} characters, the limit is {names.LONGEST_OBJECT_NAME}")
     question = Access(review.subject, "update", group, resource, name, review.namespace if namespaced else "")
     if not any_allowed(context.answers, [question]):
         action = str(review.object.get("action") or "")[:63]

@@ -10,7 +10,7 @@ from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.webhook.decision import Json
 from vc_egpu.webhook.questions import Answers, KnownAnswers, Subject
 
-ROOT_QUEUE: Final = "root"
+ROOT_QUEUE: Final = names.ROOT_QUEUE
 DEFAULT_QUEUE: Final = "default"
 MAX_QUEUE_DEPTH: Final = 16
 Operation = Literal["CREATE", "UPDATE"]

@@ -7,13 +7,13 @@ which would keep everybody waiting for minutes.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from vc_egpu.volcano import names
 from vc_egpu.volcano.resource_names import LONGEST_NAME
 from vc_egpu.webhook.context import items, mapping, spec_of
 from vc_egpu.webhook.decision import Json, Refusal
 
 MAX_PARTS: Final = 32_768
 """Containers, amounts in their resources, volumes: of one object, of each kind. Well below a second."""
-_LONGEST_ACCOUNT: Final = 253
 
 
 def check_job(job: Json, max_tasks: int) -> None:
@@ -35,7 +35,7 @@ def check_pods(specs: Sequence[Json], path: str) -> None:
     containers: list[dict[str, Any]] = []
     for spec in specs:
         for key in ("serviceAccountName", "serviceAccount"):
-            _check_length(spec.get(key), _LONGEST_ACCOUNT, key, path)
+            _check_length(spec.get(key), names.LONGEST_OBJECT_NAME, key, path)
         for key in ("initContainers", "containers"):
             found = items(spec.get(key))
             _check(len(containers) + len(found), "containers", path)

@@ -26,7 +26,6 @@ from vc_egpu.webhook.questions import (
 PATH: Final = f'metadata.annotations["{names.GROUP_NAME}"]'
 _MOST_HOPS: Final = 3
 """The node of a TrainJob: its batch Job, whose JobSet the TrainJob made."""
-_LONGEST_NAME: Final = 253
 
 
 def pod_group(review: Review, context: Context) -> Json | None:
@@ -68,7 +67,7 @@ def is_member(review: Review, context: Context) -> bool:
 
 def named(review: Review) -> str:
     """The name of the PodGroup that the pod names; empty where it names none."""
-    return str(annotations_of(review.object).get(names.GROUP_NAME) or "")[:_LONGEST_NAME]
+    return str(annotations_of(review.object).get(names.GROUP_NAME) or "")[: names.LONGEST_OBJECT_NAME]
 
 
 def asks(group: Json) -> bool:
