@@ -12,7 +12,7 @@ from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
-from vc_egpu.kube.resources import PODS, QUEUES
+from vc_egpu.kube.resources import PODS, QUEUES, SERVICE_ACCOUNTS
 
 from rigs.webhook import Rig
 
@@ -67,10 +67,6 @@ kind: ServiceAccount
 metadata: {{name: alice, namespace: {NAMESPACE}}}
 ---
 apiVersion: v1
-kind: ServiceAccount
-metadata: {{name: default, namespace: {NAMESPACE}}}
----
-apiVersion: v1
 kind: Namespace
 metadata: {{name: vc-egpu-system}}
 ---
@@ -106,6 +102,13 @@ def team(name: str, folder: Path) -> Iterator[Rig]:
     with LocalCluster.up(spec) as cluster:
         started = Rig.start(cluster, folder, ["--settle-s", "1"])
         started.kit.apply(WORLD)
+        # The controllers make it, at times while others are applied: who applied it as well was refused then.
+        started.kit.until(
+            "the default account is there",
+            SERVICE_ACCOUNTS,
+            lambda accounts: "default" in accounts,
+            namespace=NAMESPACE,
+        )
         alice = started.tenant("alice", NAMESPACE)
         wait_until("alice has her rights", lambda: _may_look(alice), 20)
         yield started
