@@ -284,6 +284,24 @@ def test_who_knows_better_has_all_listed_again(start: Start, server: TinyApi) ->
     assert (reflector.relists, reflector.reached()) == (2, "150")
 
 
+def test_a_watch_that_is_about_to_begin_is_doubted_like_one_that_has(
+    api: ApiConnection, server: TinyApi
+) -> None:
+    seen = Seen()
+    server.begins.clear()
+    reflector = Reflector(api, CONFIG_MAPS, seen.changes.put, namespace="n").start()
+    try:
+        server.wait_for_watch()
+        with server.lock:
+            server.version = 150
+            server.objects[f"{PATH}/b"] = config_map("b", uid="b", resourceVersion="150")
+        reflector.list_again()
+        server.begins.set()
+        assert seen.next() == ("ADDED", "b")
+    finally:
+        reflector.stop()
+
+
 def test_a_callback_that_fails_loses_nothing_but_its_own_change(api: ApiConnection, server: TinyApi) -> None:
     seen = Seen()
 

@@ -40,6 +40,9 @@ class TinyApi:
         self.answers = threading.Event()
         """Cleared: whatever is asked waits."""
         self.answers.set()
+        self.begins = threading.Event()
+        """Cleared: watches are taken, and whoever asked for one is not told yet."""
+        self.begins.set()
         self.url = ""
 
     def kubeconfig(self, folder: Path) -> Path:
@@ -118,6 +121,7 @@ def tiny_api() -> Iterator[TinyApi]:
         yield api
     finally:
         api.answers.set()
+        api.begins.set()
         api.end_watches()
         server.shutdown()
         server.server_close()
@@ -176,6 +180,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                 for missed in _since(api, self.path.partition("?")[0], int(query["resourceVersion"])):
                     events.put(json.dumps({"type": "MODIFIED", "object": missed}).encode() + b"\n")
                 api.watches.append(events)
+            api.begins.wait(60)
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()

@@ -168,13 +168,12 @@ class Reflector:
     def list_again(self) -> None:
         """Somebody knows better than this watch does: it is not gone on with, all is listed anew.
 
-        Nothing happens where no watch is on: a list is then under way, or what keeps it off is being waited
-        for.
+        Nothing happens where there is no version to go on from: a list is then under way or comes next.
         """
+        if self._version is not None:
+            self._doubted.set()
         with self._lock:
             stream = self._stream
-            if stream is not None:
-                self._doubted.set()
         if stream is not None:
             stream.close()
 
