@@ -135,6 +135,7 @@ def pod_spec(*, managed: bool) -> Json:
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}},
             {"name": "scratch", "emptyDir": {}},
+            {"name": "large", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "local"}}}},
         ],
     }
 
@@ -240,7 +241,7 @@ def pod_read(document: Json) -> Any:
         answers.order_of(decoded),
         answers.is_paused(decoded),
         answers.bears_order(decoded),
-        [v for v in document["spec"].get("volumes") or () if "persistentVolumeClaim" in v],
+        pod_codec.claims_of(document),
     )
 
 

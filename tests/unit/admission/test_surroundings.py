@@ -182,6 +182,16 @@ def test_the_volume_that_a_claim_is_bound_to_says_where_a_pod_may_go() -> None:
     assert shape.affinity_terms == ((Requirement("zone", "In", ("a",)),),)
 
 
+def test_the_claim_that_kubernetes_makes_for_a_pod_alone_is_one_of_its_claims() -> None:
+    mirror = world()
+    template = {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": "1Ti"}}}}}
+    volumes = [{"name": "scratch", "ephemeral": template}]
+    mirror.apply("pods", added(pod("pod-p", uid="p", spec={"volumes": volumes})))
+    mirror.apply("persistentvolumes", added(volume("pv", "a")))
+    mirror.apply("persistentvolumeclaims", added(claim("pod-p-scratch", "pv")))
+    assert zones(mirror, "p") == ("a",)
+
+
 def test_volumes_that_come_and_go_have_nobody_read_anew_but_their_own_pods() -> None:
     mirror = world()
     mirror.apply("pods", added(with_claims("mine", "shared", uid="p")))

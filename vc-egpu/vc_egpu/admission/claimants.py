@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from vc_egpu.core.cluster import PodUid
 from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.pod_codec import claims_of
 
 ClaimKey = tuple[str, str]
 """Namespace and name of a PersistentVolumeClaim."""
@@ -47,9 +48,7 @@ class Claimants:
 
 
 def _claims_of(document: Document) -> set[ClaimKey]:
-    volumes = document["spec"].get("volumes")
-    if not volumes:
+    if not document["spec"].get("volumes"):
         return set()
     namespace = document["metadata"]["namespace"]
-    sources = (volume.get("persistentVolumeClaim") for volume in volumes)
-    return {(namespace, str(source["claimName"])) for source in sources if source}
+    return {(namespace, claim) for claim in claims_of(document)}

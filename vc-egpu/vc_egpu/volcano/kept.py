@@ -77,13 +77,20 @@ def pod(document: Document) -> Json:
     kept |= _some(metadata, ("labels", "ownerReferences"))
     if annotations := metadata.get("annotations"):
         kept["annotations"] = _without(annotations, names.LAST_APPLIED)
-    claims = [v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v]
+    claims = [v for volume in spec.get("volumes") or () if (v := _claiming(volume))]
     wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
     return {
         "metadata": kept,
         "spec": {**wishes, **_some(spec, _OF_ONE), **({"volumes": claims} if claims else {})},
         "status": _managed_status(status, resized),
     }
+
+
+def _claiming(volume: Document) -> Document | None:
+    """A volume that leads to a claim; of one that is made for the pod alone, only that it is."""
+    if "ephemeral" in volume:
+        return {"name": volume["name"], "ephemeral": {}}
+    return volume if "persistentVolumeClaim" in volume else None
 
 
 def node(document: Document) -> Json:

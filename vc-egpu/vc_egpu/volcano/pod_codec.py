@@ -238,7 +238,7 @@ _SPEC_READ: Final = (
 def _same(before: Document, now: Document) -> bool:
     """Whether two versions of a pod say the same in all that :class:`Words` are read from."""
     old, new = before["spec"], now["spec"]
-    if any("persistentVolumeClaim" in volume for volume in new.get("volumes") or ()):
+    if claims_of(now):
         return False  # its claim may be bound by now
     said, says = before["metadata"], now["metadata"]
     return (
@@ -343,20 +343,28 @@ def _host_ports(spec: Document) -> tuple[tuple[str, str, int], ...]:
 
 def _terms(document: Document, claim_terms: ClaimTerms | None, problems: list[str]) -> Terms:
     """What its node affinity and its volumes say together."""
-    namespace, spec = document["metadata"]["namespace"], document["spec"]
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    affinity = (document["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     own = node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     try:
-        return all_of(own, _volume_terms(namespace, spec, claim_terms))
+        return all_of(own, _volume_terms(document, claim_terms))
     except TooManyTermsError as error:
         problems.append(str(error))
         return own
 
 
-def _volume_terms(namespace: str, spec: Document, claim_terms: ClaimTerms | None) -> Iterable[Terms]:
-    if claim_terms is None:
-        return
-    for volume in spec.get("volumes") or ():
-        claim = volume.get("persistentVolumeClaim")
-        if claim:
-            yield claim_terms(namespace, claim["claimName"])
+def _volume_terms(document: Document, claim_terms: ClaimTerms | None) -> Iterable[Terms]:
+    if claim_terms is not None:
+        namespace = document["metadata"]["namespace"]
+        for claim in claims_of(document):
+            yield claim_terms(namespace, claim)
+
+
+def claims_of(document: Document) -> list[str]:
+    """The PersistentVolumeClaims that a pod names, or that Kubernetes makes for it (ephemeral volumes)."""
+    return [
+        str(volume["persistentVolumeClaim"]["claimName"])
+        if volume.get("persistentVolumeClaim")
+        else f"{document['metadata']['name']}-{volume['name']}"
+        for volume in document["spec"].get("volumes") or ()
+        if volume.get("persistentVolumeClaim") or "ephemeral" in volume
+    ]
