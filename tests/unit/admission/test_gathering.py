@@ -76,12 +76,12 @@ def test_one_that_goes_or_changes_is_no_mere_number() -> None:
 # --- whose pods are made next ------------------------------------------------------------------------
 
 
-def job(name: str, priority: str) -> Json:
+def job(name: str, priority: str, namespace: str = "default") -> Json:
     template = {
         "metadata": {"labels": {names.MANAGED_LABEL: "true"}, "annotations": {names.PRIORITY: priority}},
         "spec": {"containers": [{"name": "main", "resources": {"limits": {"volcano.sh/vgpu-h20": "1"}}}]},
     }
-    metadata = {"name": name, "namespace": "default", "uid": f"job-{name}", "resourceVersion": "1"}
+    metadata = {"name": name, "namespace": namespace, "uid": f"job-{name}", "resourceVersion": "1"}
     return {"metadata": metadata, "spec": {"tasks": [{"name": "w", "replicas": 2, "template": template}]}}
 
 
@@ -124,6 +124,66 @@ def test_gangs_that_cannot_be_enqueued_keep_nobody_out(priority: str) -> None:
     assert turns[0] == first
     assert set(turns[0]) | set(turns[1]) == {f"default/{name}" for name in "abcd"}
     assert turns[2] == turns[0], "they are tried again when it is their turn"
+
+
+class Line:
+    """Gangs of several namespaces, each in a second of its own."""
+
+    def __init__(self) -> None:
+        self.mirror, self.pending, self.clock = Mirror(TABLE), Pending(), 0.0
+
+    def joins(self, *gangs: str, members: int) -> None:
+        for namespace, name in (gang.split("/") for gang in gangs):
+            self.mirror.apply("jobs", added(job(name, "", namespace)))
+            self.says(namespace, name, members, "Pending")
+
+    def says(self, namespace: str, name: str, members: int, phase: str) -> Json:
+        document = group(name, members=members, phase=phase)
+        document["metadata"]["namespace"] = namespace
+        self.mirror.apply("podgroups", added(document))
+        self.pending.look(f"{namespace}/{name}", self.mirror, self.clock)
+        return document
+
+    def turn(self, members: int, *, after_s: float = 0.0) -> list[str]:
+        """Who is enqueued after so long; the API server takes each of these writes."""
+        self.clock += after_s
+        chosen = self.pending.admit(self.mirror, self.clock)
+        for key in chosen:
+            namespace, name = key.split("/")
+            self.says(namespace, name, members, "Inqueue")
+        return chosen
+
+
+def test_a_namespace_whose_pods_are_refused_holds_up_nobody_but_itself() -> None:
+    """A quota, say: each of its gangs took five seconds of all others'."""
+    line, half = Line(), enqueue.MOST_FILLING // 2
+    line.joins(*(f"full/g{i}" for i in range(100)), members=half)
+    assert line.turn(half) == ["full/g0", "full/g1"]
+    line.joins("other/a", "other/b", "other/c", members=half)
+    assert line.turn(half) == [], "nobody knows yet"
+    assert line.turn(half, after_s=enqueue.FILLED_BY_S) == ["full/g2", "other/a", "other/b"]
+    assert line.turn(half) == []
+    line.mirror.apply("podgroups", deleted(line.says("other", "a", half, "Inqueue")))
+    assert line.turn(half) == ["other/c"], "and of its own one after the other"
+
+
+def test_the_namespace_has_its_turns_again_once_a_gang_of_it_is_there() -> None:
+    line = Line()
+    line.joins(*(f"full/g{i}" for i in range(9)), members=1)
+    line.pending.slow["full"] = 0.0
+    assert line.turn(1) == ["full/g0"]
+    document = pod("g0-w-0", gang="g0")
+    document["metadata"]["namespace"] = "full"
+    line.mirror.apply("pods", added(document))
+    assert line.turn(1) == [f"full/g{i}" for i in range(1, 9)]
+
+
+def test_nor_is_it_slow_for_ever() -> None:
+    line = Line()
+    line.joins("full/a", "full/b", members=1)
+    line.pending.slow["full"] = 0.0
+    assert line.turn(1, after_s=enqueue.SLOW_FOR_S) == ["full/a", "full/b"]
+    assert not line.pending.slow
 
 
 def test_nobody_makes_way_for_a_job_that_is_being_deleted() -> None:

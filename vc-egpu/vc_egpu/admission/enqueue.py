@@ -33,6 +33,8 @@ UNMADE_S: Final = 600.0
 replacement's room. A quota keeps the pods out, say, and nobody else could have the cards."""
 FILLED_BY_S: Final = 5.0
 """A gang that is not complete by then (its pods are refused, say) holds up nobody else."""
+SLOW_FOR_S: Final = 600.0
+"""So long the gangs of its namespace come one after the other, beside all others', unless one is complete."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class Pending:
     """The version of the Job that a gang's template was taken from."""
     filling: dict[str, float] = field(default_factory=dict)
     """Until when a gang that was enqueued counts as being filled."""
+    slow: dict[str, float] = field(default_factory=dict)
+    """Namespaces with a gang that was enqueued and not filled in its time, and when that was over."""
     unmade: dict[str, float] = field(default_factory=dict)
     """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
     given_up: set[str] = field(default_factory=set)
@@ -114,17 +118,35 @@ class Pending:
     def admit(self, mirror: Mirror, clock: float) -> list[str]:
         """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""
         self._give_way(clock)
+        self._tell_slow(mirror, clock)
         self.filling = {k: at for k, at in self.filling.items() if at > clock and _is_filling(k, mirror)}
-        pods = sum(mirror.groups[key].decoded.gang.min_member for key in self.filling)
+        usual = [key for key in self.filling if _namespace(key) not in self.slow]
+        pods = sum(mirror.groups[key].decoded.gang.min_member for key in usual)
+        busy = {_namespace(key) for key in self.filling}
         chosen = [key for key in self.filling if key in self.since]
         for key in chain(self.urgent, self.since):
-            if pods >= MOST_FILLING:
+            slow = (namespace := _namespace(key)) in self.slow
+            if pods >= MOST_FILLING and not self.slow:
                 break
-            if key not in self.filling:
-                pods += mirror.groups[key].decoded.gang.min_member
-                self.filling[key] = clock + FILLED_BY_S
-                chosen.append(key)
+            if key in self.filling or (namespace in busy if slow else pods >= MOST_FILLING):
+                continue
+            pods += 0 if slow else mirror.groups[key].decoded.gang.min_member
+            busy.add(namespace)
+            self.filling[key] = clock + FILLED_BY_S
+            chosen.append(key)
         return chosen
+
+    def _tell_slow(self, mirror: Mirror, clock: float) -> None:
+        """Note the namespaces whose pods are not made: a quota refuses them, and each gang would take its
+        time of everybody's."""
+        self.slow = {k: at for k, at in self.slow.items() if clock - at < SLOW_FOR_S}
+        for key, until in self.filling.items():
+            if mirror.groups.get(key) is None:
+                continue
+            if not _is_filling(key, mirror):
+                self.slow.pop(_namespace(key), None)
+            elif until <= clock and key not in self.since:
+                self.slow[_namespace(key)] = clock
 
     def _give_way(self, clock: float) -> None:
         """Who could not be enqueued in its time stands behind all others, or a few would keep them out."""
@@ -132,6 +154,10 @@ class Pending:
             if until <= clock and key in self.since:
                 self.since[key] = self.since.pop(key)
                 self.urgent.pop(key, None)
+
+
+def _namespace(key: str) -> str:
+    return key.split("/", 1)[0]
 
 
 def _is_filling(key: str, mirror: Mirror) -> bool:
@@ -169,7 +195,7 @@ def job_of(group: Group, mirror: Mirror) -> Document | None:
     owner = group.decoded.owner
     if owner is None or not owner.is_volcano_job:
         return None
-    namespace = group.decoded.gang.key.split("/", 1)[0]
+    namespace = _namespace(group.decoded.gang.key)
     job = mirror.around.jobs.get((namespace, owner.name))
     return job if job is not None and job["metadata"]["uid"] == owner.uid else None
 
