@@ -144,6 +144,11 @@ class Line:
         self.pending.look(f"{namespace}/{name}", self.mirror, self.clock)
         return document
 
+    def makes(self, namespace: str, name: str, gang: str) -> None:
+        document = pod(name, gang=gang)
+        document["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{name}"}
+        self.mirror.apply("pods", added(document))
+
     def turn(self, members: int, *, after_s: float = 0.0) -> list[str]:
         """Who is enqueued after so long; the API server takes each of these writes."""
         self.clock += after_s
@@ -160,11 +165,22 @@ def test_a_namespace_whose_pods_are_refused_holds_up_nobody_but_itself() -> None
     line.joins(*(f"full/g{i}" for i in range(100)), members=half)
     assert line.turn(half) == ["full/g0", "full/g1"]
     line.joins("other/a", "other/b", "other/c", members=half)
-    assert line.turn(half) == [], "nobody knows yet"
-    assert line.turn(half, after_s=enqueue.FILLED_BY_S) == ["full/g2", "other/a", "other/b"]
+    assert line.turn(half, after_s=enqueue.FILLED_BY_S) == ["full/g2", "full/g3"], "nobody knows yet"
+    assert line.turn(half, after_s=enqueue.UNMOVED_S) == ["full/g4", "other/a", "other/b"]
     assert line.turn(half) == []
     line.mirror.apply("podgroups", deleted(line.says("other", "a", half, "Inqueue")))
     assert line.turn(half) == ["other/c"], "and of its own one after the other"
+
+
+def test_one_that_is_only_behind_others_keeps_its_turns() -> None:
+    """Whoever makes the pods has much to do: they come, but not all in five seconds."""
+    line, half = Line(), enqueue.MOST_FILLING // 2
+    line.joins(*(f"busy/g{i}" for i in range(9)), members=half)
+    line.turn(half)
+    line.turn(half, after_s=enqueue.FILLED_BY_S)
+    for name in ("g0", "g1"):
+        line.makes("busy", f"{name}-w-0", name)
+    assert line.turn(half, after_s=enqueue.UNMOVED_S) == ["busy/g4", "busy/g5"]
 
 
 def test_the_namespace_has_its_turns_again_once_a_gang_of_it_is_there() -> None:
@@ -172,9 +188,7 @@ def test_the_namespace_has_its_turns_again_once_a_gang_of_it_is_there() -> None:
     line.joins(*(f"full/g{i}" for i in range(9)), members=1)
     line.pending.slow["full"] = 0.0
     assert line.turn(1) == ["full/g0"]
-    document = pod("g0-w-0", gang="g0")
-    document["metadata"]["namespace"] = "full"
-    line.mirror.apply("pods", added(document))
+    line.makes("full", "g0-w-0", "g0")
     assert line.turn(1) == [f"full/g{i}" for i in range(1, 9)]
 
 

@@ -33,6 +33,8 @@ UNMADE_S: Final = 600.0
 replacement's room. A quota keeps the pods out, say, and nobody else could have the cards."""
 FILLED_BY_S: Final = 5.0
 """A gang that is not complete by then (its pods are refused, say) holds up nobody else."""
+UNMOVED_S: Final = 25.0
+"""A gang that gets no further pod in so long after that does not just stand behind others whose are made."""
 SLOW_FOR_S: Final = 600.0
 """So long the gangs of its namespace come one after the other, beside all others', unless one is complete."""
 
@@ -49,7 +51,9 @@ class Pending:
     filling: dict[str, float] = field(default_factory=dict)
     """Until when a gang that was enqueued counts as being filled."""
     slow: dict[str, float] = field(default_factory=dict)
-    """Namespaces with a gang that was enqueued and not filled in its time, and when that was over."""
+    """Namespaces with a gang that was enqueued and gets no pods, and when that was seen."""
+    late: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Gangs that were not filled in their time: since when, and how many pods they had."""
     unmade: dict[str, float] = field(default_factory=dict)
     """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
     given_up: set[str] = field(default_factory=set)
@@ -139,14 +143,20 @@ class Pending:
     def _tell_slow(self, mirror: Mirror, clock: float) -> None:
         """Note the namespaces whose pods are not made: a quota refuses them, and each gang would take its
         time of everybody's."""
-        self.slow = {k: at for k, at in self.slow.items() if clock - at < SLOW_FOR_S}
         for key, until in self.filling.items():
-            if mirror.groups.get(key) is None:
-                continue
+            if until <= clock and key not in self.since:
+                self.late.setdefault(key, (clock, len(mirror.members.get(key, ()))))
+        for key in {*self.filling, *self.late}:
             if not _is_filling(key, mirror):
-                self.slow.pop(_namespace(key), None)
-            elif until <= clock and key not in self.since:
-                self.slow[_namespace(key)] = clock
+                self.late.pop(key, None)
+                if key in mirror.groups:
+                    self.slow.pop(_namespace(key), None)
+        for key, (since, had) in list(self.late.items()):
+            if clock - since >= UNMOVED_S:
+                del self.late[key]
+                if len(mirror.members.get(key, ())) <= had:
+                    self.slow[_namespace(key)] = clock
+        self.slow = {k: at for k, at in self.slow.items() if clock - at < SLOW_FOR_S}
 
     def _give_way(self, clock: float) -> None:
         """Who could not be enqueued in its time stands behind all others, or a few would keep them out."""
