@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
-from vc_egpu.admission import enqueue
+from vc_egpu.admission import filling
 from vc_egpu.admission.enqueue import Pending
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase
@@ -96,30 +96,30 @@ def standing_in_line(*gangs: tuple[str, str], members: int) -> tuple[Pending, Mi
 
 def test_high_priority_goes_first_then_the_oldest_as_many_as_may_be_made_at_once() -> None:
     line = [("a", "low"), ("b", "high"), ("c", ""), ("d", "high"), ("e", "")]
-    pending, mirror = standing_in_line(*line, members=enqueue.MOST_FILLING // 3 + 1)
+    pending, mirror = standing_in_line(*line, members=filling.MOST_FILLING // 3 + 1)
     chosen = ["default/b", "default/d", "default/a"]
     assert pending.admit(mirror, 10.0) == chosen
     assert pending.admit(mirror, 11.0) == chosen, "until the API server says that they are enqueued"
 
 
 def test_the_next_follow_as_these_fill_or_when_they_take_too_long() -> None:
-    pending, mirror = standing_in_line(("a", ""), ("b", ""), ("c", ""), members=enqueue.MOST_FILLING)
+    pending, mirror = standing_in_line(("a", ""), ("b", ""), ("c", ""), members=filling.MOST_FILLING)
     assert pending.admit(mirror, 10.0) == ["default/a"]
     mirror.apply("podgroups", added(group("a", members=1, phase="Inqueue")))
     mirror.apply("pods", added(pod("a-w-0", gang="a")))
     pending.look("default/a", mirror, 11.0)
     assert pending.admit(mirror, 11.0) == ["default/b"]
-    mirror.apply("podgroups", added(group("b", members=enqueue.MOST_FILLING, phase="Inqueue")))
+    mirror.apply("podgroups", added(group("b", members=filling.MOST_FILLING, phase="Inqueue")))
     pending.look("default/b", mirror, 11.0)
     assert pending.admit(mirror, 12.0) == [], "its pods are being made"
-    assert pending.admit(mirror, 11.0 + enqueue.FILLED_BY_S) == ["default/c"]
+    assert pending.admit(mirror, 11.0 + filling.FILLED_BY_S) == ["default/c"]
 
 
 @pytest.mark.parametrize("priority", ["", "high"])
 def test_gangs_that_cannot_be_enqueued_keep_nobody_out(priority: str) -> None:
     ill = [("a", priority), ("b", priority)]  # the API server refuses each write to their PodGroups
-    pending, mirror = standing_in_line(*ill, ("c", ""), ("d", "high"), members=enqueue.MOST_FILLING // 2)
-    turns = [pending.admit(mirror, 10.0 + turn * enqueue.FILLED_BY_S) for turn in range(3)]
+    pending, mirror = standing_in_line(*ill, ("c", ""), ("d", "high"), members=filling.MOST_FILLING // 2)
+    turns = [pending.admit(mirror, 10.0 + turn * filling.FILLED_BY_S) for turn in range(3)]
     first = ["default/a", "default/b"] if priority else ["default/d", "default/a"]
     assert turns[0] == first
     assert set(turns[0]) | set(turns[1]) == {f"default/{name}" for name in "abcd"}
@@ -161,12 +161,12 @@ class Line:
 
 def test_a_namespace_whose_pods_are_refused_holds_up_nobody_but_itself() -> None:
     """A quota, say: each of its gangs took five seconds of all others'."""
-    line, half = Line(), enqueue.MOST_FILLING // 2
+    line, half = Line(), filling.MOST_FILLING // 2
     line.joins(*(f"full/g{i}" for i in range(100)), members=half)
     assert line.turn(half) == ["full/g0", "full/g1"]
     line.joins("other/a", "other/b", "other/c", members=half)
-    assert line.turn(half, after_s=enqueue.FILLED_BY_S) == ["full/g2", "full/g3"], "nobody knows yet"
-    assert line.turn(half, after_s=enqueue.UNMOVED_S) == ["full/g4", "other/a", "other/b"]
+    assert line.turn(half, after_s=filling.FILLED_BY_S) == ["full/g2", "full/g3"], "nobody knows yet"
+    assert line.turn(half, after_s=filling.UNMOVED_S) == ["full/g4", "other/a", "other/b"]
     assert line.turn(half) == []
     line.mirror.apply("podgroups", deleted(line.says("other", "a", half, "Inqueue")))
     assert line.turn(half) == ["other/c"], "and of its own one after the other"
@@ -174,19 +174,19 @@ def test_a_namespace_whose_pods_are_refused_holds_up_nobody_but_itself() -> None
 
 def test_one_that_is_only_behind_others_keeps_its_turns() -> None:
     """Whoever makes the pods has much to do: they come, but not all in five seconds."""
-    line, half = Line(), enqueue.MOST_FILLING // 2
+    line, half = Line(), filling.MOST_FILLING // 2
     line.joins(*(f"busy/g{i}" for i in range(9)), members=half)
     line.turn(half)
-    line.turn(half, after_s=enqueue.FILLED_BY_S)
+    line.turn(half, after_s=filling.FILLED_BY_S)
     for name in ("g0", "g1"):
         line.makes("busy", f"{name}-w-0", name)
-    assert line.turn(half, after_s=enqueue.UNMOVED_S) == ["busy/g4", "busy/g5"]
+    assert line.turn(half, after_s=filling.UNMOVED_S) == ["busy/g4", "busy/g5"]
 
 
 def test_the_namespace_has_its_turns_again_once_a_gang_of_it_is_there() -> None:
     line = Line()
     line.joins(*(f"full/g{i}" for i in range(9)), members=1)
-    line.pending.slow["full"] = 0.0
+    line.pending.filling.slow["full"] = 0.0
     assert line.turn(1) == ["full/g0"]
     line.makes("full", "g0-w-0", "g0")
     assert line.turn(1) == [f"full/g{i}" for i in range(1, 9)]
@@ -195,9 +195,9 @@ def test_the_namespace_has_its_turns_again_once_a_gang_of_it_is_there() -> None:
 def test_nor_is_it_slow_for_ever() -> None:
     line = Line()
     line.joins("full/a", "full/b", members=1)
-    line.pending.slow["full"] = 0.0
-    assert line.turn(1, after_s=enqueue.SLOW_FOR_S) == ["full/a", "full/b"]
-    assert not line.pending.slow
+    line.pending.filling.slow["full"] = 0.0
+    assert line.turn(1, after_s=filling.SLOW_FOR_S) == ["full/a", "full/b"]
+    assert not line.pending.filling.slow
 
 
 def test_nobody_makes_way_for_a_job_that_is_being_deleted() -> None:

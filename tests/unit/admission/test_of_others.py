@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
-from vc_egpu.admission import enqueue
+from vc_egpu.admission import enqueue, filling
 from vc_egpu.admission.enqueue import Pending
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
@@ -139,7 +139,7 @@ def test_high_ones_first() -> None:
         document = others_group(
             ref("PyTorchJob", name),
             name=name,
-            members=enqueue.MOST_FILLING,
+            members=filling.MOST_FILLING,
             phase="Pending",
             annotations=annotations,
         )

@@ -12,7 +12,7 @@
   (:mod:`.carrying`), how room is made (:mod:`.making_room`, :mod:`.evictions`, :mod:`.owners`) and what
   failed (:mod:`.retries`); :mod:`.executor` sends :mod:`.writes` on threads
 - gates that fell in vain: :mod:`.aftercare`, with :mod:`.rollback`, :mod:`.rolling`, :mod:`.orphans`
-- pods that nobody makes: :mod:`.enqueue`, :mod:`.unheard`
+- pods that nobody makes: :mod:`.enqueue` with :mod:`.filling`, :mod:`.unheard`
 - suspension: :mod:`.suspending`, :mod:`.stranded`, :mod:`.suspension_words`, :mod:`.suspension_reports`
 - why a gang waits: :mod:`.reports`
 """

@@ -1,8 +1,7 @@
 """Gangs whose pods are not made because nobody moved their PodGroup from Pending to Inqueue.
 
 Where no vc-scheduler looks after our gangs, we are the enqueuer: their pods are gated, so making them takes
-no room. But a few at a time: a thousand Jobs at once would queue at the webhook for longer than its time-out,
-and make the Job's controller create pods twice that it does not see yet. Under vc-scheduler the ``enqueue``
+no room. But a few at a time: see :mod:`.filling`. Under vc-scheduler the ``enqueue``
 action of its stock configuration holds a PodGroup back while the cluster is full, so that the pods that would
 make room are never seen: such a gang is planned from its Job's template, and enqueued once its plan is ready.
 """
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
+from vc_egpu.admission.filling import Filling
 from vc_egpu.admission.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.tally import OVER
@@ -26,17 +26,9 @@ from vc_egpu.volcano.resource_names import PER_CARD
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
-MOST_FILLING: Final = 256
-"""Pods of gangs that were enqueued and are not complete yet; one gang more may be begun below it."""
 UNMADE_S: Final = 600.0
 """A plan whose gang was enqueued and has no pod by then is given up: as long as a running gang waits for a
 replacement's room. A quota keeps the pods out, say, and nobody else could have the cards."""
-FILLED_BY_S: Final = 5.0
-"""A gang that is not complete by then (its pods are refused, say) holds up nobody else."""
-UNMOVED_S: Final = 25.0
-"""A gang that gets no further pod in so long after that does not just stand behind others whose are made."""
-SLOW_FOR_S: Final = 600.0
-"""So long the gangs of its namespace come one after the other, beside all others', unless one is complete."""
 
 
 @dataclass(slots=True)
@@ -48,12 +40,7 @@ class Pending:
     """Of these, the gangs of high priority, in the same order."""
     read: dict[str, str] = field(default_factory=dict)
     """The version of the Job that a gang's template was taken from."""
-    filling: dict[str, float] = field(default_factory=dict)
-    """Until when a gang that was enqueued counts as being filled."""
-    slow: dict[str, float] = field(default_factory=dict)
-    """Namespaces with a gang that was enqueued and gets no pods, and when that was seen."""
-    late: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Gangs that were not filled in their time: since when, and how many pods they had."""
+    filling: Filling = field(default_factory=Filling)
     unmade: dict[str, float] = field(default_factory=dict)
     """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
     given_up: set[str] = field(default_factory=set)
@@ -121,58 +108,11 @@ class Pending:
 
     def admit(self, mirror: Mirror, clock: float) -> list[str]:
         """Those to enqueue now, of high priority first, then the oldest; the others follow as these fill."""
-        self._give_way(clock)
-        self._tell_slow(mirror, clock)
-        self.filling = {k: at for k, at in self.filling.items() if at > clock and _is_filling(k, mirror)}
-        usual = [key for key in self.filling if _namespace(key) not in self.slow]
-        pods = sum(mirror.groups[key].decoded.gang.min_member for key in usual)
-        busy = {_namespace(key) for key in self.filling}
-        chosen = [key for key in self.filling if key in self.since]
-        for key in chain(self.urgent, self.since):
-            slow = (namespace := _namespace(key)) in self.slow
-            if pods >= MOST_FILLING and not self.slow:
-                break
-            if key in self.filling or (namespace in busy if slow else pods >= MOST_FILLING):
-                continue
-            pods += 0 if slow else mirror.groups[key].decoded.gang.min_member
-            busy.add(namespace)
-            self.filling[key] = clock + FILLED_BY_S
-            chosen.append(key)
-        return chosen
-
-    def _tell_slow(self, mirror: Mirror, clock: float) -> None:
-        """Note the namespaces whose pods are not made: a quota refuses them, and each gang would take its
-        time of everybody's."""
-        for key, until in self.filling.items():
-            if until <= clock and key not in self.since:
-                self.late.setdefault(key, (clock, len(mirror.members.get(key, ()))))
-        for key in {*self.filling, *self.late}:
-            if not _is_filling(key, mirror):
-                self.late.pop(key, None)
-                if key in mirror.groups:
-                    self.slow.pop(_namespace(key), None)
-        for key, (since, had) in list(self.late.items()):
-            if clock - since >= UNMOVED_S:
-                del self.late[key]
-                if len(mirror.members.get(key, ())) <= had:
-                    self.slow[_namespace(key)] = clock
-        self.slow = {k: at for k, at in self.slow.items() if clock - at < SLOW_FOR_S}
-
-    def _give_way(self, clock: float) -> None:
-        """Who could not be enqueued in its time stands behind all others, or a few would keep them out."""
-        for key, until in self.filling.items():
-            if until <= clock and key in self.since:
+        for key in self.filling.overdue(clock):
+            if key in self.since:  # could not be enqueued: behind all others, or a few would keep them out
                 self.since[key] = self.since.pop(key)
                 self.urgent.pop(key, None)
-
-
-def _namespace(key: str) -> str:
-    return key.split("/", 1)[0]
-
-
-def _is_filling(key: str, mirror: Mirror) -> bool:
-    group = mirror.groups.get(key)
-    return group is not None and len(mirror.members.get(key, ())) < group.decoded.gang.min_member
+        return self.filling.admit(chain(self.urgent, self.since), self.since, mirror, clock)
 
 
 def _is_ready(group: Group) -> bool:
@@ -205,7 +145,7 @@ def job_of(group: Group, mirror: Mirror) -> Document | None:
     owner = group.decoded.owner
     if owner is None or not owner.is_volcano_job:
         return None
-    namespace = _namespace(group.decoded.gang.key)
+    namespace = group.decoded.gang.key.split("/", 1)[0]
     job = mirror.around.jobs.get((namespace, owner.name))
     return job if job is not None and job["metadata"]["uid"] == owner.uid else None
 
