@@ -24,7 +24,7 @@ def tenants(stack: Stack) -> Iterator[Stack]:
     try:
         yield stack
     finally:
-        stack.egpu("stop-admitting", "--undo")
+        stack.egpu("stop-admitting", "--all", "--undo")
         stack.kit.kubectl("delete", "-k", folder, "--ignore-not-found", "--timeout=90s", check=False)
 
 
@@ -37,7 +37,7 @@ def all_run(stack: Stack) -> None:
 
 
 def test_stop_admitting_holds_everything_until_undone(tenants: Stack) -> None:
-    tenants.egpu("stop-admitting")
+    tenants.egpu("stop-admitting", "--all")
     submit(tenants)
 
     def held(groups: dict[str, dict[str, object]]) -> bool:
@@ -46,7 +46,7 @@ def test_stop_admitting_holds_everything_until_undone(tenants: Stack) -> None:
 
     tenants.kit.until("the gang waits for the operator", POD_GROUPS, held, namespace=PLACE)
     assert "stopped by the operator" in tenants.egpu("why", "train-a", "-n", PLACE)
-    tenants.egpu("stop-admitting", "--undo")
+    tenants.egpu("stop-admitting", "--all", "--undo")
     all_run(tenants)
 
 

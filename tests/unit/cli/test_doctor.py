@@ -335,7 +335,7 @@ def test_who_may_see_nothing_is_told_nothing_but_that() -> None:
 def test_admitting_that_was_stopped_is_not_forgotten() -> None:
     (finding,) = bad(replace(healthy(), stopped=True))
     assert (finding.level, finding.text) == ("warn", "stopped by the operator: nothing new begins anywhere")
-    assert finding.hint == "kubectl egpu stop-admitting --undo"
+    assert finding.hint == "kubectl egpu stop-admitting --all --undo"
 
 
 @pytest.mark.parametrize(("written", "stopped"), [("true", True), ("false", False), (None, False)])

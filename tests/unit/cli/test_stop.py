@@ -8,7 +8,7 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.cli import stop
+from vc_egpu.cli import kubectl, stop
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden
 
@@ -17,6 +17,30 @@ from vc_egpu.kube.errors import Forbidden
 def server() -> Iterator[TinyApi]:
     with tiny_api() as found:
         yield found
+
+
+@pytest.mark.parametrize("undo", [[], ["--undo"]])
+@pytest.mark.parametrize("meant", [[], ["research", "--all"]])
+def test_a_queue_that_the_shell_left_out_is_not_the_whole_cluster(
+    meant: list[str], undo: list[str], server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`stop-admitting $QUEUE` with QUEUE unset."""
+    with pytest.raises(SystemExit) as ended:
+        kubectl.main(["stop-admitting", *meant, *undo, "--kubeconfig", str(server.kubeconfig(tmp_path))])
+    assert ended.value.code == kubectl.EXIT_USAGE
+    assert "--all" in capsys.readouterr().err
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(("undo", "written"), [([], "true"), (["--undo"], "false")])
+def test_all_is_the_switch_of_the_whole_cluster(
+    undo: list[str], written: str, server: TinyApi, tmp_path: Path
+) -> None:
+    kubeconfig = str(server.kubeconfig(tmp_path))
+    server.script = [(404, tiny_status(404, "NotFound"), {}), (201, {"metadata": {}}, {})]
+    assert kubectl.main(["stop-admitting", "--all", *undo, "--kubeconfig", kubeconfig]) == kubectl.EXIT_OK
+    (body,) = [body for method, _, body in server.requests if method == "POST"]
+    assert body["data"] == {"stopAdmitting": written}
 
 
 def test_who_may_not_close_all_queues_that_he_names_closes_none(server: TinyApi, tmp_path: Path) -> None:

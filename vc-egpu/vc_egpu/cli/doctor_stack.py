@@ -38,7 +38,7 @@ def stack_findings(facts: Facts, now: datetime) -> list[Finding]:
         found += check(facts)
     found += _lease(facts, now)
     if facts.stopped:
-        hint = "kubectl egpu stop-admitting --undo"
+        hint = "kubectl egpu stop-admitting --all --undo"
         found.append(warn("admitting", "stopped by the operator: nothing new begins anywhere", hint))
     found += _forgotten(facts, now)
     return found

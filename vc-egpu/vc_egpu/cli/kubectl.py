@@ -374,9 +374,10 @@ def _parser() -> argparse.ArgumentParser:
     closing = commands.add_parser(
         "stop-admitting", parents=[common], help="what runs goes on, nothing new starts"
     )
-    closing.add_argument(
-        "queue", nargs="*", metavar="QUEUE", help="close these only; default: admit nothing at all"
-    )
+    # A variable of the shell that is not set is no wish.
+    what = closing.add_mutually_exclusive_group(required=True)
+    what.add_argument("queue", nargs="*", default=(), metavar="QUEUE", help="close these")
+    what.add_argument("--all", dest="everything", action="store_true", help="admit nothing at all, anywhere")
     closing.add_argument("--undo", action="store_true", help="open them again")
     closing.add_argument(
         "--wait-s",

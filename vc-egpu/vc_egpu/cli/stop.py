@@ -1,6 +1,6 @@
 """``kubectl egpu stop-admitting``: what runs goes on, nothing new starts.
 
-Without names it is the operator's switch, a ConfigMap that the admission controller watches. With names it
+With ``--all`` it is the operator's switch, a ConfigMap that the admission controller watches. With names it
 closes those queues, by a Command as Volcano's own tool sends it: that is for tenant admins too.
 """
 
