@@ -13,7 +13,7 @@ from vc_egpu.webhook.questions import Answers, KnownAnswers, Subject
 ROOT_QUEUE: Final = names.ROOT_QUEUE
 DEFAULT_QUEUE: Final = "default"
 MAX_QUEUE_DEPTH: Final = 16
-Operation = Literal["CREATE", "UPDATE"]
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,10 @@ class QueueTree:
         """The Queue object."""
         return self._queues.get(name)
 
-    def plus(self, found: Mapping[str, Json]) -> "QueueTree":
-        """With queues that the cache did not have yet; itself where there are none."""
-        return QueueTree({**self._queues, **found}) if found else self
+    def plus(self, found: Mapping[str, Json | None]) -> "QueueTree":
+        """With what the API server said of some queues (None: there is none), later than the cache."""
+        known = {**self._queues, **found}
+        return QueueTree({name: queue for name, queue in known.items() if queue}) if found else self
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -140,15 +141,18 @@ class Review:
     namespace: str
     subject: Subject
     object: Json
+    """Of a deletion what is deleted."""
     old_object: Json | None = None
 
     @classmethod
     def of_request(cls, request: Json) -> "Review":
         """From ``AdmissionReview.request``; raises ValueError for what is not one."""
         operation = request.get("operation")
-        if operation not in {"CREATE", "UPDATE"}:
+        if operation not in {"CREATE", "UPDATE", "DELETE"}:
             raise ValueError(f"operation {operation!r} is not reviewed")
         obj, old = request.get("object"), request.get("oldObject")
+        if operation == "DELETE":
+            obj, old = old, None
         if not isinstance(obj, dict):
             raise ValueError("the review has no object")
         return cls(

@@ -91,7 +91,7 @@ def webhook_configurations(*, namespace: str = names.SYSTEM_NAMESPACE, url: str 
         entry["reinvocationPolicy"] = "IfNeeded"
     validating = [
         webhook("jobs", "/validate/jobs", jobs, both, JOB_IS_OURS),
-        webhook("queues", "/validate/queues", queues, both),
+        webhook("queues", "/validate/queues", queues, [*both, "DELETE"]),
         webhook("commands", "/validate/commands", commands, both),
     ]
     return [

@@ -82,19 +82,16 @@ class LayeredAnswers(KnownAnswers):
     def __init__(self, memory: AccessMemory) -> None:
         super().__init__()
         self._memory = memory
-        self.queues: dict[str, Json] = {}
-        """Queues that the cache did not have."""
-        self._looked_up: set[QueueLookup] = set()
+        self.queues: dict[str, Json | None] = {}
+        """Queues that were asked for; None for those that there are not."""
 
     def looked_up(self, question: QueueLookup) -> bool:
         """See :class:`~vc_egpu.webhook.questions.Answers`."""
-        return question in self._looked_up
+        return question.name in self.queues
 
     def found_queue(self, question: QueueLookup, queue: Json | None) -> None:
         """Remember a Queue, or that there is none, for this review."""
-        self._looked_up.add(question)
-        if queue is not None:
-            self.queues[question.name] = queue
+        self.queues[question.name] = queue
 
     def access(self, question: Access) -> bool | None:
         """See :class:`~vc_egpu.webhook.questions.Answers`."""

@@ -71,7 +71,7 @@ class PodGroupLookup:
 
 @dataclass(frozen=True, slots=True)
 class QueueLookup:
-    """Does this Queue exist? Asked when the cache does not know it: one file may hold a Queue and its Job."""
+    """Does this Queue exist? The cache may not know yet: one file may hold a Queue and its Job."""
 
     name: str
 
@@ -125,7 +125,7 @@ class Answers(Protocol):
         ...
 
     def looked_up(self, question: QueueLookup) -> bool:
-        """Whether the Queue was asked for; if it exists, it is among the context's queues by now."""
+        """Whether the Queue was asked for; the context's queues have it by now, or not if there is none."""
         ...
 
     def maker(self, question: MakerLookup) -> tuple[bool, Json]:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, Final
 
+from vc_egpu.core.words import few
 from vc_egpu.volcano import names
 from vc_egpu.volcano.quantity import QuantityError, parse
 from vc_egpu.volcano.request import MIB
@@ -29,10 +30,12 @@ from vc_egpu.webhook.context import (
     spec_of,
 )
 from vc_egpu.webhook.decision import Decision, Json, Refusal, allow, refuse
-from vc_egpu.webhook.questions import any_allowed
+from vc_egpu.webhook.questions import QueueLookup, Unanswered, any_allowed
 
 _DEFAULT_WEIGHT: Final = 1
 _MAX_WARNINGS: Final = 6
+_MAX_NAMED: Final = 20
+_LOOKED_UP_AT_ONCE: Final = 16
 _OF_BYTES: Final = frozenset("GTPE")
 """So many MiB no cluster has; thousands and millions some do."""
 _SPELLINGS: Final = (
@@ -79,6 +82,26 @@ def review_queue(review: Review, context: Context) -> Decision:
     unknown = islice(_unknown_models(queue, stored, context), _MAX_WARNINGS)
     bytes_ = islice(_meant_in_bytes(queue, stored), _MAX_WARNINGS)
     return allow(warnings=[*warnings, *_below_use(queue, stored, context.queues), *bytes_, *unknown])
+
+
+def review_queue_deleted(review: Review, context: Context) -> Decision:
+    """Keep a queue while others are under it, as Volcano's own webhook does: what they use would no longer
+    count in the queues above it.
+
+    Raises :class:`~vc_egpu.webhook.questions.Unanswered` while only the cache says so: who deletes a tree
+    from its leaves up is faster than what we hear of it.
+    """
+    name, answers = _name_of(review.object), context.answers
+    below = context.queues.children(name)
+    lookups = [QueueLookup(child) for child in below]
+    if lookups and not any(answers.looked_up(lookup) for lookup in lookups):
+        raise Unanswered(lookups[:_LOOKED_UP_AT_ONCE])
+    if below:
+        return refuse(
+            f"queue {name!r} has queues under it ({few(below, _MAX_NAMED)}): "
+            "delete those first, or give them another parent"
+        )
+    return allow()
 
 
 def _check_parent(review: Review, context: Context) -> list[str]:

@@ -19,7 +19,7 @@ from vc_egpu.webhook.metrics import Metrics
 from vc_egpu.webhook.oracle import LayeredAnswers, Oracle
 from vc_egpu.webhook.pods import review_pod
 from vc_egpu.webhook.questions import Unanswered
-from vc_egpu.webhook.queues import review_queue
+from vc_egpu.webhook.queues import review_queue, review_queue_deleted
 
 Json = dict[str, Any]
 ReviewFunction = Callable[[Review, Context], Decision]
@@ -31,6 +31,7 @@ PATHS: Final[dict[str, ReviewFunction]] = {
     "/validate/queues": review_queue,
     "/validate/commands": review_command,
 }
+_OF_DELETIONS: Final[dict[str, ReviewFunction]] = {"/validate/queues": review_queue_deleted}
 OPEN_PATHS: Final = frozenset({"/mutate/members"})
 """Most of what comes here is none of our business: where we cannot decide the API server goes on alone."""
 MAX_ROUNDS: Final = 8
@@ -62,12 +63,15 @@ class Reviewer:
         request = _request_of(body)
         uid = str(request.get("uid") or "")
         try:
-            if request.get("operation") not in {"CREATE", "UPDATE"}:
+            reviews = {"CREATE": PATHS, "UPDATE": PATHS, "DELETE": _OF_DELETIONS}.get(
+                str(request.get("operation")), {}
+            )
+            if path not in reviews:
                 return _reply(uid, allow()), "allowed"
             if unsynced := self._caches.unsynced():
                 text = f"vc-egpu has not listed {', '.join(unsynced)} yet; try again"
                 return _failure(path, uid, 503, text), "failed"
-            decision = await self._decide(PATHS[path], Review.of_request(request))
+            decision = await self._decide(reviews[path], Review.of_request(request))
         except KubeError as error:
             logger.warning("review of %s could not ask the API server: %s", path, error)
             text = "vc-egpu cannot ask the API server right now; try again"

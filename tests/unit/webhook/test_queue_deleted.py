@@ -1,0 +1,120 @@
+"""A queue goes after those under it: their use would no longer count in the queues above it."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from unit.webhook.world import ALICE, QUEUES, Json, context, queue
+from vc_egpu.kube.errors import NotFound
+from vc_egpu.webhook.context import Review, Settings
+from vc_egpu.webhook.manifests import webhook_configurations
+from vc_egpu.webhook.metrics import Metrics
+from vc_egpu.webhook.oracle import Oracle
+from vc_egpu.webhook.queues import review_queue_deleted
+from vc_egpu.webhook.reviewer import Reviewer
+
+CACHED = {**QUEUES, "org-1": queue("org-1", parent="org"), "vision": queue("vision", parent="org-1")}
+
+
+class Server:
+    """An API server with these queues, which may be ahead of the webhook's cache."""
+
+    def __init__(self, queues: Mapping[str, Json]) -> None:
+        self.queues = queues
+        self.asked: list[str] = []
+
+    def get(self, resource: Any, name: str, namespace: str | None = None, timeout_s: float = 0) -> Any:
+        self.asked.append(name)
+        if name not in self.queues:
+            raise NotFound(f"queues {name!r} not found", status=404)
+        return self.queues[name]
+
+
+class Cache:
+    """All that the webhook has listed."""
+
+    def __init__(self, queues: Json) -> None:
+        known = context(queues=queues)
+        self.queues, self.namespaces, self.pod_groups = known.queues, known.namespaces, known.pod_groups
+        self.jobs, self.priority_classes = known.jobs, known.priority_classes
+
+    def unsynced(self) -> list[str]:
+        return []
+
+
+def deleted(name: str, cached: Json, server: Server) -> Json:
+    """The response to the review of a deletion, as an API server sends it: no object, and no name where all
+    queues of a list are deleted."""
+    request = {
+        "uid": "u-1",
+        "operation": "DELETE",
+        "name": "",
+        "userInfo": {"username": "alice"},
+        "object": None,
+        "oldObject": queue(name) | {"metadata": {"name": name}},
+    }
+    body = json.dumps({"kind": "AdmissionReview", "request": request}).encode()
+
+    async def ask() -> bytes:
+        oracle = Oracle(server)  # type: ignore[arg-type]
+        try:
+            reviewer = Reviewer(Cache(cached), oracle, Settings(), Metrics.create())  # type: ignore[arg-type]
+            return (await reviewer.answer("/validate/queues", body))[0]
+        finally:
+            oracle.close()
+
+    found: Json = json.loads(asyncio.run(ask()))["response"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "below"), [("org", "org-1, org-2"), ("org-1", "vision"), ("root", "a, closed, default, org")]
+)
+def test_a_queue_with_queues_under_it_stays(name: str, below: str) -> None:
+    """The department's cap of 10 counted no team's cards any more once the queue between them was gone."""
+    answer = deleted(name, CACHED, Server(CACHED))
+    assert answer["allowed"] is False
+    assert answer["status"]["message"].startswith(f"queue {name!r} has queues under it ({below}): ")
+
+
+@pytest.mark.parametrize("name", ["vision", "a"])
+def test_a_queue_with_none_under_it_goes_and_nobody_is_asked(name: str) -> None:
+    server = Server(CACHED)
+    assert deleted(name, CACHED, server)["allowed"]
+    assert server.asked == []
+
+
+def test_who_deletes_a_tree_from_its_leaves_up_does_not_wait_for_our_cache() -> None:
+    now = {name: one for name, one in CACHED.items() if name not in {"org-1", "org-2", "vision"}}
+    assert deleted("org", CACHED, Server(now))["allowed"]
+    moved = {**CACHED, "vision": queue("vision", parent="a")}
+    assert deleted("org-1", CACHED, Server(moved))["allowed"]
+
+
+def test_many_that_went_a_moment_ago_are_asked_for_in_few_rounds() -> None:
+    many = {f"team-{number}": queue(f"team-{number}", parent="org") for number in range(100)}
+    assert deleted("org", {**QUEUES, **many}, server := Server({}))["allowed"]
+    assert len(server.asked) == 102
+    server = Server(many)
+    refused = deleted("org", {**QUEUES, **many}, server)
+    assert refused["status"]["message"].count("team-") == 20
+    assert len(server.asked) <= 16
+
+
+def test_the_api_server_asks_about_deletions() -> None:
+    (operations,) = (
+        rule["operations"]
+        for configuration in webhook_configurations()
+        for webhook in configuration["webhooks"]
+        for rule in webhook["rules"]
+        if rule["resources"] == ["queues"]
+    )
+    assert "DELETE" in operations
+
+
+def test_of_a_queue_of_any_shape() -> None:
+    for shape in (None, 0, "x", [], {}, {"name": 3}):
+        review = Review("DELETE", "", ALICE, {"metadata": shape, "spec": shape})
+        assert review_queue_deleted(review, context()).allowed
