@@ -26,7 +26,8 @@ def exists(name: str, source: str) -> bool:
         return True
     for prefix in ("egpu_card_", "egpu_node_container_"):
         if name.startswith(prefix) and f'f"{prefix}{{name}}"' in source:
-            return f'"{name.removeprefix(prefix)}"' in source
+            end = name.removeprefix(prefix)
+            return f'"{end}"' in source or f'f"{{prefix}}{end}"' in source
     return False
 
 
@@ -89,6 +90,15 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
             assert names, panel["title"]
             for name in names:
                 assert exists(name, source), f"{panel['title']}: {name}"
+
+
+def test_pages_name_metrics_that_exist() -> None:
+    pages = [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "device-plugin/README.md"]
+    named = {name.rstrip("_") for page in pages for name in NAME.findall(page.read_text())}
+    named -= {"vc_egpu", "vc_egpu_node", "DCGM_FI_DEV"}  # packages, and a family's beginning
+    source = defined()
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not exists(name, source)] == []
 
 
 def test_a_name_that_does_not_exist_is_noticed() -> None:
