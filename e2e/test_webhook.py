@@ -185,6 +185,22 @@ def test_a_tenant_lowers_its_cap_and_does_not_raise_it(webhook_rig: Rig, alice: 
     webhook_rig.kit.api.patch(QUEUES, "a", {"spec": {"capability": {"volcano.sh/vgpu-h20": 4}}})
 
 
+def test_a_queue_goes_after_those_under_it(webhook_rig: Rig) -> None:
+    kit = webhook_rig.kit
+    for name, spec in (("upper", {}), ("lower", {"parent": "upper"})):
+        queue = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+        kit.api.create(QUEUES, queue)
+
+    def known() -> bool:
+        tried = kit.kubectl("delete", "queue", "upper", "--dry-run=server", check=False)
+        return "queues under it (lower)" in str(tried.stderr)
+
+    wait_until("the webhook knows of the lower one", known, 10)
+    with pytest.raises(Forbidden, match=r"queue 'upper' has queues under it \(lower\)"):
+        kit.api.delete(QUEUES, "upper")
+    kit.kubectl("delete", "queue", "lower", "upper")  # at once, and the webhook's copy is behind
+
+
 def test_commands_need_update_on_their_target(alice: ApiConnection) -> None:
     def command(queue: str) -> Json:
         target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": queue, "uid": "0"}

@@ -115,6 +115,7 @@ def test_the_api_server_asks_about_deletions() -> None:
 
 
 def test_of_a_queue_of_any_shape() -> None:
-    for shape in (None, 0, "x", [], {}, {"name": 3}):
+    shapes: list[Any] = [None, 0, "x", [], {}, {"name": 3}]
+    for shape in shapes:
         review = Review("DELETE", "", ALICE, {"metadata": shape, "spec": shape})
         assert review_queue_deleted(review, context()).allowed
