@@ -10,13 +10,15 @@ from unit.manifests.kustomize import MANIFESTS
 KUBECTL = """#!/bin/sh
 echo "$*" >>{calls}
 case "$*" in
-*"get podtemplate"*) exit 1 ;;
+*"{broken}"*) exit 1 ;;
+*"get namespace"*) echo namespace/vc-egpu-system ;;
+*"get podtemplate"*) echo podtemplate/vc-egpu-checkpoint ;;
 *"get nodes -o go-template"*) echo n1 ;;
 *"get nodes -l"*) echo node/n1 ;;
-*"get deployment vc-egpu-admission -o"*) echo "{image}" ;;
+*"get deployment vc-egpu-admission -o go"*) echo "{image}" ;;
+*"get deployment vc-egpu-admission"*) echo deployment.apps/vc-egpu-admission ;;
 *"kustomize "*) echo "          image: egpu.volcano.sh/vc-egpu:0.1.0" ;;
 *"apply "*" -f -") cat >>{calls}.applied ;;
-*"{broken}"*) exit 1 ;;
 esac
 """
 OWN_IMAGE = "registry.example:5000/vc-egpu:0.1.0-7"
@@ -70,6 +72,28 @@ def test_what_does_not_go_is_said_and_nothing_is_taken_away_behind_it(
     assert done.returncode != 0
     assert words in done.stderr
     assert not any("delete validatingadmissionpolicy" in call for call in calls)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "get namespace",
+        "get podtemplate",
+        "get pods --all-namespaces",
+        "get nodes -o go-template",
+        "get nodes -l",
+        "get deployment vc-egpu-admission --ignore",
+    ],
+)
+def test_an_api_server_that_does_not_answer_is_no_answer(tmp_path: Path, asked: str) -> None:
+    """It was taken for "nothing there": who is suspended was left without agents, nodes as they were, pods
+    at the gate; or all of these at once."""
+    done, calls = remove(tmp_path, asked)
+    assert any(asked in call for call in calls)
+    assert done.returncode != 0
+    assert not any("delete validatingadmissionpolicy" in call for call in calls)
+    if "nodes" not in asked and "deployment" not in asked:
+        assert not any("delete daemonset" in call for call in calls)
 
 
 def test_who_ungated_by_hand_goes_on(tmp_path: Path) -> None:
