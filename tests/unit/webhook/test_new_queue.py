@@ -33,4 +33,7 @@ def test_what_the_cache_lacks_is_asked_for_once(name: str, there: bool) -> None:
     assert answers.looked_up(QueueLookup(name))
     tree = QueueTree({"old": {"metadata": {"name": "old"}}}).plus(answers.queues)
     assert (name in tree) is there
+    assert "old" not in tree.plus({"old": None})
+    same = tree.plus({"never": None, name: tree.get(name)})
+    assert same is tree, "it is not made anew for each review that asks in vain"
     assert "old" in tree

@@ -75,8 +75,10 @@ class QueueTree:
 
     def plus(self, found: Mapping[str, Json | None]) -> "QueueTree":
         """With what the API server said of some queues (None: there is none), later than the cache."""
+        if all(queue is self._queues.get(name) for name, queue in found.items()):
+            return self
         known = {**self._queues, **found}
-        return QueueTree({name: queue for name, queue in known.items() if queue}) if found else self
+        return QueueTree({name: queue for name, queue in known.items() if queue is not None})
 
     @cached_property
     def names(self) -> tuple[str, ...]:
