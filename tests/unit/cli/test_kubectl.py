@@ -166,6 +166,27 @@ def test_a_reader_that_leaves_early_ends_it_quietly(server: TinyApi, tmp_path: P
         assert (done.returncode, done.stderr) == (0, ""), output
 
 
+FULL = "kubectl egpu: the answer cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("stdout", "outcome"), [("/dev/full", (kubectl.EXIT_FOUND, FULL)), ("&-", (kubectl.EXIT_OK, ""))]
+)
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_an_answer_that_cannot_be_written_is_said_to_be_so(
+    output: str, stdout: str, outcome: tuple[int, str], server: TinyApi, tmp_path: Path
+) -> None:
+    """`-o json >report` on a disk that is full; and `>&-`, by which nobody wants to read it."""
+    server.put("/apis/scheduling.volcano.sh/v1beta1/queues/research", docs.queue("research"))
+    words = ["queues", "-n", "ml", "-o", output, "--kubeconfig", str(server.kubeconfig(tmp_path))]
+    script = f'exec "$@" >{stdout}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", sys.executable, "-m", "vc_egpu.cli.kubectl", *words],
+        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == outcome
+
+
 @pytest.mark.parametrize(
     ("command", "words"), [(["doctor"], b"? "), (["doctor", "-o", "json"], b'"verdict": "')]
 )

@@ -85,8 +85,7 @@ def _run(options: argparse.Namespace) -> int:
         api = connect(options)
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
         run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
-        answer = run(api, namespace, options)
-        _print(answer, options.output)
+        return _print(run(api, namespace, options), options.output)
     except (why_view.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
@@ -95,20 +94,25 @@ def _run(options: argparse.Namespace) -> int:
         return _fail(*explain(error))
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
-    return answer.status
 
 
-def _print(answer: Answer, output: str) -> None:
+def _print(answer: Answer, output: str) -> int:
+    """Returns the exit status."""
     try:
+        if getattr(sys, "stdout", None) is None:  # closed before we began: nobody wants it
+            return answer.status
         if output == "json":
             sys.stdout.flush()
             sys.stdout.buffer.write(as_json(answer.document) + b"\n")  # UTF-8, whatever the terminal has
         else:
             render.show(answer.shown)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has what it wanted, as `head` does; the interpreter shall not try again at its end.
+    except OSError as error:
+        # The interpreter shall not try again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # else whoever reads has what it wanted, as `head` does
+            return _fail(f"the answer cannot be written: {error.strerror}", EXIT_FOUND)
+    return answer.status
 
 
 def explain(error: KubeError) -> tuple[str, int]:
