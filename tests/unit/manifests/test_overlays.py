@@ -140,6 +140,16 @@ def test_two_replicas_keep_working_through_a_drain(name: str) -> None:
         assert deployment["metadata"]["name"] in budgets
 
 
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_replicas_of_which_none_is_ready_hold_up_no_drain(name: str) -> None:
+    """With a model table that cannot be read no webhook comes up: the budget guarded nobody, and kept its
+    nodes from being drained."""
+    budgets = of_kind(overlay(name), "PodDisruptionBudget")
+    assert len(budgets) >= 2
+    for budget in budgets:
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", budget["metadata"]["name"]
+
+
 def test_crds_come_with_standalone_only() -> None:
     names = {d["metadata"]["name"] for d in of_kind(overlay("standalone"), "CustomResourceDefinition")}
     assert names == {
