@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from unit.webhook.world import ALICE, QUEUES, Json, context, queue
+from unit.webhook.world import ALICE, OPERATOR, QUEUES, Json, context, create, queue, update
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.webhook.context import Review, Settings
 from vc_egpu.webhook.manifests import webhook_configurations
 from vc_egpu.webhook.metrics import Metrics
 from vc_egpu.webhook.oracle import Oracle
-from vc_egpu.webhook.queues import review_queue_deleted
+from vc_egpu.webhook.queues import review_queue, review_queue_deleted
 from vc_egpu.webhook.reviewer import Reviewer
 
 CACHED = {**QUEUES, "org-1": queue("org-1", parent="org"), "vision": queue("vision", parent="org-1")}
@@ -101,6 +101,20 @@ def test_many_that_went_a_moment_ago_are_asked_for_in_few_rounds() -> None:
     refused = deleted("org", {**QUEUES, **many}, server)
     assert refused["status"]["message"].count("team-") == 20
     assert len(server.asked) <= 16
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_nobody_comes_under_a_queue_that_a_finalizer_alone_still_keeps(moved: bool) -> None:
+    """Whoever may update it takes that off, and the caps above count for its children no more."""
+    going = queue("org-2", parent="org") | {
+        "metadata": {"name": "org-2", "deletionTimestamp": "2026-01-01T00:00Z"}
+    }
+    ctx = context("operator set-cap queues new", queues={**CACHED, "org-2": going})
+    new, old = queue("new", parent="org-2"), queue("new", parent="org-1")
+    review = update(new, old, OPERATOR) if moved else create(new, OPERATOR)
+    assert review_queue(review, ctx).message == "spec.parent: queue 'org-2' is being deleted"
+    before, after = (queue("there", parent="org-2", weight=weight) for weight in (2, 1))
+    assert review_queue(update(after, before, OPERATOR), ctx).allowed, "who is under it may be edited"
 
 
 def test_the_api_server_asks_about_deletions() -> None:

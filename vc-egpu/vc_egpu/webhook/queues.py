@@ -118,6 +118,8 @@ def _check_parent(review: Review, context: Context) -> list[str]:
         raise Refusal(f"spec.parent: {name!r} and {parent!r} would be in a circle, and no cap counts there")
     if len(above) >= MAX_QUEUE_DEPTH:
         raise Refusal(f"spec.parent: {parent!r} is on level {len(above)}, the limit is {MAX_QUEUE_DEPTH}")
+    if mapping((context.queues.get(parent) or {}).get("metadata")).get("deletionTimestamp"):
+        raise Refusal(f"spec.parent: queue {parent!r} is being deleted")
     if stored is None and not any_allowed(
         context.answers,
         [
