@@ -1,11 +1,15 @@
 """A Queue and its Job in one file: the Job's review comes before the cache has the Queue."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from unit.webhook.world import ALICE, context
 from vc_egpu.kube.errors import NotFound
+from vc_egpu.webhook.access import check_queue
 from vc_egpu.webhook.context import QueueTree
+from vc_egpu.webhook.decision import Refusal
 from vc_egpu.webhook.oracle import AccessMemory, LayeredAnswers, Oracle
 from vc_egpu.webhook.questions import QueueLookup
 
@@ -37,3 +41,11 @@ def test_what_the_cache_lacks_is_asked_for_once(name: str, there: bool) -> None:
     same = tree.plus({"never": None, name: tree.get(name)})
     assert same is tree, "it is not made anew for each review that asks in vain"
     assert "old" in tree
+
+
+@pytest.mark.parametrize("name", ["q" * 1_000_000, "new/status"])
+def test_what_can_be_no_queue_is_not_asked_for(name: str) -> None:
+    """The API server takes no such address, and its refusal was told as if it could not be asked now."""
+    nothing_known = replace(context(queues={}), answers=LayeredAnswers(AccessMemory()))
+    with pytest.raises(Refusal, match="does not exist"):
+        check_queue(name, [ALICE], "team-a", nothing_known, "spec.queue")

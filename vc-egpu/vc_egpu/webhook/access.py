@@ -39,7 +39,7 @@ def check_queue(
         raise Refusal(f"{path}: no queue is named{_usable(subjects, namespace, context)}")
     obj = context.queues.get(queue)
     lookup = QueueLookup(queue)
-    if obj is None and queue != ROOT_QUEUE and not context.answers.looked_up(lookup):
+    if obj is None and _may_be(queue) and not context.answers.looked_up(lookup):
         raise Unanswered([lookup])
     if obj is None or queue == ROOT_QUEUE:
         problem = "takes no work itself" if queue == ROOT_QUEUE else "does not exist"
@@ -55,6 +55,12 @@ def check_queue(
     if not may_wait:
         check_open(queue, context.queues, path)
     check_leaf(queue, context.queues, path)
+
+
+def _may_be(queue: str) -> bool:
+    """Whether there can be such a queue to put work in. Of others the API server is not asked: it takes no
+    address of a megabyte, and one with a slash for that of something else."""
+    return queue != ROOT_QUEUE and len(queue) <= names.LONGEST_OBJECT_NAME and "/" not in queue
 
 
 def check_high(subjects: Sequence[Subject], namespace: str, context: Context, path: str) -> None:

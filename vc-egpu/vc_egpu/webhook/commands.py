@@ -13,7 +13,6 @@ _TARGETS: Final = {
     "Job": ("batch.volcano.sh", "jobs", True),
 }
 """Kind to (API group, plural, whether it lives in the Command's namespace)."""
-"""Nothing has a longer one; who may what is remembered by name, and a Command may hold a megabyte of it."""
 
 
 def review_command(review: Review, context: Context) -> Decision:
