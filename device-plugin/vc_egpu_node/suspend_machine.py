@@ -111,7 +111,9 @@ def begun(record: Record, action: Action, order: SuspendOrder | None, now_s: flo
     """While the helper is at it."""
     state = SuspensionState.SUSPENDING if action is Action.SUSPEND else SuspensionState.RESUMING
     plan_id = order.plan_id if order is not None else record.plan_id
-    return _moved(record, state, now_s, plan_id=plan_id, reason="", retry_at_s=0.0)
+    # Of one that ran nothing is left of what a helper did for an earlier order.
+    touched = record.touched and record.state is not SuspensionState.RUNNING
+    return _moved(record, state, now_s, plan_id=plan_id, reason="", retry_at_s=0.0, touched=touched)
 
 
 def refused(record: Record, order: SuspendOrder, reason: str, now_s: float) -> Record:

@@ -172,6 +172,19 @@ def test_a_helper_that_could_not_begin_is_no_reason_to_touch_a_pod(stage: Stage)
     assert stage.told == [("NotSuspended", "no such template")]
 
 
+def test_one_that_was_suspended_before_is_not_halted_for_a_helper_that_cannot_begin(stage: Stage) -> None:
+    """What a helper did for an earlier order is over: nothing of it is left to be undone."""
+    stage.order(1)
+    assert stage.look().state == "suspended"
+    stage.order(None)
+    assert stage.look().state == "running"
+    stage.card.answers = [NotBegunError("no such template")]
+    stage.order(2)
+    said = stage.look()
+    assert is_refused(SuspendOrder(pod_uid=UID, plan_id="1-2"), said)
+    assert (said.reason, stage.gates[UID]) == ("no such template", False)
+
+
 def test_a_pod_that_is_away_waits_for_a_helper_for_as_long_as_it_takes(stage: Stage) -> None:
     stage.order(1)
     stage.look()
