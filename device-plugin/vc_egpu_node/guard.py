@@ -131,7 +131,7 @@ class Guard:
         )
         self._wall = SecondWall(
             grants=grants.all,
-            pods=pods.views,
+            pods=lambda: pods.views() if pods.synced else None,
             isolation=self.isolation,
             hosts=hosts,
             observation=self._observation,

@@ -84,7 +84,7 @@ class SecondWall:
         self,
         *,
         grants: Callable[[], list[Grant]],
-        pods: Callable[[], list[PodView]],
+        pods: Callable[[], list[PodView] | None],
         isolation: Isolation,
         hosts: ContainerOfProcess,
         observation: Callable[[], Observation],
@@ -95,7 +95,7 @@ class SecondWall:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``count`` counts what was found and done."""
+        """``pods``: None while they are not known yet; ``count`` counts what was found and done."""
         self._clock = clock
         self._let_in_s: dict[str, float] = {}
         """By container, on the monotonic clock: what is counted of it must not shrink when the other one is
@@ -163,7 +163,8 @@ class SecondWall:
             self._samples[(name, card, cards)] = (active + found.active, looked + 1)
 
     def look(self) -> list[Finding]:
-        """One look; what was proven by it. The same observation is looked at once."""
+        """One look; what was proven by it. The same observation is looked at once. While the pods are not
+        known nobody's processes are: pages are mended and told of, and nothing counts as gone."""
         observation = self._observation()
         if observation.looks == self._looks:
             return []
@@ -172,8 +173,13 @@ class SecondWall:
         paged = self._isolation.paged
         pages = {one.name: self._read(one) for one in grants if one.name in paged}
         self._let_in_s = {name: at for name, at in self._let_in_s.items() if name in pages}
+        views = self._pods()
+        if views is None:
+            told = {name: self._isolation.beyond(name) for name in pages}
+            self.accounts = tuple(_accounts(grants, pages, told))
+            return []
         usages = {name: page.usage for name, page in pages.items() if page.complete}
-        seen, shown = self._sight.look(observation, grants, self._pods(), usages)
+        seen, shown = self._sight.look(observation, grants, views, usages)
         usages = self._departed.without(usages, grants, shown)
         pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
         untold = observation.untold

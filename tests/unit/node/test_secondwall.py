@@ -327,6 +327,35 @@ def test_what_counts_beyond_the_library_stays_while_the_driver_tells_nothing(wal
     assert wall.isolation.file("g1").read() == page
 
 
+def test_until_the_pods_are_known_nothing_is_taken_for_gone(wall: Wall) -> None:
+    """An agent that begins while the API server is away sees nobody on the cards: not for that reason are
+    they empty."""
+    wall.policy = "kill"
+    before = wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 500, 0))
+    used = ProcessSample(501, 900, 0)
+    for _ in range(10):  # something changes all the time: so long until its 400 MiB beyond are believed
+        wall.look(used)
+    page = wall.isolation.file("g1").read()
+    assert page is not None
+    assert page.beyond.on(0) > 0
+    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
+    wall.grants.reserve(after)
+    wall.isolation.lower(before, after)
+    wall.pods_known = False
+    wall.restart()
+    assert [wall.look(used) for _ in range(3)] == [[], [], []]
+    assert wall.wall.last.number == -1  # nobody takes it for a look
+    assert wall.isolation.file("g1").read() == page
+    assert [(one.charged_mib, one.beyond_mib) for one in wall.wall.accounts] == [
+        (500, page.beyond.on(0) // MIB)
+    ]
+    wall.pods_known = True
+    assert [wall.look(used) for _ in range(3)] == [[], [], []]
+    assert (wall.isolation.ceilings("g1"), wall.hosts.killed) == ({CARD: 900}, [])
+
+
 def test_a_clock_that_is_set_back_takes_nothing_off_what_was_counted(wall: Wall) -> None:
     """Who adds up counters would take it for a new beginning, and all of it for used once more later."""
     wall.let_in(1, 1000)

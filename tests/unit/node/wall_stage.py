@@ -57,15 +57,21 @@ class Wall:
         (root / "proc").mkdir()
         self.proc, self.hosts = Proc(root / "proc"), Hosts(root / "proc")
         self.pods: list[PodView] = []
+        self.pods_known = True
+        """Else the first list of them has not come yet."""
         self.policy: Any = "report"
         self.told: list[tuple[str, ...]] = []
         self.counted: list[tuple[str, str]] = []
         self.observation = Observation()
         self.now_s = 3600.0
         self.now_monotonic_s = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Another agent, as far as the wall goes: of earlier looks it knows what the pages say."""
         self.wall = SecondWall(
             grants=self.grants.all,
-            pods=lambda: self.pods,
+            pods=lambda: self.pods if self.pods_known else None,
             isolation=self.isolation,
             hosts=self.hosts,
             observation=lambda: self.observation,
