@@ -65,7 +65,8 @@ class Look:
     """By container with a page that can be read; None: it says nothing (yet)."""
     number: int = -1
     untold: frozenset[str] = frozenset()
-    """Cards of which the driver told nothing this time: who was seen there is from an earlier look."""
+    """Cards of which the driver told nothing this time, or that it does not list: who was seen there is from an
+    earlier look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,9 @@ class SecondWall:
         seen, shown = self._sight.look(observation, grants, views, usages)
         usages = self._departed.without(usages, grants, shown)
         pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
-        untold = observation.untold
+        # Of a card that is not listed nothing is told either: the driver was away when this agent began.
+        granted = {share.uuid for grant in grants for share in grant.shares}
+        untold = observation.untold | granted - observation.processes.keys()
         limited = [one for one in grants if one.name in pages]
         self._books.look(limited, usages, shown, untold)
         self._learn(limited, pages, shown, untold)

@@ -313,6 +313,22 @@ def test_a_list_that_could_not_be_read_takes_nothing_from_who_was_lowered(wall: 
     assert wall.isolation.ceilings("g1") == {CARD: 900}
 
 
+def test_a_card_that_is_not_listed_is_not_empty(wall: Wall) -> None:
+    """The driver was away when the agent began, or the card fell off: its programs may run on."""
+    before = wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 900, 0))
+    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
+    wall.grants.reserve(after)
+    wall.isolation.lower(before, after)
+    wall.restart()
+    used = ProcessSample(501, 900, 0)
+    assert wall.look(used, card="GPU-another") == []
+    assert wall.wall.last.untold == {CARD}
+    assert [wall.look(used) for _ in range(3)] == [[], [], []]
+    assert wall.isolation.ceilings("g1") == {CARD: 900}
+
+
 def test_what_counts_beyond_the_library_stays_while_the_driver_tells_nothing(wall: Wall) -> None:
     wall.let_in(1, 2000)
     wall.process(501, 1)
