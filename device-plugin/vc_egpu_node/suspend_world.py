@@ -61,8 +61,8 @@ class NodeWorld:
 
     def pods(self) -> Mapping[str, LowPod] | None:
         """See :meth:`World.pods`."""
-        if not self._parts.pods.synced:
-            return None
+        if not self._parts.pods.synced or self._parts.wall.last.number < 0:
+            return None  # what they hold is not known: an order would be refused for that
         found = low_pods(self._parts.grants.all(), self._parts.pods.views())
         self._facts.forget(frozenset(found))
         return found

@@ -65,8 +65,8 @@ class Look:
     """By container with a page that can be read; None: it says nothing (yet)."""
     number: int = -1
     untold: frozenset[str] = frozenset()
-    """Cards of which the driver told nothing this time, or that it does not list: who was seen there is from an
-    earlier look."""
+    """Cards of which the driver told nothing this time, or that it does not list: who was seen there is from
+    an earlier look."""
 
 
 @dataclass(frozen=True, slots=True)
