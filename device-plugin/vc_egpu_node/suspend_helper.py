@@ -215,7 +215,7 @@ class PodHelper:
             self._end_lost()
             for path in self._results.glob(f"{TEMPLATE}-*"):
                 self._forget(path.name)
-        except NotNowError as error:
+        except (NotBegunError, NotNowError) as error:
             log.warning("%s", error)
 
     def _end_lost(self) -> None:
@@ -225,7 +225,7 @@ class PodHelper:
         for name in sorted(lost):
             self._delete(name)
         if not self._wait(lambda: all(self._document(name) is None for name in lost), END_S):
-            raise NotNowError(f"an earlier helper has not ended: {', '.join(sorted(lost))}")
+            raise NotBegunError(f"an earlier helper has not ended: {', '.join(sorted(lost))}")
         with self._changed:
             self._lost -= lost
 

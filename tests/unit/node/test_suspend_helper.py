@@ -158,6 +158,18 @@ def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
     assert (api.pods, helper._lost) == ({}, set())
 
 
+def test_a_helper_that_does_not_end_halts_no_other_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs in the driver may for days: with pods that it never touched nothing was begun."""
+    api = Api({"phase": "Running"})
+    helper = pod_helper(api)
+    monkeypatch.setattr(api, "delete", lambda *_arguments: None)  # it is told to, and stays
+    with pytest.raises(HelperError, match="has not ended"):
+        helper.run("suspend", [(7, 9)], 10)
+    with pytest.raises(NotBegunError, match="an earlier helper has not ended"):
+        helper.run("suspend", [(8, 10)], 10)
+    assert len(api.made) == 1
+
+
 def test_an_answer_is_taken_before_the_kubelet_tells_of_the_end(tmp_path: Path) -> None:
     api = Api({"phase": "Running"})
     api.results, api.answer = tmp_path, SAID

@@ -13,7 +13,7 @@ UID = "uid-train"
 
 
 def test_nobody_is_judged_before_the_first_look_at_the_cards() -> None:
-    """An order that came while no agent was there would be refused, since what the pod holds is not known yet,
+    """An order that came while no agent was there would be refused, as what the pod holds is not known yet,
     and the pod evicted instead."""
     view = PodView(UID, "ns", "train", "n", "Running", "{}", running=frozenset({"main"}))
     parts: Any = SimpleNamespace(
