@@ -246,6 +246,8 @@ class Suspender:
         after = machine.begun(record, action, order, now_s)
         if action is Action.SUSPEND or not record.processes:
             after = replace(after, processes=self._worker.processes(pod, record.processes))
+        if action is Action.SUSPEND:  # before it leaves: of what has left no look tells
+            after = replace(after, card_mib=self._worker.card_mib(pod, record, after.processes))
         try:
             self._keep(after)
         except OSError as error:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -104,6 +104,18 @@ class Worker:
         found = self._facts.processes(pod, self._look())
         return tuple(dict.fromkeys((*found, *known)))[:MAX_PROCESSES]
 
+    def card_mib(
+        self, pod: LowPod, record: Record, processes: tuple[Process, ...]
+    ) -> tuple[tuple[str, int], ...]:
+        """By card: what these processes will have on the host, with what an earlier try took off the cards
+        already."""
+        look, kept = self._look(), dict(record.card_mib)
+        for uuid, mib in _on_cards(pod, look, frozenset(record.processes)).items():
+            kept[uuid] = max(kept.get(uuid, 0), mib)
+        for uuid, mib in _on_cards(pod, look, frozenset(processes) - frozenset(record.processes)).items():
+            kept[uuid] = kept.get(uuid, 0) + mib
+        return tuple(sorted(kept.items()))
+
     def work(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
         """What the record's state says, to its end."""
         try:
@@ -122,7 +134,7 @@ class Worker:
     # --- away ----------------------------------------------------------------------------------------
 
     def _suspend(self, pod: LowPod, record: Record, policy: Policy) -> Outcome:
-        before = _on_cards(pod, self._look()) or dict(record.card_mib)
+        before = dict(record.card_mib)
         answer = self._run("suspend", record, policy)
         if not answer.done:
             return self._undo(pod, record, policy, answer.error, again=not answer.all_running)
@@ -204,11 +216,11 @@ class Worker:
         return answer
 
 
-def _on_cards(pod: LowPod, look: Look) -> dict[str, int]:
-    """By card: MiB that the pod's processes hold, as the driver sees it."""
+def _on_cards(pod: LowPod, look: Look, only: Collection[Process] | None = None) -> dict[str, int]:
+    """By card: MiB that the pod's processes hold (``only`` these), as the driver sees it."""
     names = {grant.name for grant in pod.grants}
     sums: dict[str, int] = {}
     for one in look.seen:
-        if one.owner in names:
+        if one.owner in names and (only is None or (one.pid, one.start_ticks) in only):
             sums[one.uuid] = sums.get(one.uuid, 0) + one.memory_mib
     return sums

@@ -101,7 +101,8 @@ def test_processes_that_began_to_use_the_card_meanwhile_go_too(stage: Stage) -> 
     assert stage.look().state == "suspending"
     assert stage.gates[UID]
     stage.now_s += RETRY_S
-    assert stage.look().state == "suspended"
+    said = stage.look()
+    assert (said.state, said.host_mib) == ("suspended", 2 * 6_000)
     assert stage.card.calls == [("suspend", (PROCESS,)), ("suspend", (PROCESS, late))]
 
 
@@ -151,6 +152,29 @@ def test_an_unanswered_helper_is_asked_again_and_given_up(stage: Stage) -> None:
         said = stage.look()
     assert (said.state, said.reason) == ("failed", "pod gone")
     assert len(stage.card.calls) == ATTEMPTS
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_lies_on_the_host_is_known_though_the_answer_was_lost(stage: Stage, restarted: bool) -> None:
+    """The second helper finds nothing left to do, and nothing on the card: there it needs room again."""
+    run = stage.card.run
+
+    def lost(verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        run(verb, processes, lock_ms)
+        stage.card.run = run  # type: ignore[method-assign]
+        raise HelperError("no answer")
+
+    stage.card.run = lost  # type: ignore[method-assign]
+    stage.order(1)
+    assert stage.look().state == "suspending"
+    if restarted:
+        stage.restart()
+    stage.now_s += RETRY_S
+    said = stage.look()
+    assert (said.state, said.host_mib) == ("suspended", 6_000)
+    stage.card.free_mib = 5_999
+    stage.order(None)
+    assert stage.look().reason == "no room to come back within 0 s: 5999 MiB free, 6000 are needed"
 
 
 def test_an_unanswered_helper_whose_order_was_taken_back_is_undone(stage: Stage) -> None:
