@@ -137,7 +137,8 @@ class Worker:
         before = dict(record.card_mib)
         answer = self._run("suspend", record, policy)
         if not answer.done:
-            return self._undo(pod, record, policy, answer.error, again=not answer.all_running)
+            again = record.touched or not answer.all_running  # an earlier helper may have begun
+            return self._undo(pod, record, policy, answer.error, again=again)
         left_mib = self._left(pod)
         if left_mib > REST_MIB:
             if set(self.processes(pod, record.processes)) - set(record.processes):

@@ -177,6 +177,30 @@ def test_what_lies_on_the_host_is_known_though_the_answer_was_lost(stage: Stage,
     assert stage.look().reason == "no room to come back within 0 s: 5999 MiB free, 6000 are needed"
 
 
+def test_what_an_earlier_helper_took_away_comes_back_though_a_later_one_knows_nothing_of_it(
+    stage: Stage,
+) -> None:
+    """It did not get as far as looking: that nothing is away it does not say."""
+    run = stage.card.run
+    unusable = Answer(done=False, error="cuInit: 999", states={71: "none"})
+    said: list[Answer | None] = [None, unusable]
+
+    def one(verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+        if not said:
+            return run(verb, processes, lock_ms)
+        answer = said.pop(0)
+        if answer is None:
+            run(verb, processes, lock_ms)
+            raise HelperError("no answer")
+        return answer
+
+    stage.card.run = one  # type: ignore[method-assign]
+    stage.order(1)
+    assert stage.look().state == "suspending"
+    stage.now_s += RETRY_S
+    assert (stage.look().state, stage.card.states[PROCESS]) == ("running", "running")
+
+
 def test_an_unanswered_helper_whose_order_was_taken_back_is_undone(stage: Stage) -> None:
     stage.card.answers = [HelperError("pod gone")]
     stage.order(1)
