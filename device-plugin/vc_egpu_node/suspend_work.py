@@ -100,9 +100,13 @@ class Worker:
         self._helper.sweep()
 
     def processes(self, pod: LowPod, known: tuple[Process, ...]) -> tuple[Process, ...]:
-        """Those to be suspended: what is there now, and what was before."""
+        """Those to be suspended: what is there now, and what was before. First what was and still is: of that
+        the driver may name nothing any more. Of a number that two had the later process."""
         found = self._facts.processes(pod, self._look())
-        return tuple(dict.fromkeys((*found, *known)))[:MAX_PROCESSES]
+        there, numbers = frozenset(found), frozenset(pid for pid, _ in found)
+        stayed = (one for one in known if one in there)
+        ended = (one for one in known if one[0] not in numbers)
+        return tuple(dict.fromkeys((*stayed, *found, *ended)))[:MAX_PROCESSES]
 
     def card_mib(
         self, pod: LowPod, record: Record, processes: tuple[Process, ...]

@@ -10,6 +10,7 @@ from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import SuspendOrder, is_refused
 from vc_egpu_node.suspend import Store
 from vc_egpu_node.suspend_helper import (
+    MAX_PROCESSES,
     Answer,
     HelperError,
     NotBegunError,
@@ -104,6 +105,23 @@ def test_processes_that_began_to_use_the_card_meanwhile_go_too(stage: Stage) -> 
     said = stage.look()
     assert (said.state, said.host_mib) == ("suspended", 2 * 6_000)
     assert stage.card.calls == [("suspend", (PROCESS,)), ("suspend", (PROCESS, late))]
+
+
+def test_whoever_is_away_already_is_among_those_that_come_back(stage: Stage) -> None:
+    """With more processes than a helper takes, and with one whose number another has by now."""
+    idle = [(100 + number, 1) for number in range(MAX_PROCESSES)]
+    later = [(101, 2), *idle[2:], (900, 1), PROCESS, (901, 1)]
+    found = iter([(PROCESS, *idle[1:])])
+    stage.card.processes = lambda pod, look: next(found, tuple(later))  # type: ignore[method-assign]
+    stage.card.answers = [HelperError("no answer")]
+    stage.order(1)
+    assert stage.look().state == "suspending"
+    stage.now_s += RETRY_S
+    assert stage.look().state == "suspended"
+    (_, first), (_, second) = stage.card.calls
+    assert (first[0], len(first)) == (PROCESS, MAX_PROCESSES)
+    assert (PROCESS in second, len(second)) == (True, MAX_PROCESSES)
+    assert len({pid for pid, _ in second}) == len(second)  # a helper refuses all of them else
 
 
 def test_one_failed_restore_is_a_failure(stage: Stage) -> None:
