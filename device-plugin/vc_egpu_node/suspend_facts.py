@@ -9,7 +9,7 @@ from vc_egpu_node.control import shared
 from vc_egpu_node.pods import PodView
 from vc_egpu_node.processes import ContainerOfProcess, Host
 from vc_egpu_node.suspend_machine import Process
-from vc_egpu_node.suspend_room import MemoryLimits, free_mib
+from vc_egpu_node.suspend_room import Limited, MemoryLimits, free_mib
 from vc_egpu_node.suspend_verdict import Facts, HostRoom, MemoryRoom
 from vc_egpu_node.wall import Look
 
@@ -120,7 +120,7 @@ class FactsOf:
             mps=any(one.mps for one in seen),
             device_mib=sum(one.memory_mib for one in seen),
             book_mib=pod.book_mib,
-            rooms=self._rooms(pod, look),
+            rooms=self._rooms(pod, look, coming),
             host=HostRoom(
                 max(0, free_mib(self._proc_dir) - coming),
                 node.budget_mib,
@@ -142,22 +142,25 @@ class FactsOf:
         """Pods that are gone."""
         self._limits.forget(living)
 
-    def _rooms(self, pod: LowPod, look: Look) -> Sequence[MemoryRoom]:
+    def _rooms(self, pod: LowPod, look: Look, coming_mib: int) -> Sequence[MemoryRoom]:
+        """``coming_mib``: of other pods, on its way to the host."""
         ids = {name: identity for identity, name in pod.view.containers.items()}
         needs = {
             ids.get(grant.container, ""): sum(one.memory_mib for one in look.seen if one.owner == grant.name)
             for grant in pod.grants
         }
         names = pod.view.containers
-        return [
-            MemoryRoom(
-                what=f"container {names[found.container_id]}" if found.container_id else "the pod",
-                limit_mib=found.limit_mib,
-                used_mib=found.used_mib,
-                needs_mib=needs.get(found.container_id, 0) if found.container_id else sum(needs.values()),
-            )
-            for found in self._limits.of_pod(pod.uid, frozenset(names))
-        ]
+        limits = self._limits.of_pod(pod.uid, frozenset(names))
+        return [_room(found, names.get(found.container_id, ""), needs, coming_mib) for found in limits]
+
+
+def _room(found: Limited, container: str, needs: Mapping[str, int], coming_mib: int) -> MemoryRoom:
+    what, needs_mib = "the pod", sum(needs.values())
+    if found.above:
+        what, needs_mib = f"the pods' cgroup {found.above}", needs_mib + coming_mib
+    elif found.container_id:
+        what, needs_mib = f"container {container}", needs.get(found.container_id, 0)
+    return MemoryRoom(what, found.limit_mib, found.used_mib, needs_mib)
 
 
 def _registered(host: Host, pod: LowPod, look: Look) -> bool:

@@ -29,6 +29,9 @@ def seen(pid: int, owner: str, mib: int, *, mps: bool = False) -> Seen:
     return Seen("GPU-1", pid, 1, mib, 0, owner, mps=mps)
 
 
+USED = Usage((slot(1, 1),), (0,))
+
+
 class Pod:
     """Two containers with shares of one card, and the files around them."""
 
@@ -122,6 +125,25 @@ def test_each_limit_counts_what_lies_below_it(here: Pod) -> None:
         MemoryRoom("the pod", 4_000, 50, 900),
         MemoryRoom("container main", 1_000, 50, 600),
     ]
+
+
+def test_what_all_pods_may_have_together_counts_those_that_leave_with_it(here: Pod) -> None:
+    folder = here.cgroup / "memory" / "kubepods"
+    text, stat = str(2_000 * MIB), "total_inactive_file 0\ntotal_active_file 0\n"
+    limited(folder, memory__limit_in_bytes=text, memory__usage_in_bytes=str(900 * MIB), memory__stat=stat)
+    (folder / f"pod{UID}").mkdir()
+    here.facts_of = FactsOf(
+        hosts=ContainerOfProcess(here.proc),
+        limits=MemoryLimits(here.cgroup),
+        proc_dir=here.proc,
+        paged=lambda: here.paged,
+    )
+    here.look = Look((seen(71, "main", 600), seen(81, "other", 501)), {"main": USED, "side": None}, 1)
+    assert judge(here.facts).suspendable
+    node = replace(NODE, leaving=frozenset({"other"}))
+    facts = here.facts_of.of_pod(here.pod, here.look, node)
+    assert list(facts.rooms) == [MemoryRoom("the pods' cgroup kubepods", 2_000, 900, 1_101)]
+    assert judge(facts).topic == "limit"
 
 
 def test_processes_are_those_of_the_driver_then_those_of_the_library(here: Pod) -> None:

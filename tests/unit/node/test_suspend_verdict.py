@@ -99,6 +99,30 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
     assert limits.of_pod("other", frozenset()) == ()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_all_pods_may_have_together_is_a_limit_too(tmp_path: Path, version: int) -> None:
+    """The kubelet's limit. There files count as on the host: all can be read again."""
+    if version == 1:
+        above = tmp_path / "memory" / "kubepods"
+        pod = above / "burstable" / f"pod{UID}"
+        files = ("memory__limit_in_bytes", "memory__usage_in_bytes", "total_")
+    else:
+        limited(tmp_path, cgroup__controllers="memory")
+        above = tmp_path / "kubepods.slice"
+        pod = above / "kubepods-burstable.slice" / f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+        files = ("memory__max", "memory__current", "")
+    limit, use, total = files
+    stat = f"{total}inactive_file {100 << 20}\n{total}active_file {700 << 20}\n"
+    for folder in (above, pod):
+        mib = {limit: str(9_000 << 20), use: str(5_000 << 20)}
+        limited(folder, **mib, memory__stat=stat)
+    limited(above.parent, **{limit: str(1 << 20), use: "1"}, memory__stat=stat)  # of the tree itself
+    assert MemoryLimits(tmp_path).of_pod(UID, frozenset()) == (
+        Limited("", 9_000, 4_200, above=above.name),
+        Limited("", 9_000, 4_900),
+    )
+
+
 def test_free_memory_of_the_host(tmp_path: Path) -> None:
     assert free_mib(tmp_path) == 0
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   2097152 kB\n")
