@@ -198,6 +198,11 @@ class ActivityPage(ctypes.LittleEndianStructure):
     ]
 
 
+def namespace_at(place: int) -> int:
+    """Where in a usage page a slot says of which PID namespace it is."""
+    return UsagePage.slots.offset + place * ctypes.sizeof(UsageSlot) + UsageSlot.pid_namespace.offset
+
+
 USAGE_BYTES: Final = ctypes.sizeof(UsagePage)
 """Size of the file ``usage``."""
 ACTIVITY_BYTES: Final = 40960

@@ -37,6 +37,8 @@ class Slot:
     """Counts changes of the above, from 1 on; 0: its library does not count."""
     index: int = -1
     """Its place in the page."""
+    namespace: int = 0
+    """Of PIDs, by its inode; 0: not known, whoever looks may judge by the PID that he sees."""
 
     def uses(self, card: int) -> bool:
         """Whether it says to use that card."""
@@ -140,6 +142,7 @@ def read_usage(data: bytes | None, cards: int) -> Usage | None:
                     contexts=slot.contexts,
                     changes=slot.changes,
                     index=index,
+                    namespace=slot.pid_namespace,
                 )
             )
     return Usage(tuple(slots), _sums(shared, cards), shared)

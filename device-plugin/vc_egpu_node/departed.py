@@ -1,8 +1,12 @@
 """Usage pages without what processes that ended left there.
 
-Only the library in the container writes into its page: it clears the slots of the dead when memory is asked
-for or told of. Until the next program comes, what the last one had would be told of as charged, and managed
-or shared memory that nobody has would keep its pod from being suspended. So the agent reads past it.
+The library in the container clears the slots of the dead when memory is asked for or told of. Until the next
+program comes, what the last one had would be told of as charged, and managed or shared memory that nobody has
+would keep its pod from being suspended. So the agent reads past it.
+
+Of another PID namespace than its own the library can judge nobody: what a sandbox in the container had, or
+the container's last start where the kubelet started it again without the agent, would count for good. Of
+these the agent tells it that they may be judged.
 
 In doubt a slot counts: a process without a start time, one whose pod shows no process at all (as where the
 agent does not see the host's).
@@ -32,6 +36,8 @@ class Departed:
         self._found: dict[Key, tuple[int, int] | None] = {}
         """(PID on the host, start) of each process that was looked for; None: it has ended, for good."""
         self._walked_s = float("-inf")
+        self.foreign: Mapping[str, list[int]] = {}
+        """By container: places of slots of the dead that say of which PID namespace they are."""
 
     def without(
         self, usages: Mapping[str, Usage | None], grants: Iterable[Grant], shown: Shown
@@ -56,9 +62,13 @@ class Departed:
                 self._found[key] = None
         self._look_for({key: slot for key, slot in doubtful.items() if key not in self._found}, pods)
         dead: dict[str, set[int]] = {}
+        foreign: dict[str, list[int]] = {}
         for key, slot in doubtful.items():
             if self._found.get(key, ()) is None:
                 dead.setdefault(key[0], set()).add(slot.index)
+                if slot.namespace:
+                    foreign.setdefault(key[0], []).append(slot.index)
+        self.foreign = foreign
         return {
             name: usage.without(dead[name]) if usage is not None and name in dead else usage
             for name, usage in usages.items()

@@ -17,6 +17,8 @@ import os
 import stat
 import threading
 import weakref
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -265,6 +267,18 @@ class SharedPages:
         finally:
             os.close(descriptor)
         return data if len(data) == kind.size else b""
+
+    def give_up(self, name: str, places: Iterable[int]) -> None:
+        """These slots of a usage page are of the dead: whatever PID namespace they were of, the library may
+        see so itself, and empty them. All else in the page is its own. They stay where nothing can be
+        written."""
+        with suppress(OSError):
+            descriptor = self._open(USAGE, name, os.O_RDWR)
+            try:
+                for place in places:
+                    os.pwrite(descriptor, bytes(8), abi.namespace_at(place))
+            finally:
+                os.close(descriptor)
 
     def release(self, name: str) -> None:
         """The container is gone."""

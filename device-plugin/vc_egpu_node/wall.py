@@ -182,6 +182,8 @@ class SecondWall:
         usages = {name: page.usage for name, page in pages.items() if page.complete}
         seen, shown = self._sight.look(observation, grants, views, usages)
         usages = self._departed.without(usages, grants, shown)
+        for name, places in self._departed.foreign.items():
+            self._isolation.pages.give_up(name, places)
         pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
         # Of a card that is not listed nothing is told either: the driver was away when this agent began.
         granted = {share.uuid for grant in grants for share in grant.shares}

@@ -31,7 +31,7 @@ struct egpu_usage_bytes {
 
 struct egpu_usage_slot {
     uint64_t owner;         /* pid in its namespace | low 32 bits of its start time in clock ticks << 32; 0: free */
-    uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0: not known */
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0: not known, or the agent saw its process gone */
     uint64_t contexts;      /* bit i: has a context on card i */
     uint64_t changes;       /* counts changes of what follows, from 1 on; 0: its library does not count */
     struct egpu_usage_bytes cards[EGPU_MAX_CARDS];

@@ -24,6 +24,7 @@ from unit.native.memory_worlds import (
     charged,
     damaged_pages,
 )
+from vc_egpu_node.pages import USAGE, SharedPages
 
 CONTEXT = CONTEXT_MIB * MIB
 
@@ -155,6 +156,24 @@ def test_a_lock_whose_holder_died_or_never_was_stops_nobody(world: World) -> Non
             file.write(struct.pack("<Q", holder))
         assert actor.do("alloc", 0, MIB) == OK
         assert actor.do("free", 0) == OK
+
+
+def test_what_a_start_before_left_goes_once_the_agent_says_that_it_is_over(world: World) -> None:
+    """The kubelet may start a container again without asking the agent, which empties its page else. Who left
+    slots there lived in a PID namespace that is gone: from inside that cannot be told."""
+    first = world.actor().start()
+    assert first.do("alloc", 0, 300 * MIB) == OK
+    first.kill()
+    with world.usage.open("r+b") as file:
+        file.seek(SLOTS_AT + 8)
+        file.write(struct.pack("<Q", 4026530000))
+    second = world.actor().start()
+    assert second.do("alloc", 0, 300 * MIB) == OUT_OF_MEMORY
+    pages = SharedPages(world.root / "pages")
+    pages.path(USAGE, "g").hardlink_to(world.usage)
+    pages.give_up("g", [0])
+    assert second.do("alloc", 0, 300 * MIB) == OK
+    assert second.info()[0] == CAP - CONTEXT - 300 * MIB
 
 
 @pytest.mark.parametrize("end", [0, 1, 2, 3])

@@ -52,6 +52,21 @@ def test_a_page_is_its_containers_own(wall: Wall) -> None:
     assert wall.isolation.pages.read(USAGE, "g1") == before
 
 
+def test_what_the_library_cannot_judge_is_given_up_for_it(wall: Wall) -> None:
+    """Whose slots are of a PID namespace that is gone: the container was started again without the agent."""
+    wall.process(501, 1)
+    page = usage_page((401, 5, 1, 300, 0), (402, 5, 1, 40, 0), (403, 5, 1, 7, 0))
+    shown = abi.UsagePage.from_buffer(page)
+    for slot, namespace in zip(shown.slots, (77, 66, 0), strict=False):
+        slot.pid_namespace = namespace
+    path = wall.isolation.pages.path(USAGE, "g1")
+    path.write_bytes(page)
+    wall.look(listed(501, 300))
+    shown.slots[1].pid_namespace = 0
+    assert path.read_bytes() == page  # of the living, and all else, as it was
+    assert charged(wall) == 300
+
+
 def test_who_lives_is_counted_though_the_driver_does_not_list_it(wall: Wall) -> None:
     """A suspended one, say. For the one that it remembers it need not look at all processes again."""
     wall.process(501, 1)
