@@ -213,24 +213,54 @@ def read_activity(
 
 CONTEXT_LIMIT: Final = 1 << 30
 _GRANULE: Final = 2 << 20
+ROUGH_LOOKS: Final = 8
 
 
-def context_cost(usage: Usage, card: int, used_bytes: Mapping[tuple[int, int], int]) -> int:
+State = tuple[int, int, int]
+"""Of a slot: pid, start, count of changes."""
+
+
+def context_costs(usage: Usage, card: int, used_bytes: Mapping[tuple[int, int], int]) -> dict[State, int]:
     """What one process's context costs on a card, from processes that say to have one and nothing that
-    cannot be told apart from it; 0: not to be known from these. ``used_bytes`` is by (pid in the
-    container, start): what the driver sees. The least counts: others load more code into theirs."""
-    if any(usage.shared_bytes):
-        return 0
-    costs: list[int] = []
-    for slot in _alone(usage.slots, card):
+    cannot be told apart from it. ``used_bytes`` is by (pid in the container, start): what the driver sees."""
+    costs: dict[State, int] = {}
+    for slot in () if any(usage.shared_bytes) else _alone(usage.slots, card):
         used = next(
             (size for (pid, ticks), size in used_bytes.items()
              if pid == slot.pid and slot.start_ticks in (0, ticks & 0xFFFFFFFF)), 0,
         )  # fmt: skip
         cost = used - slot.device_bytes[card]
         if 0 < cost <= CONTEXT_LIMIT:
-            costs.append(-(-cost // _GRANULE) * _GRANULE)
-    return min(costs, default=0)
+            costs[slot.pid, slot.start_ticks, slot.changes] = -(-cost // _GRANULE) * _GRANULE
+    return costs
+
+
+class ContextCost:
+    """What a context costs in one container on one card, until it is known.
+
+    The driver and the page are not read at one moment, and programs allocate in between. So two looks count
+    where a process changed nothing from one to the other; of one that does not count its changes the less of
+    both does. Of processes that always change something the middle of many looks has to do.
+    """
+
+    def __init__(self) -> None:
+        self._before: Mapping[State, int] = {}
+        self._rough: list[int] = []
+
+    def look(self, now: Mapping[State, int]) -> tuple[int, bool]:
+        """After one more look, with the costs that it shows: the cost, and whether it is for good (else it is
+        only what is not to be held against who has a context by now). 0: nothing new is known. The least of
+        all processes counts: others load more code into theirs."""
+        before, self._before = self._before, dict(now)
+        costs = [cost if one[2] else min(cost, before[one]) for one, cost in now.items() if one in before]
+        if costs:
+            return min(costs), True
+        if not before or not now:
+            return 0, False
+        self._rough.append(min(now.values()))
+        if len(self._rough) == ROUGH_LOOKS:
+            return sorted(self._rough)[ROUGH_LOOKS // 2], True
+        return (max(min(before.values()), self._rough[0]) if len(self._rough) == 1 else 0), False
 
 
 def _alone(slots: Iterable[Slot], card: int) -> Iterable[Slot]:

@@ -15,7 +15,7 @@ from typing import Final
 from vc_egpu.volcano.node_policy import WallPolicy
 
 from vc_egpu_node import secondwall
-from vc_egpu_node.accounts import Activity, Usage, context_cost, read_activity, read_usage
+from vc_egpu_node.accounts import Activity, ContextCost, Usage, context_costs, read_activity, read_usage
 from vc_egpu_node.beyond import Beyond, Books, Shown
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.control import Timings
@@ -114,7 +114,7 @@ class SecondWall:
         self._count = count
         self._strikes: dict[tuple[str, str, str], int] = {}
         self._told: dict[tuple[str, ...], float] = {}
-        self._costs: dict[tuple[str, str], int] = {}
+        self._costs: dict[tuple[str, str], ContextCost] = {}
         self._books = Books(isolation.beyond)
         self._samples: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._looks = -1
@@ -260,33 +260,35 @@ class SecondWall:
     def _learn(
         self, grants: list[Grant], pages: Mapping[str, _Pages], shown: Shown, untold: frozenset[str]
     ) -> None:
-        """A context's cost: the less of two looks in a row, once for each container and card.
+        """A context's cost, once for each container and card.
 
         The library could not reserve it for contexts that are there already; their programs may have taken
         all that they were told is free: it is not held against them.
         """
-        costs: dict[tuple[str, str], int] = {}
+        costs: dict[tuple[str, str], ContextCost] = {}
         learnt = []
         for grant in grants:
             usage = pages[grant.name].usage
             for card, share in enumerate(grant.shares):
                 key = (grant.name, share.uuid)
-                if usage is None or share.uuid in untold or self._isolation.context_bytes(*key):
+                if self._isolation.context_bytes(*key):
+                    continue
+                costs[key] = self._costs.get(key) or ContextCost()
+                if usage is None or share.uuid in untold:
                     continue
                 used = shown.get(key, {})
-                cost = context_cost(usage, card, used)
-                before = self._costs.get(key, 0)
-                if cost and before:
-                    self._isolation.learnt(*key, min(cost, before))
-                    early = [one for one in used if _has_context(usage, one, card)]
-                    self._books.at_least(key, early, min(cost, before))
-                    ceilings = self._isolation.ceilings(grant.name)
-                    least = share.memory_mib + -(-len(early) * min(cost, before) // MIB)
-                    ceilings[share.uuid] = max(least, ceilings.get(share.uuid, 0))
-                    self._isolation.keep_ceilings(grant.name, ceilings)
+                cost, sure = costs[key].look(context_costs(usage, card, used))
+                if not cost:
+                    continue
+                early = [one for one in used if _has_context(usage, one, card)]
+                self._books.at_least(key, early, cost)
+                ceilings = self._isolation.ceilings(grant.name)
+                least = share.memory_mib + -(-len(early) * cost // MIB)
+                ceilings[share.uuid] = max(least, ceilings.get(share.uuid, 0))
+                self._isolation.keep_ceilings(grant.name, ceilings)
+                if sure:
+                    self._isolation.learnt(*key, cost)
                     learnt.append(grant)
-                elif cost:
-                    costs[key] = cost
         self._costs = costs
         if learnt:
             self._isolation.refresh(self._grants(), learnt)

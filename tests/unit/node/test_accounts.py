@@ -14,9 +14,10 @@ from vc_egpu_node import abi
 from vc_egpu_node.accounts import (
     MAX_BYTES,
     Activity,
+    ContextCost,
     Slot,
     Usage,
-    context_cost,
+    context_costs,
     read_activity,
     read_usage,
 )
@@ -98,6 +99,13 @@ def test_who_is_active(fields: dict[str, int], active: bool) -> None:
     assert read_activity(data[:100], 1, age_s=60, now_ns=NOW, lease_ms=100, hang_ms=30_000) == (Activity(),)
 
 
+def test_the_middle_of_many_looks_is_what_a_context_costs_of_programs_that_always_change() -> None:
+    cost = ContextCost()
+    looks = [20, 420, 420, 900, 420, 20, 420, 420, 420]  # they took or gave back while one looked
+    found = [cost.look({(7, 5, changes): size}) for changes, size in enumerate(looks, 1)]
+    assert found == [(0, False), (420, False), *[(0, False)] * 6, (420, True)]
+
+
 @pytest.mark.parametrize(
     ("slots", "used", "cost"),
     [
@@ -113,9 +121,9 @@ def test_who_is_active(fields: dict[str, int], active: bool) -> None:
 def test_what_a_context_costs(slots: list[Any], used: dict[tuple[int, int], int], cost: int) -> None:
     usage = read_usage(bytes(usage_page(*slots)), 1)
     assert usage is not None
-    assert context_cost(usage, 0, used) == cost
+    assert min(context_costs(usage, 0, used).values(), default=0) == cost
     shared = Usage(usage.slots, (MIB,))
-    assert context_cost(shared, 0, used) == 0
+    assert context_costs(shared, 0, used) == {}
 
 
 def test_a_slot_without_a_start_time_counts_by_its_pid() -> None:

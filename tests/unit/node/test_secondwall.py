@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.node.doubtful import CARD, MIB, activity_page
+from unit.node.doubtful import CARD, MIB, activity_page, usage_page
 from unit.node.wall_stage import Wall
 from vc_egpu.volcano.annotations import CardShare
+from vc_egpu_node import abi
 from vc_egpu_node.accounts import (
     Activity,
 )
@@ -311,6 +312,38 @@ def test_a_contexts_cost_is_learnt_and_goes_onto_the_page(wall: Wall) -> None:
     other = wall.isolation.file("g2").read()
     assert other is not None
     assert other.limits[0].context_bytes == 420 * MIB
+
+
+def test_a_contexts_cost_is_learnt_of_programs_that_change_nothing_meanwhile(wall: Wall) -> None:
+    """Driver and page are not read at one moment: what a program takes in between would make contexts cheap,
+    and who has filled its grant by then would be ended for what they really take."""
+    wall.let_in(1, 2000)
+    wall.process(501, 1)
+
+    def look(shown: int, claimed: int, changes: int) -> int:
+        page = usage_page((401, 5, 1, claimed, 0))
+        abi.UsagePage.from_buffer(page).slots[0].changes = changes
+        wall.isolation.pages.path(USAGE, "g1").write_bytes(page)
+        wall.look(ProcessSample(501, shown, 0))
+        return wall.isolation.context_bytes("g1", CARD) // MIB
+
+    # 400 MiB more are taken after the driver was read, at the second look and at the third.
+    assert look(920, 500, 1) == 0
+    assert look(920, 900, 2) == 0
+    assert look(1320, 1300, 3) == 0
+    assert look(1720, 1300, 3) == 420
+
+
+def test_of_programs_that_always_change_something_many_looks_tell_what_a_context_costs(wall: Wall) -> None:
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    for look in range(9):
+        assert wall.isolation.context_bytes("g1", CARD) == 0
+        page = usage_page((401, 5, 1, 1000, 0))
+        abi.UsagePage.from_buffer(page).slots[0].changes = look + 1
+        wall.isolation.pages.path(USAGE, "g1").write_bytes(page)
+        assert wall.look(ProcessSample(501, 1420, 0)) == []  # it is full, which is not held against it
+    assert wall.isolation.context_bytes("g1", CARD) == 420 * MIB
 
 
 def test_contexts_that_came_before_their_cost_was_known_are_not_held_against_anybody(wall: Wall) -> None:
