@@ -86,6 +86,12 @@ class Isolation:
         with self._lock:
             return frozenset(self._paged)
 
+    @property
+    def closed(self) -> frozenset[str]:
+        """Containers whose launches wait: what they had on their cards may lie on the host."""
+        with self._lock:
+            return frozenset(self._closed)
+
     def prepare(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> dict[str, Any]:
         """Everything in place before the container starts, its neighbours told; the edits it needs on top.
         Raises ``OSError`` and :class:`vc_egpu_node.control.ControlError`."""

@@ -117,6 +117,8 @@ class SecondWall:
         self._costs: dict[tuple[str, str], ContextCost] = {}
         self._books = Books(isolation.beyond)
         self._samples: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._closed: frozenset[str] = frozenset()
+        """Whose launches waited at the last look."""
         self._looks = -1
         self._due = threading.Event()
         self._stopping = threading.Event()
@@ -189,9 +191,13 @@ class SecondWall:
         granted = {share.uuid for grant in grants for share in grant.shares}
         untold = observation.untold | granted - observation.processes.keys()
         limited = [one for one in grants if one.name in pages]
-        self._books.look(limited, usages, shown, untold)
+        away = self._away()
+        self._books.look(limited, {k: v for k, v in usages.items() if k not in away}, shown, untold)
         self._learn(limited, pages, shown, untold)
-        allowances = {one.name: self._allowance(one, grants, pages, seen, untold) for one in grants}
+        allowances = {
+            one.name: self._allowance(one, grants, pages, seen, untold, away=one.name in away)
+            for one in grants
+        }
         beyond = {one.name: self._books.figures(one, allowances[one.name].memory_mib) for one in limited}
         self._isolation.tell_beyond(beyond, self._grants())
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
@@ -231,6 +237,12 @@ class SecondWall:
             hang_ms=timings.hang_ms,
         )
 
+    def _away(self) -> frozenset[str]:
+        """Containers that are suspended, or were at the look before: the driver may have been asked before
+        they were back. What they will have again is not gone."""
+        before, self._closed = self._closed, self._isolation.closed
+        return before | self._closed
+
     def _allowance(
         self,
         grant: Grant,
@@ -238,6 +250,8 @@ class SecondWall:
         pages: Mapping[str, _Pages],
         seen: Iterable[Seen],
         untold: frozenset[str],
+        *,
+        away: bool,
     ) -> Allowance:
         memory = {share.uuid: share.memory_mib for share in grant.shares}
         before = self._isolation.ceilings(grant.name) if grant.name in pages else {}
@@ -245,7 +259,7 @@ class SecondWall:
         for uuid, ceiling in before.items():
             granted = memory.get(uuid, 0)
             used = sum(one.memory_mib for one in seen if (one.owner, one.uuid) == (grant.name, uuid))
-            memory[uuid] = ceiling if uuid in untold else secondwall.lowered(ceiling, granted, used)
+            memory[uuid] = ceiling if away or uuid in untold else secondwall.lowered(ceiling, granted, used)
             if memory[uuid] > granted:
                 after[uuid] = memory[uuid]
         if after != before:
