@@ -234,10 +234,10 @@ class Suspender:
         record = replace(known, namespace=pod.view.namespace, pod=pod.view.name)
         action = machine.due(record, order, verdict, now_s)
         if action is Action.REFUSE and order is not None:
-            self._keep(machine.refused(record, order, verdict.reason, now_s))
+            self._note(machine.refused(record, order, verdict.reason, now_s))
             self._tell(pod, Result.UNDONE, verdict.reason)
         elif action is Action.RENAME and order is not None:
-            self._keep(machine.renamed(record, order))
+            self._note(machine.renamed(record, order))
         elif action in (Action.SUSPEND, Action.RESUME):
             self._begin(pod, record, action, order)
 
@@ -306,10 +306,7 @@ class Suspender:
             if record is None:
                 continue
             after = self._after(record, outcome)
-            try:
-                self._keep(after)
-            except OSError as error:  # in force all the same: what was done is done
-                log.error("how far %s/%s is was not written: %s", record.namespace, record.pod, error)
+            self._note(after)
             if after.state is SuspensionState.RUNNING:
                 self._world.gate(record.pod_uid, closed=False)
             pod = pods.get(record.pod_uid)
@@ -355,6 +352,13 @@ class Suspender:
                 del self._records[uid]
             self._store.forget(uid)
         self._odd = {uid: text for uid, text in self._odd.items() if uid in pods}
+
+    def _note(self, record: Record) -> None:
+        """What is done is done, and in force though it cannot be written."""
+        try:
+            self._keep(record)
+        except OSError as error:
+            log.error("how far %s/%s is was not written: %s", record.namespace, record.pod, error)
 
     def _keep(self, record: Record) -> None:
         """Raises ``OSError``; deeds that are done count all the same."""

@@ -192,3 +192,23 @@ def test_pods_that_are_ordered_away_together_are_judged_one_after_the_other(stag
     said = stage.said[-1].pods
     assert {uid: one.state for uid, one in said.items()} == {"uid-1": "suspended", "uid-2": "running"}
     assert said["uid-2"].reason == "no room beside it"
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_cannot_be_noted_is_said_all_the_same(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """On a full disk: all others of the node wait for the same look."""
+
+    def full(self: Store, record: Record) -> None:
+        raise OSError("no space")
+
+    if not refused:
+        stage.order(1)
+        assert stage.look().state == "suspended"
+    monkeypatch.setattr(Store, "put", full)
+    stage.verdict_now = Verdict("uses 10 of 20 MiB", "limit")
+    stage.order(2)
+    said = stage.look()
+    assert (said.state, said.plan_id) == ("running" if refused else "suspended", "1-2")
+    assert not refused or stage.told == [("NotSuspended", "uses 10 of 20 MiB")]
