@@ -33,6 +33,9 @@ TEMPLATE: Final = "vc-egpu-checkpoint"
 """Name of the PodTemplate, and of its pods' label ``app.kubernetes.io/name``."""
 PATIENCE_S: Final = 30.0
 """Beyond the pod's own deadline."""
+BEGIN_S: Final = 45.0
+"""A pod that has not begun by then is given up, as one whose image cannot be pulled: the launches of the pod
+that the helper is for wait all the time, and an order is taken back after a minute."""
 SWEEP_S: Final = 120.0
 END_S: Final = 90.0
 """A helper that is told to end takes back what it began."""
@@ -259,6 +262,8 @@ class PodHelper:
             last = document or last
             return bool(self._answer(name)) or _is_over(document)
 
+        if not self._wait(lambda: ended() or _has_begun(last), BEGIN_S):
+            self._delete(name)
         if not self._wait(ended, timeout_s):
             raise HelperError(f"pod {name} has not ended after {timeout_s:.0f} s")
         answer = self._answer(name)
@@ -276,6 +281,8 @@ class PodHelper:
                 )
             if "running" in state:  # the node went down with it
                 raise HelperError(f"pod {name}: {status.get('phase')} while it ran")
+        if not _has_begun(last):  # nor does it any more: its end was told after its containers'
+            raise NotBegunError(f"pod {name} did not begin{_waits_for(last)}")
         if not _is_over(last):
             raise HelperError(f"pod {name} was deleted before it answered")
         raise NotBegunError(f"pod {name}: {status.get('phase')} before it could begin")
@@ -326,6 +333,17 @@ class PodHelper:
 
 def _is_over(pod: Json | None) -> bool:
     return pod is not None and (pod.get("status") or {}).get("phase") in TERMINAL
+
+
+def _has_begun(pod: Json) -> bool:
+    """Whether a container of it may have run."""
+    return bool(pod) and (pod.get("status") or {}).get("phase") not in (None, "", "Pending")
+
+
+def _waits_for(pod: Json) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    waits = (((one.get("state") or {}).get("waiting") or {}).get("reason") for one in statuses)
+    return "".join(f": {reason}" for reason in waits if reason)
 
 
 def _told_to_end(pod: Json) -> bool:

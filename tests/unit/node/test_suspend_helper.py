@@ -142,6 +142,39 @@ def test_a_pod_that_somebody_deletes_is_not_waited_for(told_to_end: bool, text: 
     assert (len(looks) < 10) is told_to_end
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_pod_that_does_not_begin_is_not_waited_for_until_its_end(
+    monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    """Its image cannot be pulled, say: the launches of the pod that it is for wait as long."""
+    waiting = {"waiting": {"reason": "ImagePullBackOff"}}
+    api = Api({"phase": "Pending", "containerStatuses": [{"name": "c", "state": waiting}]})
+    api.template["template"]["spec"]["activeDeadlineSeconds"] = 300
+
+    def delete(_resource: Any, name: str, _namespace: str) -> None:
+        pod = api.pods.get(name)
+        if pod is None:
+            raise NotFound("gone")
+        stamp = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        late = {"status": {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}}
+        seen.extend([{**pod, **stamp}, {**pod, **stamp, **(late if begins else {})}])
+        del api.pods[name]
+
+    def get(resource: Any, *arguments: Any) -> Any:
+        if not isinstance(resource, str):
+            return api.template
+        return seen.pop(0) if seen else api.pods.get(resource)
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(api, "delete", delete)
+    monkeypatch.setattr(api, "get", get)
+    helper = pod_helper(api)
+    error, text = (HelperError, "while it ran") if begins else (NotBegunError, "ImagePullBackOff")
+    with pytest.raises(error, match=text):
+        helper.run("suspend", [(7, 9)], 10)
+    assert helper._clock() < 200
+
+
 def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
     api = Api(ended(message=SAID))
     helper = pod_helper(api)
