@@ -142,6 +142,8 @@ class Suspender:
         """By pod: of what is said in ``_said``."""
         self._gated: frozenset[str] = frozenset()
         """Pods whose gate is as their record says."""
+        self._counted_s: Mapping[str, float] = {}
+        """For how long each was suspended, as last told: clocks are set back, counters must not be."""
         self._odd: dict[str, str] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="suspend")
         self._due = threading.Event()
@@ -181,8 +183,12 @@ class Suspender:
     def pods(self) -> list[SuspendedPod]:
         """All that is or was suspended."""
         with self._lock:
+            now_s, before = self._clock(), self._counted_s
+            self._counted_s = {
+                uid: max(one.seconds(now_s), before.get(uid, 0.0)) for uid, one in self._records.items()
+            }
             return [
-                SuspendedPod(one.namespace, one.pod, one.state, one.seconds(self._clock()), one.host_mib)
+                SuspendedPod(one.namespace, one.pod, one.state, self._counted_s[one.pod_uid], one.host_mib)
                 for one in sorted(self._records.values(), key=lambda one: one.since_s)
             ]
 

@@ -39,6 +39,19 @@ def test_away_and_back(stage: Stage) -> None:
     assert stage.suspender.pods()[0].suspended_s == 100.0
 
 
+def test_a_clock_that_is_set_back_takes_nothing_off_the_time_that_was_counted(stage: Stage) -> None:
+    """Who adds up counters would take it for a new beginning, and count all of it once more."""
+    stage.order(1)
+    stage.look()
+    stage.now_s += 100
+    assert [one.suspended_s for one in stage.suspender.pods()] == [100.0]
+    stage.now_s -= 60
+    assert [one.suspended_s for one in stage.suspender.pods()] == [100.0]
+    stage.order(None)
+    stage.look()
+    assert [one.suspended_s for one in stage.suspender.pods()] == [100.0]
+
+
 def test_nothing_is_written_while_nothing_changes(stage: Stage) -> None:
     stage.verdict_now = Verdict("uses 10 of 20 MiB", "limit")
     stage.look()
