@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import parse_qs
@@ -10,7 +11,7 @@ import pytest
 from unit.kube.live import PATH, Seen, Start, config_map
 from unit.kube.tiny_api import TinyApi, status
 from vc_egpu.kube import ApiConnection, Backoff, Change, Json, ObjectList, Reflector
-from vc_egpu.kube.errors import Unavailable
+from vc_egpu.kube.errors import Forbidden, KubeError, Unavailable
 from vc_egpu.kube.resources import CONFIG_MAPS
 
 
@@ -354,3 +355,34 @@ def test_each_page_of_a_list_is_a_word_from_the_server() -> None:
     pages.go_on.set()
     assert reflector.wait_synced(30)
     reflector.stop()
+
+
+class Answering:
+    """No list, for this reason."""
+
+    def __init__(self, error: KubeError) -> None:
+        self.error = error
+        self.asked = threading.Event()
+
+    def list(self, *_: Any, **__: Any) -> ObjectList:
+        self.asked.set()
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "heard"), [(Forbidden("no", status=403), True), (Unavailable("nobody there"), False)]
+)
+def test_a_refusal_is_an_answer_and_no_answer_is_none(
+    error: KubeError, heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    api = Answering(error)
+    reflector = Reflector(cast("ApiConnection", api), CONFIG_MAPS)
+    monkeypatch.setattr(reflector._stopping, "wait", lambda _seconds: reflector._stopping.set())
+    now += 500.0
+    assert reflector.unanswered_s() == 500.0, "it was to ask at once"
+    reflector._run()
+    assert api.asked.is_set()
+    assert reflector.unanswered_s() == (0.0 if heard else 500.0)
+    assert reflector.silent_s() == math.inf

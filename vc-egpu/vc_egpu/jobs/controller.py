@@ -15,6 +15,7 @@ from vc_egpu.jobs.jobworker import JobWorker
 from vc_egpu.jobs.metrics import Metrics
 from vc_egpu.jobs.orders import Target
 from vc_egpu.jobs.podcache import CachedPod, trim
+from vc_egpu.jobs.pulse import STUCK_S, Pulse
 from vc_egpu.jobs.queueworker import QueueWorker
 from vc_egpu.kube import (
     ApiConnection,
@@ -71,6 +72,7 @@ class Controller:
     ) -> None:
         """``api`` reads; ``writer`` is the same connection behind the leader's fence."""
         self.metrics = Metrics()
+        self.pulse = Pulse()
         self._settings = settings
         self._leading = threading.Event()
         self._stopping = False
@@ -101,6 +103,7 @@ class Controller:
             recorder=recorder,
             metrics=self.metrics,
             local_scheduler=settings.local_scheduler,
+            got_on=self.pulse.got_on,
         )
         self._group_worker = GroupWorker(
             writer,
@@ -144,6 +147,17 @@ class Controller:
         """What has not been listed yet, or None."""
         missing = [r.resource.plural for r in self._reflectors if not r.synced.is_set()]
         return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    def trouble(self) -> str:
+        """Why somebody else should lead: what does not get on here, or hears nothing; empty: nothing.
+
+        A server that refuses is heard: a new start would change nothing, and end what goes well.
+        """
+        deaf = [r.resource.plural for r in self._reflectors if r.unanswered_s() > STUCK_S]
+        if deaf:
+            return f"watches: no answer in {STUCK_S:.0f} s: {', '.join(deaf)}"
+        ended = [thread.name for thread in self._threads if not thread.is_alive() and not self._stopping]
+        return f"threads that ended: {', '.join(ended)}" if ended else self.pulse.trouble()
 
     def lead(self) -> None:
         """Begin to write; all that is there is looked at once, what changes from now on again."""
@@ -213,7 +227,7 @@ class Controller:
             if self._stopping:
                 return
             try:
-                with self.metrics.seconds.labels(kind).time():
+                with self.pulse.busy(f"{kind} {key}"), self.metrics.seconds.labels(kind).time():
                     again_s = look(key)
             except LeaseLost:
                 # Nothing is wrong with the key: it is looked at as soon as this process leads again.

@@ -49,6 +49,7 @@ class JobWorker:
         recorder: EventRecorder,
         metrics: Metrics,
         local_scheduler: str,
+        got_on: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
@@ -62,6 +63,8 @@ class JobWorker:
         self._recorder = recorder
         self._metrics = metrics
         self._local_scheduler = local_scheduler
+        self._got_on = got_on
+        """Told after each of many writes: a look may take long."""
         self._clock = clock
         self._objects = ObjectKeeper(api)
         self._lock = threading.Lock()
@@ -344,6 +347,7 @@ class JobWorker:
                 future.result()
             except KubeError as error:
                 errors.append(error)
+            self._got_on()
         if errors:
             raise next((error for error in errors if isinstance(error, (Refused, InTheWay))), errors[0])
 

@@ -105,16 +105,23 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
         signal.signal(number, end)
     server = None
     if options.metrics_port:
-        shown = pages(controller.metrics.registry, lambda: "", lambda: controller.unsynced() or "")
+        # Of one that stands by nothing depends: an API server that is away is no reason to begin anew.
+        shown = pages(
+            controller.metrics.registry,
+            lambda: controller.trouble() if not elect or lease.is_leader() else "",
+            lambda: controller.unsynced() or "",
+        )
         server = GetServer(("", options.metrics_port), shown).start()  # kubelet and Prometheus are elsewhere
     controller.start()
     if elect:
         lease.start()
     led: int | None = None
-    while not ending.is_set():
-        led = follow(controller, lease.led_epoch() if elect else SOLE_EPOCH, led)
-        changed.wait(_GLANCE_S)
-        changed.clear()
+    with controller.pulse.busy("the lease"):
+        while not ending.is_set():
+            led = follow(controller, lease.led_epoch() if elect else SOLE_EPOCH, led)
+            changed.wait(_GLANCE_S)
+            changed.clear()
+            controller.pulse.got_on()
     controller.stop()
     recorder.stop()
     if elect:

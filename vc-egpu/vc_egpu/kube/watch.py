@@ -148,6 +148,7 @@ class Reflector:
         self._stream: Stream | None = None
         self._stopping = threading.Event()
         self._contact_at = float("-inf")
+        self._answered_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.plural}", daemon=True)
 
     def start(self) -> "Reflector":
@@ -195,6 +196,10 @@ class Reflector:
         """Seconds since the API server last said anything here (infinite before the first list)."""
         return time.monotonic() - self._contact_at
 
+    def unanswered_s(self) -> float:
+        """Seconds since the API server last gave any answer here, a refusal too (or since this was made)."""
+        return time.monotonic() - max(self._contact_at, self._answered_at)
+
     def reached(self) -> str:
         """The version up to which everything was reported; empty before the first list."""
         return self._reached
@@ -229,6 +234,8 @@ class Reflector:
 
     def _pause(self, error: Exception, *, usual: bool = False) -> None:
         """Wait before the next try; ``usual``: nothing to warn of unless it is so again and again."""
+        if isinstance(error, KubeError) and error.status:
+            self._answered_at = time.monotonic()
         delay_s = self._backoff.next_s()
         hint_s = error.retry_after_s if isinstance(error, Temporary) else None
         failures = self._backoff.failures

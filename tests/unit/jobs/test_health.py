@@ -1,0 +1,148 @@
+"""A leader that gets nowhere says so at ``/healthz``, and is started anew: meanwhile another one leads."""
+
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.jobs.running import running_beside
+from unit.kube.tiny_api import TinyApi, tiny_api
+from vc_egpu.jobs import main, pulse
+from vc_egpu.jobs.controller import Controller
+from vc_egpu.jobs.pulse import STUCK_S, Pulse
+from vc_egpu.kube import LeaderLease
+from vc_egpu.kube.server import GetServer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_step_that_takes_long_is_told() -> None:
+    clock = Clock()
+    watched = Pulse(clock)
+    with watched.busy("job mine/train"):
+        clock.now += STUCK_S
+        assert watched.trouble() == ""
+        clock.now += 1
+        assert watched.trouble() == "job mine/train: no step in 301 s"
+        watched.got_on()
+        assert watched.trouble() == ""
+    clock.now += 2 * STUCK_S
+    assert watched.trouble() == "", "nobody is busy"
+
+
+def test_who_gets_on_does_not_hide_who_does_not() -> None:
+    clock = Clock()
+    watched = Pulse(clock)
+    holding, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with watched.busy("queue mine"):
+            holding.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert holding.wait(30)
+    with watched.busy("job mine/train"):
+        clock.now += STUCK_S + 1
+        watched.got_on()
+        assert watched.trouble().startswith("queue mine")
+    go_on.set()
+    thread.join()
+
+
+@pytest.fixture
+def led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Controller, TinyApi]]:
+    """A leader for whom a fifth of a second is long."""
+    monkeypatch.setattr(pulse, "STUCK_S", 0.2)
+    with running_beside(Controller, tmp_path) as (controller, server):
+        controller.start()
+        assert controller.wait_synced(60)
+        yield controller, server
+
+
+def eventually(controller: Controller, word: str) -> None:
+    end = time.monotonic() + 30
+    while word not in controller.trouble():
+        assert time.monotonic() < end, controller.trouble()
+        time.sleep(0.01)
+
+
+def test_a_look_that_hangs(led: tuple[Controller, TinyApi], monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, _ = led
+    go_on = threading.Event()
+    monkeypatch.setattr(controller._job_worker, "look", lambda _key: go_on.wait(60) and None)
+    controller.lead()
+    assert controller.trouble() == ""
+    controller._job_queue.add(("mine", "train"))
+    eventually(controller, "job ('mine', 'train'): no step")
+    go_on.set()
+
+
+def test_a_worker_that_ended(led: tuple[Controller, TinyApi], monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, _ = led
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(controller._queue_queue, "get", lambda: 1 // 0)
+    controller.lead()
+    eventually(controller, "threads that ended: queue-0")
+    controller.stop()
+    assert controller.trouble() == ""
+
+
+def test_a_watch_that_has_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_beside(Controller, tmp_path) as (controller, _):
+        assert controller.trouble() == "", "it was made just now"
+        monkeypatch.setattr(controller._reflectors[4], "unanswered_s", lambda: STUCK_S + 1)
+        assert controller.trouble() == "watches: no answer in 300 s: pods"
+
+
+def test_the_page_says_so_where_it_leads_and_only_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Controller, "trouble", lambda _self: "stuck")
+    leading = False
+    monkeypatch.setattr(LeaderLease, "start", lambda self: self)
+    monkeypatch.setattr(LeaderLease, "is_leader", lambda _self: leading)
+    ends: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda _number, end: ends.append(end))
+    ports: list[int] = []
+
+    def server(address: tuple[str, int], ask: object) -> object:
+        made = GetServer(("127.0.0.1", 0), ask)  # type: ignore[arg-type]
+        ports.append(made.port)
+        return made
+
+    monkeypatch.setattr(main, "GetServer", server)
+    answers: list[int] = []
+
+    def look(*_: object) -> None:
+        """Called at each turn of the process."""
+        nonlocal leading
+        answers.append(health_of(ports[0]))
+        if leading:
+            ends[0]()
+        leading = True
+
+    monkeypatch.setattr(main, "follow", look)
+    with tiny_api() as api:
+        assert main.main(["--kubeconfig", str(api.kubeconfig(tmp_path))]) == 0
+    assert answers == [200, 503]
+
+
+def health_of(port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
