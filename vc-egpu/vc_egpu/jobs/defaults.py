@@ -44,19 +44,41 @@ def complete(job: Job) -> Job:
 
 
 def bounded(job: Job) -> Job:
-    """The Job itself, or where it was scaled beyond :data:`MOST_PODS` a copy with so many of its replicas."""
-    if job.total_replicas() <= MOST_PODS:
+    """The Job itself, or where it was scaled beyond :data:`MOST_PODS`, or below a minimum of its own, a copy
+    with so many of its replicas, and with minimums that can be reached: nobody may have refused that."""
+    total = job.total_replicas()
+    if total <= MOST_PODS and not any(_minimums(job)):
         return job
     left, tasks = MOST_PODS, []
     for task in job.spec.tasks:
-        tasks.append(task.model_copy(update={"replicas": min(task.replicas, left)}))
-        left -= tasks[-1].replicas
-    return job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
+        replicas = min(task.replicas, left)
+        least = replicas if task.min_available is None else min(task.min_available, replicas)
+        tasks.append(task.model_copy(update={"replicas": replicas, "min_available": least}))
+        left -= replicas
+    # One that is scaled to nothing keeps its minimum for when it grows again.
+    minimum = min(job.spec.min_available, total, MOST_PODS) or job.spec.min_available
+    spec = job.spec.model_copy(update={"tasks": tasks, "min_available": minimum})
+    return job.model_copy(update={"spec": spec})
+
+
+def beyond(job: Job) -> Iterator[str]:
+    """What :func:`bounded` changes in it, one sentence each."""
+    total = job.total_replicas()
+    if total > MOST_PODS:
+        yield f"spec.tasks: {total} replicas: no more than {MOST_PODS} of a Job are made"
+    yield from _minimums(job)
 
 
 def problems(job: Job) -> list[str]:
     """Why we do not run this (completed) Job: one sentence each, naming the field; empty if we do."""
-    return [*_shape(job), *_tasks(job), *_policies(job), *_dependencies(job), *unreadable(job)]
+    return [
+        *_shape(job),
+        *_minimums(job),
+        *_tasks(job),
+        *_policies(job),
+        *_dependencies(job),
+        *unreadable(job),
+    ]
 
 
 def unreadable(job: Job) -> list[str]:
@@ -71,8 +93,6 @@ def _shape(job: Job) -> Iterator[str]:
     total = job.total_replicas()
     if total > MOST_PODS:
         yield f"spec.tasks: {total} replicas of all tasks, the largest Job has {MOST_PODS}; split it"
-    if spec.min_available > total:
-        yield f"spec.minAvailable: {spec.min_available} is more than the {total} replicas of all tasks"
     if spec.min_success is not None and spec.min_success > total:
         yield f"spec.minSuccess: {spec.min_success} is more than the {total} replicas of all tasks"
     for index, volume in enumerate(spec.volumes):
@@ -85,14 +105,23 @@ def _shape(job: Job) -> Iterator[str]:
             yield f"spec.volumes: mountPath {path!r} is named {count} times"
 
 
+def _minimums(job: Job) -> Iterator[str]:
+    """Those that cannot be reached."""
+    total = job.total_replicas()
+    if job.spec.min_available > total:
+        yield f"spec.minAvailable: {job.spec.min_available} is more than the {total} replicas of all tasks"
+    for index, task in enumerate(job.spec.tasks):
+        if task.min_available is not None and task.min_available > task.replicas:
+            where = f"spec.tasks[{index}].minAvailable"
+            yield f"{where}: {task.min_available} is more than its {task.replicas} replicas"
+
+
 def _tasks(job: Job) -> Iterator[str]:
     for name, count in Counter(task.name for task in job.spec.tasks).items():
         if count > 1:
             yield f"spec.tasks: the name {name!r} is used {count} times"
     for index, task in enumerate(job.spec.tasks):
         where = f"spec.tasks[{index}]"
-        if task.min_available is not None and task.min_available > task.replicas:
-            yield f"{where}.minAvailable: {task.min_available} is more than its {task.replicas} replicas"
         if task.partition_policy is not None:
             yield f"{where}.partitionPolicy: partitions need Volcano's own controllers"
         if not task.template.spec.get("containers"):

@@ -134,8 +134,7 @@ class JobWorker:
     def _ignored(whole: Job, job: Job, unreadable: list[str]) -> Iterator[str]:
         """What a Job that has pods was edited into, and is not done."""
         if job is not whole:
-            text = f"{whole.total_replicas()} replicas: no more than {defaults.MOST_PODS} of a Job are made"
-            yield f"spec.tasks: {text}"
+            yield from defaults.beyond(whole)
         if unreadable:
             yield f"{'; '.join(unreadable)}: no pod is made until this is put right"
 

@@ -1,0 +1,56 @@
+"""Jobs that are scaled while they run, without a door that looks at them: those without cards."""
+
+from unit.jobs.cluster import Cluster
+from unit.jobs.worlds import task
+from vc_egpu.jobs.podcache import trim
+from vc_egpu.kube import Change, ChangeKind
+
+PODS = "/api/v1/namespaces/mine/pods"
+
+
+def finish(cluster: Cluster, *indexes: int) -> None:
+    for index in indexes:
+        cluster.run_pod(f"{PODS}/train-w-{index}", "Succeeded")
+
+
+def tell_of_pods(cluster: Cluster) -> None:
+    """What became of the surplus is heard."""
+    for known in cluster.controller._pods.all():
+        if f"{PODS}/{known.key[1]}" not in cluster.server.objects:
+            gone = trim(known.document)
+            cluster.controller._pod_changed(Change(ChangeKind.DELETED, gone, gone))
+
+
+def test_a_job_scaled_below_its_minimum_still_ends(cluster: Cluster) -> None:
+    """Volcano's webhook refuses it; here it waited, with its pods running and then done, for good."""
+    cluster.job("mine", tasks=[task("w", 4, minAvailable=3)], minAvailable=4)
+    cluster.look_at_job("mine")
+    for index in range(4):
+        cluster.run_pod(f"{PODS}/train-w-{index}")
+    assert cluster.look_at_job("mine")[0] == "Running"
+    cluster.edit_job("mine", tasks=[task("w", 2, minAvailable=3)])
+    for _ in range(3):
+        cluster.look_at_job("mine")
+        tell_of_pods(cluster)
+    assert cluster.phase_of_job("mine") == "Running"
+    (group,) = [value for path, value in cluster.server.objects.items() if "/podgroups/" in path]
+    assert (group["spec"]["minMember"], group["spec"]["minTaskMember"]) == (2, {"w": 2})
+    finish(cluster, 0, 1)
+    assert cluster.look_at_job("mine")[0] == "Completed"
+    told = [note for reason, note in cluster.events() if reason == "Ignored"]
+    assert any("spec.minAvailable: 4 is more than the 2 replicas" in note for note in told), told
+
+
+def test_a_job_scaled_to_nothing_keeps_its_minimum(cluster: Cluster) -> None:
+    cluster.job("mine", tasks=[task("w", 2)], minAvailable=2)
+    cluster.look_at_job("mine")
+    for index in range(2):
+        cluster.run_pod(f"{PODS}/train-w-{index}")
+    cluster.look_at_job("mine")
+    cluster.edit_job("mine", tasks=[task("w", 0)])
+    for _ in range(3):
+        cluster.look_at_job("mine")
+        tell_of_pods(cluster)
+    (group,) = [value for path, value in cluster.server.objects.items() if "/podgroups/" in path]
+    assert group["spec"]["minMember"] == 2
+    assert cluster.phase_of_job("mine") == "Running"
