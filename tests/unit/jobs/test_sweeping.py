@@ -2,6 +2,9 @@
 
 import pytest
 from unit.jobs.cluster import Cluster, Json
+from vc_egpu.jobs.podcache import trim
+from vc_egpu.kube import Change, ChangeKind
+from vc_egpu.volcano import names
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "podgroup", "uid": "job-uid"}
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "rs-uid"}
@@ -22,3 +25,40 @@ def test_which_podgroups_are_swept(name: str, owner: Json | None, *, goes: bool,
     cluster.group(name, "mine", owner=owner)
     again_s = cluster.controller._group_worker.look(("mine", name))
     assert (again_s is not None) is goes
+
+
+def made_by(cluster: Cluster, name: str, **metadata: object) -> None:
+    """A pod of a ReplicaSet's, in its PodGroup."""
+    path = f"/api/v1/namespaces/mine/pods/{name}"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "mine",
+            "labels": {names.MANAGED_LABEL: "true"},
+            "annotations": {names.GROUP_NAME: "podgroup-rs-uid"},
+            "ownerReferences": [{**REPLICA_SET, "controller": True}],
+            **metadata,
+        },
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Running"},
+    }
+    cluster.controller._pod_changed(Change(ChangeKind.ADDED, trim(cluster.server.put(path, document))))
+
+
+GOING = {"deletionTimestamp": "2025-06-15T15:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "made"), [([GOING, GOING], False), ([GOING, {}], True), ([{}], True), ([], False)]
+)
+def test_a_podgroup_is_made_anew_for_pods_that_stay(
+    pods: list[Json], *, made: bool, cluster: Cluster
+) -> None:
+    """A Deployment that is deleted takes its PodGroup along at once, its pods in half a minute: made anew
+    for those, the garbage collector deleted it again, and so on."""
+    for index, metadata in enumerate(pods):
+        made_by(cluster, f"web-{index}", **metadata)
+    cluster.controller._group_worker.look(("mine", "podgroup-rs-uid"))
+    assert any(path.endswith("/podgroups/podgroup-rs-uid") for path in cluster.server.objects) is made

@@ -65,8 +65,9 @@ class GroupWorker:
         if group is None:
             self._empty_since.pop(key, None)
             # Its pods name it, so it was deleted under them. What somebody else made is theirs to make again.
+            # Not for pods that go as well: the garbage collector deletes it as often as it is made.
             for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
-                if pod.managed and pod.job is None and pod.group is not None:
+                if pod.managed and pod.job is None and pod.group is not None and not _is_over(pod):
                     self._make(pod)
                     break
             return None
@@ -95,7 +96,7 @@ class GroupWorker:
         pod = self._pods.get(pod_key)
         if pod is None or not pod.managed or pod.job is not None or pod.group is not None:
             return None
-        if pod.member.terminating or pod.member.phase in {"Succeeded", "Failed"}:
+        if _is_over(pod):
             return None
         group = self._make(pod)
         body = {"metadata": {"uid": pod.uid, "annotations": {names.GROUP_NAME: group.name}}}
@@ -165,3 +166,7 @@ class GroupWorker:
         except (NotFound, Conflict):
             logger.debug("PodGroup %s is gone", "/".join(key))
         return None
+
+
+def _is_over(pod: CachedPod) -> bool:
+    return pod.member.terminating or pod.member.phase in {"Succeeded", "Failed"}
