@@ -62,3 +62,12 @@ def test_a_podgroup_is_made_anew_for_pods_that_stay(
         made_by(cluster, f"web-{index}", **metadata)
     cluster.controller._group_worker.look(("mine", "podgroup-rs-uid"))
     assert any(path.endswith("/podgroups/podgroup-rs-uid") for path in cluster.server.objects) is made
+
+
+def test_a_pod_that_names_no_podgroup_in_words_gets_one(cluster: Cluster) -> None:
+    """As Volcano has it; charts write the annotation with an empty value. It waited for good."""
+    made_by(cluster, "web-0", annotations={names.GROUP_NAME: ""})
+    assert ("mine", "web-0") in cluster.controller._adopt_queue._dirty
+    cluster.controller._group_worker.adopt(("mine", "web-0"))
+    pod = cluster.server.objects["/api/v1/namespaces/mine/pods/web-0"]
+    assert pod["metadata"]["annotations"][names.GROUP_NAME] == "podgroup-rs-uid"

@@ -128,7 +128,7 @@ class CachedPod:
             uid=metadata["uid"],
             view=PodView.of(document) if is_job else None,
             job=(namespace, owner["name"], owner["uid"]) if is_job else None,
-            group=annotations.get(names.GROUP_NAME),
+            group=annotations.get(names.GROUP_NAME) or None,
             managed=managed,
             checked=checked_for(annotations, labels) if managed and not is_over else "",
             member=Member(
