@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, Final
 
 from vc_egpu.jobs import defaults, gangs, pods
@@ -202,16 +203,11 @@ class JobWorker:
         if refusal is not None:
             self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
         if status is not None:
-            self._write_status(raw, status)
+            raw = self._write_status(raw, status)
         for note in decision.notes:
             self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
         if decision.delete_job:
-            uid = job.metadata.uid
-            self._gone_is_fine(
-                lambda: self._api.delete(
-                    VOLCANO_JOBS, job.metadata.name, job.metadata.namespace, uid=uid, propagation="Foreground"
-                )
-            )
+            self._delete_job(raw["metadata"])
         if refusal is not None:
             raise refusal  # tried again after a while; what could be done, and said, stands
 
@@ -219,6 +215,18 @@ class JobWorker:
         answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
         self._jobs.put(answer)
         return answer
+
+    def _delete_job(self, metadata: Json) -> None:
+        """By what it says now: raises :class:`Conflict` where its owner changed it, maybe to keep it."""
+        with suppress(NotFound):
+            self._api.delete(
+                VOLCANO_JOBS,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+                propagation="Foreground",
+            )
 
     def _take_down(self, job: Job, command: Command, order: Order | None) -> None:
         if order is None:
