@@ -113,3 +113,20 @@ def test_a_podgroup_that_the_quota_does_not_let_in_is_told(cluster: Cluster) -> 
     assert cluster.phase_of_job("mine") == "Pending"
     told = f"POST /apis/scheduling.volcano.sh/v1beta1/namespaces/mine/podgroups: {quota}"
     assert ("FailedCreate", told) in cluster.events()
+
+
+def test_a_webhook_that_takes_its_time_does_not_keep_the_writers_from_other_jobs(cluster: Cluster) -> None:
+    """Each pod of the Job would wait out its time-out, ten seconds say, while all other Jobs' writes stand in
+    line: ten thousand of them took an hour and a half, at every look."""
+    cluster.job("mine", tasks=[task(replicas=200)])
+    slow = "failed calling webhook guard.example.com: context deadline exceeded"
+    cluster.server.script = [(500, status(500, "InternalError", slow), {})] * 300
+    cluster.server.script_for, cluster.server.delay_s = '"kind": "Pod"', 0.05
+    for most in (64, 65, 66):
+        with pytest.raises(Unavailable):
+            cluster.look_at_job("mine")
+        assert tried(cluster) <= most
+    cluster.server.script.clear()
+    cluster.server.delay_s = 0.0
+    cluster.look_at_job("mine")
+    assert sum("/pods/" in path for path in cluster.server.objects) == 200

@@ -19,7 +19,15 @@ from vc_egpu.jobs.plugins import plugins_of
 from vc_egpu.jobs.podcache import CachedPod, trim
 from vc_egpu.jobs.views import Eviction, GroupView, Order, World
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
-from vc_egpu.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Unavailable
+from vc_egpu.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    NotFound,
+    Refused,
+    Temporary,
+    Unavailable,
+)
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.volcano import names
 from vc_egpu.volcano.command import Command
@@ -309,8 +317,8 @@ class JobWorker:
     def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
         """Make the objects that pods need, then the pods, all at once.
 
-        Where some were refused the last time the first one goes ahead: a Job whose quota is used up would
-        try all of its pods in vain at every look.
+        Where some could not be the last time the first one goes ahead: a Job whose quota is used up, or whose
+        webhook does not answer, would try all of its pods in vain at every look.
         """
         self._objects.ensure(job)
         plugins = plugins_of(job)
@@ -322,8 +330,8 @@ class JobWorker:
             ahead = 1 if uid in self._refused else 0
         try:
             self._each(self._create_pod, documents[:ahead], job)
-            self._each(self._create_pod, documents[ahead:], job)
-        except Refused:
+            self._each(self._create_pod, documents[ahead:], job, while_it_answers=True)
+        except (Refused, Temporary):
             with self._lock:
                 self._refused.add(uid)
             raise
@@ -342,18 +350,35 @@ class JobWorker:
             self._metrics.pods_created.inc()
         self._pods.put(trim(answer))
 
-    def _each(self, work: Callable[[Any, Job], None], items: Iterable[Any], job: Job) -> None:
-        """Do it for all, side by side; the first failure is raised once all have been tried."""
+    def _each(
+        self,
+        work: Callable[[Any, Job], None],
+        items: Iterable[Any],
+        job: Job,
+        *,
+        while_it_answers: bool = False,
+    ) -> None:
+        """Do it for all, side by side; the first failure is raised once all have been tried.
+
+        ``while_it_answers``: what had not begun when one was no use trying now is left. Each may take as long
+        as a time-out, and other Jobs' writes stand in line behind all.
+        """
         values = list(items)
         if len(values) == 1:
             work(values[0], job)
             return
         errors: list[KubeError] = []
-        for future in [self._executor.submit(work, value, job) for value in values]:
+        futures = [self._executor.submit(work, value, job) for value in values]
+        for future in futures:
+            if future.cancelled():
+                continue
             try:
                 future.result()
             except KubeError as error:
                 errors.append(error)
+                if while_it_answers and isinstance(error, Temporary) and not isinstance(error, InTheWay):
+                    for later in futures:
+                        later.cancel()
             self._got_on()
         if errors:
             raise next((error for error in errors if isinstance(error, (Refused, InTheWay))), errors[0])
