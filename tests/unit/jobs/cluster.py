@@ -10,7 +10,7 @@ from unit.jobs.worlds import task
 from unit.kube.tiny_api import TinyApi
 from vc_egpu.jobs.controller import Controller
 from vc_egpu.jobs.podcache import trim
-from vc_egpu.kube import Change, ChangeKind
+from vc_egpu.kube import Change, ChangeKind, key_of
 from vc_egpu.volcano import names
 
 Json = dict[str, Any]
@@ -172,6 +172,17 @@ class Cluster:
         pod = self.server.objects[path]
         runs = self.server.put(path, {**pod, "status": {"phase": phase}})
         self.controller._pod_changed(Change(ChangeKind.MODIFIED, trim(runs), trim(pod)))
+
+    def tell_what_went(self) -> None:
+        """The watches tell of pods and PodGroups that are deleted."""
+        for pod in self.controller._pods.all():
+            if f"/api/v1/namespaces/{pod.key[0]}/pods/{pod.key[1]}" not in self.server.objects:
+                self.controller._pod_changed(Change(ChangeKind.DELETED, pod.document, pod.document))
+        folder = "/apis/scheduling.volcano.sh/v1beta1/namespaces"
+        for group in self.controller._groups.all():
+            namespace, name = key_of(group)
+            if f"{folder}/{namespace}/podgroups/{name}" not in self.server.objects:
+                self.controller._group_changed(Change(ChangeKind.DELETED, group, group))
 
     def _job_status(self, namespace: str, name: str) -> Json:
         known: Json = (self.controller._jobs.get((namespace, name)) or {}).get("status") or {}

@@ -2,8 +2,6 @@
 
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import task
-from vc_egpu.jobs.podcache import trim
-from vc_egpu.kube import Change, ChangeKind
 
 PODS = "/api/v1/namespaces/mine/pods"
 
@@ -11,14 +9,6 @@ PODS = "/api/v1/namespaces/mine/pods"
 def finish(cluster: Cluster, *indexes: int) -> None:
     for index in indexes:
         cluster.run_pod(f"{PODS}/train-w-{index}", "Succeeded")
-
-
-def tell_of_pods(cluster: Cluster) -> None:
-    """What became of the surplus is heard."""
-    for known in cluster.controller._pods.all():
-        if f"{PODS}/{known.key[1]}" not in cluster.server.objects:
-            gone = trim(known.document)
-            cluster.controller._pod_changed(Change(ChangeKind.DELETED, gone, gone))
 
 
 def test_a_job_scaled_below_its_minimum_still_ends(cluster: Cluster) -> None:
@@ -31,7 +21,7 @@ def test_a_job_scaled_below_its_minimum_still_ends(cluster: Cluster) -> None:
     cluster.edit_job("mine", tasks=[task("w", 2, minAvailable=3)])
     for _ in range(3):
         cluster.look_at_job("mine")
-        tell_of_pods(cluster)
+        cluster.tell_what_went()
     assert cluster.phase_of_job("mine") == "Running"
     (group,) = [value for path, value in cluster.server.objects.items() if "/podgroups/" in path]
     assert (group["spec"]["minMember"], group["spec"]["minTaskMember"]) == (2, {"w": 2})
@@ -50,7 +40,7 @@ def test_a_job_scaled_to_nothing_keeps_its_minimum(cluster: Cluster) -> None:
     cluster.edit_job("mine", tasks=[task("w", 0)])
     for _ in range(3):
         cluster.look_at_job("mine")
-        tell_of_pods(cluster)
+        cluster.tell_what_went()
     (group,) = [value for path, value in cluster.server.objects.items() if "/podgroups/" in path]
     assert group["spec"]["minMember"] == 2
     assert cluster.phase_of_job("mine") == "Running"

@@ -191,7 +191,7 @@ class Controller:
         self._leading.clear()
         self.metrics.leading.set(0)
         # Somebody else deals with them now: kept, they would be counted a second time later.
-        self._job_worker.forget_evictions()
+        self._job_worker.rest()
         logger.warning("not leading any more")
 
     @property

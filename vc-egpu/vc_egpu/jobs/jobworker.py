@@ -102,11 +102,12 @@ class JobWorker:
                 eviction = Eviction(view.name, view.uid, view.task, view.version, self._clock())
                 self._evictions[uid] = (*self._evictions.get(uid, ()), eviction)
 
-    def forget_evictions(self) -> None:
-        """Another process leads: what was evicted is its business."""
+    def rest(self) -> None:
+        """Another process leads: what was evicted is its business, and what it makes is not heard here."""
         with self._lock:
             self._evictions.clear()
             self._first_seen.clear()
+        self._objects.forget_all()
 
     # --- one look ------------------------------------------------------------------------------------
 
@@ -320,14 +321,15 @@ class JobWorker:
         Where some could not be the last time the first one goes ahead: a Job whose quota is used up, or whose
         webhook does not answer, would try all of its pods in vain at every look.
         """
-        self._objects.ensure(job)
+        uid = job.metadata.uid
+        with self._lock:
+            ahead = 1 if uid in self._refused else 0
+        # Pods wait for a host list that was deleted as for a volume: for good.
+        self._objects.ensure(job, anew=not ahead)
         plugins = plugins_of(job)
         documents = [
             pods.build_pod(job, task, index, plugins, self._local_scheduler) for task, index in wanted
         ]
-        uid = job.metadata.uid
-        with self._lock:
-            ahead = 1 if uid in self._refused else 0
         try:
             self._each(self._create_pod, documents[:ahead], job)
             self._each(self._create_pod, documents[ahead:], job, while_it_answers=True)

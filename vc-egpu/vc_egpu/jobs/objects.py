@@ -36,11 +36,14 @@ class ObjectKeeper:
         self._lock = threading.Lock()
         self._done: dict[str, list[Json]] = {}
 
-    def ensure(self, job: Job) -> None:
-        """Make what is missing and update host lists after scaling; raises KubeError."""
+    def ensure(self, job: Job, *, anew: bool = False) -> None:
+        """Make what is missing and update host lists after scaling; raises KubeError.
+
+        ``anew``: look at all of it, somebody may have deleted it meanwhile.
+        """
         wanted = [*build_claims(job), *(thing for plugin in plugins_of(job) for thing in plugin.objects())]
         with self._lock:
-            if self._done.get(job.metadata.uid) == wanted:
+            if self._done.get(job.metadata.uid) == wanted and not anew:
                 return
         for thing in wanted:
             self._ensure_one(job, thing)
@@ -51,6 +54,11 @@ class ObjectKeeper:
         """The Job is gone; the garbage collector takes its objects."""
         with self._lock:
             self._done.pop(uid, None)
+
+    def forget_all(self) -> None:
+        """Another process leads: what it does to them is not heard here."""
+        with self._lock:
+            self._done.clear()
 
     def _ensure_one(self, job: Job, thing: Json) -> None:
         resource = _RESOURCES[thing["kind"]]
