@@ -257,3 +257,21 @@ def test_an_ordinary_job_is_not_refused() -> None:
         task("a", 2), task("b", 1, dependsOn={"name": ["a"]}), policies=policies, plugins={"svc": []}
     )
     assert problems(subject) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "policy"),
+    [
+        ({"hostNetwork": True}, "ClusterFirstWithHostNet"),
+        ({"hostNetwork": True, "dnsPolicy": "Default"}, "Default"),
+        ({"hostNetwork": False}, None),
+        ({}, None),
+    ],
+)
+def test_pods_on_the_nodes_network_find_each_other_by_name(said: dict[str, Any], policy: str | None) -> None:
+    """As Volcano's webhook has it: on the node's own DNS nobody knows the master's name, and training on RDMA
+    waited for it for good."""
+    with_network = task("master", 1)
+    with_network["template"]["spec"] |= said
+    pod = build(job(with_network, plugins={"pytorch": []}), "master")
+    assert pod["spec"].get("dnsPolicy") == policy

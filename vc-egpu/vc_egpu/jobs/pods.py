@@ -62,6 +62,9 @@ def build_pod(job: Job, task: Task, index: int, plugins: Sequence[Plugin], local
         spec["schedulerName"] = scheduler
     if job.spec.priority_class_name and not spec.get("priorityClassName"):
         spec["priorityClassName"] = job.spec.priority_class_name
+    if spec.get("hostNetwork") is True and not spec.get("dnsPolicy"):
+        # Volcano's webhook does: the node's own DNS knows no Service, and pods no other's name.
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     _mount_volumes(job, spec)
     for plugin in plugins:
         plugin.adorn(pod, task, index)
