@@ -252,3 +252,14 @@ def test_a_clock_that_is_ahead_delays_nothing(event: str, happens: list[PodView]
     assert (action(first), first.wake_at) == (None, NOW + 60)
     due = judge(world(subject, *happens, now=NOW + 60, first_seen=first.first_seen))
     assert action(due) is JobAction.RESTART_JOB
+
+
+@pytest.mark.parametrize(
+    ("now_is", "again"), [(PENDING, True), (FAILED, True), (PodPhase.RUNNING, False), (DONE, False)]
+)
+def test_an_evicted_pod_whose_replacement_ran_has_recovered(now_is: PodPhase, *, again: bool) -> None:
+    """One that was done before anybody saw it run, too: the Job began anew though nothing was missing."""
+    subject = with_policies({"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"})
+    replaced = pod("w-0", now_is), pod("w-1")
+    verdict = judge(world(subject, *replaced, evictions=(evicted("w-0", at=NOW - 60),)))
+    assert (action(verdict) is JobAction.RESTART_JOB) is again

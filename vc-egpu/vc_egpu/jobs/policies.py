@@ -18,6 +18,8 @@ TARGETED: Final = frozenset({JobAction.RESTART_TASK, JobAction.RESTART_POD})
 """Actions on some pods of the Job; all others are on the whole Job."""
 _RANK: Final = {JobEvent.TASK_COMPLETED: 0, JobEvent.POD_FAILED: 1, JobEvent.POD_EVICTED: 2}
 
+_RAN: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED})
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -99,7 +101,7 @@ def _happenings(world: World) -> Iterator[Happening]:
         if eviction.version < version:
             continue
         successor = present.get(eviction.pod)
-        if successor is not None and successor.uid != eviction.uid and successor.phase is PodPhase.RUNNING:
+        if successor is not None and successor.uid != eviction.uid and successor.phase in _RAN:
             continue  # it recovered: a delayed action is dropped
         yield Happening(JobEvent.POD_EVICTED, eviction.at, eviction.task, eviction.pod, eviction=eviction)
     yield from _of_tasks(world)
