@@ -2,6 +2,7 @@
 
 import pytest
 from unit.jobs.cluster import Cluster, Json
+from vc_egpu.jobs.groupworker import EMPTY_FOR_S
 from vc_egpu.jobs.podcache import trim
 from vc_egpu.kube import Change, ChangeKind
 from vc_egpu.volcano import names
@@ -71,3 +72,22 @@ def test_a_pod_that_names_no_podgroup_in_words_gets_one(cluster: Cluster) -> Non
     cluster.controller._group_worker.adopt(("mine", "web-0"))
     pod = cluster.server.objects["/api/v1/namespaces/mine/pods/web-0"]
     assert pod["metadata"]["annotations"][names.GROUP_NAME] == "podgroup-rs-uid"
+
+
+def test_how_long_a_podgroup_is_empty_counts_from_when_this_process_leads(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was so before another one led is not so any more: the group had pods meanwhile, and cards that are
+    kept for the next of them."""
+    now, worker = 1000.0, cluster.controller._group_worker
+    monkeypatch.setattr(worker, "_clock", lambda: now)
+    key = ("mine", "podgroup-rs-uid")
+    cluster.group(key[1], "mine", owner=REPLICA_SET)
+    assert worker.look(key) == EMPTY_FOR_S
+    cluster.controller.rest()
+    now += 3600.0
+    cluster.controller._leading.set()
+    assert worker.look(key) == EMPTY_FOR_S
+    now += EMPTY_FOR_S
+    worker.look(key)
+    assert not any(path.endswith(f"/podgroups/{key[1]}") for path in cluster.server.objects)

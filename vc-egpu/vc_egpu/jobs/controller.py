@@ -192,6 +192,7 @@ class Controller:
         self.metrics.leading.set(0)
         # Somebody else deals with them now: kept, they would be counted a second time later.
         self._job_worker.rest()
+        self._group_worker.rest()
         logger.warning("not leading any more")
 
     @property

@@ -56,6 +56,10 @@ class GroupWorker:
         self._owners: OrderedDict[str, tuple[float, Json | None]] = OrderedDict()
         self._empty_since: dict[Key, float] = {}
 
+    def rest(self) -> None:
+        """Another process leads: what has no pods now may have had some before this one leads again."""
+        self._empty_since.clear()
+
     def look(self, key: Key) -> float | None:
         """Bring the status of one PodGroup up to date; seconds until the next look, or None."""
         group, pods = self._groups.get(key), self._pods.by("group", key)
