@@ -46,6 +46,8 @@ K = TypeVar("K", bound=Hashable)
 SETTLE_S: Final = 0.05
 """Pods of a gang change together: one look at the Job for many of them."""
 FENCED_S: Final = 0.2
+STOP_S: Final = 3.0
+"""For all that run, together: whoever hangs in a request is left, the lease is to be given back in time."""
 QUEUE_SETTLE_S: Final = 0.5
 """A queue's sums are for people and schedulers with a period of a second."""
 
@@ -207,10 +209,11 @@ class Controller:
         self.metrics.leading.set(0)
         for queue in (self._job_queue, self._group_queue, self._adopt_queue, self._queue_queue):
             queue.close()
+        end = time.monotonic() + STOP_S
         for reflector in self._reflectors:
-            reflector.stop(timeout_s=1.0)
+            reflector.stop(timeout_s=max(0.0, end - time.monotonic()))
         for thread in self._threads:
-            thread.join(2.0)
+            thread.join(max(0.0, end - time.monotonic()))
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, kind: str, queue: WorkQueue[K], look: Callable[[K], float | None], count: int) -> None:
