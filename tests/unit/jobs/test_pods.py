@@ -275,3 +275,12 @@ def test_pods_on_the_nodes_network_find_each_other_by_name(said: dict[str, Any],
     with_network["template"]["spec"] |= said
     pod = build(job(with_network, plugins={"pytorch": []}), "master")
     assert pod["spec"].get("dnsPolicy") == policy
+
+
+def test_a_job_whose_name_has_dots_mounts_its_volumes() -> None:
+    """A volume's name is a label, which has none: its pods were refused, for a name that nobody wrote."""
+    subject = job(volumes=[{"mountPath": "/data", "volumeClaimName": "d"}])
+    subject.metadata.name = "llm.v2"
+    spec = build(subject)["spec"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["llm-v2-vol-0"]
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "llm-v2-vol-0", "mountPath": "/data"}]

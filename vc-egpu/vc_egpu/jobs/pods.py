@@ -142,10 +142,11 @@ def _annotations(job: Job, task: Task, index: int) -> dict[str, str]:
 
 def _mount_volumes(job: Job, spec: Json) -> None:
     volumes: dict[str, str] = {}
+    prefix = job.metadata.name[:40].replace(".", "-")  # a volume's name is a label
     for index, volume in enumerate(job.spec.volumes):
         claim = claim_name(job, index)
         if claim not in volumes:
-            volumes[claim] = f"{job.metadata.name[:40]}-vol-{index}"
+            volumes[claim] = f"{prefix}-vol-{index}"
             spec.setdefault("volumes", []).append(
                 {"name": volumes[claim], "persistentVolumeClaim": {"claimName": claim}}
             )
