@@ -44,3 +44,31 @@ def test_a_job_scaled_to_nothing_keeps_its_minimum(cluster: Cluster) -> None:
     (group,) = [value for path, value in cluster.server.objects.items() if "/podgroups/" in path]
     assert group["spec"]["minMember"] == 2
     assert cluster.phase_of_job("mine") == "Running"
+    assert not [note for reason, note in cluster.events() if reason == "Ignored"]
+
+
+def test_a_job_scaled_below_its_minimum_can_begin_anew(cluster: Cluster) -> None:
+    """It was refused, once its pods were gone, for what it had gone on with."""
+    restarts = [{"event": "PodFailed", "action": "RestartJob"}]
+    cluster.job("mine", tasks=[task("w", 3)], minAvailable=3, policies=restarts)
+    cluster.look_at_job("mine")
+    for index in range(3):
+        cluster.run_pod(f"{PODS}/train-w-{index}")
+    cluster.look_at_job("mine")
+    cluster.edit_job("mine", tasks=[task("w", 2)])
+    cluster.look_at_job("mine")
+    cluster.tell_what_went()
+    cluster.run_pod(f"{PODS}/train-w-0", "Failed")
+    for _ in range(6):
+        cluster.look_at_job("mine")
+        cluster.tell_what_went()
+    assert sum("/pods/" in path for path in cluster.server.objects) == 2
+    finish(cluster, 0, 1)
+    assert cluster.look_at_job("mine") == ("Running", 1)
+    assert cluster.look_at_job("mine") == ("Completed", 1)
+
+
+def test_a_job_that_never_ran_is_refused(cluster: Cluster) -> None:
+    cluster.job("mine", tasks=[task("w", 2)], minAvailable=3)
+    cluster.look_at_job("mine")
+    assert not [path for path in cluster.server.objects if "/pods/" in path]

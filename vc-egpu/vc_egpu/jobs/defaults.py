@@ -11,7 +11,7 @@ from typing import Final
 
 from vc_egpu.jobs.plugins import PLUGINS, PluginError
 from vc_egpu.jobs.templates import misshapen
-from vc_egpu.volcano.job import Job, JobAction, JobEvent, LifecyclePolicy, Task
+from vc_egpu.volcano.job import Job, JobAction, JobEvent, JobPhase, LifecyclePolicy, Task
 
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name."""
@@ -66,7 +66,14 @@ def beyond(job: Job) -> Iterator[str]:
     total = job.total_replicas()
     if total > MOST_PODS:
         yield f"spec.tasks: {total} replicas: no more than {MOST_PODS} of a Job are made"
-    yield from _minimums(job)
+    if total:
+        yield from _minimums(job)
+
+
+def refusals(whole: Job) -> list[str]:
+    """Why it is not begun. One that has run goes on with what :func:`bounded` makes of it, anew as well."""
+    has_run = any(condition.status is JobPhase.RUNNING for condition in whole.status.conditions)
+    return problems(bounded(whole) if has_run else whole)
 
 
 def problems(job: Job) -> list[str]:

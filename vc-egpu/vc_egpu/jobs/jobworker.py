@@ -128,7 +128,7 @@ class JobWorker:
         whole = defaults.complete(stored)
         job = defaults.bounded(whole)
         command = self._command(job)
-        refusals = defaults.problems(whole)
+        refusals = defaults.refusals(whole)
         unreadable = defaults.unreadable(whole) if refusals else []
         world = self._world(job, command, readable=not unreadable)
         if world.pods:
