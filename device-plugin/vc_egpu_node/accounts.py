@@ -220,16 +220,19 @@ State = tuple[int, int, int]
 """Of a slot: pid, start, count of changes."""
 
 
-def context_costs(usage: Usage, card: int, used_bytes: Mapping[tuple[int, int], int]) -> dict[State, int]:
+def context_costs(
+    usage: Usage, card: int, used_bytes: Mapping[tuple[int, int], int], charged_bytes: int = 0
+) -> dict[State, int]:
     """What one process's context costs on a card, from processes that say to have one and nothing that
-    cannot be told apart from it. ``used_bytes`` is by (pid in the container, start): what the driver sees."""
+    cannot be told apart from it. ``used_bytes`` is by (pid in the container, start): what the driver sees.
+    ``charged_bytes``: what the library charges for a context already."""
     costs: dict[State, int] = {}
     for slot in () if any(usage.shared_bytes) else _alone(usage.slots, card):
         used = next(
             (size for (pid, ticks), size in used_bytes.items()
              if pid == slot.pid and slot.start_ticks in (0, ticks & 0xFFFFFFFF)), 0,
         )  # fmt: skip
-        cost = used - slot.device_bytes[card]
+        cost = used - slot.device_bytes[card] + charged_bytes
         if 0 < cost <= CONTEXT_LIMIT:
             costs[slot.pid, slot.start_ticks, slot.changes] = -(-cost // _GRANULE) * _GRANULE
     return costs

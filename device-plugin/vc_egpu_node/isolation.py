@@ -57,6 +57,8 @@ class Isolation:
         self._said: dict[str, Control] = {}
         self._written: dict[Path, tuple[Control, bytes]] = {}
         self._facts: dict[tuple[str, str], CardFacts] = {}
+        self._borrowed: set[tuple[str, str]] = set()
+        """What a context costs there was seen in other containers only."""
         self._beyond: dict[str, Beyond] = {}
         self._paged: set[str] = set()
         self._closed: set[str] = set()
@@ -159,11 +161,18 @@ class Isolation:
             if name in self._paged:
                 known = self._facts.get((name, uuid), CardFacts())
                 self._facts[(name, uuid)] = replace(known, context_bytes=context_bytes)
+                self._borrowed.discard((name, uuid))
 
     def context_bytes(self, name: str, uuid: str) -> int:
-        """What was learnt; 0: nothing yet."""
+        """What a context is taken to cost; 0: nothing is known yet."""
         with self._lock:
             return self._facts.get((name, uuid), CardFacts()).context_bytes
+
+    def knows_context(self, name: str, uuid: str) -> bool:
+        """Whether that was seen in the container itself."""
+        with self._lock:
+            known = self._facts.get((name, uuid), CardFacts()).context_bytes
+            return known > 0 and (name, uuid) not in self._borrowed
 
     def beyond(self, name: str) -> Beyond:
         """What its page says of memory that the library does not count."""
@@ -233,6 +242,7 @@ class Isolation:
             self._written.pop(file.path, None)
             self._kept.drop(file.path)
         self._facts = {key: value for key, value in self._facts.items() if key[0] != name}
+        self._borrowed = {key for key in self._borrowed if key[0] != name}
 
     def _pages_of(self, everyone: list[Grant], names: Iterable[str]) -> dict[str, Control]:
         buses = self._pci_bus_ids()
@@ -253,15 +263,16 @@ class Isolation:
 
     def _fact(self, name: str, uuid: str, buses: Mapping[str, str]) -> CardFacts:
         """A card that is not seen now keeps what its page says; a new container begins with the least that a
-        context was seen to cost in another one (nobody can raise what others pay)."""
+        context was seen to cost in another one, until its own is seen."""
         known = self._facts.get((name, uuid))
         if known is None:
             seen = [
                 fact.context_bytes
                 for key, fact in self._facts.items()
-                if key[1] == uuid and fact.context_bytes
+                if key[1] == uuid and fact.context_bytes and key not in self._borrowed
             ]
             known = CardFacts("", min(seen, default=0))
+            self._borrowed |= {(name, uuid)} if seen else set()
         return replace(known, pci_bus_id=buses.get(uuid, known.pci_bus_id)[: abi.PCI_BYTES - 1])
 
     def _update(self, everyone: list[Grant], names: Iterable[str]) -> None:

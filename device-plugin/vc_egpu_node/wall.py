@@ -8,15 +8,16 @@ libraries what the driver shows beyond their count (:mod:`vc_egpu_node.beyond`).
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vc_egpu.volcano.annotations import CardShare
 from vc_egpu.volcano.node_policy import WallPolicy
 
 from vc_egpu_node import secondwall
 from vc_egpu_node.accounts import Activity, ContextCost, Usage, context_costs, read_activity, read_usage
-from vc_egpu_node.beyond import Beyond, Books, Shown
+from vc_egpu_node.beyond import Beyond, Books, Process, Shown
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.control import Timings
 from vc_egpu_node.departed import Departed
@@ -276,8 +277,9 @@ class SecondWall:
     ) -> None:
         """A context's cost, once for each container and card.
 
-        The library could not reserve it for contexts that are there already; their programs may have taken
-        all that they were told is free: it is not held against them.
+        The library could not reserve it, or only what one costs in another container, for contexts that are
+        there already; their programs may have taken all that they were told is free: it is not held against
+        them. Nor is more than they were granted: root in a container writes what it likes into its page.
         """
         costs: dict[tuple[str, str], ContextCost] = {}
         learnt = []
@@ -285,27 +287,33 @@ class SecondWall:
             usage = pages[grant.name].usage
             for card, share in enumerate(grant.shares):
                 key = (grant.name, share.uuid)
-                if self._isolation.context_bytes(*key):
+                if self._isolation.knows_context(*key):
                     continue
                 costs[key] = self._costs.get(key) or ContextCost()
                 if usage is None or share.uuid in untold:
                     continue
-                used = shown.get(key, {})
-                cost, sure = costs[key].look(context_costs(usage, card, used))
+                used, charged = shown.get(key, {}), self._isolation.context_bytes(*key)
+                cost, sure = costs[key].look(context_costs(usage, card, used, charged))
                 if not cost:
                     continue
                 early = [one for one in used if _has_context(usage, one, card)]
-                self._books.at_least(key, early, cost)
-                ceilings = self._isolation.ceilings(grant.name)
-                least = share.memory_mib + -(-len(early) * cost // MIB)
-                ceilings[share.uuid] = max(least, ceilings.get(share.uuid, 0))
-                self._isolation.keep_ceilings(grant.name, ceilings)
+                self._forgive(grant.name, share, early, cost - charged)
                 if sure:
                     self._isolation.learnt(*key, cost)
                     learnt.append(grant)
         self._costs = costs
         if learnt:
             self._isolation.refresh(self._grants(), learnt)
+
+    def _forgive(self, name: str, share: CardShare, early: Collection[Process], over: int) -> None:
+        """``over``: bytes that each of these contexts takes and that nobody counted."""
+        if over <= 0:
+            return
+        self._books.at_least((name, share.uuid), early, over)
+        ceilings = self._isolation.ceilings(name)
+        spared_mib = -(-min(len(early) * over, max(over, share.memory_mib * MIB)) // MIB)
+        ceilings[share.uuid] = max(share.memory_mib + spared_mib, ceilings.get(share.uuid, 0))
+        self._isolation.keep_ceilings(name, ceilings)
 
     # --- what is done about it ---------------------------------------------------------------------
 
