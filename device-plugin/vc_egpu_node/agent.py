@@ -59,6 +59,8 @@ class Agent:
 
     def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._settings = settings
+        self._api = api
+        self._suspension: Suspension | None = None
         self._known = NodeSettings(settings)
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -74,7 +76,6 @@ class Agent:
         self._build(settings, api, vendor)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
-        self._api = api
         self._events = EventRecorder(api, "vc-egpu-node", settings.node_name, qps=1.0, burst=10)
         self._notices = Notices(self._events, settings.node_name)
         self._allocations = AllocationStore(settings.state_dir / "allocations")
@@ -87,7 +88,6 @@ class Agent:
         pages_room = {settings.run_dir / USAGE.name: PAGES_BYTES} if self._guard.isolation is not None else {}
         self._disk = Disk(files | pages_room, on_failure=self._wake.set)
         self._grants = GrantFolder(settings.cdi_dir, settings.state_dir / "containers", self._guard.isolation)
-        self._suspension: Suspension | None = None
         self._pods = NodePods(api, settings.node_name, self._pods_changed)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
         self._slices = CardSlices(api, settings.node_name, self._wake.set)
@@ -96,13 +96,14 @@ class Agent:
         self._metrics = Metrics(self._view)
         self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
         self._stocktaking = self._stocktaker()
+        checkpoint = Checkpoint(settings.kubelet_dir)
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,
             grants=self._grants,
             pods=self._pods,
             pod_resources=self._pod_resources,
-            checkpoint=Checkpoint(settings.kubelet_dir),
+            checkpoint=checkpoint,
             toolkit=self._toolkit,
             stock=lambda: self._stocktaking.stock,
             on_change=self._wake.set,
@@ -115,6 +116,7 @@ class Agent:
             grants=self._grants,
             pods=self._pods,
             pod_resources=self._pod_resources,
+            checkpoint=checkpoint,
             cgroups=PodCgroups(settings.cgroup_dir),
             identity=self._identity,
         )

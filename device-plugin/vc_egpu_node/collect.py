@@ -6,7 +6,7 @@ from the node. Files of pods that live are never touched, whatever else is unkno
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from vc_egpu.kube import Backoff
@@ -15,7 +15,7 @@ from vc_egpu_node.cdi import Grant, GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.identity import Identity, NotAdmittedError
 from vc_egpu_node.inventory import Holding
-from vc_egpu_node.podresources import Holder, PodResources, PodResourcesError
+from vc_egpu_node.podresources import Checkpoint, PodResources, PodResourcesError
 from vc_egpu_node.pods import NodePods, PodView
 from vc_egpu_node.state import Allocation, AllocationStore
 
@@ -79,6 +79,7 @@ class Collector:
         grants: GrantFolder,
         pods: NodePods,
         pod_resources: PodResources,
+        checkpoint: Checkpoint,
         cgroups: PodCgroups,
         identity: Identity,
         clock: Callable[[], float] = time.time,
@@ -87,6 +88,7 @@ class Collector:
         self._grants = grants
         self._pods = pods
         self._pod_resources = pod_resources
+        self._checkpoint = checkpoint
         self._cgroups = cgroups
         self._identity = identity
         self._clock = clock
@@ -133,8 +135,13 @@ class Collector:
         except PodResourcesError as error:
             log.debug("nothing swept: %s", error)
             return
+        # A kubelet that has just begun lists no pod before the API server told it of one; its record does.
+        here = {pod.uid for pod in self._pods.views() if not pod.ended}
+        recorded = (entry for entry in self._checkpoint.entries() if entry.pod_uid in here)
+        held = {(holder.resource, slot) for holder in holders for slot in holder.ids}
+        held |= {(entry.resource, slot) for entry in recorded for slot in entry.ids}
         for allocation in unclaimed:
-            if not self._claimed(allocation, holders):
+            if not self._claimed(allocation, held):
                 log.info("promise %s of %s was never claimed", allocation.name, allocation.resource)
                 self._forget(allocation.name)
 
@@ -226,10 +233,10 @@ class Collector:
         except OSError as error:  # the next agent finds it, and that nobody claims it
             log.warning("the record of promise %s was not removed: %s", name, error)
 
-    def _claimed(self, allocation: Allocation, holders: Iterable[Holder]) -> bool:
-        """Whether a container may still come for this promise."""
-        held = any(h.resource == allocation.resource and h.ids & allocation.ids for h in holders)
-        return held and self._allocations.in_force(allocation.resource, allocation.ids) == allocation
+    def _claimed(self, allocation: Allocation, held: Collection[tuple[str, str]]) -> bool:
+        """Whether a container may still come for this promise. ``held``: resource and slot."""
+        is_held = any((allocation.resource, slot) in held for slot in allocation.ids)
+        return is_held and self._allocations.in_force(allocation.resource, allocation.ids) == allocation
 
 
 def _has_ended(grant: Grant, views: dict[str, PodView]) -> bool:

@@ -201,12 +201,13 @@ class Checkpoint:
         wanted = frozenset(ids)
         uids = {
             entry.pod_uid
-            for entry in self._read()
+            for entry in self.entries()
             if entry.resource == resource and entry.ids == wanted and entry.container == container
         }
         return uids.pop() if len(uids) == 1 else None
 
-    def _read(self) -> list[CheckpointEntry]:
+    def entries(self) -> list[CheckpointEntry]:
+        """All that the file says; nothing where it cannot be read."""
         with self._lock:
             try:
                 status = self._path.stat()

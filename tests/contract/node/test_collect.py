@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from contract.node.node_world import RES, World, planned
 from vc_egpu_node.collect import UNCLAIMED_S, Collector, holdings
+from vc_egpu_node.podresources import Checkpoint
 
 MAIN = {"main": [("GPU-1", 4000)]}
 
@@ -34,6 +35,7 @@ def collector(world: World, cgroups: Cgroups, later_s: float = 0.0) -> Collector
         grants=world.grants,
         pods=world.pods,  # type: ignore[arg-type]
         pod_resources=world.pod_resources,
+        checkpoint=Checkpoint(world.kubelet.folder),
         cgroups=cgroups,  # type: ignore[arg-type]
         identity=world.identity,
         clock=lambda: time.time() + later_s,
@@ -144,6 +146,37 @@ def test_promises_that_nobody_claims_are_dropped_late(world: World, cgroups: Cgr
     world.kubelet.free(("ns", "p", "main"))
     collector(world, cgroups).sweep()
     assert len(world.allocations.all()) == 1
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    assert world.allocations.all() == []
+
+
+def test_a_kubelet_that_starts_again_and_lists_no_pod_yet_drops_no_promise(
+    world: World, cgroups: Cgroups
+) -> None:
+    """It answers before the API server has told it of any pod, for as long as that one is away. A pod whose
+    image is still being pulled could never start again, nor a container that was refused so far."""
+    world.serve()
+    pod = planned("p", "u-p", MAIN)
+    world.pods.put(pod)
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), pod.uid)
+    listed, world.kubelet.held = world.kubelet.held, {}
+    collect = collector(world, cgroups, later_s=2 * UNCLAIMED_S)
+    collect.sweep()
+    world.kubelet.held = listed
+    world.kubelet.pre_start(RES, ("s1",))
+    assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
+
+
+def test_what_the_kubelets_record_says_of_a_pod_that_is_gone_keeps_no_promise(
+    world: World, cgroups: Cgroups
+) -> None:
+    """It is written when something else is allocated, which may be never."""
+    world.serve()
+    pod = planned("p", "u-p", MAIN)
+    world.pods.put(pod)
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), pod.uid)
+    world.kubelet.held = {}
+    world.pods.remove(pod)
     collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
     assert world.allocations.all() == []
 
