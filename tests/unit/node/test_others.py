@@ -197,6 +197,16 @@ def test_a_pod_s_asks_are_those_of_all_its_containers() -> None:
     assert view(slim_pod(document)).asks == {"nvidia.com/gpu"}
 
 
+def test_who_asks_for_none_holds_no_card() -> None:
+    """``nvidia.com/gpu: 0`` is what charts write where cards are a number of theirs. Scheduler and kubelet
+    let it onto any node, and one such pod closed its node to everybody."""
+    none = {"resources": {"limits": {"nvidia.com/gpu": "0"}, "requests": {"nvidia.com/gpu": "0"}}}
+    document = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", **none}]}}
+    asks = view(slim_pod(document)).asks
+    assert asks == frozenset()
+    assert Look().see(status(), replace(pod("p", "x/y"), asks=asks)) == ""
+
+
 def test_cards_under_dynamic_resource_allocation_are_not_ours() -> None:
     """No resource of the Node tells of them."""
     look = Look()

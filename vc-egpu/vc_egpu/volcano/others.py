@@ -51,13 +51,13 @@ def resources_of_others(amounts: Mapping[str, object], patterns: Iterable[str]) 
 
 
 def asked(spec: Mapping[str, Any]) -> set[str]:
-    """Names of the extended resources that a pod's containers request, whoever offers them."""
+    """Names of the extended resources that a pod's containers request any of, whoever offers them."""
     return {
         name
         for key in ("containers", "initContainers")
         for container in spec.get(key) or ()
-        for name in (container.get("resources") or {}).get("requests") or {}
-        if "/" in name
+        for name, raw in ((container.get("resources") or {}).get("requests") or {}).items()
+        if "/" in name and amount(raw) > 0
     }
 
 
