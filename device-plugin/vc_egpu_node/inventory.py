@@ -153,7 +153,7 @@ def _readable(cards: Iterable[CardReading]) -> tuple[list[CardReading], str]:
     good: list[CardReading] = []
     count = Counter(card.uuid for card in cards)
     for card in cards:
-        if not _UUID.match(card.uuid):
+        if not _UUID.fullmatch(card.uuid):
             return good, f"card {card.index} has the UUID {_printable(card.uuid, 96)!r}"
         if count[card.uuid] > 1:
             return good, f"two cards have the UUID {card.uuid}"
@@ -212,8 +212,8 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         reason=_printable(reason, 256),
         sm_count=_bounded(card.sm_count, 4096),
         clock_mhz=_bounded(card.clock_mhz, 100_000),
-        compute_capability=card.compute_capability if _CAPABILITY.match(card.compute_capability) else "",
-        links={peer: count for peer, count in card.links.items() if _UUID.match(peer)},
+        compute_capability=card.compute_capability if _CAPABILITY.fullmatch(card.compute_capability) else "",
+        links={peer: count for peer, count in card.links.items() if _UUID.fullmatch(peer)},
         held=held.pods,
     )
     return _Judged(entry, counts=not refusal)

@@ -166,7 +166,12 @@ def test_a_vanished_card_that_nobody_holds_is_forgotten() -> None:
 
 @pytest.mark.parametrize(
     "readings",
-    [(card(0), card(1, uuid="GPU-0")), (card(0, uuid=""),), (card(0, uuid="GPU-\x00\x07"),)],
+    [
+        (card(0), card(1, uuid="GPU-0")),
+        (card(0, uuid=""),),
+        (card(0, uuid="GPU-\x00\x07"),),
+        (card(0, uuid="GPU-0\n"),),
+    ],
 )
 def test_cards_that_cannot_be_told_apart_close_the_node(readings: tuple[CardReading, ...]) -> None:
     result = stock(*readings)
