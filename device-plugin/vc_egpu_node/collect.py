@@ -190,11 +190,15 @@ class Collector:
             allocation = self._allocations.in_force(holder.resource, holder.ids)
             if allocation is None or self._grants.get(allocation.name) is not None:
                 continue
-            pod = self._pods.known(holder.ref.namespace, holder.ref.pod)
-            if pod is None or holder.ref.container not in pod.running:
+            ref = holder.ref
+            pod = self._pods.known(ref.namespace, ref.pod)
+            if pod is None or ref.container not in pod.running:
+                continue
+            uid = self._checkpoint.pod_uid(holder.resource, holder.ids, ref.container)
+            if uid is not None and uid != pod.uid:  # a later pod of that name, which the watch has not seen
                 continue
             try:
-                self._identity.restore(self._identity.proven(allocation, holder.ref, pod))
+                self._identity.restore(self._identity.proven(allocation, ref, pod))
                 found += 1
             except NotAdmittedError as error:
                 log.warning("a running container has no valid plan: %s", error)

@@ -246,6 +246,19 @@ def test_a_kubelet_that_starts_with_the_agent_is_asked_again(world: World, cgrou
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
 
 
+def test_a_pod_made_anew_is_not_counted_as_the_one_that_ran_before(world: World, cgroups: Cgroups) -> None:
+    """The kubelet names no UID, and the watch still has the old one: its successor would get its cards."""
+    world.serve()
+    old = planned("p", "u-old", {"main": [("GPU-1", 4000)]})
+    world.pods.put(planned("p", "u-new", {"main": [("GPU-2", 4000)]}))
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), "u-new")
+    world.pods.watched["ns", "p"] = dataclasses.replace(old, running=frozenset({"main"}), phase="Running")
+    assert collector(world, cgroups).recover() == 0
+    world.kubelet.pre_start(RES, ("s1",))
+    (grant,) = world.grants.all()
+    assert (grant.pod_uid, grant.shares[0].uuid) == ("u-new", "GPU-2")
+
+
 def test_folders_that_a_reboot_left_go_with_their_promises(world: World, cgroups: Cgroups) -> None:
     """Specs lie in memory, folders do not: nobody else would know of them, and each reboot leaves more."""
     world.serve()
