@@ -70,6 +70,18 @@ def test_a_file_that_turns_bad_leaves_the_last_good_one_and_names_the_field(file
     assert (known.policy.second_wall, known.policy_problem, known.models_problem) == ("report", "", "")
 
 
+@pytest.mark.parametrize("value", ["!!float", "!!int ''", "!!bool maybe", "!!timestamp soon", "2024-13-45"])
+def test_a_value_that_is_not_of_its_tag_is_a_typo_like_any_other(files: Files, value: str) -> None:
+    """As a template leaves it whose value is missing. PyYAML says so in any way but its own."""
+    known = files.agent()
+    files.policy.write_text(f"defaults: {{coreRatio: {value}}}")
+    files.models.write_text(f"models: [{{name: h20, memoryMiB: {value}}}]")
+    assert not known.refresh()
+    assert known.policy_problem.endswith("the last good one holds")
+    assert known.models_problem.endswith("the last good one holds")
+    assert (known.policy.second_wall, known.unknown) == ("kill", "")
+
+
 @pytest.mark.parametrize("spoil", ["typo", "missing", "binary", "folder"])
 def test_the_next_agent_goes_on_with_what_was_good_last(files: Files, spoil: str) -> None:
     files.agent()

@@ -34,6 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 
 from vc_egpu.volcano.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
+from vc_egpu.volcano.model_table import NOT_YAML
 from vc_egpu.volcano.others import FOREIGN_DRIVERS, FOREIGN_RESOURCES
 
 WallPolicy = Literal["report", "kill"]
@@ -109,6 +110,6 @@ def _parse_policy(text: str, whose: Callable[[Iterable[str]], Iterable[str]]) ->
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         raise PolicyError(f"{path}: {first['msg']}, got {str(first['input'])[:100]!r}") from error
-    except yaml.YAMLError as error:
+    except NOT_YAML as error:
         raise PolicyError(f"not YAML: {error}") from error
     return policy
