@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -77,8 +77,8 @@ class Stock:
     node_cards: NodeCards = field(default_factory=NodeCards)
     nominal_mib: Mapping[str, int] = field(default_factory=dict)
     """Model to nominal memory."""
-    driver_index: Mapping[str, int] = field(default_factory=dict)
-    """UUID to position in the driver's own order."""
+    known_as: Mapping[str, CardNames] = field(default_factory=dict)
+    """UUID to what the driver calls the card now."""
     ready: bool = False
     """False until the cards were counted once."""
     problem: str = ""
@@ -333,7 +333,9 @@ class Identity:
             if card is None or not card.healthy:
                 reason = "is not on this node" if card is None else f"is ill: {card.reason}"
                 raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} {reason}")
-        known_as = [CardNames(share.uuid, stock.driver_index.get(share.uuid, -1)) for share in grant.shares]
+        known_as = [stock.known_as.get(share.uuid) or CardNames(share.uuid, -1) for share in grant.shares]
+        if running:  # its record is kept whatever became of driver and cards
+            known_as = [replace(one, minor=-1) for one in known_as]
         try:
             edits = self._toolkit.edits(known_as, "" if running else stock.node_cards.driver_version)
             described = {share.uuid: stock.describe(share) for share in grant.shares}

@@ -54,8 +54,8 @@ class Stocktaking:
         observation, pods, grants = parts.observation(), parts.pods.views(), parts.grants.all()
         cards = observation.reading.cards
         others = parts.others.problem(document["status"], pods, parts.slices.documents(), parts.known.policy)
-        known_as = [CardNames(card.uuid, card.index) for card in cards]
-        unusable = parts.toolkit.unusable(known_as, observation.reading.driver_version)
+        known_as = {card.uuid: CardNames(card.uuid, card.index, card.minor) for card in cards}
+        unusable = parts.toolkit.unusable(known_as.values(), observation.reading.driver_version)
         taken = inventory.take_stock(
             observation.reading,
             table=parts.known.table,
@@ -70,7 +70,7 @@ class Stocktaking:
         self.stock = Stock(
             node_cards=taken.node_cards,
             nominal_mib={model.name: model.memory_mib for model in parts.known.table.models},
-            driver_index={card.uuid: card.index for card in cards},
+            known_as=known_as,
             ready=True,
             problem=parts.started.look(grants, pods, runtime),
         )

@@ -23,6 +23,7 @@ TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
 container on a card, by two variables of the container's environment. The tenant writes those, and what one is
 guaranteed others lack: on a shared card the plan says it."""
 
+_CARD_NODE: Final = re.compile(r"/dev/nvidia(\d+)")
 _LIBCUDA: Final = re.compile(r"/libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
 
 
@@ -63,6 +64,8 @@ class CardNames:
     uuid: str
     index: int
     """In the driver's own order."""
+    minor: int = -1
+    """Number of its device node, -1 where unknown."""
 
 
 @dataclass(slots=True)
@@ -188,9 +191,15 @@ def _find(specs: Sequence[_Spec], card: CardNames, driver: str) -> tuple[_Spec, 
     known = [(spec, device) for spec in specs if (device := _device(spec, card)) is not None]
     # By UUID first: a spec without them may mean another card.
     known.sort(key=lambda one: card.uuid not in one[0].devices)
-    for spec, device in known:
-        if spec.fits(driver):
+    fitting = [(spec, device) for spec, device in known if spec.fits(driver)]
+    for spec, device in fitting:
+        if _opens(device, card):
             return spec, device
+    if fitting:
+        raise ToolkitError(
+            f"the CDI spec of kind {NVIDIA_KIND} opens another card for {card.uuid}, "
+            f"which is /dev/nvidia{card.minor} now: run nvidia-ctk cdi generate again"
+        )
     if known:
         made_for = ", ".join(sorted(known[0][0].drivers))
         raise ToolkitError(
@@ -201,6 +210,14 @@ def _find(specs: Sequence[_Spec], card: CardNames, driver: str) -> tuple[_Spec, 
         f"the CDI spec of kind {NVIDIA_KIND} knows neither {card.uuid} nor card {card.index}: "
         "run nvidia-ctk cdi generate again"
     )
+
+
+def _opens(device: Mapping[str, Any], card: CardNames) -> bool:
+    """Whether its device node is that card's. The driver numbers cards as it finds them: once one is gone or
+    back, those of an older spec may be others'."""
+    paths = (str(node.get("path")) for node in device.get("deviceNodes") or ())
+    minors = {int(found[1]) for path in paths if (found := _CARD_NODE.fullmatch(path))}
+    return card.minor < 0 or not minors or minors == {card.minor}
 
 
 def _device(spec: _Spec, card: CardNames) -> Mapping[str, Any] | None:

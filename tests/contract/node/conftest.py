@@ -12,6 +12,7 @@ from contract.node.node_world import PodBook, World
 from fakes.nvml_state import FakeNode
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
 from vc_egpu_node.identity import Stock
+from vc_egpu_node.toolkit import CardNames
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 
@@ -26,9 +27,8 @@ def world(tmp_path: Path) -> Iterator[World]:
         NodeCard(uuid=f"GPU-{n}", index=n, model="h20", product="NVIDIA H20", memory_mib=98304)
         for n in range(4)
     )
-    stock = Stock(
-        NodeCards(cards=cards), {"h20": 98304}, {card.uuid: card.index for card in cards}, ready=True
-    )
+    known_as = {card.uuid: CardNames(card.uuid, card.index, card.index) for card in cards}
+    stock = Stock(NodeCards(cards=cards), {"h20": 98304}, known_as, ready=True)
     world = World(kubelet, PodBook(), stock, tmp_path)
     yield world
     world.close()

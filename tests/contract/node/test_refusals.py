@@ -8,6 +8,7 @@ import pytest
 from contract.node.node_world import NODE, RES, World, owner, planned
 from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu_node.identity import Stock
+from vc_egpu_node.toolkit import CardNames
 
 NATIVE_RES = "volcano.sh/gpu-h20"
 MAIN = {"main": [("GPU-1", 4000)]}
@@ -213,6 +214,22 @@ def test_without_the_toolkits_edits_where_they_are_needed(world: World) -> None:
     world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
     refused(world, "FAILED_PRECONDITION", "knows neither GPU-1 nor card 1: run nvidia-ctk cdi generate again")
     assert world.grants.all() == []
+
+
+def test_who_runs_keeps_its_record_though_its_card_has_another_number_now(world: World) -> None:
+    (world.root / "toolkit").mkdir()
+    device = "{name: GPU-1, containerEdits: {deviceNodes: [{path: /dev/nvidia1}]}}"
+    (world.root / "toolkit" / "nvidia.yaml").write_text(f"kind: nvidia.com/gpu\ndevices: [{device}]\n")
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.kubelet.pre_start(RES, ("s1",))
+    world.stock = dataclasses.replace(world.stock, known_as={"GPU-1": CardNames("GPU-1", 0, minor=0)})
+    (grant,) = world.grants.all()
+    world.grants.path(grant.name).unlink()
+    world.identity.restore(grant)
+    assert world.grants.path(grant.name).exists()
+    refused(world, "FAILED_PRECONDITION", "opens another card for GPU-1, which is /dev/nvidia0 now")
 
 
 def test_without_what_limits_them_no_shares_start(world: World) -> None:

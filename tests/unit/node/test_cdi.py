@@ -238,6 +238,27 @@ def test_positions_count_only_where_no_card_has_a_uuid(tmp_path: Path) -> None:
     assert "/dev/nvidia1" in [node["path"] for node in edits["deviceNodes"]]
 
 
+@pytest.mark.parametrize("by", ["uuid", "index"])
+def test_a_spec_by_which_another_card_would_be_opened_is_not_used(tmp_path: Path, by: str) -> None:
+    """One in /etc/cdi outlives boots, and the driver numbers cards as it finds them: with the first one gone
+    the second is /dev/nvidia0, and what was planned on it went to the third."""
+    document = yaml.safe_load(FIXTURE.read_text())
+    if by == "index":
+        document["devices"] = [one for one in document["devices"] if not one["name"].startswith("GPU-")]
+    (tmp_path / "nvidia.yaml").write_text(yaml.safe_dump(document))
+    toolkit = Toolkit([tmp_path], "required", NO_DRIVER)
+    toolkit.edits([CardNames(CARD_1, 0, minor=0), CardNames(CARD_2, 1, minor=1)])
+    moved = CardNames(CARD_2, 0 if by == "uuid" else 1, minor=0)
+    reason = f"opens another card for {CARD_2}, which is /dev/nvidia0 now: run nvidia-ctk cdi generate again"
+    with pytest.raises(ToolkitError, match=reason):
+        toolkit.edits([moved])
+    assert reason in toolkit.unusable([moved])[CARD_2]
+    fresh = FIXTURE.read_text().replace("nvidia1}", "nvidia7}").replace("nvidia0}", "nvidia1}")
+    (tmp_path / "nvidia-new.yaml").write_text(fresh.replace("nvidia7}", "nvidia0}"))
+    if by == "uuid":
+        assert "/dev/nvidia0" in str(toolkit.edits([moved]))
+
+
 def test_without_a_spec(tmp_path: Path) -> None:
     device = tmp_path / "nvidiactl"
     toolkit = Toolkit([tmp_path / "cdi"], "auto", device)
