@@ -89,8 +89,8 @@ class Others:
         self._clock = clock
         self._last_s: dict[str, float] = {}
         """Resource or driver to when it was last offered."""
-        self._held: tuple[Holder, ...] = ()
-        """As the kubelet said it last."""
+        self._held: dict[str, frozenset[str]] = {}
+        """Drivers of the devices that pods hold, by UID, as the kubelet said it last of each."""
 
     def remember(self, names: Iterable[str]) -> None:
         """Whom this node's last agent saw: it may have ended while the other plugin was being replaced."""
@@ -116,23 +116,35 @@ class Others:
         return f"another plugin offered the same cards less than {patience_s:g} s ago: {gone}" if gone else ""
 
     def _holding(self, alive: list[PodView], policy: Policy) -> set[str]:
-        """Pods that hold what others offered. A claim's driver is known to the kubelet; one that does not
-        answer is believed what it said last."""
-        found = {
+        """Pods that hold what others offered. A claim's driver is known to the kubelet. One that does not
+        answer, or names a pod no more (it lists none before the API server told it of one), is believed what
+        it said last: a pod gives back its devices at its end alone."""
+        asking = {
             f"{pod.namespace}/{pod.name}"
             for pod in alive
             if any(matches(name, policy.foreign_resources) for name in pod.asks)
         }
-        claiming = {f"{pod.namespace}/{pod.name}" for pod in alive if pod.claims}
+        claiming = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in alive if pod.claims}
+        self._held = {uid: drivers for uid, drivers in self._held.items() if uid in claiming}
         if claiming:
             try:
-                self._held = tuple(self._holders())
+                told = self._drivers()
+                self._held |= {uid: told[name] for uid, name in claiming.items() if name in told}
             except PodResourcesError as error:
                 log.debug("whose claims these are is not known: %s", error)
-        else:
-            self._held = ()
-        by_claim = (one.ref for one in self._held if matches(one.resource, policy.foreign_drivers))
-        return found | (claiming & {f"{ref.namespace}/{ref.pod}" for ref in by_claim})
+        return asking | {
+            claiming[uid]
+            for uid, drivers in self._held.items()
+            if any(matches(driver, policy.foreign_drivers) for driver in drivers)
+        }
+
+    def _drivers(self) -> dict[str, frozenset[str]]:
+        """Drivers, and resources, of what each pod holds, by namespace and name. Raises
+        :class:`PodResourcesError`."""
+        found: dict[str, set[str]] = {}
+        for one in self._holders():
+            found.setdefault(f"{one.ref.namespace}/{one.ref.pod}", set()).add(one.resource)
+        return {name: frozenset(drivers) for name, drivers in found.items()}
 
     @staticmethod
     def _offered(status: Json, slices: Iterable[Json], policy: Policy) -> Mapping[str, int]:

@@ -231,6 +231,21 @@ def test_pods_with_claims_outlive_their_driver() -> None:
     assert look.see(status(), *(replace(one, phase="Succeeded") for one in pods)) == ""
 
 
+def test_a_kubelet_that_starts_again_and_lists_no_pod_yet_frees_no_card() -> None:
+    """It answers before the API server has told it of any pod. Who held a device has it to his end."""
+    look = Look()
+    pods = [replace(pod("p", "cpu/x"), claims=True), replace(pod("q", "cpu/x"), claims=True)]
+    look.held = [claimed("p")]
+    said = "pods of another plugin hold cards: ml/p"
+    assert look.see(status(), *pods) == said
+    look.held = []
+    assert look.see(status(), *pods) == said
+    look.held = [claimed("q", "dra.net")]
+    assert look.see(status(), *pods) == said
+    assert look.see(status(), replace(pods[0], uid="another"), pods[1]) == "", "one of the same name"
+    assert look.see(status(), *pods) == "", "it was over"
+
+
 def test_the_kubelet_is_asked_only_where_there_are_claims() -> None:
     look = Look()
     look.see(status(), pod("p"))
