@@ -73,6 +73,7 @@ class Agent:
         """Why the node takes nothing, as last said on the Node."""
         self._written_s = time.monotonic()
         """When the Node last said all that is known here."""
+        self._swept_s = time.monotonic()
         self._build(settings, api, vendor)
 
     def _build(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
@@ -180,7 +181,6 @@ class Agent:
         self._node.start()
         self._slices.start()
         self._guard.start()
-        swept_s = time.monotonic()
         patience = Patience()
         while not self._stopping.is_set():
             self._beat_s = time.monotonic()
@@ -189,9 +189,6 @@ class Agent:
             try:
                 if self._ready_to_work():
                     wait_s = patience.wait_s(self._step(), time.monotonic(), IDLE_S)
-                if time.monotonic() - swept_s > SWEEP_S:
-                    self._collector.sweep()
-                    swept_s = time.monotonic()
             except (KubeError, ConfigError) as error:
                 log.warning("the node was not brought up to date: %s", error)
                 wait_s = patience.again_s(IDLE_S)
@@ -307,6 +304,9 @@ class Agent:
         if not self._collector.recovered:
             self._recover()
         leaving = self._collector.collect()
+        if time.monotonic() - self._swept_s > SWEEP_S:  # here: the Node may not be written for days
+            self._collector.sweep()
+            self._swept_s = time.monotonic()
         stock = self._stocktaking.take()
         self._post_slots(stock)
         closed = self._guard.closed if stock.node_cards.mode == "shared" else ""

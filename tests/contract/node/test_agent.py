@@ -18,6 +18,7 @@ from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import Cards, CardShare, NodeCards
+from vc_egpu_node import agent as agent_module
 from vc_egpu_node.agent import STUCK_S, UNFOLLOWED, Agent
 from vc_egpu_node.config import Settings
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
@@ -227,6 +228,11 @@ def test_an_inventory_that_is_refused_is_told_and_keeps_no_counters_back(running
         api.put(node, {**document, "metadata": bare, "status": {}})
     running.until(lambda _: api.objects[node].get("status", {}).get("capacity") == counters)
     running.until(lambda _: running.metric("egpu_node_behind_seconds") > before + 0.5)
+    with pytest.MonkeyPatch.context() as patched:  # what nobody claims any more goes meanwhile
+        swept = threading.Event()
+        patched.setattr(running.agent._collector, "sweep", swept.set)
+        patched.setattr(agent_module, "SWEEP_S", 0.0)
+        running.until(lambda _: swept.is_set())
     assert running.problem() == "nothing written yet"
     with api.lock:
         api.script = []
