@@ -15,7 +15,7 @@ from vc_egpu_node.cdi import Grant, GrantFolder
 from vc_egpu_node.cgroups import PodCgroups
 from vc_egpu_node.identity import Identity, NotAdmittedError
 from vc_egpu_node.inventory import Holding
-from vc_egpu_node.podresources import Checkpoint, PodResources, PodResourcesError
+from vc_egpu_node.podresources import Checkpoint, CheckpointEntry, Holder, PodResources, PodResourcesError
 from vc_egpu_node.pods import NodePods, PodView
 from vc_egpu_node.state import Allocation, AllocationStore
 
@@ -136,10 +136,8 @@ class Collector:
             log.debug("nothing swept: %s", error)
             return
         # A kubelet that has just begun lists no pod before the API server told it of one; its record does.
-        here = {pod.uid for pod in self._pods.views() if not pod.ended}
-        recorded = (entry for entry in self._checkpoint.entries() if entry.pod_uid in here)
         held = {(holder.resource, slot) for holder in holders for slot in holder.ids}
-        held |= {(entry.resource, slot) for entry in recorded for slot in entry.ids}
+        held |= {(entry.resource, slot) for entry in self._recorded() for slot in entry.ids}
         for allocation in unclaimed:
             if not self._claimed(allocation, held):
                 log.info("promise %s of %s was never claimed", allocation.name, allocation.resource)
@@ -202,8 +200,23 @@ class Collector:
                 found += 1
             except NotAdmittedError as error:
                 log.warning("a running container has no valid plan: %s", error)
-        self.recovered = kept
+        self.recovered = kept and self._lists_all(holders)
         return found
+
+    def _lists_all(self, holders: Iterable[Holder]) -> bool:
+        """Whether the kubelet names all of ours that its record has of pods that are here: one that has just
+        begun names nobody."""
+        listed = {(holder.resource, holder.ids) for holder in holders}
+        return all(
+            (entry.resource, entry.ids) in listed
+            for entry in self._recorded()
+            if self._allocations.in_force(entry.resource, entry.ids) is not None
+        )
+
+    def _recorded(self) -> list[CheckpointEntry]:
+        """What the kubelet's record says of pods that are here."""
+        here = {pod.uid for pod in self._pods.views() if not pod.ended}
+        return [entry for entry in self._checkpoint.entries() if entry.pod_uid in here]
 
     def _living(self, ended: list[Grant]) -> frozenset[str]:
         """Names of the grants whose containers may still run."""

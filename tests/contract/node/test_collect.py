@@ -242,6 +242,9 @@ def test_a_kubelet_that_starts_with_the_agent_is_asked_again(world: World, cgrou
     world.kubelet.refuse_lists = 1000
     assert (collect.recover(), collect.recovered) == (0, False)
     world.kubelet.refuse_lists = 0
+    listed, world.kubelet.held = world.kubelet.held, {}  # it answers before it has heard of any pod
+    assert (collect.recover(), collect.recovered) == (0, False)
+    world.kubelet.held = listed
     assert (collect.recover(), collect.recovered) == (1, True)
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
 
