@@ -64,9 +64,9 @@ static void map_file(const char *path, bool keep)
             egpu_mapping_name(file, page, egpu_usage.mapping, sizeof egpu_usage.mapping);
         }
     }
-    if (why && keep)
+    if (why && keep && egpu_usage.inode)
         egpu_say_once("usage-away", "%s %s: memory is counted where it was", path, why);
-    else if (why)
+    else if (why && !keep)
         use_memory(path, why);
     if (file >= 0)
         close(file);
@@ -90,10 +90,11 @@ static void hold_page(void)
     struct stat about;
     if (!egpu_usage.page)
         map_file(path, false);
-    else if (egpu_usage.inode && (stat(path, &about) != 0 || about.st_ino != egpu_usage.inode ||
-                                  about.st_dev != egpu_usage.device))
+    else if (!egpu_usage.inode) /* memory of our own: a file that could not be opened then, perhaps can be now */
+        map_file(path, true);
+    else if (stat(path, &about) != 0 || about.st_ino != egpu_usage.inode || about.st_dev != egpu_usage.device)
         map_file(path, is_whole());
-    else if (egpu_usage.inode && about.st_size < (off_t)sizeof *egpu_usage.page)
+    else if (about.st_size < (off_t)sizeof *egpu_usage.page)
         map_file(path, false);
     struct egpu_usage *page = egpu_usage.page;
     if (!page)

@@ -1,6 +1,7 @@
 """When files are missing, cut short or full of nonsense: no program dies of it, and no cap is lifted."""
 
 import random
+import resource
 import struct
 import subprocess
 import time
@@ -51,6 +52,22 @@ def test_without_a_usage_page_each_process_is_still_capped(world: World) -> None
     assert actor.do("alloc", 0, CAP) == OUT_OF_MEMORY
     assert actor.do("alloc", 0, CAP - CONTEXT) == OK
     assert "counted for each process by itself" in actor.close()
+
+
+def test_a_usage_page_that_could_not_be_opened_at_first_is_used_later(world: World) -> None:
+    """A program that had no descriptor left just then: it would have a cap of its own as long as it runs."""
+    actor = world.actor()
+    assert actor.do("init") == OK
+    assert actor.ask("total", 0) == ["0", str(CAP)]
+    before = resource.prlimit(actor.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(actor.process.pid, resource.RLIMIT_NOFILE, (0, before[1]))
+    assert actor.do("primary", 0, 0) == OK
+    resource.prlimit(actor.process.pid, resource.RLIMIT_NOFILE, before)
+    assert actor.do("alloc", 0, 100 * MIB) == OK
+    assert charged(world) == CONTEXT + 100 * MIB
+    other = world.actor().start()
+    assert other.info()[0] == CAP - 2 * CONTEXT - 100 * MIB
+    assert actor.info()[0] == CAP - 2 * CONTEXT - 100 * MIB
 
 
 def test_a_usage_page_that_is_no_file_is_not_used(world: World) -> None:
