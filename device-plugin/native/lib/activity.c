@@ -23,10 +23,13 @@ static _Atomic(struct egpu_activity *) own;
 static _Atomic(struct egpu_activity_slot *) own_slot;
 static _Atomic uint64_t own_owner; /* what stands in it, as long as it is ours */
 static struct egpu_lock opening;
+static _Atomic bool own_alone; /* the page is memory of this process alone */
+static struct egpu_activity_slot nowhere; /* where all are taken: not seen by the other processes */
 
 /* --- this container's page ------------------------------------------------------------------------ */
 
-static struct egpu_activity *map_own(void) {
+/* NULL: it cannot be had. */
+static struct egpu_activity *map_shared(void) {
     char buffer[512];
     const char *path = egpu_path(EGPU_ACTIVITY_PATH, buffer, sizeof buffer);
     int file = open(path, O_RDWR | O_CLOEXEC);
@@ -40,9 +43,21 @@ static struct egpu_activity *map_own(void) {
     if (page != MAP_FAILED)
         return page;
     egpu_say_once("activity", "%s cannot be used: the share of time is kept for each process by itself", path);
-    page = mmap(NULL, EGPU_ACTIVITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return NULL;
+}
+
+static struct egpu_activity *memory_instead(void) {
     static struct egpu_activity last_resort;
+    void *page = mmap(NULL, EGPU_ACTIVITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return page != MAP_FAILED ? page : &last_resort;
+}
+
+static void use_own(struct egpu_activity *page, bool alone) {
+    page->magic = EGPU_ACTIVITY_MAGIC;
+    page->abi_major = EGPU_ABI_MAJOR;
+    page->bytes = sizeof *page;
+    atomic_store(&own_alone, alone);
+    atomic_store_explicit(&own, page, memory_order_release);
 }
 
 struct egpu_activity *egpu_activity_own(void) {
@@ -53,15 +68,27 @@ struct egpu_activity *egpu_activity_own(void) {
     egpu_lock(&opening);
     page = atomic_load_explicit(&own, memory_order_acquire);
     if (page == NULL) {
-        page = map_own();
-        page->magic = EGPU_ACTIVITY_MAGIC;
-        page->abi_major = EGPU_ABI_MAJOR;
-        page->bytes = sizeof *page;
-        atomic_store_explicit(&own, page, memory_order_release);
+        page = map_shared();
+        const bool alone = page == NULL;
+        use_own(page = alone ? memory_instead() : page, alone);
     }
     egpu_unlock(&opening);
     errno = kept_errno;
     return page;
+}
+
+/* Neighbours, and the other processes here, go by the page: what was not to be had, as without a descriptor, may be now.
+ * The memory that stood for it stays: others may just be writing into it. */
+static void own_again(void) {
+    const int kept_errno = errno;
+    egpu_lock(&opening);
+    struct egpu_activity *page = map_shared();
+    if (page != NULL) {
+        use_own(page, false);
+        atomic_store(&own_slot, NULL);
+    }
+    egpu_unlock(&opening);
+    errno = kept_errno;
 }
 
 /* --- neighbours ----------------------------------------------------------------------------------- */
@@ -226,8 +253,19 @@ static bool is_own(const struct egpu_activity_slot *slot) {
                                atomic_load_explicit(&own_owner, memory_order_relaxed);
 }
 
+/* Under the lock. */
+static struct egpu_activity_slot *find_slot(uint64_t number, int64_t now_ns, uint64_t lease_ns) {
+    struct egpu_activity *page = atomic_load(&own);
+    for (int i = 0; i < EGPU_ACTIVITY_SLOTS; i++)
+        if (take_slot(&page->slots[i], number, now_ns, lease_ns)) {
+            atomic_fetch_or(&page->slots_used, 1ull << i);
+            return &page->slots[i];
+        }
+    nowhere.owner = number;
+    return &nowhere;
+}
+
 struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns) {
-    static struct egpu_activity_slot nowhere; /* where all are taken: not seen by the other processes */
     struct egpu_activity_slot *slot = atomic_load_explicit(&own_slot, memory_order_acquire);
     if (__builtin_expect(is_own(slot), 1))
         return slot;
@@ -235,23 +273,22 @@ struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns) {
         now_ns = egpu_now_ns();
         lease_ns = egpu_lease_ns(egpu_control_now());
     }
-    struct egpu_activity *page = egpu_activity_own();
+    egpu_activity_own();
     egpu_lock(&opening);
     slot = atomic_load_explicit(&own_slot, memory_order_acquire);
     if (!is_own(slot)) {
         const uint64_t number = own_number();
-        slot = &nowhere;
-        for (int i = 0; i < EGPU_ACTIVITY_SLOTS && slot == &nowhere; i++)
-            if (take_slot(&page->slots[i], number, now_ns, lease_ns)) {
-                slot = &page->slots[i];
-                atomic_fetch_or(&page->slots_used, 1ull << i);
-            }
-        nowhere.owner = number;
+        slot = find_slot(number, now_ns, lease_ns);
         atomic_store_explicit(&own_owner, number, memory_order_relaxed);
         atomic_store_explicit(&own_slot, slot, memory_order_release);
     }
     egpu_unlock(&opening);
     return slot;
+}
+
+void egpu_activity_again(void) {
+    if (atomic_load(&own_alone))
+        own_again();
 }
 
 void egpu_slot_leave(void) {

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1000 * 1000, QUIET_NS = 200 * 1000 * 1000 };
+enum { AGAIN_NS = 1000 * 1000 * 1000, STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1000 * 1000, QUIET_NS = 200 * 1000 * 1000 };
 enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, LONG_TICK_NS = 4 * TICK_NS, IDLE_NS = 100 * 1000 * 1000,
        WANTED_NS = 30 * 1000 * 1000, WAITED_NS = 1000 * 1000 * 1000 };
 
@@ -171,6 +171,7 @@ static void *watch(void *unused) {
         if (now - refreshed >= REFRESH_NS) {
             control = egpu_control_refresh();
             egpu_near_refresh(control);
+            egpu_activity_again();
             refreshed = now;
             egpu_contexts_anchor(real, now);
         }
@@ -198,8 +199,9 @@ static void child(void) { /* its parent's work is not its own, and it has no wat
 }
 
 void egpu_watch_begin(void) {
+    static _Atomic int64_t again_ns; /* when a thread that could not be started is asked for again */
     uint32_t before = NOT_STARTED;
-    if (!atomic_compare_exchange_strong(&egpu_watch_state, &before, STARTING))
+    if (atomic_load(&again_ns) > egpu_now_ns() || !atomic_compare_exchange_strong(&egpu_watch_state, &before, STARTING))
         return;
     static _Atomic uint32_t registered;
     extern void *__dso_handle __attribute__((weak));
@@ -228,7 +230,8 @@ void egpu_watch_begin(void) {
         detach(thread);
     if (!made)
         egpu_say_once("watcher", "no thread can be started: shares are kept less exactly");
-    atomic_store(&egpu_watch_state, made ? RUNNING : CANNOT);
+    atomic_store(&again_ns, made ? 0 : egpu_now_ns() + AGAIN_NS);
+    atomic_store(&egpu_watch_state, made ? RUNNING : NOT_STARTED);
 }
 
 void egpu_watch_launch(int index, int64_t now_ns) {

@@ -1,0 +1,47 @@
+"""What a program could not have at its first launch it asks for again: it would be out of its neighbours' sight for good."""
+
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from unit.native.time_worlds import HARD, MS, Box, Machine, Running
+from vc_egpu_node import abi
+
+LONG_MS = 20_000
+SEEN_S = 30
+
+
+def _wait_until(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + SEEN_S
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _active(machine: Machine, name: str) -> bool:
+    page = abi.ActivityPage.from_buffer_copy((machine.peers / name).read_bytes())
+    return bool(page.cards[0].word & 1)
+
+
+def _is_watched(program: Running) -> bool:
+    tasks = Path(f"/proc/{program.process.pid}/task")
+    return any(one.read_text() == "egpu-watch\n" for one in tasks.glob("*/comm"))
+
+
+@pytest.mark.parametrize(
+    "kind", [resource.RLIMIT_NOFILE, resource.RLIMIT_AS], ids=["no descriptor", "no memory"]
+)
+def test_page_and_watcher_that_were_not_to_be_had_at_first(machine: Machine, kind: int) -> None:
+    machine.add(Box("a", HARD, 50, lease_ms=LONG_MS))
+    program = machine.start("a", "run", 60, 1, MS)
+    before = resource.prlimit(program.process.pid, kind)
+    resource.prlimit(program.process.pid, kind, (0, before[1]))
+    program.begin()
+    machine.wait_for_units(program, units=20)
+    assert not _active(machine, "a")
+    resource.prlimit(program.process.pid, kind, before)
+    _wait_until(lambda: _is_watched(program))
+    _wait_until(lambda: _active(machine, "a"))
+    program.process.kill()
