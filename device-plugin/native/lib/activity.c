@@ -286,9 +286,28 @@ struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns) {
     return slot;
 }
 
-void egpu_activity_again(void) {
+/* A place among the processes of the container, once another has ended: with what is in flight, which each of them ends. */
+static void slot_again(int64_t now_ns, uint64_t lease_ns) {
+    egpu_lock(&opening);
+    const uint64_t number = own_number();
+    struct egpu_activity_slot *slot = find_slot(number, now_ns, lease_ns);
+    if (slot != &nowhere) {
+        slot->alone = nowhere.alone;
+        for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
+            slot->queued_ns[card] = nowhere.queued_ns[card];
+            slot->due_ns[card] = nowhere.due_ns[card];
+        }
+    }
+    atomic_store_explicit(&own_owner, number, memory_order_relaxed);
+    atomic_store_explicit(&own_slot, slot, memory_order_release);
+    egpu_unlock(&opening);
+}
+
+void egpu_activity_again(int64_t now_ns, uint64_t lease_ns) {
     if (atomic_load(&own_alone))
         own_again();
+    if (atomic_load(&own_slot) == &nowhere)
+        slot_again(now_ns, lease_ns);
 }
 
 void egpu_slot_leave(void) {

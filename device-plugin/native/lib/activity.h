@@ -27,8 +27,8 @@ struct egpu_near_all {
 
 /* This container's page, or memory of this process alone where there is none. Never NULL. */
 struct egpu_activity *egpu_activity_own(void);
-/* Where it is such memory: looks whether the page can be had by now. By the watcher only. */
-void egpu_activity_again(void);
+/* Where it is such memory, or this process has no place in it: looks whether it can be had by now. By the watcher only. */
+void egpu_activity_again(int64_t now_ns, uint64_t lease_ns);
 /* The neighbours by the present control page. Never NULL; valid for the life of the process. */
 const struct egpu_near_all *egpu_near_now(void);
 /* Looks again whether the control page names others. */

@@ -171,7 +171,7 @@ static void *watch(void *unused) {
         if (now - refreshed >= REFRESH_NS) {
             control = egpu_control_refresh();
             egpu_near_refresh(control);
-            egpu_activity_again();
+            egpu_activity_again(now, egpu_lease_ns(control));
             refreshed = now;
             egpu_contexts_anchor(real, now);
         }

@@ -1,6 +1,8 @@
-"""What a program could not have at its first launch it asks for again: it would be out of its neighbours' sight for good."""
+"""What a program could not have at its first launch it asks for again: nobody would ever see it."""
 
+import os
 import resource
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,4 +46,27 @@ def test_page_and_watcher_that_were_not_to_be_had_at_first(machine: Machine, kin
     resource.prlimit(program.process.pid, kind, before)
     _wait_until(lambda: _is_watched(program))
     _wait_until(lambda: _active(machine, "a"))
+    program.process.kill()
+
+
+SLOTS_AT, SLOT_BYTES, SLOTS = 64 + 16 * 1792, 320, 32
+
+
+def _owners(page: bytes) -> list[int]:
+    return [struct.unpack_from("<Q", page, SLOTS_AT + at * SLOT_BYTES)[0] for at in range(SLOTS)]
+
+
+def test_a_place_among_the_processes_of_its_container_once_one_is_free(machine: Machine) -> None:
+    machine.add(Box("a", HARD, 50, lease_ms=LONG_MS))
+    page = machine.peers / "a"
+    slot = struct.pack("<QQ", 7, (1 << 62)).ljust(SLOT_BYTES, b"\0")
+    with page.open("r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), slot * SLOTS, SLOTS_AT)
+        program = machine.start("a", "run", 60, 1, MS)
+        program.begin()
+        machine.wait_for_units(program, units=20)
+        assert set(_owners(page.read_bytes())) == {7}
+        os.pwrite(file.fileno(), bytes(SLOT_BYTES), SLOTS_AT + 5 * SLOT_BYTES)
+    _wait_until(lambda: _owners(page.read_bytes())[5] not in (0, 7))
+    machine.wait_for_units(program, units=20, since_ns=time.monotonic_ns())
     program.process.kill()
