@@ -75,6 +75,7 @@ enum egpu_kind {
     EGPU_VARIABLE,   /* device address of one of those; other: key of the image */
     EGPU_EXTERNAL,   /* memory of another interface */
     EGPU_GRAPHS,     /* key: card; bytes: charged for graphs; other: sum of EGPU_EXEC; references: the device */
+    EGPU_GREEN,      /* green context; other: device; passed: the handle of a context that stands for it */
 };
 
 struct egpu_track {
@@ -139,4 +140,17 @@ void egpu_pooled_freed(const struct egpu_track *track);
 void egpu_end_linear(const struct egpu_track *track);
 /* Takes out the context's track and those of what was allocated in it; and says that they have ended. */
 struct egpu_track *egpu_context_take(uint64_t context, size_t *count);
-void egpu_context_ended(const struct egpu_track *tracks, size_t count);
+void egpu_end_of_context(const struct egpu_track *tracks, size_t count);
+
+/* --- memory_context.c, for memory_primary.c ---------------------------------------------------------- */
+
+/* What one context is expected to take, as the agent has learnt it. */
+uint64_t egpu_context_overhead(int card);
+CUresult egpu_context_reserve(int card);
+/* A context was made, for which so much was charged. */
+void egpu_context_keep(CUcontext context, int card, uint64_t bytes);
+/* One is about to end. What was made in it goes before the driver ends it: afterwards handle and addresses may be another
+ * thread's, and events and streams nobody's. Follow with egpu_context_ended(): it has, or it lives on. */
+struct egpu_ending { struct egpu_track *tracks; size_t count; };
+struct egpu_ending egpu_context_ending(CUcontext context);
+void egpu_context_ended(struct egpu_ending *ending, bool really);

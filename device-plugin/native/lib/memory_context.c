@@ -4,25 +4,22 @@
 #include <limits.h>
 #include <stdlib.h>
 
-enum { DEVICES = 64 };
-
 /* --- contexts --- */
 
-/* What one context is expected to take, as the agent has learnt it. */
-static uint64_t overhead(int card)
+uint64_t egpu_context_overhead(int card)
 {
     const struct egpu_control *control = egpu_control_now();
     return control && card >= 0 && card < (int)control->card_count ? egpu_round(control->cards[card].context_bytes) : 0;
 }
 
-static CUresult reserve(int card)
+CUresult egpu_context_reserve(int card)
 {
     if (card == EGPU_NO_CARD)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return egpu_charge(card, overhead(card), 0);
+    return egpu_charge(card, egpu_context_overhead(card), 0);
 }
 
-static void keep(CUcontext context, int card, uint64_t bytes)
+void egpu_context_keep(CUcontext context, int card, uint64_t bytes)
 {
     const struct egpu_track track = {.key = (uint64_t)(uintptr_t)context, .kind = EGPU_CONTEXT, .card = card,
                                      .bytes = bytes, .shared = -1, .references = 1};
@@ -40,33 +37,39 @@ static bool on_card(const struct egpu_track *track, void *data)
     return track->kind == EGPU_CONTEXT && track->card == *(int *)data;
 }
 
-static void end(struct egpu_track *tracks, size_t count)
+struct egpu_ending egpu_context_ending(CUcontext context)
 {
-    egpu_context_ended(tracks, count);
-    for (size_t i = 0; i < count; i++)
-        if (tracks[i].kind == EGPU_CONTEXT)
-            egpu_mark_context(tracks[i].card, egpu_each(on_card, &tracks[i].card));
-    free(tracks);
+    struct egpu_ending ending = {0};
+    if (context && egpu_time_context_gone)
+        egpu_time_context_gone(context);
+    ending.tracks = egpu_context_take((uint64_t)(uintptr_t)context, &ending.count);
+    return ending;
 }
 
-static void ended(CUcontext context)
+void egpu_context_ended(struct egpu_ending *ending, bool really)
 {
-    size_t count;
-    struct egpu_track *tracks = egpu_context_take((uint64_t)(uintptr_t)context, &count);
-    end(tracks, count);
+    for (size_t i = 0; i < ending->count && !really; i++)
+        egpu_put(&ending->tracks[i]);
+    if (really)
+        egpu_end_of_context(ending->tracks, ending->count);
+    for (size_t i = 0; i < ending->count && really; i++)
+        if (ending->tracks[i].kind == EGPU_CONTEXT)
+            egpu_mark_context(ending->tracks[i].card, egpu_each(on_card, &ending->tracks[i].card));
+    free(ending->tracks);
+    *ending = (struct egpu_ending){0};
 }
 
 /* Makes a context by `call`, within the cap. */
 #define CREATE(context, device, call)                               \
     do {                                                            \
         const int card = egpu_charged_device(device);               \
-        const uint64_t bytes = overhead(card);                      \
-        CUresult result = reserve(card);                            \
+        const uint64_t bytes = egpu_context_overhead(card);         \
+        CUresult result = egpu_context_reserve(card);               \
         if (result != CUDA_SUCCESS)                                 \
             return result;                                          \
         result = (call);                                            \
         if (result == CUDA_SUCCESS && (context))                    \
-            keep(*(context), card, bytes);                          \
+            egpu_context_keep(*(context), card, bytes);             \
         else                                                        \
             egpu_discharge(card, bytes, 0);                         \
         return result;                                              \
@@ -125,21 +128,11 @@ EGPU_EXPORT CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUd
     CREATE(context, device, real->cuVDPAUCtxCreate_v2(context, flags, device, vdpau, look_up));
 }
 
-/* The tracks go before the driver does it: handle and addresses may be another thread's then. */
 static CUresult destroy(CUcontext context, CUresult (*call)(CUcontext))
 {
-    size_t count;
-    if (egpu_time_context_gone)
-        egpu_time_context_gone(context);
-    struct egpu_track *tracks = egpu_context_take((uint64_t)(uintptr_t)context, &count);
+    struct egpu_ending ending = egpu_context_ending(context);
     CUresult result = call(context);
-    if (result == CUDA_SUCCESS) {
-        end(tracks, count);
-        return result;
-    }
-    for (size_t i = 0; i < count; i++)
-        egpu_put(&tracks[i]);
-    free(tracks);
+    egpu_context_ended(&ending, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -182,158 +175,6 @@ EGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
     CUresult result = real->cuCtxDetach(context);
     if (result == CUDA_SUCCESS)
         egpu_change(EGPU_CONTEXT, (uint64_t)(uintptr_t)context, attached, &more);
-    return result;
-}
-
-/* A primary context is one, however often it is retained, and its handle comes again. So one thread at a time makes or
- * ends that of a device: of several that begin together each would take the room of one, and what one ends would be
- * what another has just made. Held over calls of the driver, which lets one in at a time as well. */
-static struct egpu_lock primaries[DEVICES];
-/* This thread does: what a tool calls that the driver tells of it (CUPTI) belongs to that. */
-static __thread __attribute__((tls_model("initial-exec"))) bool within;
-
-static bool begin_with(CUdevice first, int count)
-{
-    if (within)
-        return false;
-    for (int i = 0; i < count; i++)
-        egpu_lock(&primaries[(unsigned)(first + i) % DEVICES]);
-    return within = true;
-}
-
-static void end_with(CUdevice first, int count, bool begun)
-{
-    within = within && !begun;
-    for (int i = 0; begun && i < count; i++)
-        egpu_unlock(&primaries[(unsigned)(first + i) % DEVICES]);
-}
-
-static bool primary_is_active(const struct egpu_real *real, CUdevice device)
-{
-    unsigned flags;
-    int active = 0;
-    return real->cuDevicePrimaryCtxGetState &&
-           real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
-}
-
-static CUresult retain(const struct egpu_real *real, CUcontext *context, CUdevice device)
-{
-    if (primary_is_active(real, device))
-        return real->cuDevicePrimaryCtxRetain(context, device);
-    CREATE(context, device, real->cuDevicePrimaryCtxRetain(context, device));
-}
-
-EGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-    EGPU_DRIVER(real, cuDevicePrimaryCtxRetain);
-    const bool begun = begin_with(device, 1);
-    CUresult result = retain(real, context, device);
-    end_with(device, 1, begun);
-    return result;
-}
-
-/* The primary context's handle, found by one more reference on it while it is there. */
-static CUcontext primary(const struct egpu_real *real, CUdevice device)
-{
-    CUcontext context = NULL;
-    if (!primary_is_active(real, device) || !real->cuDevicePrimaryCtxRetain ||
-        real->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-        return NULL;
-    if (real->cuDevicePrimaryCtxRelease_v2)
-        real->cuDevicePrimaryCtxRelease_v2(device);
-    else if (real->cuDevicePrimaryCtxRelease)
-        real->cuDevicePrimaryCtxRelease(device);
-    return context;
-}
-
-static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice), bool always)
-{
-    const struct egpu_real *real = egpu_driver();
-    const bool begun = begin_with(device, 1);
-    CUcontext context = primary(real, device);
-    CUresult result = call(device);
-    if (result == CUDA_SUCCESS && context && (always || !primary_is_active(real, device))) {
-        if (egpu_time_context_gone)
-            egpu_time_context_gone(context);
-        ended(context);
-    }
-    end_with(device, 1, begun);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    EGPU_DRIVER(real, cuDevicePrimaryCtxRelease_v2);
-    return end_primary(device, real->cuDevicePrimaryCtxRelease_v2, false);
-}
-
-EGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    EGPU_DRIVER(real, cuDevicePrimaryCtxRelease);
-    return end_primary(device, real->cuDevicePrimaryCtxRelease, false);
-}
-
-EGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    EGPU_DRIVER(real, cuDevicePrimaryCtxReset_v2);
-    return end_primary(device, real->cuDevicePrimaryCtxReset_v2, true);
-}
-
-EGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
-{
-    EGPU_DRIVER(real, cuDevicePrimaryCtxReset);
-    return end_primary(device, real->cuDevicePrimaryCtxReset, true);
-}
-
-/* --- green contexts, each of which retains the device's primary one --- */
-
-static CUresult make_green(const struct egpu_real *real, CUgreenCtx *green, CUdevResourceDesc resources,
-                           CUdevice device, unsigned flags)
-{
-    if (primary_is_active(real, device))
-        return real->cuGreenCtxCreate(green, resources, device, flags);
-    const int card = egpu_charged_device(device);
-    const uint64_t bytes = overhead(card);
-    CUresult result = reserve(card);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real->cuGreenCtxCreate(green, resources, device, flags);
-    CUcontext context = result == CUDA_SUCCESS ? primary(real, device) : NULL;
-    if (context)
-        keep(context, card, bytes);
-    else
-        egpu_discharge(card, bytes, 0);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned flags)
-{
-    EGPU_DRIVER(real, cuGreenCtxCreate);
-    const bool begun = begin_with(device, 1);
-    CUresult result = make_green(real, green, resources, device, flags);
-    end_with(device, 1, begun);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
-{
-    EGPU_DRIVER(real, cuGreenCtxDestroy);
-    CUcontext before[DEVICES];
-    int count = 0;
-    if (!real->cuDeviceGetCount || real->cuDeviceGetCount(&count) != CUDA_SUCCESS)
-        count = 0;
-    count = count < DEVICES ? count : DEVICES;
-    const bool begun = begin_with(0, count);
-    for (CUdevice device = 0; device < count; device++) /* it does not say whose it is */
-        before[device] = primary(real, device);
-    CUresult result = real->cuGreenCtxDestroy(green);
-    for (CUdevice device = 0; device < count; device++)
-        if (result == CUDA_SUCCESS && before[device] && !primary_is_active(real, device)) {
-            if (egpu_time_context_gone)
-                egpu_time_context_gone(before[device]);
-            ended(before[device]);
-        }
-    end_with(0, count, begun);
     return result;
 }
 

@@ -355,7 +355,7 @@ struct egpu_track *egpu_context_take(uint64_t context, size_t *count)
     return context ? egpu_take_all(of_context, &context, count) : NULL;
 }
 
-void egpu_context_ended(const struct egpu_track *tracks, size_t count)
+void egpu_end_of_context(const struct egpu_track *tracks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (tracks[i].kind == EGPU_LINEAR)

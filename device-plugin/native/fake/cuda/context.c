@@ -1,13 +1,16 @@
+#define _GNU_SOURCE
 #include "code.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { DEPTH = 64 };
 static _Thread_local CUcontext stack[DEPTH];
 static _Thread_local int depth;
 
 CUresult context_alive(CUcontext context) {
+    if (context && context->magic == MAGIC_DEAD && driver.dead_kills) abort();
     if (!context || context->magic == MAGIC_DEAD) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return context->magic == MAGIC_CONTEXT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -101,12 +104,37 @@ static void destroy(CUcontext context) {
     fc_unlock(driver.s);
     discharge(context->card, context->charged);
     context->magic = MAGIC_DEAD;
+    if (driver.end_us) nanosleep(&(struct timespec){.tv_nsec = driver.end_us * 1000l}, NULL);
     if (driver.handles_again) {
         context->next = ended;
         ended = context;
     }
     pthread_mutex_unlock(&driver.lock);
 }
+
+/* Stands for the primary one with fewer processors (here: all of them), and has nothing of its own but streams. */
+CUresult context_green(CUcontext primary, CUcontext *to) {
+    CUcontext context = handle_again();
+    if (!context) context = calloc(1, sizeof *context);
+    if (!context) return CUDA_ERROR_OUT_OF_MEMORY;
+    *context = (struct CUctx_st){.magic = MAGIC_CONTEXT, .card = primary->card, .device = primary->device, .of = primary,
+                                 .primary = true, .warm = true, .api = primary->api};
+    memcpy(context->limits, primary->limits, sizeof context->limits);
+    CUresult result = shared_part(context);
+    if (result != CUDA_SUCCESS) {
+        free(context);
+        return result;
+    }
+    pthread_mutex_lock(&driver.lock);
+    context->id = ++driver.ids;
+    context->next = driver.contexts;
+    driver.contexts = context;
+    pthread_mutex_unlock(&driver.lock);
+    *to = context;
+    return CUDA_SUCCESS;
+}
+
+void context_green_gone(CUcontext context) { destroy(context); }
 
 static CUresult create_and_push(CUcontext *to, unsigned flags, CUdevice device, unsigned api) {
     if (!to) return CUDA_ERROR_INVALID_VALUE;

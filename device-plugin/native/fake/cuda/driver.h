@@ -71,6 +71,7 @@ struct CUctx_st {
     CUstream streams;
     struct chunk *chunks;
     CUcontext next;
+    CUcontext of; /* of a green context: the primary one, which has the memory; else NULL */
     size_t limits[8], stacks;
 };
 
@@ -129,7 +130,8 @@ struct driver {
     CUcontext contexts, primaries[FC_CARDS];
     unsigned primary_users[FC_CARDS], primary_flags[FC_CARDS];
     unsigned long long ids;
-    bool handles_again;
+    bool handles_again, dead_kills;
+    unsigned end_us;
     uint64_t context_bytes, lazy_bytes, kernel_ns;
     unsigned noise_percent;
     _Atomic unsigned dmabufs; /* open ones */
@@ -147,6 +149,8 @@ unsigned long long setting(const char *name, unsigned long long otherwise);
 /* --- context.c ---------------------------------------------------------------------------------- */
 CUresult current(CUcontext *context);
 CUresult context_alive(CUcontext context);
+CUresult context_green(CUcontext primary, CUcontext *to);
+void context_green_gone(CUcontext context);
 /* The context of a library call that names a card: its primary one, made if there is none. */
 CUresult context_warm(CUcontext context);
 

@@ -161,6 +161,8 @@ static CUresult start(void) {
     pthread_mutex_init(&driver.lock, &recursive);
     driver.context_bytes = setting("FAKE_CUDA_CONTEXT_MIB", 416) << 20;
     driver.lazy_bytes = setting("FAKE_CUDA_LAZY_MIB", 16) << 20;
+    driver.dead_kills = setting("FAKE_CUDA_DEAD_KILLS", 0) != 0;
+    driver.end_us = (unsigned)setting("FAKE_CUDA_END_US", 0);
     driver.handles_again = setting("FAKE_CUDA_HANDLES_AGAIN", 0) != 0;
     driver.kernel_ns = setting("FAKE_CUDA_KERNEL_NS", 10000);
     driver.noise_percent = (unsigned)setting("FAKE_CUDA_NOISE_PERCENT", 20);

@@ -63,6 +63,7 @@ static void free_small(CUcontext context, const struct block *block) {
 CUresult memory_allocate(CUcontext context, size_t bytes, CUdeviceptr *to) {
     if (!to || !bytes) return CUDA_ERROR_INVALID_VALUE;
     if (bytes > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (context->of) context = context->of;
     struct block block = {.bytes = bytes, .kind = BLOCK_DEVICE, .context = context, .device = context->device};
     pthread_mutex_lock(&driver.lock);
     CUresult result = CUDA_SUCCESS;

@@ -23,7 +23,8 @@ API CUresult cuVDPAUCtxCreate(CUcontext *to, unsigned flags, CUdevice device, un
     return cuVDPAUCtxCreate_v2(to, flags, device, vdpau, look_up);
 }
 
-/* --- green contexts: the device's primary one, retained; all of them have the whole card ---------- */
+/* --- green contexts: each retains the device's primary one, and has a handle and streams of its own; all of them have
+ * the whole card ---------- */
 enum { MAGIC_GREEN = 0x4752454e };
 struct CUgreenCtx_st {
     uint32_t magic;
@@ -49,7 +50,12 @@ API CUresult cuGreenCtxCreate(CUgreenCtx *to, CUdevResourceDesc resources, CUdev
     CUgreenCtx green = calloc(1, sizeof *green);
     if (!green) return CUDA_ERROR_OUT_OF_MEMORY;
     *green = (struct CUgreenCtx_st){.magic = MAGIC_GREEN, .device = device};
-    CUresult result = cuDevicePrimaryCtxRetain(&green->context, device);
+    CUcontext primary;
+    CUresult result = cuDevicePrimaryCtxRetain(&primary, device);
+    if (result == CUDA_SUCCESS) {
+        result = context_green(primary, &green->context);
+        if (result != CUDA_SUCCESS) cuDevicePrimaryCtxRelease_v2(device);
+    }
     if (result != CUDA_SUCCESS) free(green);
     else *to = green;
     return result;
@@ -63,6 +69,7 @@ API CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     ENTER();
     TRY(green_of(green));
     green->magic = MAGIC_DEAD;
+    context_green_gone(green->context);
     return cuDevicePrimaryCtxRelease_v2(green->device);
 }
 
