@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXTS = 128, TRIES = 12 };
+enum { CONTEXTS = 1024 /* work in a further one is not limited; green ones take no room of the card's */, TRIES = 12 };
 
 static struct egpu_context contexts[CONTEXTS];
 EGPU_LINE static _Atomic uint32_t contexts_gone;

@@ -66,14 +66,15 @@ def test_with_work_in_flight_nothing_of_it_is_touched_afterwards(machine: Machin
     program.result()
 
 
-def test_however_many_green_contexts_there_were_the_share_is_kept(machine: Machine) -> None:
+@pytest.mark.parametrize("then", ["cu.cuGreenCtxDestroy(one)", "pass"], ids=["in turn", "at once"])
+def test_however_many_green_contexts_there_are_the_share_is_kept(machine: Machine, then: str) -> None:
     machine.add(Box("a", HARD, 20))
-    code = """
+    code = f"""
 for _ in range(150):
     one = make_green()
     work(1, 10_000)
     cu.cuCtxSynchronize()
-    cu.cuGreenCtxDestroy(one)
+    {then}
 make_green()
 spin, stream, began = cu.kernel("egpu_spin"), cu.stream(), time.monotonic_ns()
 while time.monotonic_ns() < began + 2_000_000_000:
