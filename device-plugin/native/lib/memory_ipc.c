@@ -52,6 +52,13 @@ static bool one_less(struct egpu_track *track, void *data)
     return --track->references == 0;
 }
 
+static bool one_more(struct egpu_track *track, void *data)
+{
+    (void)data;
+    track->references++;
+    return false;
+}
+
 static CUresult opened(CUresult result, const CUdeviceptr *pointer, const CUipcMemHandle *handle)
 {
     if (result != CUDA_SUCCESS)
@@ -81,8 +88,12 @@ EGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 {
     EGPU_DRIVER(real, cuIpcCloseMemHandle);
     struct egpu_track track;
+    /* Before the driver does it: afterwards another thread may have opened something at that address. */
+    const bool known = egpu_change(EGPU_OPENED, pointer, one_less, &track);
     CUresult result = real->cuIpcCloseMemHandle(pointer);
-    if (result == CUDA_SUCCESS && egpu_change(EGPU_OPENED, pointer, one_less, &track) && track.references == 1)
+    if (known && result != CUDA_SUCCESS && !egpu_change(EGPU_OPENED, pointer, one_more, NULL))
+        egpu_put(&track);
+    else if (known && result == CUDA_SUCCESS && track.references == 1)
         egpu_share_drop(track.shared);
     return result;
 }

@@ -176,3 +176,51 @@ def test_neither_leaves_a_charge_behind(world: World, both: tuple[Program, Progr
 def test_passed_on_by_one_thread_while_another_maps_it(world: World) -> None:
     actor = world.actor().start()
     assert actor.do("threads-pass-on", 0, 2000) == OK
+
+
+BESIDE = f"""
+import ctypes, os, sys, threading
+from ctypes import byref, c_uint64
+sys.path.insert(0, {str(TESTS)!r})
+from contract.cuda.binding import Driver, Handle64
+from unit.native.memory_worlds import SHARED_AT, SHARED_BYTES
+cu = Driver(ctypes.CDLL("libcuda.so.1"))
+cu.cuInit(0)
+context = cu.primary()
+cu.cuCtxSetCurrent(context)
+one, other = (Handle64.from_buffer_copy(bytes.fromhex(text)) for text in sys.argv[1:3])
+ended = False
+
+def open_and_close():
+    cu.cuCtxSetCurrent(context)
+    while not ended:
+        at = c_uint64()
+        cu.cuIpcOpenMemHandle_v2(byref(at), one, 1)
+        cu.cuIpcCloseMemHandle(at)
+
+def holders():
+    return sum(map(int.bit_count, os.pread(file, SHARED_BYTES, SHARED_AT)[16:]))
+
+file, lost = os.open(sys.argv[3], os.O_RDONLY), 0
+threads = [threading.Thread(target=open_and_close) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(100):
+    at = c_uint64()
+    cu.cuIpcOpenMemHandle_v2(byref(at), other, 1)
+    lost += holders() != 2
+    cu.cuIpcCloseMemHandle(at)
+ended = True
+for thread in threads:
+    thread.join()
+print(lost)
+"""
+
+
+def test_opened_where_another_thread_just_closed_is_held(world: World) -> None:
+    """Its maker may let go of it, and it stays on the card."""
+    maker = world.actor().start()
+    assert maker.do("alloc", 0, PIECE) == maker.do("alloc", 1, PIECE) == OK
+    mine, others = (maker.ask("ipc", thing)[1] for thing in (0, 1))
+    ran = world.python(BESIDE, others, mine, world.usage, FAKE_CUDA_END_US="1000")
+    assert (ran.stdout, ran.stderr) == ("0\n", "")

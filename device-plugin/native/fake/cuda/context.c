@@ -88,6 +88,10 @@ static CUresult create(CUdevice device, unsigned flags, unsigned api, CUcontext 
     return CUDA_SUCCESS;
 }
 
+void take_time(void) {
+    if (driver.end_us) nanosleep(&(struct timespec){.tv_nsec = driver.end_us * 1000l}, NULL);
+}
+
 /* The handle stays as a tombstone: other threads may still have it on their stacks. Real ones come again at once. */
 static void destroy(CUcontext context) {
     pthread_mutex_lock(&driver.lock);
@@ -104,7 +108,7 @@ static void destroy(CUcontext context) {
     fc_unlock(driver.s);
     discharge(context->card, context->charged);
     context->magic = MAGIC_DEAD;
-    if (driver.end_us) nanosleep(&(struct timespec){.tv_nsec = driver.end_us * 1000l}, NULL);
+    take_time();
     if (driver.handles_again) {
         context->next = ended;
         ended = context;

@@ -149,6 +149,7 @@ unsigned long long setting(const char *name, unsigned long long otherwise);
 /* --- context.c ---------------------------------------------------------------------------------- */
 CUresult current(CUcontext *context);
 CUresult context_alive(CUcontext context);
+void take_time(void); /* as long as an end does */
 CUresult context_green(CUcontext primary, CUcontext *to);
 void context_green_gone(CUcontext context);
 /* The context of a library call that names a card: its primary one, made if there is none. */

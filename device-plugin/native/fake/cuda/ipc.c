@@ -152,5 +152,6 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
         ipc_drop((uint32_t)gone.handle - 1);
     }
     pthread_mutex_unlock(&driver.lock);
+    take_time();
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
