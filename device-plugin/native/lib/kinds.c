@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__) && !defined(EGPU_ONE_CLOCK) /* the one of a test */
@@ -84,8 +85,8 @@ int64_t egpu_now_ns(void) { return clock_ns(); }
 
 void egpu_spin_lock(struct egpu_spin *lock) {
     for (unsigned tries = 0; atomic_exchange_explicit(&lock->held, 1, memory_order_acquire); tries++)
-        if (tries > 100)
-            nanosleep(&(struct timespec){.tv_nsec = 5000}, NULL);
+        if (tries > 100) /* not nanosleep(): there a thread may be cancelled, and it may hold what all others wait for */
+            syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 5000}, NULL);
 }
 
 static struct egpu_kind_row *kind_at(uint64_t key, uint32_t nth) {

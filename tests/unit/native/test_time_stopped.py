@@ -1,9 +1,11 @@
 """A program that is stopped for longer than its lease, as a debugger does, and goes on."""
 
 import signal
+import subprocess
 import time
 
 from unit.native.test_time_ways import _counted, _page, _start, _wait_until
+from unit.native.time_building import compiled
 from unit.native.time_worlds import HIGH, LOW, MS, Box, Machine
 
 LONG_MS = 20_000
@@ -48,3 +50,10 @@ def test_one_that_was_taken_for_dead_says_again_that_it_is_active(machine: Machi
     time.sleep(0.3)
     assert _page(machine, "high").cards[0].word % 2 == 1
     high.process.kill()
+
+
+def test_a_thread_is_not_cancelled_while_it_waits_for_a_short_lock() -> None:
+    """It may be the one that asks the card what has ended, for which all others would wait for good."""
+    program = compiled("spin-cancelled", "tests/spin_cancelled.c")
+    run = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout) == (0, "passed\n")
