@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "memory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -65,6 +66,22 @@ uint64_t egpu_self_namespace(void)
 {
     struct stat about;
     return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+}
+
+bool egpu_namespace_lives(uint64_t pid_namespace)
+{
+    DIR *folder = opendir("/proc");
+    struct dirent *entry;
+    struct stat about;
+    char path[300];
+    bool found = false;
+    while (folder && !found && (entry = readdir(folder))) {
+        snprintf(path, sizeof path, "/proc/%s/ns/pid", entry->d_name);
+        found = *entry->d_name >= '1' && *entry->d_name <= '9' && stat(path, &about) == 0 && about.st_ino == pid_namespace;
+    }
+    if (folder)
+        closedir(folder);
+    return found;
 }
 
 /* True unless the process's maps can be read and do not name the page: then it has become another program, whose

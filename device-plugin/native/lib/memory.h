@@ -51,6 +51,8 @@ void egpu_share_drop(int entry);                        /* this process holds it
 
 uint64_t egpu_self_id(void); /* as the owner of a slot; read anew after a fork */
 uint64_t egpu_self_namespace(void);
+/* Some process that can be seen is in it. */
+bool egpu_namespace_lives(uint64_t pid_namespace);
 /* False: surely dead, or alive but without the page mapped (it has become another program). */
 bool egpu_alive(uint64_t owner, uint64_t pid_namespace, const char *mapping);
 /* "dev:inode" of the mapped file as in /proc/self/maps; empty if that cannot be told. */

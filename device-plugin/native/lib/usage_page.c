@@ -149,14 +149,24 @@ static bool claim(uint32_t index, uint64_t from)
     return true;
 }
 
+/* Processes of two namespaces may have the same number and start. Those that have no /proc of their own do not know their
+ * start, but see there who lives: the place of one that is gone is taken by the next, as nobody else can tell that. */
+static bool may_be_ours(const struct egpu_usage_slot *slot, uint64_t self, uint64_t namespace)
+{
+    const uint64_t theirs = egpu_load(&slot->pid_namespace);
+    return !theirs || !namespace || theirs == namespace || (!(self >> 32) && !egpu_namespace_lives(theirs));
+}
+
 /* A slot that already names us is from before an exec of this process: that program's memory is gone. */
 static void find_slot(void)
 {
     struct egpu_usage *page = egpu_usage.page;
-    const uint64_t self = egpu_self_id();
+    const uint64_t self = egpu_self_id(), namespace = egpu_self_namespace();
     egpu_usage.slot = -1;
     for (uint32_t i = 0; i < EGPU_USAGE_SLOTS; i++) {
         uint64_t owner = egpu_load(&page->slots[i].owner);
+        if (owner == self && !may_be_ours(&page->slots[i], self, namespace))
+            continue;
         if (owner == self && egpu_usage.slot < 0)
             claim(i, self);
         else if ((owner & ~(uint64_t)EGPU_USAGE_EMPTYING) == self && (empty(&page->slots[i]), true))

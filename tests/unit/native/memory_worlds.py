@@ -198,13 +198,15 @@ class World:
             check=False,
         )
 
-    def actor(self, way: str = "dlsym", *, preload: str | None = LIBRARY, **more: str) -> Actor:
-        """A program in the container (without `preload`: one that nobody limits)."""
+    def actor(
+        self, way: str = "dlsym", *, preload: str | None = LIBRARY, inside: Iterable[str] = (), **more: str
+    ) -> Actor:
+        """A program in the container (without `preload`: one that nobody limits), started by `inside`."""
         program = BUILD / ("memory-actor-direct" if way == "direct" else "memory-actor")
         if SANITIZED and preload:
             program, way, preload = Path(SANITIZED), "direct", None
         process = subprocess.Popen(
-            [program, way],
+            [*inside, program, way],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -203,6 +203,36 @@ def test_a_forked_child_leaves_its_parents_charge_alone(world: World, end: int) 
     assert world.actor().start().info()[0] == left - CONTEXT
 
 
+def test_a_process_of_another_pid_namespace_with_the_same_number_counts_by_itself(world: World) -> None:
+    """As of two that ``unshare --pid --fork`` began in the same 10 ms, or without a /proc of theirs."""
+    actor = world.actor()
+    assert actor.do("init") == OK
+    started = Path(f"/proc/{actor.process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    page = bytearray(USAGE_BYTES)
+    page[24:28] = struct.pack("<I", 1)
+    owner = actor.process.pid | (int(started) & 0xFFFFFFFF) << 32
+    page[SLOTS_AT : SLOTS_AT + 40] = struct.pack("<QQQQQ", owner, 12345, 1, 1, 100 * MIB)
+    world.usage.write_bytes(page)
+    assert actor.do("primary", 0, 0) == OK
+    assert charged(world) == CONTEXT + 100 * MIB
+    assert actor.info()[0] == CAP - CONTEXT - 100 * MIB
+    assert actor.do("alloc", 0, MIB) == OK
+    assert world.actor().start().info()[0] == CAP - 2 * CONTEXT - 102 * MIB
+
+
+def test_each_process_of_a_pid_namespace_of_its_own_counts_while_it_lives(world: World) -> None:
+    """With the /proc of all of them: none knows its start, and all have the number 1."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode != 0:
+        pytest.skip("needs to make a PID namespace")
+    alone = ("unshare", "--pid", "--fork")
+    for _ in range(2):
+        first, second = world.actor(inside=alone).start(), world.actor(inside=alone).start()
+        assert first.do("alloc", 0, 100 * MIB) == second.do("alloc", 0, 100 * MIB) == OK
+        assert first.info()[0] == second.info()[0] == CAP - 2 * CONTEXT - 200 * MIB
+        first.close()
+        second.close()
+
+
 def test_a_process_that_becomes_another_program_is_charged_no_more(world: World) -> None:
     actor = world.actor().start()
     assert actor.do("alloc", 0, 100 * MIB) == OK
