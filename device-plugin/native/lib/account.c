@@ -11,6 +11,20 @@
 enum { SOONER_NS = 200 * 1000, STRANGE_NS = 2000, SAMPLES = 256, LATELY = 16 /* samples, of a millisecond */, EVEN_LEAST_NS = 1500 * 1000 };
 static const int64_t WANTED_NS = 30000000, SAMPLE_NS = 100000000;
 
+void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown) {
+    struct egpu_activity_slot *slot = egpu_slot_own(0, 0);
+    uint64_t queued = slot->queued_ns[card];
+    while (!atomic_compare_exchange_weak(&slot->queued_ns[card], &queued, egpu_sub(queued, queued_ns))) {
+    }
+    if (unknown) {
+        atomic_store(&egpu_cards[card].unknown, 0);
+        atomic_fetch_and(&slot->alone, ~(1u << card));
+    }
+    atomic_fetch_sub(&egpu_cards[card].flying, count);
+    if (egpu_cards[card].turns)
+        egpu_turns_say(card, egpu_now_ns(), egpu_lease_ns(egpu_control_now()));
+}
+
 void egpu_correct(int index, uint64_t booked_ns, uint64_t length_ns) {
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     uint64_t rate = egpu_cards[index].rate_ppm;

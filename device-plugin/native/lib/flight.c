@@ -48,20 +48,6 @@ void egpu_batch_free(struct egpu_batch *batch) {
     egpu_spin_unlock(&batches_spin);
 }
 
-void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown) {
-    struct egpu_activity_slot *slot = egpu_slot_own(0, 0);
-    uint64_t queued = slot->queued_ns[card];
-    while (!atomic_compare_exchange_weak(&slot->queued_ns[card], &queued, egpu_sub(queued, queued_ns))) {
-    }
-    if (unknown) {
-        atomic_store(&egpu_cards[card].unknown, 0);
-        atomic_fetch_and(&slot->alone, ~(1u << card));
-    }
-    atomic_fetch_sub(&egpu_cards[card].flying, count);
-    if (egpu_cards[card].turns)
-        egpu_turns_say(card, egpu_now_ns(), egpu_lease_ns(egpu_control_now()));
-}
-
 /* What the batch was booked for and nobody launched. */
 static void return_ahead(struct egpu_batch *batch) {
     if (batch->ahead_ns == 0)
@@ -397,4 +383,13 @@ void egpu_flight_context_gone(const struct egpu_context *context) {
             batch_drop(batch);
     }
     egpu_unlock(&egpu_streams_lock);
+}
+
+void egpu_flight_forget(void) {
+    streams_spin.held = batches_spin.held = 0;
+    atomic_store(&streams_open, 0);
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i].batch = NULL;
+        streams[i].riding = 0;
+    }
 }

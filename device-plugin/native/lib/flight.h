@@ -180,7 +180,7 @@ void egpu_flight_flush(const struct egpu_real *real, int card, int64_t before_ns
  * so all batches are closed before, and each launch closes its own. What waits for open ones could wait for good. */
 void egpu_flight_capture(const struct egpu_real *real);
 void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream);
-void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown);
+void egpu_flight_forget(void); /* in a forked child: the work is its parent's, and so are the threads that held locks */
 
 void egpu_batch_free(struct egpu_batch *batch);
 void egpu_flight_context_gone(const struct egpu_context *context); /* before it is */
@@ -208,6 +208,8 @@ enum { EGPU_SLOT_SHIFT = 56 }; /* of this process's number, in the length of wha
 static inline uint64_t egpu_slot_tag(void) {
     return (uint64_t)(egpu_slot_own(0, 0) - egpu_activity_own()->slots + 1) << EGPU_SLOT_SHIFT;
 }
+/* Of what this process has in flight, so much and so many launches are no more. */
+void egpu_flight_undo(int card, uint64_t queued_ns, uint32_t count, bool unknown);
 /* What was booked as so much is now known to be that much. */
 void egpu_correct(int card, uint64_t booked_ns, uint64_t length_ns);
 /* Notes how many others have work on the card now. By the watcher only, as is the next. */

@@ -190,6 +190,7 @@ static void child(void) { /* its parent's work is not its own, and it has no wat
     atomic_store(&bell, 0);
     egpu_streams_lock.holder = 0;
     egpu_slot_forget();
+    egpu_flight_forget();
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
         card->flying = card->unknown = card->announced = card->capped = card->polling = card->lock.held = 0;

@@ -117,3 +117,47 @@ input()
         program.stdin.write("go\n")
     program.communicate(timeout=60)
     assert told == [("ready", 0), ("held", (CONTEXT_MIB + 64) * MIB), ("given back", 0)]
+
+
+def test_a_forked_child_that_clears_up_does_not_hang(machine: Machine) -> None:
+    """As destructors do at its end, whatever its parent's threads were just doing."""
+    machine.add(Box("a"))
+    code = """
+import os, threading
+context = cu.primary()
+cu.cuCtxSetCurrent(context)
+spin, stream, other, ended = cu.kernel("egpu_spin"), cu.stream(), cu.stream(), False
+
+def launches():
+    cu.cuCtxSetCurrent(context)
+    while not ended:
+        for _ in range(50):
+            cu.launch(spin, stream, 100)
+        cu.cuStreamSynchronize(stream)
+
+threads = [threading.Thread(target=launches) for _ in range(4)]
+for thread in threads:
+    thread.start()
+hung = 0
+for _ in range(300):
+    child = os.fork()
+    if not child:
+        cu.code("cuStreamDestroy_v2", other)
+        os._exit(0)
+    patience = time.monotonic() + 5
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > patience:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            hung += 1
+            break
+    if hung:
+        break
+ended = True
+for thread in threads:
+    thread.join()
+print('{"hung": %d}' % hung)
+"""
+    program = machine.start("a", "-c", BEGIN + code, program=Path(sys.executable))
+    program.begin()
+    assert program.result() == {"hung": 0}
