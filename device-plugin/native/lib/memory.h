@@ -119,7 +119,8 @@ void egpu_end_track(const struct egpu_track *track);
 uint64_t egpu_current_context(void);
 /* A linear allocation of `bytes` by `allocate`, charged or spilled. */
 CUresult egpu_linear(CUdeviceptr *pointer, uint64_t bytes, CUresult (*allocate)(CUdeviceptr *, void *), void *data);
-/* The pools of a card have shrunk or grown: reads what they hold. */
+/* That pool, or those of a card, have shrunk or grown: reads what they hold. */
+void egpu_pool_refresh(CUmemoryPool pool);
 void egpu_pools_refresh(int card);
 void egpu_graphs_refresh(int card);
 void egpu_pools_synchronised(void);

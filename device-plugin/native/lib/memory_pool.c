@@ -1,7 +1,7 @@
 /* Stream-ordered allocation. A pool holds what it has reserved, not what is in use of it: that is what is charged. */
 #include "memory.h"
 
-enum { MOST_POOLS = 64, MOST_DEVICES = 64, CELL = 512 };
+enum { MOST_DEVICES = 64, CELL = 512 };
 #define PIECE (32ull << 20) /* what a pool takes from the card at a time */
 
 static struct egpu_lock pool_lock; /* reading what a pool holds and charging it */
@@ -68,7 +68,7 @@ static bool end(CUmemoryPool pool, uint64_t charged)
     return good;
 }
 
-static void refresh(CUmemoryPool pool)
+void egpu_pool_refresh(CUmemoryPool pool)
 {
     struct egpu_track track;
     egpu_lock(&pool_lock);
@@ -91,28 +91,6 @@ int egpu_pool_pass(uint64_t pool, uint64_t key, uint64_t bytes)
     }
     egpu_unlock(&pool_lock);
     return entry;
-}
-
-struct list {
-    int card; /* EGPU_NO_LIMITS: any */
-    size_t count;
-    uint64_t pools[MOST_POOLS];
-};
-
-static bool gather(const struct egpu_track *track, void *data)
-{
-    struct list *list = data;
-    if (track->kind == EGPU_POOL && !track->other && (list->card < 0 || track->card == list->card))
-        list->pools[list->count++] = track->key;
-    return list->count == MOST_POOLS;
-}
-
-void egpu_pools_refresh(int card)
-{
-    struct list list = {.card = card};
-    egpu_each(gather, &list);
-    for (size_t i = 0; i < list.count; i++)
-        refresh((CUmemoryPool)(uintptr_t)list.pools[i]);
 }
 
 static bool known_pool(CUmemoryPool pool, struct egpu_track *track)
@@ -212,7 +190,7 @@ static void undo(const struct egpu_real *real, const struct ask *ask, CUmemoryPo
         real->cuStreamSynchronize(ask->stream);
     }
     real->cuMemPoolTrimTo(pool, 0);
-    refresh(pool);
+    egpu_pool_refresh(pool);
 }
 
 static uint64_t pieces(uint64_t bytes)
@@ -228,7 +206,7 @@ static CUresult reserve(const struct egpu_real *real, CUmemoryPool pool, int car
         return CUDA_SUCCESS;
     /* It may have room inside; what nobody uses of it goes back first. */
     real->cuMemPoolTrimTo(pool, 0);
-    refresh(pool);
+    egpu_pool_refresh(pool);
     uint64_t unused = egpu_sub(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
                                attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
     *charged = pieces(egpu_sub(egpu_add(bytes, CELL - 1) / CELL * CELL, unused));
@@ -320,7 +298,7 @@ void egpu_pooled_freed(const struct egpu_track *track)
         egpu_change(EGPU_POOL, track->other, less_passed, &bytes);
         egpu_unlock(&pool_lock);
         egpu_share_drop(track->shared);
-        refresh((CUmemoryPool)(uintptr_t)track->other);
+        egpu_pool_refresh((CUmemoryPool)(uintptr_t)track->other);
     }
     atomic_store(&shrinking, true);
     if (egpu_change(EGPU_POOL, track->other, one_less, &pool) && pool.other && pool.references == 1)
@@ -365,7 +343,7 @@ EGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
     struct egpu_track track;
     if (real->cuMemPoolTrimTo)
         real->cuMemPoolTrimTo(pool, 0);
-    refresh(pool);
+    egpu_pool_refresh(pool);
     egpu_lock(&pool_lock); /* nobody asks a pool that is gone what it holds */
     const bool known = egpu_take(EGPU_POOL, key_of(pool), &track);
     CUresult result = real->cuMemPoolDestroy(pool);
@@ -387,7 +365,7 @@ EGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     EGPU_DRIVER(real, cuMemPoolTrimTo);
     CUresult result = real->cuMemPoolTrimTo(pool, keep);
-    refresh(pool);
+    egpu_pool_refresh(pool);
     return result;
 }
 

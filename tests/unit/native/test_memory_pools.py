@@ -48,3 +48,26 @@ def test_a_plain_allocation_may_be_freed_in_a_stream(world: World, way: str) -> 
     assert actor.do("sync") == OK
     assert actor.info()[0] == CAP - CONTEXT
     assert actor.do("alloc", 0, CAP - CONTEXT) == OK
+
+
+MANY = f"""
+import ctypes, sys
+from ctypes import byref, c_uint64, c_void_p
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from contract.cuda.binding import Driver, Location, PoolProperties
+cu = Driver(ctypes.CDLL("libcuda.so.1"))
+cu.cuInit(0)
+cu.cuCtxSetCurrent(cu.primary())
+for _ in range(120):
+    pool, pointer = c_void_p(), c_uint64()
+    cu.cuMemPoolCreate(byref(pool), byref(PoolProperties(1, 0, Location(1, 0))))
+    cu.cuMemAllocFromPoolAsync(byref(pointer), 32 << 20, pool, 1)
+    cu.cuMemFreeAsync(pointer, 1)
+    cu.cuStreamSynchronize(1)
+print(cu.free_bytes())
+"""
+
+
+def test_of_very_many_pools_each_gives_back_what_it_let_go_of(world: World) -> None:
+    ran = world.python(MANY)
+    assert (ran.stdout, ran.stderr) == (f"{CAP - CONTEXT_MIB * MIB}\n", "")
