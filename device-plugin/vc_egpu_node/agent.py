@@ -96,8 +96,8 @@ class Agent:
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
         self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
-        self._stocktaking = self._stocktaker()
         checkpoint = Checkpoint(settings.kubelet_dir)
+        self._stocktaking = self._stocktaker(checkpoint)
         self._identity = Identity(
             node=settings.node_name,
             allocations=self._allocations,
@@ -147,10 +147,10 @@ class Agent:
         shown = pages(self._metrics.registry, self.unhealthy, self.unready)
         self.web = GetServer(address_of(settings.listen), shown)
 
-    def _stocktaker(self) -> stocktaking.Stocktaking:
+    def _stocktaker(self, checkpoint: Checkpoint) -> stocktaking.Stocktaking:
         settings = self._settings
         self._others_before = Kept(settings.state_dir / "others.json")
-        self._others = Others(self._pod_resources.holders, self._others_before.keep)
+        self._others = Others(self._pod_resources.holders, checkpoint.resources, self._others_before.keep)
         return stocktaking.Stocktaking(
             stocktaking.Parts(
                 node_name=settings.node_name,

@@ -4,7 +4,7 @@ Another plugin's pods run on after it has gone, and the kubelet shows its resour
 the moment that it restarts: neither means that its cards are free. So the cards are somebody else's
 
 1. while somebody else offers them: a resource that is allocatable, or devices in ResourceSlices;
-2. while pods that asked for such a resource, or hold devices of such a driver, have not ended here;
+2. while pods that were given such a resource, or hold devices of such a driver, have not ended here;
 3. for a while (``takeOverAfterS``) after the last offer, since who upgrades a plugin brings it back, and for
    as long as the kubelet waits for it itself: five minutes in which its devices are still a capacity.
 """
@@ -79,12 +79,15 @@ class Others:
     def __init__(
         self,
         holders: Callable[[], Iterable[Holder]],
+        given: Callable[[], Mapping[str, frozenset[str]] | None],
         keep: Callable[[frozenset[str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``holders`` asks the kubelet, see :meth:`PodResources.holders`; ``keep`` is told at each look who
+        """``holders`` asks the kubelet, see :meth:`PodResources.holders`, and ``given`` reads what it wrote
+        down, see :meth:`Checkpoint.resources`; ``keep`` is told at each look who
         offers cards or did a short while ago, see :class:`Kept`."""
         self._holders = holders
+        self._given = given
         self._keep = keep
         self._clock = clock
         self._last_s: dict[str, float] = {}
@@ -116,13 +119,21 @@ class Others:
         return f"another plugin offered the same cards less than {patience_s:g} s ago: {gone}" if gone else ""
 
     def _holding(self, alive: list[PodView], policy: Policy) -> set[str]:
-        """Pods that hold what others offered. A claim's driver is known to the kubelet. One that does not
-        answer, or names a pod no more (it lists none before the API server told it of one), is believed what
-        it said last: a pod gives back its devices at its end alone."""
-        asking = {
+        """Pods that hold what others offered.
+
+        Who asks for what nobody offers, on a node that it names itself, is let in by the kubelet and given
+        nothing: any tenant could close any node by that. So what the kubelet wrote down counts, and the ask
+        where it does not say. A claim's driver is known to it as well. A kubelet that does not answer, or
+        names a pod no more (it lists none before the API server told it of one), is believed what it said
+        last: a pod gives back its devices at its end alone.
+        """
+        foreign = policy.foreign_resources
+        asking = [pod for pod in alive if any(matches(name, foreign) for name in pod.asks)]
+        given = self._given() if asking else None
+        holding = {
             f"{pod.namespace}/{pod.name}"
-            for pod in alive
-            if any(matches(name, policy.foreign_resources) for name in pod.asks)
+            for pod in asking
+            if given is None or any(matches(name, foreign) for name in given.get(pod.kubelet_uid, ()))
         }
         claiming = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in alive if pod.claims}
         self._held = {uid: drivers for uid, drivers in self._held.items() if uid in claiming}
@@ -132,7 +143,7 @@ class Others:
                 self._held |= {uid: told[name] for uid, name in claiming.items() if name in told}
             except PodResourcesError as error:
                 log.debug("whose claims these are is not known: %s", error)
-        return asking | {
+        return holding | {
             claiming[uid]
             for uid, drivers in self._held.items()
             if any(matches(driver, policy.foreign_drivers) for driver in drivers)

@@ -206,8 +206,22 @@ class Checkpoint:
         }
         return uids.pop() if len(uids) == 1 else None
 
+    def resources(self) -> dict[str, frozenset[str]] | None:
+        """Of what each pod was given devices, by the kubelet's UID of it, until the pod has ended: whether
+        their plugin is still there or not. None: the file does not say."""
+        entries = self._read()
+        if entries is None:
+            return None
+        found: dict[str, set[str]] = {}
+        for entry in entries:
+            found.setdefault(entry.pod_uid, set()).add(entry.resource)
+        return {uid: frozenset(names) for uid, names in found.items()}
+
     def entries(self) -> list[CheckpointEntry]:
         """All that the file says; nothing where it cannot be read."""
+        return self._read() or []
+
+    def _read(self) -> list[CheckpointEntry] | None:
         with self._lock:
             try:
                 status = self._path.stat()
@@ -217,7 +231,8 @@ class Checkpoint:
                     self._stamp = stamp
             except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
                 log.debug("%s tells nothing: %s", self._path, error)
-                self._stamp, self._entries = None, []
+                self._stamp = None
+                return None
             return self._entries
 
 

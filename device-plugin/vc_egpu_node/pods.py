@@ -20,7 +20,8 @@ TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 REMADE_S: Final = 30.0
 """So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
 Json = dict[str, Any]
-_READ: Final = frozenset({names.CARDS, names.SUSPEND})
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_READ: Final = frozenset({names.CARDS, names.SUSPEND, _MIRROR})
 """Annotations that matter here."""
 _STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 """The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
@@ -48,6 +49,8 @@ class PodView:
     """Names of the extended resources that its containers ask for, whoever offers them."""
     claims: bool = False
     """It has claims for devices of DRA drivers."""
+    kubelet_uid: str = ""
+    """What the kubelet calls it: of a static pod the API server has a mirror, with a UID of its own."""
 
     @property
     def ended(self) -> bool:
@@ -119,6 +122,7 @@ def view(document: Json) -> PodView:
         terminating="deletionTimestamp" in metadata,
         asks=frozenset((document.get("spec") or {}).get("asks") or ()),
         claims=bool((document.get("spec") or {}).get("claims")),
+        kubelet_uid=str((metadata.get("annotations") or {}).get(_MIRROR) or metadata.get("uid") or ""),
     )
 
 

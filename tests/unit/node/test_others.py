@@ -1,5 +1,6 @@
 """Whose a node's cards are: what other plugins and DRA drivers offer, what their pods still hold."""
 
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.others import slim_slice
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
 from vc_egpu_node.others import Kept, Others
-from vc_egpu_node.podresources import ContainerRef, Holder, PodResourcesError, holders_in
+from vc_egpu_node.podresources import (
+    CHECKPOINT,
+    Checkpoint,
+    ContainerRef,
+    Holder,
+    PodResourcesError,
+    holders_in,
+)
 from vc_egpu_node.pods import PodView, view
 from vc_egpu_node.pods import slim as slim_pod
 
@@ -49,7 +57,8 @@ class Look:
     def __post_init__(self) -> None:
         self.held: list[Holder] | None = []
         self.asked = 0
-        self.others = Others(self.holders, self.kept.keep, clock=lambda: self.now_s)
+        self.given: dict[str, frozenset[str]] | None = None
+        self.others = Others(self.holders, lambda: self.given, self.kept.keep, clock=lambda: self.now_s)
 
     def holders(self) -> list[Holder]:
         """What the kubelet says; None: it does not answer."""
@@ -185,6 +194,39 @@ def test_pods_of_a_plugin_that_is_gone_keep_their_cards() -> None:
     said = "pods of another plugin hold cards: ml/p0, ml/p1, ml/p2 and 1 more"
     assert look.see(status(0, 0), *pods) == said
     assert look.see(status(0, 0), *(replace(one, phase="Failed") for one in pods)) == ""
+
+
+def test_a_pod_that_was_given_nothing_closes_no_node() -> None:
+    """Nobody offers the resource, and the pod names its node itself: the kubelet lets it in without it."""
+    look = Look()
+    asks = replace(pod("p"), kubelet_uid="uid-p")
+    look.given = {"uid-q": frozenset({"nvidia.com/gpu"}), "uid-p": frozenset({"volcano.sh/vgpu-h20"})}
+    assert look.see(status(), asks) == ""
+    look.given["uid-p"] = frozenset({"nvidia.com/gpu"})
+    assert look.see(status(), asks) == "pods of another plugin hold cards: ml/p"
+    look.given = None
+    assert look.see(status(), asks) == "pods of another plugin hold cards: ml/p", "in doubt it was"
+
+
+def test_of_a_static_pod_the_kubelet_has_another_uid() -> None:
+    metadata: Json = {"name": "p", "uid": "u"}
+    assert view(slim_pod({"metadata": metadata})).kubelet_uid == "u"
+    metadata["annotations"] = {"kubernetes.io/config.mirror": "73ae"}
+    static = view(slim_pod({"metadata": metadata}))
+    assert (static.uid, static.kubelet_uid) == ("u", "73ae")
+
+
+def test_the_kubelet_writes_down_what_it_gives_and_keeps_it(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.resources() is None
+    entry = {"ContainerName": "c", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"-1": ["0"]}}
+    written = {"Data": {"PodDeviceEntries": [{"PodUID": "u", **entry}]}, "Checksum": 1}
+    (tmp_path / CHECKPOINT).write_text(json.dumps(written))
+    assert checkpoint.resources() == {"u": frozenset({"nvidia.com/gpu"})}
+    (tmp_path / CHECKPOINT).write_text('{"Data": {"PodDeviceEntries": null}}')
+    assert checkpoint.resources() == {}
+    (tmp_path / CHECKPOINT).write_text("{")
+    assert checkpoint.resources() is None
 
 
 def test_pods_that_ask_for_something_else_hold_no_card() -> None:
