@@ -2,14 +2,13 @@
 
 import logging
 import resource
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.config import ConfigError as KubeConfigError
 from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.signals import when_told_to_end
 
 from vc_egpu_node.agent import Agent
 from vc_egpu_node.config import ConfigError, parse_flags
@@ -57,14 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.critical("%s", error)
         return 1
 
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - called so
+    def end(number: int) -> None:
         log.info("ending on signal %d; running containers keep what they have", number)
         agent.stop()
 
     _allow_files()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    when_told_to_end(end)
     log.info("agent of node %s; metrics on port %d", settings.node_name, agent.web.port)
     try:
         agent.run()

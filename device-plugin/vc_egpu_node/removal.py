@@ -9,7 +9,6 @@ import argparse
 import logging
 import os
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.kube.signals import when_told_to_end
 
 from vc_egpu_node.cdi import FILE_PREFIX
 from vc_egpu_node.config import Settings, add_paths
@@ -112,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, stay = parse_flags(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT) if stay else ():
-        signal.signal(number, lambda *_: stopping.set())
+    if stay:
+        when_told_to_end(lambda _number: stopping.set())
     try:
         with lock_folder(settings.state_dir, AGENT_GONE_S):
             api = ApiConnection.connect(settings.kubeconfig, user_agent="vc-egpu-removal")

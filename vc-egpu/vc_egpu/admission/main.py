@@ -1,7 +1,6 @@
 """The admission controller's process: ``vc-egpu admission``."""
 
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.lease import LeaderLease, LeaseTimes
+from vc_egpu.kube.signals import when_told_to_end
 from vc_egpu.volcano.model_table import ModelTable, ModelTableError
 
 EXIT_BAD_SETTINGS: Final = 2
@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logger.error("cannot start: %s", error)
         return EXIT_BAD_SETTINGS
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    when_told_to_end(lambda _number: stopping.set())
     if settings.drain:
         from vc_egpu.admission.drain import drain
 

@@ -7,7 +7,6 @@ and Queues, and gives Deployments and bare pods with the managed label their Pod
 import argparse
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -19,6 +18,7 @@ from vc_egpu import __version__
 from vc_egpu.jobs.controller import Controller, Settings
 from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease, LeaseTimes
 from vc_egpu.kube.server import GetServer, pages
+from vc_egpu.kube.signals import when_told_to_end
 from vc_egpu.volcano import names
 
 LEASE_NAME: Final = "vc-egpu-jobs"
@@ -91,7 +91,7 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
         on_stopped=changed.set,
     )
 
-    def end(*_: object) -> None:
+    def end(_number: int) -> None:
         ending.set()
         changed.set()
 
@@ -101,8 +101,7 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
     )
     elect: bool = options.leader_elect
     controller = Controller(api, api.fenced(lease) if elect else api, recorder, settings)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    when_told_to_end(end)
     server = None
     if options.metrics_port:
         # Of one that stands by nothing depends: an API server that is away is no reason to begin anew.

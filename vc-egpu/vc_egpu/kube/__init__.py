@@ -26,6 +26,7 @@ namespace, label_selector, field_selector)`` .get(name, ns) .objects() .silent_s
 identity, times, on_started, on_stopped)``   .led_epoch() .remaining_s()``: is itself a fence for
                                              ``ApiConnection``
 ``EventRecorder(api, component, instance)``  ``.event(about, "Normal"|"Warning", reason, note)``
+``signals.when_told_to_end(tell)``           ``tell(number)`` on a thread, for SIGTERM and SIGINT
 ``WorkQueue()``                              ``add add_after retry forget get done close``
 ``errors``                                   ``Temporary`` (again later), ``Stale`` (read again),
                                              ``Refused`` (do not repeat), ``LeaseLost``

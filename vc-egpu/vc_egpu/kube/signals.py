@@ -1,0 +1,33 @@
+"""How our processes hear that they are to end.
+
+A Python handler runs in the main thread, between two steps of whatever that is at. One that sets an Event on
+which the main thread waits hangs for good where it comes while the wait holds the Event's lock. So nothing is
+done in the handler: a thread is told through a pipe.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Final
+
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def when_told_to_end(tell: Callable[[int], None]) -> None:
+    """Call ``tell`` with the number of each SIGTERM and SIGINT from now on, on a thread of its own.
+
+    To be called on the main thread; raises ValueError on another one.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)
+
+    def listen() -> None:
+        while told := os.read(reading, 1):
+            if told[0] in ENDING:
+                tell(told[0])
+
+    threading.Thread(target=listen, name="signals", daemon=True).start()
