@@ -1,7 +1,7 @@
 """Caps, node fit and order: one sentence each."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -209,6 +209,22 @@ def test_who_asks_first() -> None:
     share = {"idle": 0.1, "busy": 0.9}
     order = [v.gang.key for v in turns(views, lambda _: 0, lambda queue: share[queue])]
     assert order == ["heals", "high", "late-of-idle", "old", "young", "old-low"]
+
+
+def test_within_a_class_the_higher_value_asks_first_then_the_queue_of_higher_priority() -> None:
+    def view(key: str, queue: str, value: int) -> GangView:
+        return GangView(replace(make.gang(key, queue=queue), priority_value=value))
+
+    views = [view("a", "plain", 0), view("b", "plain", 7), view("c", "urgent", 0), view("d", "later", 0)]
+    priority = {"plain": 0, "urgent": 5, "later": -5}
+    order = [v.gang.key for v in turns(views, lambda queue: priority[queue], lambda _: 0.0)]
+    assert order == ["b", "c", "a", "d"], "a value counts for more than any queue"
+
+
+def test_of_two_that_came_at_once_the_name_decides() -> None:
+    for keys in (("a", "b"), ("b", "a")):
+        views = [GangView(make.gang(key)) for key in keys]
+        assert [v.gang.key for v in turns(views, lambda _: 0, lambda _: 0.0)] == ["a", "b"]
 
 
 def test_queues_take_turns_as_their_shares_grow() -> None:
