@@ -20,11 +20,9 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
     Snapshot,
-    SuspensionState,
     Taint,
 )
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.reasons import Reason
 
@@ -80,6 +78,9 @@ def test_cards_by_uuid_and_by_model() -> None:
     assert plan.admissions[0].members["w/0"].shares[0][1].card == "n1/1"
     assert only_reason(ask(one_gang(1, avoided))) is Reason.WAITING_FOR_CARDS
     assert not ask(one_gang(1, other_model)).admissions
+    for models, admitted in (({"h20", "t4"}, True), ({"t4"}, False)):
+        named = make.shape(1024, 0, use_models=frozenset(models))
+        assert bool(ask(one_gang(1, named)).admissions) is admitted
 
 
 def test_a_pod_with_two_containers_gets_cards_for_both() -> None:
@@ -275,59 +276,3 @@ def test_evicted_surplus_keeps_no_cards() -> None:
         [stays, killed, *make.pods("g", 1, make.shape(HALF, 50))],
     )
     assert ask(snapshot, 100.0).admissions
-
-
-# --- whose turn it is ------------------------------------------------------------------------------------
-
-
-def test_the_queue_of_higher_priority_is_served_first() -> None:
-    gangs = [make.gang("a", queue="plain"), make.gang("b", queue="urgent", created=9.0)]
-    pods = [pod for key in "ab" for pod in make.pods(key, 1, make.shape(make.H20_MIB, 100))]
-    queues = [make.queue("plain"), make.queue("urgent", priority=1)]
-    plan = ask(make.snapshot([make.node("n1", 1)], gangs, pods, queues))
-    assert [entry.gang for entry in plan.admissions] == ["b"]
-
-
-def with_train_asleep(*gangs: Gang, pods: list[Pod], cards: int = 1) -> Plan:
-    """Training was suspended on n1/0, and the inference for which it left is gone."""
-    train = make.gang("train", share_class=LOW)
-    asleep = make.placed(
-        make.pods("train", 1, make.shape(make.H20_MIB, 100))[0],
-        "n1/0",
-        suspend_ordered=True,
-        suspend_order=(1, 1),
-        suspension=SuspensionState.SUSPENDED,
-    )
-    node = make.node("n1", cards, host_memory_mib=make.H20_MIB)
-    return ask(make.snapshot([node], [train, *gangs], [asleep, *pods]))
-
-
-def test_suspended_training_comes_back_after_new_inference_and_before_all_others() -> None:
-    new = make.pods("new", 1, make.shape(HALF, 50))
-    plan = with_train_asleep(make.gang("new", share_class=HIGH), pods=new)
-    assert [entry.gang for entry in plan.admissions] == ["new"]
-    assert not plan.resumes, "it would have to leave again at once"
-    for share_class in (LOW, ShareClass.UNSET):
-        plan = with_train_asleep(make.gang("new", share_class=share_class), pods=new)
-        assert [entry.gang for entry in plan.resumes] == ["train"]
-        assert not plan.admissions
-
-
-def test_the_replacement_in_a_running_gang_goes_before_who_comes_back() -> None:
-    """Its member failed long ago: no card is kept for it any more, and the only free one is training's."""
-    runs = make.gang("runs", least=2)
-    alive, again = make.pods("runs", 2, make.shape(make.H20_MIB, 100))
-    plan = with_train_asleep(runs, pods=[make.placed(alive, "n1/1"), again], cards=2)
-    assert set(plan.admissions[0].members) == {"w/1"}
-    assert not plan.resumes
-
-
-def test_what_was_kept_for_a_replacement_that_has_its_place_is_free_for_the_next() -> None:
-    """Its node refused the failed member: the replacement goes elsewhere, others may have the card."""
-    runs = make.gang("runs", least=2, blocked_nodes=frozenset({NodeName("n2")}))
-    alive, again = make.pods("runs", 2, make.shape(make.H20_MIB, 100))
-    lost = replace(make.placed(again, "n2/0", phase=PodPhase.FAILED, finished=95.0), uid=PodUid("lost"))
-    pods = [make.placed(alive, "n1/0"), again, lost, *make.pods("g", 1, make.shape(HALF, 50))]
-    plan = ask(make.snapshot([make.node("n1", 2), make.node("n2", 1)], [runs, make.gang("g")], pods))
-    places = {entry.gang: next(iter(entry.members.values())).node for entry in plan.admissions}
-    assert places == {"runs": "n1", "g": "n2"}

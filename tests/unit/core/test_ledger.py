@@ -1,7 +1,9 @@
 """The ledger: exact inverses, growth, amounts that would wrap; and the arithmetic of how many fit."""
 
 import random
+from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from vc_egpu.core.cluster import (
     ShareClass,
 )
 from vc_egpu.core.ledger import _BOOKED, Ledger
+from vc_egpu.core.pack import ROOMIEST, Board, fill
 from vc_egpu.core.resources import AMOUNT_LIMIT, amounts, clamp
 
 NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
@@ -160,6 +163,116 @@ def test_whole_and_native_cards_stand_alone() -> None:
     assert fits(ledger, whole) == 1
     book(ledger, "n1", whole, ShareClass.LOW, "n1/1")
     assert fits(ledger, make.shape(40960, 0), ShareClass.HIGH) == 2, "only beside the small share"
+
+
+def test_a_whole_card_stands_alone_where_a_node_promises_more_than_there_is() -> None:
+    ask = CardAsk("m", "h20", 1, make.H20_MIB, 50, spill=True)
+    whole = make.shape(asks=(replace(ask, whole=True),))
+    native = make.shape(asks=(replace(ask, native=True),))
+    ledger = Ledger()
+    stretched: dict[str, Any] = {"memory_ratio": 2.0, "core_ratio": 2.0, "host_memory_mib": 9 * make.H20_MIB}
+    ledger.put_node(make.node("n1", 2, **stretched))
+    ledger.put_node(make.node("n2", 2, mode=Mode.NATIVE, **stretched))
+    assert (fits(ledger, whole), fits(ledger, native)) == (2, 2), "one to a card, none of it on the host"
+    assert fits(ledger, make.shape(asks=(ask,))) == 4, "others would share them"
+    book(ledger, "n1", make.shape(1, 0), ShareClass.LOW, "n1/0")
+    assert fits(ledger, whole) == 1
+    book(ledger, "n1", whole, ShareClass.LOW, "n1/1")
+    assert fits(ledger, make.shape(make.H20_MIB // 2, 0)) == 1, (
+        "beside the small share, none beside the whole"
+    )
+
+
+@pytest.mark.parametrize(("most", "count"), [(1, 0), (2, 1)])
+def test_a_whole_card_over_suspended_shares_is_one_of_its_sharers(most: int, count: int) -> None:
+    whole = make.shape(asks=(CardAsk("m", "h20", 1, make.H20_MIB, 100, whole=True),))
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", 1, max_sharers=most, host_memory_mib=make.H20_MIB))
+    share = Share(CardId("n1/0"), 1024, 10)
+    there = ledger.booking(NodeName("n1"), make.shape(1024, 10), [share], ShareClass.LOW)
+    assert there is not None
+    ledger.add(there.suspended())
+    assert fits(ledger, whole) == count
+
+
+def test_what_counts_as_room_is_what_can_be_seated() -> None:
+    """Of alike pods with one ask, on a node with whatever ratios, host memory and shares, some suspended."""
+    rng = random.Random(13)
+    some = 0
+    for _ in range(200):
+        ratios = {"core_ratio": rng.choice([1.0, 1.5]), "memory_ratio": rng.choice([0.9, 1.0, 1.7])}
+        for_class = rng.choice([None, *ShareClass])
+        host = rng.choice([0, 40, 400])
+        node = make.node(
+            "n1", 3, host_memory_mib=host, max_sharers=rng.randint(2, 6), ratio_class=for_class, **ratios
+        )
+        ledger = Ledger()
+        row = ledger.put_node(
+            replace(node, cards=tuple(replace(card, memory_mib=100) for card in node.cards))
+        )
+        for _ in range(rng.randrange(5)):
+            share = Share(
+                CardId(f"n1/{rng.randrange(3)}"), rng.randint(1, 60), rng.choice([0, 30]), rng.random() < 0.1
+            )
+            there = ledger.booking(NodeName("n1"), PodShape(), [share], rng.choice(list(ShareClass)))
+            assert there is not None
+            ledger.add(there.suspended() if rng.random() < 0.2 else there)
+        whole, limit = rng.random() < 0.2, rng.choice([None, 0, 20])
+        memory_mib, cores = 100 if whole else rng.randint(5, 60), rng.choice([0, 20, 50])
+        ask = CardAsk("m", "h20", rng.choice([1, 1, 2, 3]), memory_mib, cores, whole=whole)
+        ask = replace(ask, spill=rng.random() < 0.7, host_limit_mib=limit)
+        need = need_of(ledger, PodShape(asks=(ask,)), rng.choice(list(ShareClass)))
+        seated = len(fill(Board(ledger, row), need, 100, ROOMIEST))
+        assert int(rooms(ledger, need, np.array([row]))[0][0]) == seated, (node, ask)
+        some += seated > 0
+    assert 40 < some < 180
+
+
+@pytest.mark.parametrize(
+    ("asks", "count"),
+    [
+        (Resources(1600), 3),
+        (Resources(memory_bytes=30), 2),
+        (Resources(ephemeral_bytes=20), 4),
+        (Resources(), 5),
+        (Resources(scalars={"rdma/hca": 1}), 1),
+        (Resources(scalars={"rdma/hca": 2}), 0),
+        (Resources(scalars={"fpga/card": 1}), 0),
+        (Resources(scalars={"fpga/card": 0}), 5),
+    ],
+    ids=["cpu", "memory", "disk", "pods", "a device", "two devices", "one that no node has", "none of that"],
+)
+def test_pods_without_cards_are_as_many_as_the_node_has_room_for(asks: Resources, count: int) -> None:
+    ledger = Ledger()
+    ledger.put_node(make.node("n1", allocatable=Resources(7000, 100, 100, 7, {"rdma/hca": 7})))
+    there = make.shape(1, 0, requests=Resources(1000, 20, 5, scalars={"rdma/hca": 3}))
+    for card in ("n1/0", "n1/1"):
+        book(ledger, "n1", there, ShareClass.LOW, card)
+    assert fits(ledger, PodShape(requests=asks)) == count
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "free"),
+    [
+        (("", "TCP", 80), ("", "TCP", 80), False),
+        (("", "TCP", 80), ("", "UDP", 80), True),
+        (("", "TCP", 80), ("", "TCP", 81), True),
+        (("10.0.0.1", "TCP", 80), ("10.0.0.1", "TCP", 80), False),
+        (("10.0.0.1", "TCP", 80), ("10.0.0.2", "TCP", 80), True),
+        (("10.0.0.1", "TCP", 80), ("0.0.0.0", "TCP", 80), False),
+        (("::", "TCP", 80), ("10.0.0.2", "TCP", 80), False),
+    ],
+)
+def test_a_host_port_is_taken_on_its_address_and_on_all(
+    there: tuple[str, str, int], asked: tuple[str, str, int], *, free: bool
+) -> None:
+    ledger = Ledger()
+    ledger.put_node(make.node("n1"))
+    other = ("10.0.0.9", "TCP", 9)
+    booking = ledger.booking(NodeName("n1"), PodShape(host_ports=(other, there)), [], ShareClass.LOW)
+    assert booking is not None
+    ledger.add(booking)
+    assert fits(ledger, PodShape(host_ports=(asked,))) == int(free)
 
 
 def test_slots_bound_where_the_kubelet_reports_any() -> None:
