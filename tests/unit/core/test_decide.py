@@ -81,6 +81,8 @@ def test_cards_by_uuid_and_by_model() -> None:
     for models, admitted in (({"h20", "t4"}, True), ({"t4"}, False)):
         named = make.shape(1024, 0, use_models=frozenset(models))
         assert bool(ask(one_gang(1, named)).admissions) is admitted
+    behind = replace(one_gang(1, chosen), nodes={"n0": make.node("n0", 0), "n1": make.node("n1", 2)})
+    assert ask(behind).admissions, "whatever nodes without cards there are"
 
 
 def test_a_pod_with_two_containers_gets_cards_for_both() -> None:
@@ -107,6 +109,43 @@ def test_pods_of_others_take_their_room_on_the_node() -> None:
     assert verdict.reason is Reason.WAITING_FOR_CARDS
     assert "but cpu beside them is short" in verdict.message
     assert verdict.numbers["free_cards_only"] == 96
+
+
+@pytest.mark.parametrize(
+    ("lacks", "word"),
+    [
+        (Resources(1900, 9 << 30, 9 << 30, 110), "cpu"),
+        (Resources(64000, 1 << 30, 9 << 30, 110), "memory"),
+        (Resources(64000, 9 << 30, 1 << 30, 110), "disk"),
+        (Resources(64000, 9 << 30, 9 << 30, 1), "the number of pods"),
+        (Resources(64000, 9 << 30, 9 << 30, 110), "rdma/hca"),
+    ],
+)
+def test_what_is_short_beside_cards_is_named(lacks: Resources, word: str) -> None:
+    """Of all that two members ask for, each but one is there in plenty."""
+    has = {"rdma/hca": 1 if word == "rdma/hca" else 9}
+    node = make.node("n1", 2, allocatable=replace(lacks, scalars=has))
+    asks = Resources(1000, 1 << 30, 1 << 30, scalars={"rdma/hca": 1})
+    snapshot = one_gang(2, make.shape(HALF, 10, requests=asks))
+    verdict = ask(replace(snapshot, nodes={node.name: node})).verdicts["g"]
+    assert verdict.message.endswith(f"; cards for 2 are free, but {word} beside them is short")
+
+
+@pytest.mark.parametrize(
+    ("slots", "port", "word"),
+    [(1, 8080, "slots of volcano.sh/vgpu-h20"), (9, 80, "host port 80"), (9, 8080, "")],
+)
+def test_slots_and_ports_that_are_short_are_named(slots: int, port: int, word: str) -> None:
+    node = make.node("n1", 2, slots={"volcano.sh/vgpu-h20": slots})
+    shape = make.shape(HALF, 10)
+    other = Pod(
+        PodUid("x"), "ns", "x", replace(shape, host_ports=(("", "TCP", 80),)), PodPhase.PLACED, node.name
+    )
+    snapshot = one_gang(1, replace(shape, host_ports=(("", "TCP", port),)))
+    pods = {**snapshot.pods, other.uid: other}
+    verdict = ask(replace(snapshot, nodes={node.name: node}, pods=pods)).verdicts["g"]
+    end = f"; cards for 1 are free, but {word} beside them is short" if word else "1 member placed"
+    assert verdict.message.endswith(end)
 
 
 def test_members_without_cards_are_told_what_is_short_and_of_no_cards() -> None:

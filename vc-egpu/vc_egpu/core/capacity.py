@@ -237,7 +237,7 @@ def pods_by_cards(count: Ints, cards: int) -> Ints:
 def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     """By row: how many pods of this shape the node's own resources take, cards aside."""
     free = ledger.cap[rows] - ledger.used[rows]
-    pods = np.clip(free[:, 3], 0, MANY)
+    pods = np.clip(free[:, 3], 0, MANY) if need.requests[3] else np.full(len(rows), MANY, np.int64)
     for dimension in range(3):
         request = need.requests[dimension]
         if request:
@@ -259,13 +259,10 @@ def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
 def parts_of(need: Need) -> list[tuple[Need, str]]:
     """The need for each of the node's own resources alone, with a word for it."""
     bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=())
-    words = ("cpu", "memory", "disk")
-    parts = []
-    for dimension, word in enumerate(words):
-        if need.requests[dimension]:
-            alone = [request if at == dimension else 0 for at, request in enumerate(need.requests)]
-            parts.append((replace(bare, requests=(alone[0], alone[1], alone[2], 0)), word))
-    parts.append((bare, "the number of pods"))
+    cpu, memory, disk, pods = need.requests
+    alone = ((cpu, 0, 0, 0), (0, memory, 0, 0), (0, 0, disk, 0), (0, 0, 0, pods))
+    words = ("cpu", "memory", "disk", "the number of pods")
+    parts = [(replace(bare, requests=one), word) for one, word in zip(alone, words, strict=True) if any(one)]
     parts += [(replace(bare, scalars=((name, amount),)), name) for name, amount in need.scalars]
     parts += [(replace(bare, slots=((name, amount),)), f"slots of {name}") for name, amount in need.slots]
     parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
