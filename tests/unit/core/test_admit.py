@@ -14,16 +14,16 @@ from vc_egpu.core.reasons import Reason
 from vc_egpu.core.trial import Seated, Trial
 
 
-def with_two_trainings(*gangs: Gang, pods: list[Pod], suspendable: bool = False, **caps: int) -> Plan:
-    """A card each is taken by training; the queue that asks may use so much."""
+def with_two_trainings(*gangs: Gang, pods: list[Pod], cap: int = 9, host: int = 0) -> Plan:
+    """A card each is taken by training, so many of which the host takes; the queue that asks has a cap."""
     trains = [make.gang(key, share_class=LOW, queue="research") for key in ("train-a", "train-b")]
     whole = make.shape(make.H20_MIB, 100)
     running = [
-        make.placed(make.pods(gang.key, 1, whole)[0], f"n1/{number}", suspendable=suspendable)
+        make.placed(make.pods(gang.key, 1, whole)[0], f"n1/{number}", suspendable=host > 0)
         for number, gang in enumerate(trains)
     ]
-    queues = [make.queue("research"), make.queue(capability={"volcano.sh/vgpu-h20": caps.get("cap", 9)})]
-    node = make.node("n1", 2, host_memory_mib=2 * make.H20_MIB if suspendable else 0)
+    queues = [make.queue("research"), make.queue(capability={"volcano.sh/vgpu-h20": cap})]
+    node = make.node("n1", 2, host_memory_mib=host * make.H20_MIB)
     return ask(make.snapshot([node], [*trains, *gangs], [*running, *pods], queues))
 
 
@@ -37,15 +37,16 @@ def test_what_room_is_made_for_counts_in_its_queue_at_once() -> None:
 
 
 def test_who_is_suspended_for_one_gang_is_not_for_the_next() -> None:
-    gangs = [make.gang(key, share_class=HIGH, created=float(at)) for at, key in enumerate("ab")]
-    pods = [pod for key in "ab" for pod in make.pods(key, 1, make.shape(make.H20_MIB - 1024, 90))]
-    plan = with_two_trainings(*gangs, pods=pods, suspendable=True)
-    left = [{uid for one in entry.suspensions for uid in one.pods} for entry in plan.admissions]
-    assert sorted(left, key=sorted) == [{"train-a-w-0"}, {"train-b-w-0"}]
-    pods = [*pods[:1], *make.pods("b", 2, make.shape(make.H20_MIB // 2, 50))]
-    both = [gangs[0], make.gang("b", share_class=HIGH, least=2, created=1.0)]
-    plan = with_two_trainings(*both, pods=[*pods, *make.pods("c", 1, make.shape(1024, 10))], suspendable=True)
-    assert {entry.gang: len(entry.suspensions) for entry in plan.admissions} == {"a": 1, "b": 1}
+    """Neither again, in order to make room beside that gang; nor is the host's room promised twice."""
+    gangs = [make.gang(key, share_class=HIGH, created=float(at)) for at, key in enumerate("abc")]
+    most = make.shape(make.H20_MIB - 1024, 90)
+    pods = [*make.pods("a", 1, most), *make.pods("b", 1, make.shape(1024, 10)), *make.pods("c", 1, most)]
+    plan = with_two_trainings(*gangs, pods=pods, host=1)
+    told = {entry.gang: (len(entry.suspensions), len(entry.evictions)) for entry in plan.admissions}
+    assert told == {"a": (1, 0), "c": (0, 1)}
+    assert "once 1 pod already leaving is gone" in plan.verdicts["b"].message
+    plan = with_two_trainings(*gangs, pods=pods, host=2)
+    assert [len(entry.suspensions) for entry in plan.admissions] == [1, 1]
 
 
 @pytest.mark.parametrize("tasks", [("one", "two"), ("two", "one")])

@@ -170,11 +170,14 @@ def test_a_whole_card_stands_alone_where_a_node_promises_more_than_there_is() ->
     whole = make.shape(asks=(replace(ask, whole=True),))
     native = make.shape(asks=(replace(ask, native=True),))
     ledger = Ledger()
-    stretched: dict[str, Any] = {"memory_ratio": 2.0, "core_ratio": 2.0, "host_memory_mib": 9 * make.H20_MIB}
-    ledger.put_node(make.node("n1", 2, **stretched))
+    stretched: dict[str, Any] = {"memory_ratio": 2.0, "core_ratio": 2.0}
     ledger.put_node(make.node("n2", 2, mode=Mode.NATIVE, **stretched))
-    assert (fits(ledger, whole), fits(ledger, native)) == (2, 2), "one to a card, none of it on the host"
-    assert fits(ledger, make.shape(asks=(ask,))) == 4, "others would share them"
+    ledger.put_node(make.node("n1", 2, **stretched))
+    assert (fits(ledger, whole), fits(ledger, native)) == (2, 2), (
+        "none of it goes to the host, which has no room"
+    )
+    ledger.put_node(make.node("n1", 2, host_memory_mib=9 * make.H20_MIB, **stretched))
+    assert (fits(ledger, whole), fits(ledger, make.shape(asks=(ask,)))) == (2, 4), "others would share them"
     book(ledger, "n1", make.shape(1, 0), ShareClass.LOW, "n1/0")
     assert fits(ledger, whole) == 1
     book(ledger, "n1", whole, ShareClass.LOW, "n1/1")
@@ -193,6 +196,17 @@ def test_a_whole_card_over_suspended_shares_is_one_of_its_sharers(most: int, cou
     assert there is not None
     ledger.add(there.suspended())
     assert fits(ledger, whole) == count
+
+
+def test_one_container_that_spills_is_enough_to_need_room_on_the_host() -> None:
+    ask = CardAsk("a", "h20", 1, 100, 0)
+    shape = make.shape(asks=(ask, replace(ask, container="b", spill=True)))
+    for host_mib, count in ((49, 0), (50, 1), (149, 2)):
+        ledger = Ledger()
+        row = ledger.put_node(make.node("n1", 1, memory_ratio=2.0, host_memory_mib=host_mib))
+        need = need_of(ledger, shape, ShareClass.LOW)
+        assert fits(ledger, shape) == count
+        assert len(fill(Board(ledger, row), need, 9, ROOMIEST)) == count
 
 
 def test_what_counts_as_room_is_what_can_be_seated() -> None:
@@ -218,7 +232,7 @@ def test_what_counts_as_room_is_what_can_be_seated() -> None:
             assert there is not None
             ledger.add(there.suspended() if rng.random() < 0.2 else there)
         whole, limit = rng.random() < 0.2, rng.choice([None, 0, 20])
-        memory_mib, cores = 100 if whole else rng.randint(5, 60), rng.choice([0, 20, 50])
+        memory_mib, cores = rng.randint(5, 60), rng.choice([0, 20, 50])
         ask = CardAsk("m", "h20", rng.choice([1, 1, 2, 3]), memory_mib, cores, whole=whole)
         ask = replace(ask, spill=rng.random() < 0.7, host_limit_mib=limit)
         need = need_of(ledger, PodShape(asks=(ask,)), rng.choice(list(ShareClass)))
@@ -279,7 +293,7 @@ def test_slots_bound_where_the_kubelet_reports_any() -> None:
     name = "volcano.sh/vgpu-h20"
     ledger = Ledger()
     ledger.put_node(make.node("bounded", 2, slots={name: 3}))
-    assert fits(ledger, make.shape(1024, 0)) == 3
+    assert (fits(ledger, make.shape(1024, 0)), fits(ledger, make.shape(1024, 0, cards=2))) == (3, 1)
     ledger.put_node(make.node("not-yet", 1))
     assert fits(ledger, make.shape(1024, 0)) == 3 + min(96, 64)
     ledger.put_node(make.node("other", 1, slots={"volcano.sh/vgpu-t4": 9}))

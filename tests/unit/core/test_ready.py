@@ -33,10 +33,10 @@ def test_who_has_members_enough_does_not_wait_for_one_that_somebody_else_holds_b
     assert len(decided(*placed(2), *gated(1), *held, least=2).admissions[0].members) == 1
 
 
-@pytest.mark.parametrize("there", [0, 1])
-def test_who_has_not_is_told_whose_gate_it_is(there: int) -> None:
+@pytest.mark.parametrize(("there", "ours", "least"), [(0, 0, 1), (0, 1, 2), (1, 0, 1)])
+def test_who_has_not_is_told_whose_gate_it_is(there: int, ours: int, least: int) -> None:
     """Whether its minimum lacks that member, or it would grow by it alone."""
-    plan = decided(*placed(there), *gated(1, "foo.io/bar"), least=1)
+    plan = decided(*placed(there), *gated(ours), *gated(1, "foo.io/bar"), least=least)
     verdict = plan.verdicts["g"]
     assert verdict.reason is Reason.WAITING_FOR_GATE
     assert verdict.message == "1 member still has the scheduling gate foo.io/bar of somebody else"

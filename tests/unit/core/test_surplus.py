@@ -25,8 +25,9 @@ def grows(*waiting: tuple[str, PodShape, int], cards: int = 2, cap: int = 1000, 
     return make.snapshot([make.node("n1", cards)], [gang], pods, [queue])
 
 
-def test_what_the_cap_leaves_is_not_kept_for_a_member_that_fits_nowhere() -> None:
-    plan = ask(grows(("a", LARGE, 1), ("b", SMALL, 3), cap=5))
+@pytest.mark.parametrize("cap", [5, 6])
+def test_what_the_cap_leaves_is_not_kept_for_a_member_that_fits_nowhere(cap: int) -> None:
+    plan = ask(grows(("a", LARGE, 1), ("b", SMALL, 3), cap=cap))
     assert set(plan.admissions[0].members) == {"b/0", "b/1", "b/2"}, plan.verdicts["g"].message
 
 
@@ -87,7 +88,7 @@ def test_who_waits_above_the_minimum_is_told_what_one_more_lacks(
 
 def beside_training(share_class: ShareClass, *training: Pod, cards: int = 2) -> Snapshot:
     """A gang that grows by one whole card, and training that holds the other card, or leaves it."""
-    snapshot = grows(("a", make.shape(make.H20_MIB, 100), 1), share_class=share_class, cards=cards)
+    snapshot = grows(("a", make.shape(make.H20_MIB, 100), 2), share_class=share_class, cards=cards)
     gangs = {**snapshot.gangs, "low": make.gang("low", share_class=LOW)}
     return replace(snapshot, gangs=gangs, pods={**snapshot.pods, **{pod.uid: pod for pod in training}})
 
@@ -106,22 +107,23 @@ def test_a_gang_that_could_grow_once_others_are_gone_waits_for_them() -> None:
     plan = ask(beside_training(HIGH, leaves))
     assert not plan.admissions
     assert plan.verdicts["g"].message == (
-        "1 of 2 members have a place; one more asks for 1 share of h20 (98304 MiB, 100 cores); "
+        "1 of 3 members have a place; one more asks for 1 share of h20 (98304 MiB, 100 cores); "
         "there is room once 1 pod already leaving is gone"
     )
 
 
 def test_what_is_tried_in_vain_for_members_is_not_charged_to_their_queue() -> None:
-    """Nobody goes for either kind; who comes next in the same queue has all that the cap leaves."""
+    """Nobody goes for either kind; those who come next in the same queue have what the cap leaves."""
     snapshot = grows(("a", LARGE, 1), ("b", make.shape(HALF, 10, cards=3), 1), share_class=HIGH, cap=5)
     low = make.placed(make.pods("low", 1, make.shape(make.H20_MIB, 100))[0], "n1/1")
-    gangs = {**snapshot.gangs, "low": make.gang("low", share_class=LOW, queue="other"), "h": make.gang("h")}
-    later = make.pods("h", 4, make.shape(1024, 1))
-    gangs["h"] = make.gang("h", least=4)
+    gangs = {**snapshot.gangs, "low": make.gang("low", share_class=LOW, queue="other")}
+    gangs |= {"h": make.gang("h", least=4), "i": make.gang("i", created=1.0)}
+    later = [*make.pods("h", 4, make.shape(1024, 1)), *make.pods("i", 1, make.shape(1024, 1))]
     queues = {**snapshot.queues, QueueName("other"): make.queue("other")}
     pods = {**snapshot.pods, low.uid: low, **{pod.uid: pod for pod in later}}
     plan = ask(replace(snapshot, gangs=gangs, pods=pods, queues=queues))
     assert [entry.gang for entry in plan.admissions] == ["h"], plan.verdicts
+    assert plan.verdicts["i"].reason is Reason.WAITING_FOR_QUOTA
 
 
 def test_a_gang_is_told_how_many_of_it_have_their_place() -> None:
