@@ -1,0 +1,201 @@
+"""Who is told to leave its cards by a user's wish, who comes back to them, and for whom room is kept."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from unit.core import make
+from unit.core.asked import HALF, HIGH, LOW, ask
+from vc_egpu.core.cluster import (
+    CardId,
+    Gang,
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    Pod,
+    SuspensionState,
+)
+from vc_egpu.core.plan import Plan
+from vc_egpu.core.reasons import Reason
+
+WHOLE = make.shape(make.H20_MIB, 50)
+QUARTER = make.H20_MIB // 4
+WISHED: dict[str, Any] = {"suspendable": True, "pause_wished": True}
+
+
+def runs(key: str, *cards: str, what: Any = WHOLE, **more: Any) -> list[Pod]:
+    """A member on each of these cards."""
+    pods = make.pods(key, len(cards), what)
+    return [make.placed(pod, card, **more) for pod, card in zip(pods, cards, strict=True)]
+
+
+def asleep(key: str, order: int, *cards: str, what: Any = WHOLE, **more: Any) -> list[Pod]:
+    """The same, suspended; the lower the order, the earlier."""
+    state = {"suspend_order": (1, order), "suspended_since": 90.0, "suspension": SuspensionState.SUSPENDED}
+    return runs(key, *cards, what=what, **{"suspend_ordered": True, **state, **more})
+
+
+def decided(
+    *pods: Pod,
+    host: int = 9,
+    cards: int = 4,
+    high: Gang | None = None,
+    least: int = 1,
+    nodes: tuple[str, ...] = ("n1", "n2"),
+) -> Plan:
+    """Gangs of low priority, as their pods say; the node's host takes so many whole cards' memory."""
+    keys = dict.fromkeys(str(pod.gang) for pod in pods if high is None or pod.gang != high.key)
+    gangs = [make.gang(key, share_class=LOW, least=least, created=float(at)) for at, key in enumerate(keys)]
+    gangs += [high] if high is not None else []
+    there = [make.node(name, cards, host_memory_mib=host * make.H20_MIB) for name in nodes]
+    return ask(make.snapshot(there, gangs, pods))
+
+
+# --- wishes ------------------------------------------------------------------------------------------
+
+
+def told(plan: Plan) -> set[str]:
+    return {uid for one in plan.suspensions for uid in one.pods}
+
+
+def test_a_wish_is_an_order_to_those_that_are_on_cards_and_have_none_yet() -> None:
+    (awake,) = runs("g", "n1/0", **WISHED)
+    there = replace(asleep("g", 1, "n1/0", "n1/1", **WISHED)[1])
+    plain = make.pods("g", 3, make.shape())[2]
+    beside = replace(
+        make.placed(awake, "n1/2"), uid=plain.uid, name=plain.name, index=2, shares=(), shape=plain.shape
+    )
+    assert told(decided(awake, there, beside)) == {"g-w-0"}
+
+
+def test_a_gang_one_of_which_cannot_be_suspended_runs_on() -> None:
+    able, other = runs("g", "n1/0", "n1/1", **WISHED)
+    assert told(decided(able, other)) == {"g-w-0", "g-w-1"}
+    assert not told(decided(able, replace(other, suspendable=False)))
+
+
+@pytest.mark.parametrize(("host", "leave"), [(0, set()), (1, {"a-w-0"}), (2, {"a-w-0", "b-w-0"})])
+def test_no_more_leave_than_the_host_takes(host: int, leave: set[str]) -> None:
+    pods = [*runs("a", "n1/0", **WISHED), *runs("b", "n1/1", **WISHED)]
+    assert told(decided(*pods, host=host)) == leave
+
+
+def test_a_gang_for_which_one_of_its_hosts_has_no_room_runs_on() -> None:
+    pods = [*runs("g", "n1/0", "n2/0", **WISHED), *asleep("full", 1, "n2/1", **WISHED)]
+    assert told(decided(*pods, host=2)) == {"g-w-0", "g-w-1"}
+    assert not told(decided(*pods, host=1))
+
+
+def for_whom(*victims: Pod, suspends: bool) -> tuple[Gang, Pod]:
+    """A gang whose plan for its only card waits until these are gone, or suspended."""
+    (pod,) = make.pods("high", 1, replace(make.shape(HALF, 20), use_cards=frozenset({CardId("n1/0")})))
+    uids = frozenset(victim.uid for victim in victims)
+    places = {"w/0": MemberPlacement(NodeName("n1"), make.placed(pod, "n1/0").shares)}
+    plan = PlanInForce("1-1", places, uids, 90.0, suspends=uids if suspends else frozenset())
+    return make.gang("high", share_class=HIGH, plan=plan), pod
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_who_is_to_leave_for_another_gang_is_not_told_once_more(suspends: bool) -> None:
+    first, second = runs("g", "n1/0", "n1/1", **WISHED)
+    high, pod = for_whom(first, suspends=suspends)
+    plan = decided(first, second, pod, high=high)
+    assert plan.verdicts["high"].reason is Reason.WAITING_FOR_EVICTION
+    assert told(plan) == (set() if suspends else {"g-w-1"})
+
+
+# --- the way back ------------------------------------------------------------------------------------
+
+
+def back(plan: Plan) -> list[str]:
+    return [one.gang for one in plan.resumes]
+
+
+def test_who_was_suspended_first_comes_back_first() -> None:
+    """Whatever its name; of a gang the first of its members counts."""
+    assert back(decided(*asleep("a", 2, "n1/0"), *asleep("b", 1, "n1/0"))) == ["b"]
+    older = [asleep("b", 1, "n1/0")[0], asleep("b", 9, "n1/0", "n1/1")[1]]
+    assert back(decided(*asleep("a", 2, "n1/0"), *older, least=2)) == ["b"]
+
+
+def test_who_waits_longer_is_not_overtaken_on_its_own_cards() -> None:
+    """One of its two is taken; on the other one nobody runs meanwhile. What others have is theirs."""
+    in_the_way = runs("there", "n1/0")
+    old, young = asleep("old", 1, "n1/0", "n1/1"), asleep("young", 2, "n1/1")
+    plan = decided(*in_the_way, *old, *young, *asleep("other", 3, "n1/2"), least=2)
+    assert back(plan) == ["other"]
+
+
+def test_a_gang_stays_away_as_long_as_the_user_of_one_of_it_wishes() -> None:
+    first, second = asleep("g", 1, "n1/0", "n1/1")
+    assert back(decided(first, second, least=2)) == ["g"]
+    assert back(decided(first, replace(second, pause_wished=True, suspendable=True), least=2)) == []
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_who_is_to_leave_for_another_gang_does_not_come_back(suspends: bool) -> None:
+    """There would be room for it; but one of it goes, or is on its way to where the other is."""
+    small = make.shape(QUARTER, 20)
+    away, victim = asleep("g", 1, "n1/1", "n1/0", what=small)
+    if suspends:
+        victim = runs("g", "n1/1", "n1/0", what=make.shape(make.H20_MIB, 20), suspendable=True)[1]
+    high, pod = for_whom(victim, suspends=suspends)
+    plan = decided(away, victim, pod, high=high, least=2)
+    assert plan.verdicts["high"].reason is Reason.WAITING_FOR_EVICTION
+    assert back(plan) == []
+
+
+# --- who cannot come back ----------------------------------------------------------------------------
+
+
+LOST: dict[str, Any] = {"suspension": SuspensionState.FAILED}
+
+
+def test_cards_of_a_gang_that_is_lost_are_waited_for() -> None:
+    """Nobody else goes for what it gives back in any case; nor does it go twice."""
+    lost, other = asleep("lost", 1, "n1/0", **LOST), runs("other", "n1/1")
+    asking = make.pods("high", 1, make.shape(HALF, 60))
+    plan = decided(*lost, *other, *asking, cards=2, high=make.gang("high", share_class=HIGH))
+    assert [(one.gang, one.whole) for one in plan.evictions] == [("lost", True)]
+
+
+def test_a_lost_pod_that_nobody_would_make_anew_keeps_no_other_from_going() -> None:
+    bare = asleep("a", 1, "n1/0", bare=True, **LOST)
+    plan = decided(*bare, *asleep("b", 2, "n1/1", **LOST))
+    assert [one.gang for one in plan.evictions] == ["b"]
+
+
+def test_a_lost_pod_that_leaves_for_another_gang_is_not_evicted_once_more() -> None:
+    (lost,) = asleep("lost", 1, "n1/0", **LOST)
+    high, pod = for_whom(lost, suspends=False)
+    assert decided(lost, pod, high=high).evictions == ()
+
+
+# --- room that is kept -------------------------------------------------------------------------------
+
+
+def kept(*pods: Pod) -> tuple[int | str | None, ...]:
+    """Memory, cores and cards that are kept, and for whom, as a newcomer is told that would fit without."""
+    asking = make.pods("new", 1, make.shape(100))
+    plan = decided(*pods, *asking, cards=1, nodes=("n1",))
+    numbers = plan.verdicts["new"].numbers
+    return tuple(numbers.get(f"kept_{what}") for what in ("mib", "cores", "cards", "for"))
+
+
+def test_room_is_kept_on_a_card_for_who_has_waited_there_longest() -> None:
+    """As much as it lacks there beside what those of high priority give back; not for who left lately."""
+    high = runs("high", "n1/0", what=make.shape(QUARTER + 1000, 10), runs_as=HIGH)
+    in_the_way = runs("there", "n1/0", what=make.shape(2 * QUARTER + 1, 10))
+    old = asleep("old", 2, "n1/0", "n1/0", what=make.shape(QUARTER, 20))
+    old = [replace(old[0], suspended_since=0.0), old[1]]
+    young = asleep("young", 3, "n1/0", what=make.shape(QUARTER, 90), suspended_since=1.0)
+    late = asleep("late", 1, "n1/0", what=make.shape(QUARTER, 90), suspended_since=95.0)
+    assert kept(*high, *in_the_way, *old, *young, *late) == (QUARTER - 1000, 40, 1, "old")
+
+
+@pytest.mark.parametrize(("since", "for_whom"), [(40.0, "old"), (40.5, None), (160.0, None), (160.5, "old")])
+def test_a_minute_after_it_was_suspended_and_not_before(since: float, for_whom: str | None) -> None:
+    """Or at once where that is told to be in the future, by a clock that was wrong."""
+    in_the_way = runs("there", "n1/0", what=make.shape(3 * QUARTER, 10))
+    old = asleep("old", 1, "n1/0", what=make.shape(QUARTER + 1, 20), suspended_since=since)
+    assert kept(*in_the_way, *old)[3] == for_whom
