@@ -280,10 +280,11 @@ def test_a_command_is_obeyed_once_even_if_it_could_not_be_deleted() -> None:
     assert again.status is None, "as it was: one restart counted"
 
 
+@pytest.mark.parametrize("action", [one for one in JobAction if one is not JobAction.RESUME_JOB])
 @pytest.mark.parametrize("phase", [P.COMPLETED, P.FAILED, P.TERMINATED, P.ABORTED])
-def test_a_command_without_meaning_is_dropped_and_says_so(phase: JobPhase) -> None:
-    decision = decide(world(job(status=in_phase(phase)), group=None, order=order(JobAction.RESTART_JOB)))
-    assert decision.order_done
+def test_a_command_without_meaning_is_dropped_and_says_so(phase: JobPhase, action: JobAction) -> None:
+    decision = decide(world(job(status=in_phase(phase)), pod("w-0", DONE), group=None, order=order(action)))
+    assert decision.order_done and not decision.kills
     assert [note.reason for note in decision.notes] == ["Ignored"]
     assert phase_of(decision) in {None, phase}
 
