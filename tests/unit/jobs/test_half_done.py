@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from unit.jobs.worlds import evicted, in_phase, job, killed, order, phase_of, pod, task, world
-from vc_egpu.jobs.draft import Decision
+from unit.jobs.worlds import evicted, group, in_phase, job, killed, order, phase_of, pod, task, world
+from vc_egpu.jobs.draft import Decision, Group
 from vc_egpu.jobs.machine import decide
 from vc_egpu.jobs.views import Order, PodPhase
 from vc_egpu.volcano.job import JobAction, JobPhase
@@ -93,6 +93,13 @@ def test_what_is_stopped_or_begun_anew_is_told_apart_from_what_was_there_before(
     assert killed(resumed) == {"w-0"}
     begun = [pod("w-0", version=2), pod("w-1", PodPhase.SUCCEEDED)]
     assert killed(decide(world(job(status=status_of(resumed)), *begun, group=None))) == set()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_no_pod_and_no_other_group_is_made_while_the_group_is_on_its_way_out(version: int) -> None:
+    pending = job(status=in_phase(P.PENDING, version=1, retryCount=1))
+    decision = decide(world(pending, group=group(version=version, terminating=True)))
+    assert (decision.group, decision.create) == (Group.LEAVE, ())
 
 
 def test_that_the_tries_are_used_up_is_written_before_anything_is_deleted() -> None:

@@ -200,6 +200,7 @@ def test_several_failures_at_once_are_one_try() -> None:
     assert all(kill.mark for kill in decision.kills)
     assert decision.status is not None
     assert decision.status["retryCount"] == 1
+    assert decision.status["state"]["message"] == "PodFailed of pod train-w-0"
     assert "version" not in decision.status, "the others go on: their events still count"
     assert decision.group is Group.LEAVE
     # One more fails while the Job restarts anyway.
@@ -291,9 +292,10 @@ def test_a_command_without_meaning_is_dropped_and_says_so(phase: JobPhase, actio
 
 @pytest.mark.parametrize("phase", [P.COMPLETED, P.FAILED, P.TERMINATED])
 def test_a_finished_job_holds_nothing_but_finished_pods(phase: JobPhase) -> None:
-    decision = decide(world(job(status=in_phase(phase)), pod("w-0"), pod("w-1", BAD)))
+    finished = job(status=in_phase(phase), policies=FAILED_POD_RESTARTS_JOB)
+    decision = decide(world(finished, pod("w-0"), pod("w-1", BAD)))
     assert killed(decision) == {"w-0"}
-    assert decision.group is Group.DELETE
+    assert (decision.group, decision.notes) == (Group.DELETE, ())
     assert created(decision) == []
 
 

@@ -46,6 +46,7 @@ def test_what_answers(policy: dict[str, Any], happens: list[PodView]) -> None:
         ({"event": "TaskCompleted"}, [pod("w-0", DONE), pod("w-1")]),
         ({"event": "TaskFailed"}, [pod("w-0", restarts=2)]),
         ({"event": "PodPending", "timeout": "30s"}, [pod(phase=PENDING, created_at=NOW - 29)]),
+        ({"event": "PodPending", "timeout": "30s"}, [pod(created_at=NOW - 31)]),
         ({"event": "*"}, [pod(phase=PENDING, created_at=NOW - 1000)]),
         ({"event": "*"}, [pod(phase=FAILED, terminating=True)]),
         ({"event": "*"}, [pod(phase=FAILED, out_of_sync=True)]),
@@ -101,6 +102,34 @@ def test_who_is_restarted(policies: list[dict[str, Any]], happens: list[PodView]
     assert verdict.answer.targets == targets
     one = targets == {"uid-w-0"}
     assert verdict.answer.action is (JobAction.RESTART_POD if one else JobAction.RESTART_TASK)
+
+
+def test_of_what_happened_at_once_that_a_task_is_done_counts_before_that_a_pod_failed() -> None:
+    subject = job(
+        task("a", 1),
+        task("b", 1),
+        policies=[
+            {"event": "PodEvicted", "action": "TerminateJob"},
+            {"event": "PodFailed", "action": "RestartJob"},
+            {"event": "TaskCompleted", "action": "CompleteJob"},
+        ],
+    )
+    gone = (evicted("b-0", at=NOW - 1),)
+    for pods, expected in (
+        ([pod("a-0", DONE), pod("b-0", FAILED)], JobAction.COMPLETE_JOB),
+        ([pod("a-0"), pod("b-0", FAILED)], JobAction.RESTART_JOB),
+        ([pod("a-0")], JobAction.TERMINATE_JOB),
+    ):
+        assert action(judge(world(subject, *pods, evictions=gone))) is expected
+
+
+def test_an_eviction_counts_while_it_is_the_evicted_pod_that_still_runs() -> None:
+    subject = with_policies({"event": "PodEvicted", "action": "AbortJob"})
+    gone = (evicted("w-0"),)
+    for uid, expected in (("old-uid-w-0", JobAction.ABORT_JOB), ("uid-w-0", None)):
+        assert (
+            action(judge(world(subject, pod("w-0", uid=uid, terminating=True), evictions=gone))) is expected
+        )
 
 
 def test_the_first_of_several_delays_wakes() -> None:

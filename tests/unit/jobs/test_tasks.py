@@ -32,7 +32,7 @@ def test_a_job_is_completed_if_enough_of_each_task_have_succeeded(
     a: list[PodPhase], b: list[PodPhase], least: int, expected: JobPhase
 ) -> None:
     """Each needs one; what the gang needs in all, two, is there in any case."""
-    tasks = [task("a", 2, minAvailable=1), task("b", len(b), minAvailable=1 if b else 0)]
+    tasks = [task("a", 2, minAvailable=1), task("b", len(b), minAvailable=1)]
     pods = [
         pod(f"{name}-{at}", phase) for name, phases in (("a", a), ("b", b)) for at, phase in enumerate(phases)
     ]
