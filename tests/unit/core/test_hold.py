@@ -186,3 +186,31 @@ def test_what_is_kept_for_a_gang_is_not_in_its_own_way_when_room_is_made_for_it(
     (admission,) = plan.admissions
     assert admission.gang == "ns/g"
     assert [entry.gang for entry in admission.evictions] == ["ns/low"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("back", [0, 1])
+def test_of_two_that_failed_the_other_one_finds_its_card_whichever_is_replaced_first(
+    back: int, *, named: bool
+) -> None:
+    """The first one goes where there is room, not where it was; a newcomer waits for the card left over."""
+    pods = make.pods("ns/job", 3, WHOLE)
+    if not named:
+        pods = [replace(pod, task="", index=-1) for pod in pods]
+    stays = make.placed(pods[2], "n1/2")
+    lost = [
+        make.placed(pod, f"n1/{at}", uid=PodUid(f"lost-{at}"), phase=PodPhase.FAILED, finished=NOW - 9 + at)
+        for at, pod in enumerate(pods[:2])
+    ]
+    gangs = [make.gang("ns/job", share_class=ShareClass.HIGH, single=not named), make.gang("ns/new")]
+    again = replace(pods[back], created=NOW - 2)
+    there: list[Pod] = [stays, *lost, *make.pods("ns/new", 1, WHOLE)]
+    first = ask(make.snapshot([make.node("n1", 3)], gangs, [*there, again]))
+    (admission,) = first.admissions
+    assert admission.gang == "ns/job", "the other card is kept"
+    ((_, share),) = next(iter(admission.members.values())).shares
+    carried = make.placed(again, share.card, created=NOW - 2)
+    assert not ask(make.snapshot([make.node("n1", 3)], gangs, [*there, carried])).admissions, "still is"
+    last = replace(pods[1 - back], created=NOW - 1)
+    (admission,) = ask(make.snapshot([make.node("n1", 3)], gangs, [*there, carried, last])).admissions
+    assert admission.gang == "ns/job"

@@ -27,6 +27,7 @@ from vc_egpu.core.plan import Eviction, Readiness, Suspension, Withdrawal
 from vc_egpu.core.policy import CLOCK_SKEW_S
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.core.record import Recorder
+from vc_egpu.core.replaced import overlap, places_left
 from vc_egpu.core.trial import Seated, Trial
 
 _FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
@@ -285,13 +286,15 @@ class Kept:
     failed: list[tuple[Pod, Booking]] = field(default_factory=list)
 
     def replaced_by(self, seated: Iterable[Seated]) -> None:
-        """Each placed member ends the keeping of one failed member's cards, its own predecessor's first."""
+        """Each placed member ends the keeping of one failed member's cards: those that it took, of its task,
+        else its own predecessor's."""
         for entry in seated:
             if not self.failed:
                 return
-            same = [pair for pair in self.failed if plan_key(pair[0]) == entry.member.key]
             task = [pair for pair in self.failed if pair[0].task == entry.member.task]
-            self.failed.remove((same or task or self.failed)[0])
+            there = [pair for pair in task if overlap(pair[1], entry.booking)]
+            same = [pair for pair in task if plan_key(pair[0]) == entry.member.key]
+            self.failed.remove((there or same or task or self.failed)[0])
 
 
 def find_kept(trial: Trial, snapshot: Snapshot) -> None:
@@ -311,7 +314,8 @@ def find_kept(trial: Trial, snapshot: Snapshot) -> None:
             by_gang[pod.gang].append(pod)
     for key, pods in by_gang.items():
         view = trial.index.view(key)
-        for pod in _unreplaced(view, pods) if _lacks_any(view) else ():
+        lately = [pod for pod in pods if _lately(trial, pod.finished)]
+        for pod in places_left(view, _unreplaced(view, pods), lately) if _lacks_any(view) else ():
             if pod.node is None or not pod.shares or not _lately(trial, pod.finished):
                 continue
             if pod.gone_by is not None and not view.missing:
