@@ -1,11 +1,18 @@
 """Which of a node's cards a share gets."""
 
+import random
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from unit.core import make
-from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import Pod, ShareClass
+from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
+from vc_egpu.core.booking import Booking
+from vc_egpu.core.capacity import Need, need_of
+from vc_egpu.core.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
+from vc_egpu.core.ledger import Ledger
+from vc_egpu.core.pack import BINPACK, ROOMIEST, SPREAD, Board, fill, seats_of
 
 UNSET = ShareClass.UNSET
 There = tuple[int, int, int, ShareClass]
@@ -83,3 +90,66 @@ def test_high_goes_first_where_it_takes_nobodys_time(policy: str, cores: int, ca
     trains: There = (0, 40, 90, LOW)
     others: list[There] = [(1, 20, 5, UNSET)] if policy == "binpack" else [(1, 20, 5, UNSET)] * 3
     assert card_of(policy, HIGH, trains, *others, cores=cores) == card
+
+
+def test_a_card_of_another_model_is_none() -> None:
+    """Although it would be the fuller one."""
+    node = make.node("n1", 2)
+    mixed = replace(node, cards=(replace(node.cards[0], model="t4"), node.cards[1]))
+    (admission,) = ask(replace(one_gang(1), nodes={node.name: mixed})).admissions
+    assert [share.card for _, share in admission.members["w/0"].shares] == ["n1/1"]
+    both = make.shape(asks=(CardAsk("a", "h20", 1, HALF, 0), CardAsk("b", "t4", 1, HALF, 0)))
+    (admission,) = ask(replace(one_gang(1, both), nodes={node.name: mixed})).admissions
+    assert {name: share.card for name, share in admission.members["w/0"].shares} == {"a": "n1/1", "b": "n1/0"}
+
+
+def paper(rng: random.Random) -> tuple[Ledger, Board, Need]:
+    """A node with something on it, its cards on paper, and a pod of one to three containers."""
+    ledger = Ledger()
+    ratio, host = rng.choice([1.0, 1.5]), rng.choice([0, 30, 300])
+    node = make.node("n1", 3, memory_ratio=ratio, core_ratio=1.2, host_memory_mib=host, max_sharers=4)
+    row = ledger.put_node(replace(node, cards=tuple(replace(card, memory_mib=100) for card in node.cards)))
+    for _ in range(rng.randrange(4)):
+        share = Share(CardId(f"n1/{rng.randrange(3)}"), rng.randint(1, 40), rng.choice([0, 30]))
+        booking = ledger.booking(node.name, PodShape(), [share], rng.choice(list(ShareClass)))
+        assert booking is not None
+        ledger.add(booking)
+    asks = [
+        CardAsk(
+            f"c{at}",
+            "h20",
+            rng.choice([1, 1, 2]),
+            rng.randint(5, 70),
+            rng.choice([0, 25]),
+            spill=rng.random() < 0.5,
+        )
+        for at in range(rng.randint(1, 3))
+    ]
+    asks = [replace(ask, whole=rng.random() < 0.15) for ask in asks]
+    return ledger, Board(ledger, row), need_of(ledger, PodShape(tuple(asks)), rng.choice(list(ShareClass)))
+
+
+def stands(board: Board) -> tuple[object, ...]:
+    return board.host_free, [slot.state() for slot in board.slots]
+
+
+def test_what_was_tried_on_paper_leaves_no_trace_and_what_stays_is_what_the_ledger_books() -> None:
+    rng, seen = random.Random(17), Counter[str]()
+    for _ in range(150):
+        ledger, board, need = paper(rng)
+        before = stands(board)
+        for _ in board.choices(need, distinct=rng.random() < 0.5):
+            seen["choices"] += 1
+        assert stands(board) == before
+        policy = rng.choice([BINPACK, SPREAD, ROOMIEST])
+        placed = fill(board, need, 2, policy)
+        seen[f"{len(placed)} placed"] += 1
+        ratio = ledger.ratio_for(board.row, need.share_class)
+        for assignment in placed:
+            ledger.add(Booking(board.row, (0, 0, 0, 0), seats_of(need, assignment, ratio)))
+        assert stands(board) == stands(Board(ledger, board.row)), need
+        assert bool(ledger.within_limits(np.array([board.row]))[0])
+        for assignment in placed:
+            board.undo(need, assignment)
+        assert stands(board) == before
+    assert min(seen[f"{count} placed"] for count in range(3)) > 15, seen

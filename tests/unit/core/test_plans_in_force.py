@@ -14,6 +14,7 @@ from vc_egpu.core.cluster import (
     PodPhase,
     PodShape,
     PodUid,
+    QueueName,
     Resources,
     Share,
     Snapshot,
@@ -167,3 +168,53 @@ def test_a_waiting_plan_is_given_up_when_what_it_needs_beside_cards_is_taken(tak
     plan = ask(replace(snapshot, pods={**snapshot.pods, other.uid: other}) if taken else snapshot)
     whys = [entry.why for entry in plan.withdrawals]
     assert whys == (["node n1 has no room for it any more"] if taken else [])
+
+
+def with_rival(snapshot: Snapshot, what: PodShape) -> Snapshot:
+    """Somebody else of the same queue asks for a place, later."""
+    pods = {pod.uid: pod for pod in make.pods("rival", 1, what)}
+    gangs = {**snapshot.gangs, "rival": make.gang("rival", created=1.0)}
+    return replace(snapshot, gangs=gangs, pods={**snapshot.pods, **pods})
+
+
+@pytest.mark.parametrize(("cap", "kept", "rival"), [(3, True, True), (2, True, False), (1, False, False)])
+def test_a_waiting_plan_has_what_its_queue_allowed_once(cap: int, *, kept: bool, rival: bool) -> None:
+    """Training and the plan use two; what the cap leaves another may have, and no more."""
+    snapshot = with_rival(waiting_plan(), make.shape(1024, 0))
+    queues = {QueueName("all"): make.queue(capability={"volcano.sh/vgpu-h20": cap})}
+    plan = ask(replace(snapshot, queues=queues))
+    why = [entry.why for entry in plan.withdrawals]
+    assert why == ([] if kept else [f"the cap on volcano.sh/vgpu-h20 of the queue all is {cap} now"])
+    reason = plan.verdicts["rival"].reason
+    assert (reason in {Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_CAP}) is not rival
+
+
+@pytest.mark.parametrize("phase", [PodPhase.PLACED, PodPhase.TERMINATING])
+def test_a_plan_that_is_not_needed_any_more_is_given_up_while_its_victims_are_whole(phase: PodPhase) -> None:
+    """A node came that has room. Once one of them goes nothing is gained by it."""
+    snapshot = waiting_plan()
+    victim = replace(snapshot.pods[PodUid("train-w-0")], phase=phase)
+    nodes = {**snapshot.nodes, NodeName("n2"): make.node("n2", 1)}
+    both = with_rival(
+        replace(snapshot, nodes=nodes, pods={**snapshot.pods, victim.uid: victim}), make.shape(HALF, 0)
+    )
+    plan = ask(both)
+    whole = phase is PodPhase.PLACED
+    assert [entry.why for entry in plan.withdrawals] == ["it fits without evicting anybody now"] * whole
+    (admission,) = plan.admissions
+    assert admission.gang == "rival", "nothing is left booked of what was tried"
+
+
+def test_a_plan_for_which_somebody_would_only_be_suspended_is_given_up_in_those_words() -> None:
+    snapshot = waiting_plan()
+    plan = plan_of(snapshot)
+    gang = replace(snapshot.gangs["g"], plan=replace(plan, suspends=plan.victims))
+    nodes = {name: replace(node, host_memory_mib=make.H20_MIB) for name, node in snapshot.nodes.items()}
+    nodes[NodeName("n2")] = make.node("n2", 1)
+    train = replace(snapshot.pods[PodUid("train-w-0")], suspendable=True)
+    there = replace(
+        snapshot, gangs={**snapshot.gangs, "g": gang}, nodes=nodes, pods={**snapshot.pods, train.uid: train}
+    )
+    assert [entry.why for entry in ask(there).withdrawals] == ["it fits without suspending anybody now"]
+    told = replace(train, suspend_ordered=True)
+    assert not ask(replace(there, pods={**there.pods, told.uid: told})).withdrawals, "it has begun"
