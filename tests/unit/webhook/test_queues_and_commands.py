@@ -17,7 +17,7 @@ from unit.webhook.world import (
     update,
 )
 from vc_egpu.webhook.commands import review_command
-from vc_egpu.webhook.context import Context, Review
+from vc_egpu.webhook.context import MAX_QUEUE_DEPTH, Context, Review
 from vc_egpu.webhook.questions import Subject
 from vc_egpu.webhook.queues import review_queue
 
@@ -49,6 +49,7 @@ LOWERED: dict[str, Json] = {
     "a cap on cores where there was none": {
         "capability": {**caps(8, 400_000), "cpu": "64", "volcano.sh/vgpu-h20-cores": 400}
     },
+    "a cap to a part of a cpu": {"capability": {**caps(8, 400_000), "cpu": "63500m"}},
     "the same cap written otherwise": {"capability": {**caps(8, 400_000), "cpu": "64000m"}},
     "deserved": {"deserved": caps(1)},
     "guarantee": {"guarantee": {"resource": caps(1)}},
@@ -72,6 +73,7 @@ RAISED: dict[str, tuple[Json, tuple[str, ...]]] = {
         ("v100-32g", "nothing to 1"),
     ),
     "deserved": ({"deserved": caps(5)}, ('deserved["volcano.sh/vgpu-h20"]', "4 to 5")),
+    "deserved of what had none": ({"deserved": {**caps(4), "cpu": "1"}}, ('deserved["cpu"]', "nothing to 1")),
     "deserved removed": ({"deserved": {}}, ("4 to nothing",)),
     "guarantee": ({"guarantee": {"resource": caps(3)}}, ("guarantee", "2 to 3")),
     "weight": ({"weight": 4}, ("spec.weight", "3 to 4")),
@@ -82,7 +84,8 @@ RAISED: dict[str, tuple[Json, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("story", LOWERED)
 def test_lowering_needs_no_more_than_update(story: str) -> None:
-    assert message(edited(A, **LOWERED[story])) == ""
+    decision = review_queue(update(edited(A, **LOWERED[story]), A), context())
+    assert (decision.message, decision.warnings) == ("", ())
 
 
 @pytest.mark.parametrize("story", RAISED)
@@ -118,6 +121,38 @@ def test_what_does_not_stay_inside_the_parent_is_refused(spec: Json, words: tupl
     assert all(word in refused for word in words), refused
 
 
+ROOMY = queue("org", capability={**caps(10), "memory": "9Gi"}, weight=3, priority=4)
+CHILD = queue(
+    "org-1", parent="org", capability={**caps(8), **caps(1, model="t4"), "cpu": "4", "memory": "1Gi"}
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({"weight": 3}, ""),
+        ({"weight": 4}, "above the 3"),
+        ({"priority": 4}, ""),
+        ({"priority": 5}, "above the 4"),
+        ({"capability": {**CHILD["spec"]["capability"], "cpu": "8"}}, ""),
+        ({"capability": {**CHILD["spec"]["capability"], "memory": "9Gi"}}, ""),
+        ({"capability": {**CHILD["spec"]["capability"], "memory": "10Gi"}}, "together, it has 9Gi"),
+        ({"capability": {key: n for key, n in CHILD["spec"]["capability"].items() if key != "cpu"}}, ""),
+        ({"capability": {key: n for key, n in CHILD["spec"]["capability"].items() if "t4" not in key}}, ""),
+        (
+            {"capability": {key: n for key, n in CHILD["spec"]["capability"].items() if key != "memory"}},
+            "caps it at 9Gi",
+        ),
+        ({"deserved": {"cpu": "1"}}, "does not name it"),
+    ],
+)
+def test_what_an_operators_parent_does_not_limit_its_children_may_raise(spec: Json, refused: str) -> None:
+    """What it does not name of cpu and memory is unlimited there; of models it is not allowed: one that is
+    dropped is lowered."""
+    said = message(edited(CHILD, **spec), CHILD, context(queues={"org": ROOMY, "org-1": CHILD}))
+    assert refused in said and bool(said) is bool(refused)
+
+
 def test_a_parent_that_the_requester_may_update_is_no_fence() -> None:
     lowered = edited(QUEUES["org-1"], capability=caps(6))
     for verb in ("update", "patch"):
@@ -147,6 +182,42 @@ def test_a_circle_of_parents_is_refused(name: str, parent: str) -> None:
     assert "circle" in refused
 
 
+def test_a_tree_that_is_too_deep_is_refused() -> None:
+    """What is that deep already may be edited otherwise."""
+    deep = {"q1": queue("q1", weight=2)}
+    for level in range(2, MAX_QUEUE_DEPTH + 1):
+        deep[f"q{level}"] = queue(f"q{level}", parent=f"q{level - 1}", weight=2)
+    last = f"q{MAX_QUEUE_DEPTH}"
+    ctx = context(f"operator set-cap queues {last}", queues={**deep, "a": A})
+    below, at_it = edited(A, parent=last), edited(A, parent=f"q{MAX_QUEUE_DEPTH - 1}")
+    refused = f"spec.parent: {last!r} is on level {MAX_QUEUE_DEPTH}, the limit is {MAX_QUEUE_DEPTH}"
+    assert message(below, A, ctx, OPERATOR) == refused
+    assert message(at_it, A, ctx, OPERATOR) == ""
+    assert message(edited(below, weight=1), below, ctx) == ""
+
+
+def test_a_circle_that_is_there_already_keeps_nobody_from_editing() -> None:
+    used = {"status": {"allocated": {"volcano.sh/vgpu-h20": "3", "cpu": "2500m"}}}
+    tree = {
+        "x": {**queue("x", parent="y", capability={**caps(9), "cpu": "9"}), **used},
+        "y": {**queue("y", parent="x", capability=caps(9)), **used},
+    }
+    lowered = edited(tree["x"], capability={**caps(2), "cpu": "2"})
+    decision = review_queue(update(lowered, tree["x"]), context(queues=tree))
+    assert [warning.partition(";")[0] for warning in decision.warnings] == [
+        'spec.capability["volcano.sh/vgpu-h20"]: 2 is below the 3 in use',
+        'spec.capability["cpu"]: 2 is below the 2.5 in use',
+    ]
+
+
+def test_the_root_of_all_queues_is_always_there() -> None:
+    """Volcano's scheduler makes it; without Volcano nobody need."""
+    inside = QUEUES["org-1"]
+    ctx = context("operator set-cap queues org-1", queues={"org": QUEUES["org"], "org-1": inside})
+    decision = review_queue(update(edited(inside, parent="root"), inside, OPERATOR), ctx)
+    assert (decision.message, decision.warnings) == ("", ())
+
+
 def test_a_parent_that_is_not_there_is_told_of() -> None:
     """One file may hold both, the child first."""
     decision = review_queue(update(edited(A, parent="orgg"), A, OPERATOR), context())
@@ -155,7 +226,7 @@ def test_a_parent_that_is_not_there_is_told_of() -> None:
 
 
 def test_new_queues() -> None:
-    assert message(queue("default"), None) == ""
+    assert message(queue("default"), None) == message(queue("new"), None) == ""
     assert "nothing to 4" in message(queue("new", capability=caps(4)), None)
     child = queue("org-3", parent="org", capability=caps(0))
     assert "may not use queue 'org'" in message(child, None), "its parent would take no work any more"
@@ -173,6 +244,8 @@ def test_where_unnamed_models_are_unlimited_naming_one_lowers() -> None:
     stored = queue("a")
     assert message(edited(stored, capability=caps(4)), stored, ctx) == ""
     assert "unlimited" in message(queue("new"), None, ctx)
+    assert message(queue("new", capability=caps(4)), None, ctx) == ""
+    assert message(edited(stored, weight=0), stored, ctx) == "", "it had none before"
     assert message(queue("default"), None, ctx) == ""
 
 
@@ -199,6 +272,10 @@ def test_lowering_below_use_warns_and_evicts_nothing() -> None:
     assert decision.allowed
     assert "4 is below the 6 in use" in decision.warnings[0]
     assert "nothing is evicted" in decision.warnings[0]
+    stored["status"]["allocated"] = {"volcano.sh/vgpu-h20": "9"}
+    assert review_queue(update(edited(stored, weight=1), stored), context()).warnings == (), (
+        "told of when it was lowered"
+    )
 
 
 def test_what_the_queues_below_use_counts_for_their_parents_cap() -> None:
@@ -217,6 +294,8 @@ def test_a_change_of_labels_asks_nobody() -> None:
     obj = copy.deepcopy(A)
     obj["metadata"]["labels"] = {"x": "y"}
     assert message(obj) == ""
+    old = edited(A, capability={"volcano.sh/vgpu-h20": "x"})
+    assert message({**old, "metadata": obj["metadata"]}, old) == "", "whatever was stored before us"
 
 
 # --- commands ----------------------------------------------------------------------------------------
