@@ -81,7 +81,9 @@ def test_cards_by_uuid_and_by_model() -> None:
     for models, admitted in (({"h20", "t4"}, True), ({"t4"}, False)):
         named = make.shape(1024, 0, use_models=frozenset(models))
         assert bool(ask(one_gang(1, named)).admissions) is admitted
-    behind = replace(one_gang(1, chosen), nodes={"n0": make.node("n0", 0), "n1": make.node("n1", 2)})
+    behind = replace(
+        one_gang(1, chosen), nodes={node.name: node for node in (make.node("n0", 0), make.node("n1", 2))}
+    )
     assert ask(behind).admissions, "whatever nodes without cards there are"
 
 

@@ -214,7 +214,10 @@ def test_what_counts_as_room_is_what_can_be_seated() -> None:
     rng = random.Random(13)
     some = 0
     for _ in range(200):
-        ratios = {"core_ratio": rng.choice([1.0, 1.5]), "memory_ratio": rng.choice([0.9, 1.0, 1.7])}
+        ratios: dict[str, Any] = {
+            "core_ratio": rng.choice([1.0, 1.5]),
+            "memory_ratio": rng.choice([0.9, 1.0, 1.7]),
+        }
         for_class = rng.choice([None, *ShareClass])
         host = rng.choice([0, 40, 400])
         node = make.node(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import MemberPlacement, NodeName, PlanInForce, Pod, PodPhase, QueueName
+from vc_egpu.core.cluster import MemberPlacement, NodeName, PlanInForce, Pod, PodPhase, PodUid, QueueName
 from vc_egpu.core.plan import Plan
 from vc_egpu.core.reasons import Reason
 
@@ -64,14 +64,14 @@ def test_how_large_a_gang_may_be(members: list[Pod], least: int, *, too_large: b
 @pytest.mark.parametrize(("left_s", "told"), [(29.5, "30 s"), (0.5, "1 s"), (0.0, "")])
 def test_a_gang_that_was_rolled_back_is_not_tried_before_its_time(left_s: float, told: str) -> None:
     plan = decided(*gated(1), not_before=100.0 + left_s)
-    assert bool(plan.admissions) is not told
+    assert bool(plan.admissions) is (not told)
     if told:
         assert plan.verdicts["g"].message == f"was rolled back and is tried again in {told}"
 
 
 def test_a_plan_whose_queue_was_deleted_is_not_waited_for() -> None:
     """Its victims run on."""
-    plan = PlanInForce("1-1", {"w/0": MemberPlacement(NodeName("n1"))}, frozenset({make.PodUid("low-w-0")}))
+    plan = PlanInForce("1-1", {"w/0": MemberPlacement(NodeName("n1"))}, frozenset({PodUid("low-w-0")}))
     gangs = [make.gang("g", queue="gone", share_class=HIGH, plan=plan), make.gang("low", share_class=LOW)]
     low = make.placed(make.pods("low", 1, make.shape(make.H20_MIB, 100))[0], "n1/0")
     (withdrawal,) = ask(make.snapshot([make.node("n1", 1)], gangs, [low, *gated(1)])).withdrawals
