@@ -14,15 +14,21 @@ from vc_egpu.core.reasons import Reason
 from vc_egpu.core.trial import Seated, Trial
 
 
-def with_two_trainings(*gangs: Gang, pods: list[Pod], cap: int = 9, host: int = 0) -> Plan:
-    """A card each is taken by training, so many of which the host takes; the queue that asks has a cap."""
+def with_two_trainings(
+    *gangs: Gang, pods: list[Pod], cap: int = 9, host: int = 0, guaranteed: int = 0
+) -> Plan:
+    """A card each is taken by training, so many of which the host takes and so much of which its queue is
+    guaranteed; the queue that asks has a cap."""
     trains = [make.gang(key, share_class=LOW, queue="research") for key in ("train-a", "train-b")]
     whole = make.shape(make.H20_MIB, 100)
     running = [
         make.placed(make.pods(gang.key, 1, whole)[0], f"n1/{number}", suspendable=host > 0)
         for number, gang in enumerate(trains)
     ]
-    queues = [make.queue("research"), make.queue(capability={"volcano.sh/vgpu-h20": cap})]
+    queues = [
+        make.queue("research", guarantee={"volcano.sh/vgpu-h20": guaranteed}),
+        make.queue(capability={"volcano.sh/vgpu-h20": cap}),
+    ]
     node = make.node("n1", 2, host_memory_mib=host * make.H20_MIB)
     return ask(make.snapshot([node], [*trains, *gangs], [*running, *pods], queues))
 
@@ -47,6 +53,16 @@ def test_who_is_suspended_for_one_gang_is_not_for_the_next() -> None:
     assert "once 1 pod already leaving is gone" in plan.verdicts["b"].message
     plan = with_two_trainings(*gangs, pods=pods, host=2)
     assert [len(entry.suspensions) for entry in plan.admissions] == [1, 1]
+
+
+@pytest.mark.parametrize(("guaranteed", "goes"), [(0, True), (1, False)])
+def test_who_is_evicted_and_who_is_suspended_count_together_against_a_guarantee(
+    guaranteed: int, goes: bool
+) -> None:
+    """Both cards are wanted, and the host takes one of the trainings."""
+    both = make.pods("g", 1, make.shape(make.H20_MIB, 100, cards=2))
+    plan = with_two_trainings(make.gang("g", share_class=HIGH), pods=both, host=1, guaranteed=guaranteed)
+    assert [(len(one.suspensions), len(one.evictions)) for one in plan.admissions] == [(1, 1)] * goes
 
 
 @pytest.mark.parametrize("tasks", [("one", "two"), ("two", "one")])

@@ -102,6 +102,16 @@ def test_only_a_gang_of_high_priority_has_others_evicted_in_order_to_grow() -> N
     assert not ask(beside_training(HIGH, TRAINS), preemption=False).admissions
 
 
+def test_a_gang_grows_by_as_many_as_room_can_be_made_for() -> None:
+    snapshot = grows(("a", make.shape(make.H20_MIB, 100), 5), share_class=HIGH, cards=3)
+    gated = make.pods("low", 2, make.shape(make.H20_MIB, 100))
+    training = [make.placed(pod, f"n1/{at}") for at, pod in enumerate(gated, 1)]
+    gangs = {**snapshot.gangs, "low": make.gang("low", share_class=LOW)}
+    plan = ask(replace(snapshot, gangs=gangs, pods={**snapshot.pods, **{pod.uid: pod for pod in training}}))
+    assert set(plan.admissions[0].members) == {"a/0", "a/1"}
+    assert [one.pods for one in plan.admissions[0].evictions] == [{pod.uid for pod in training}]
+
+
 def test_a_gang_that_could_grow_once_others_are_gone_waits_for_them() -> None:
     leaves = replace(TRAINS, phase=PodPhase.TERMINATING)
     plan = ask(beside_training(HIGH, leaves))

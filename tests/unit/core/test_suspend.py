@@ -145,6 +145,31 @@ def test_who_is_to_leave_for_another_gang_does_not_come_back(suspends: bool) -> 
     assert back(plan) == []
 
 
+def for_high(plan: Plan) -> tuple[set[str], set[str]]:
+    """Who is suspended and who is evicted for the gang that asks."""
+    (admission,) = plan.admissions
+    suspended = {uid for one in admission.suspensions for uid in one.pods}
+    return suspended, {uid for one in admission.evictions for uid in one.pods}
+
+
+@pytest.mark.parametrize(("host", "goes"), [(2, ({"low-w-0"}, set())), (1, (set(), {"low-w-0"}))])
+def test_who_is_suspended_already_has_its_memory_on_the_host(
+    host: int, goes: tuple[set[str], set[str]]
+) -> None:
+    pods = [*asleep("away", 1, "n1/0"), *runs("low", "n1/0", suspendable=True), *make.pods("high", 1, WHOLE)]
+    high = make.gang("high", share_class=HIGH)
+    assert for_high(decided(*pods, host=host, cards=1, nodes=("n1",), high=high)) == goes
+
+
+def test_members_without_cards_are_not_told_to_leave_any() -> None:
+    """A launcher waits beside its workers."""
+    worker, launcher = runs("low", "n1/0", "n1/0", suspendable=True)
+    launcher = replace(launcher, shares=(), shape=make.shape())
+    high = make.gang("high", share_class=HIGH)
+    plan = decided(worker, launcher, *make.pods("high", 1, WHOLE), cards=1, nodes=("n1",), high=high, least=2)
+    assert for_high(plan) == ({"low-w-0"}, set())
+
+
 # --- who cannot come back ----------------------------------------------------------------------------
 
 
