@@ -1,6 +1,7 @@
 """Plans that are written and not carried out yet: booked once, kept, turned ready or withdrawn."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from unit.core import make
@@ -18,6 +19,7 @@ from vc_egpu.core.cluster import (
     Resources,
     Share,
     Snapshot,
+    Taint,
 )
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
@@ -218,3 +220,45 @@ def test_a_plan_for_which_somebody_would_only_be_suspended_is_given_up_in_those_
     assert [entry.why for entry in ask(there).withdrawals] == ["it fits without suspending anybody now"]
     told = replace(train, suspend_ordered=True)
     assert not ask(replace(there, pods={**there.pods, told.uid: told})).withdrawals, "it has begun"
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        ({}, ""),
+        ({"unschedulable": True}, "node n1 is closed to it now"),
+        ({"problem": "its inventory is garbage"}, "node n1 takes nothing now"),
+        ({"taints": (Taint("dedicated", "", "NoSchedule"),)}, "node n1 is closed to it now"),
+        ({"max_sharers": 1}, "the cards of node n1 have no room for it any more"),
+        ({"core_ratio": 0.19}, "the cards of node n1 have no room for it any more"),
+        ({"core_ratio": 0.2}, ""),
+        ({"memory_ratio": 0.9}, "the cards of node n1 have no room for it any more"),
+        ({"allocatable": Resources(1999, 256 * make.GIB, 0, 110)}, "node n1 has no room for it any more"),
+        ({"allocatable": Resources(2000, 256 * make.GIB, 0, 2)}, ""),
+        ({"allocatable": Resources(2000, 256 * make.GIB, 0, 1)}, "node n1 has no room for it any more"),
+    ],
+)
+def test_a_ready_plan_is_given_up_once_its_node_has_no_room_for_all_of_it(
+    now: dict[str, Any], why: str
+) -> None:
+    """Two members, half of the one card and ten of its cores each; no gate has fallen yet."""
+    snapshot = planned(one_gang(2, cards=1))
+    node = replace(snapshot.nodes[NodeName("n1")], **now)
+    plan = ask(replace(snapshot, nodes={node.name: node}))
+    assert [entry.why for entry in plan.withdrawals] == ([why] if why else [])
+
+
+def test_or_once_its_node_is_gone_or_has_refused_one_of_it() -> None:
+    snapshot = planned(one_gang(2, cards=1))
+    assert [one.why for one in ask(replace(snapshot, nodes={})).withdrawals] == ["node n1 is gone"]
+    gang = replace(snapshot.gangs["g"], blocked_nodes=frozenset({NodeName("n1")}))
+    (withdrawal,) = ask(replace(snapshot, gangs={"g": gang})).withdrawals
+    assert withdrawal.why == "node n1 refused a member"
+
+
+def test_cores_of_which_it_takes_none_are_not_its_concern() -> None:
+    snapshot = planned(one_gang(2, make.shape(1024, 0), cards=1))
+    busy = make.placed(make.pods("busy", 1, make.shape(1024, 90))[0], "n1/0")
+    node = replace(snapshot.nodes[NodeName("n1")], core_ratio=0.5)
+    there = replace(snapshot, nodes={node.name: node}, pods={**snapshot.pods, busy.uid: busy})
+    assert not ask(replace(there, gangs={**there.gangs, "busy": make.gang("busy")})).withdrawals
