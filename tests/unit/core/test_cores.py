@@ -72,8 +72,8 @@ def test_small_is_who_asks_for_fewer_cards_then_less_memory_then_fewer_cores_the
     shapes = {
         "a-is-the-first": shape(9, 9, cards=9),
         "b-cards": shape(1, 1, cards=2),
-        "c-memory": shape(2, 1),
-        "d-cores": shape(1, 2),
+        "c-memory": shape(9, 1),
+        "d-cores": shape(1, 2, cpu_milli=50),
         "e-cpu": shape(1, 1, cpu_milli=200),
         "f-least": shape(1, 1, cpu_milli=100),
         "g-none": shape(cpu_milli=900),

@@ -1,9 +1,12 @@
 """Equal gangs get one answer; which gangs are equal does not depend on what was decided before."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from unit.core import make
-from unit.core.asked import HIGH, LOW
+from unit.core.asked import HIGH, LOW, ask
+from vc_egpu.core.cluster import NodeName, Pod
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.state import ClusterState
@@ -35,3 +38,30 @@ def test_a_gang_that_was_to_go_and_stays_is_not_taken_for_one_that_never_ran() -
     plan = decide(state.snapshot(2), Policy(), 100.0)
     assert [entry.gang for entry in plan.admissions] == ["ns/low"], plan.verdicts["ns/low"].message
     assert plan == decide(replace(state.snapshot(2), index=None), Policy(), 100.0)
+
+
+LARGE, SMALL = make.shape(make.H20_MIB, 10, cards=3), make.shape(1024, 10)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "large"),
+    [
+        ({"least": 3}, {"least": 2}, (1, 1)),
+        ({"blocked_nodes": frozenset({NodeName("n1")})}, {}, (0, 0)),
+        ({"least": 2, "min_task_member": {"large": 1}}, {"least": 2}, (1, 1)),
+        ({"least": 2}, {"least": 2}, (2, 1)),
+        ({"queue": "none"}, {}, (0, 0)),
+    ],
+    ids=["its minimum", "nodes it may not go to", "a task's minimum", "how many ask for much", "its queue"],
+)
+def test_what_is_found_for_one_gang_is_not_told_of_one_that_differs_in(
+    first: dict[str, Any], second: dict[str, Any], large: tuple[int, int]
+) -> None:
+    """Three members each, so many of which fit nowhere; the first is refused, the second finds its place."""
+    gangs, pods = [], list[Pod]()
+    for key, gang, count in (("a", first, large[0]), ("b", second, large[1])):
+        gangs.append(make.gang(key, created=float(len(gangs)), **gang))
+        pods += [*make.pods(key, count, LARGE, "large"), *make.pods(key, 3 - count, SMALL, "small")]
+    queues = [make.queue(), make.queue("none", capability={})]
+    plan = ask(make.snapshot([make.node("n1", 2)], gangs, pods, queues))
+    assert [entry.gang for entry in plan.admissions] == ["b"], plan.verdicts

@@ -148,7 +148,7 @@ def test_who_is_to_leave_for_another_gang_does_not_come_back(suspends: bool) -> 
 def for_high(plan: Plan) -> tuple[set[str], set[str]]:
     """Who is suspended and who is evicted for the gang that asks."""
     (admission,) = plan.admissions
-    suspended = {uid for one in admission.suspensions for uid in one.pods}
+    suspended: set[str] = {uid for one in admission.suspensions for uid in one.pods}
     return suspended, {uid for one in admission.evictions for uid in one.pods}
 
 
@@ -159,6 +159,15 @@ def test_who_is_suspended_already_has_its_memory_on_the_host(
     pods = [*asleep("away", 1, "n1/0"), *runs("low", "n1/0", suspendable=True), *make.pods("high", 1, WHOLE)]
     high = make.gang("high", share_class=HIGH)
     assert for_high(decided(*pods, host=host, cards=1, nodes=("n1",), high=high)) == goes
+
+
+def test_who_may_only_be_suspended_is_suspended_beside_those_that_are_evicted() -> None:
+    """A bare pod, which nobody would make anew, and one that cannot be suspended."""
+    bare, other = runs("bare", "n1/0", suspendable=True, bare=True), runs("other", "n1/1")
+    high = make.gang("high", share_class=HIGH)
+    asking = make.pods("high", 1, make.shape(make.H20_MIB, 50, cards=2))
+    plan = decided(*bare, *other, *asking, cards=2, nodes=("n1",), high=high)
+    assert for_high(plan) == ({"bare-w-0"}, {"other-w-0"})
 
 
 def test_members_without_cards_are_not_told_to_leave_any() -> None:
