@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import NodeName, Pod
+from vc_egpu.core.cluster import Gang, NodeName, Pod
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.state import ClusterState
@@ -58,7 +58,7 @@ def test_what_is_found_for_one_gang_is_not_told_of_one_that_differs_in(
     first: dict[str, Any], second: dict[str, Any], large: tuple[int, int]
 ) -> None:
     """Three members each, so many of which fit nowhere; the first is refused, the second finds its place."""
-    gangs, pods = [], list[Pod]()
+    gangs, pods = list[Gang](), list[Pod]()
     for key, gang, count in (("a", first, large[0]), ("b", second, large[1])):
         gangs.append(make.gang(key, created=float(len(gangs)), **gang))
         pods += [*make.pods(key, count, LARGE, "large"), *make.pods(key, 3 - count, SMALL, "small")]

@@ -61,3 +61,18 @@ def test_a_gang_whose_master_is_gone_says_so() -> None:
     verdict = ask(make.snapshot([make.node("n1", 5)], [elastic()], workers())).verdicts["g"]
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
     assert verdict.message == "0 of 1 members of task master are there"
+
+
+@pytest.mark.parametrize("minimums", [{"master": 1, "w": 2}, {"master": -5, "w": 7}])
+def test_minimums_that_are_more_than_the_gangs_own_do_not_count(minimums: dict[str, int]) -> None:
+    """As in Volcano; one below zero is none and makes no room for others."""
+    gang = make.gang("g", least=2, min_task_member=minimums)
+    plan = ask(make.snapshot([make.node("n1", 2)], [gang], make.pods("g", 2, WHOLE)))
+    assert set(plan.admissions[0].members) == {"w/0", "w/1"}
+
+
+def test_members_are_taken_by_their_index() -> None:
+    """The tenth does not come before the second."""
+    gang, pods = make.gang("g", least=2), make.pods("g", 11, WHOLE)
+    plan = ask(make.snapshot([make.node("n1", 3)], [gang], pods))
+    assert set(plan.admissions[0].members) == {"w/0", "w/1", "w/2"}
