@@ -24,6 +24,7 @@ from vc_egpu.core.cluster import (
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 from vc_egpu.core.reasons import Reason
+from vc_egpu.core.state import ClusterState
 
 
 def planned(snapshot: Snapshot, *victims: str, created: float = 90.0) -> Snapshot:
@@ -262,3 +263,34 @@ def test_cores_of_which_it_takes_none_are_not_its_concern() -> None:
     node = replace(snapshot.nodes[NodeName("n1")], core_ratio=0.5)
     there = replace(snapshot, nodes={node.name: node}, pods={**snapshot.pods, busy.uid: busy})
     assert not ask(replace(there, gangs={**there.gangs, "busy": make.gang("busy")})).withdrawals
+
+
+def test_a_ready_plan_that_held_is_looked_at_again_when_its_node_changes() -> None:
+    """Of the many that are being carried out those are passed over of which nothing has changed."""
+    state = ClusterState()
+    state.put_queue(make.queue())
+    nodes = {name: make.node(name, 1) for name in ("n1", "n2")}
+    for node in nodes.values():
+        state.put_node(node)
+    (pod,) = make.pods("g", 1, make.shape(HALF, 10))
+    state.put_pod(pod)
+
+    def planned_on(plan_id: str, card: str) -> None:
+        share = Share(CardId(card), HALF, 10)
+        place = MemberPlacement(NodeName(card.partition("/")[0]), (("main", share),))
+        state.put_gang(make.gang("g", plan=PlanInForce(plan_id, {"w/0": place})))
+
+    def given_up() -> list[str]:
+        return [entry.why for entry in decide(state.snapshot(1), Policy(), 100.0).withdrawals]
+
+    planned_on("1-1", "n1/0")
+    state.put_node(replace(nodes["n2"], unschedulable=True))
+    assert given_up() == given_up() == [], "that one is none of its business"
+    planned_on("1-2", "n2/0")
+    assert given_up() == ["node n2 is closed to it now"], "another plan, on that one"
+    planned_on("1-3", "n1/0")
+    assert given_up() == []
+    state.put_node(replace(nodes["n1"], cards=(replace(nodes["n1"].cards[0], usable=False),)))
+    assert given_up() == ["card n1/0 of node n1 takes nothing now"]
+    state.put_node(nodes["n1"])
+    assert given_up() == []
