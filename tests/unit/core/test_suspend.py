@@ -186,11 +186,16 @@ LOST: dict[str, Any] = {"suspension": SuspensionState.FAILED}
 
 
 def test_cards_of_a_gang_that_is_lost_are_waited_for() -> None:
-    """Nobody else goes for what it gives back in any case; nor does it go twice."""
-    lost, other = asleep("lost", 1, "n1/0", **LOST), runs("other", "n1/1")
-    asking = make.pods("high", 1, make.shape(HALF, 60))
-    plan = decided(*lost, *other, *asking, cards=2, high=make.gang("high", share_class=HIGH))
+    """All of it goes in any case, so that nobody else has to."""
+    asleep_one, awake = asleep("lost", 1, "n1/0", "n1/1", **LOST)
+    awake = replace(awake, suspend_ordered=False, suspension=SuspensionState.RUNNING)
+    other = runs("other", "n1/2", "n1/3")
+    asking = make.pods("high", 1, make.shape(make.H20_MIB, 60, cards=2))
+    high = make.gang("high", share_class=HIGH)
+    plan = decided(asleep_one, awake, *other, *asking, nodes=("n1",), high=high, least=2)
     assert [(one.gang, one.whole) for one in plan.evictions] == [("lost", True)]
+    assert not plan.admissions
+    assert "once 2 pods already leaving are gone" in plan.verdicts["high"].message
 
 
 def test_a_lost_pod_that_nobody_would_make_anew_keeps_no_other_from_going() -> None:

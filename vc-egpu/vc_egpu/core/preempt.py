@@ -72,7 +72,7 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
     with _slept(trial, dozing):
         if (leaving or dozing) and contest.fits_without(leaving):
-            return Patience((*leaving, *dozing))
+            return Patience(tuple(dict.fromkeys((*leaving, *dozing))))  # who is lost is both
     best = contest.cheapest()
     if best is None:
         return None
