@@ -1,5 +1,6 @@
 """Gangs that are planned before they have pods: what a Job's template says of those."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from unit.admission.test_steps import planned
 from unit.admission.test_surroundings import world
 from vc_egpu.admission import enqueue
 from vc_egpu.admission.gangs import NO_TEMPLATE
+from vc_egpu.core.capacity import MANY
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
@@ -120,3 +122,74 @@ def test_a_template_may_hold_anything_and_stops_nobody(part: str, odd: Any) -> N
     pending.look("default/g", mirror, 0.0)
     pending.plan_from_templates(mirror, 10.0)
     assert decide(mirror.snapshot(), Policy(), 0.0).verdicts
+
+
+def task(name: str = "w", replicas: int = 1, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """One of the Job's tasks, with annotations of ours."""
+    [made] = job()["spec"]["tasks"]
+    metadata = {**made["template"]["metadata"], "annotations": dict(annotations or {})}
+    return {
+        **made,
+        "name": name,
+        "replicas": replicas,
+        "template": {**made["template"], "metadata": metadata},
+    }
+
+
+def with_tasks(*tasks: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    document = job()
+    return {"metadata": {**document["metadata"], **metadata}, "spec": {"tasks": list(tasks)}}
+
+
+@pytest.mark.parametrize("said", ["true", "false", ""])
+def test_a_template_says_whether_memory_may_spill(said: str) -> None:
+    [(_, _, shape)] = enqueue.template(with_tasks(task(annotations={names.OVERSUBSCRIBE: said})), TABLE).rows
+    assert [ask.spill for ask in shape.asks] == [said == "true"]
+
+
+def test_of_two_classes_in_a_template_the_lower_one_counts() -> None:
+    high, low = (
+        task(name, annotations={names.PRIORITY: said}) for name, said in (("a", "high"), ("b", "low"))
+    )
+    for tasks in ((high, low), (low, high)):
+        assert enqueue.template(with_tasks(*tasks), TABLE).share_class is ShareClass.LOW
+
+
+def test_a_template_has_no_more_members_than_a_gang_may_have() -> None:
+    rows = enqueue.template(with_tasks(task("a", MANY - 1), task("b", 9), task("c", 9)), TABLE).rows
+    assert [(name, replicas) for name, replicas, _ in rows] == [("a", MANY - 1), ("b", 1), ("c", 0)]
+
+
+def held_back(document: dict[str, Any]) -> bool:
+    """Whether a PodGroup of the Job ``g`` waits for being enqueued by us."""
+    mirror = world()
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    mirror.apply("jobs", added(document))
+    pending = enqueue.Pending()
+    pending.look("default/g", mirror, 0.0)
+    return bool(pending.due(enqueue.GRACE_S))
+
+
+def test_only_gangs_of_a_job_with_a_task_of_ours_are_enqueued() -> None:
+    plain = task("plain")
+    plain["template"]["metadata"]["labels"] = {}
+    assert held_back(with_tasks(plain, task()))
+    assert not held_back(with_tasks(plain))
+    assert not held_back(with_tasks(task(), uid="another")), "one that has its name by now"
+
+
+def test_what_is_planned_goes_by_the_job_as_it_is_now() -> None:
+    mirror, pending = world(), enqueue.Pending()
+    mirror.apply("podgroups", added(group(phase="Pending")))
+
+    def members() -> list[int]:
+        pending.look("default/g", mirror, 0.0)
+        pending.plan_from_templates(mirror, enqueue.GRACE_S)
+        return [replicas for _, replicas, _ in mirror.snapshot().gangs["default/g"].template]
+
+    mirror.apply("jobs", added(with_tasks(task(replicas=2))))
+    assert members() == members() == [2]
+    mirror.apply("jobs", added(with_tasks(task(replicas=3))))
+    assert members() == [3]
+    mirror.apply("podgroups", added(group(phase="Inqueue")))
+    assert members() == [], "its pods are being made, and speak for themselves"
