@@ -49,6 +49,7 @@ LOWERED: dict[str, Json] = {
     "a cap on cores where there was none": {
         "capability": {**caps(8, 400_000), "cpu": "64", "volcano.sh/vgpu-h20-cores": 400}
     },
+    "a cap on bytes": {"capability": {**caps(8, 400_000), "cpu": "64", "memory": "9G"}},
     "a cap to a part of a cpu": {"capability": {**caps(8, 400_000), "cpu": "63500m"}},
     "the same cap written otherwise": {"capability": {**caps(8, 400_000), "cpu": "64000m"}},
     "deserved": {"deserved": caps(1)},
@@ -149,7 +150,10 @@ CHILD = queue(
 def test_what_an_operators_parent_does_not_limit_its_children_may_raise(spec: Json, refused: str) -> None:
     """What it does not name of cpu and memory is unlimited there; of models it is not allowed: one that is
     dropped is lowered."""
-    said = message(edited(CHILD, **spec), CHILD, context(queues={"org": ROOMY, "org-1": CHILD}))
+    beside = queue("org-2", parent="org")
+    said = message(
+        edited(CHILD, **spec), CHILD, context(queues={"org": ROOMY, "org-1": CHILD, "org-2": beside})
+    )
     assert refused in said and bool(said) is bool(refused)
 
 
@@ -352,6 +356,8 @@ def test_a_cap_on_memory_that_reads_as_bytes_is_told_of() -> None:
         assert decision.allowed
         said = " ".join(decision.warnings)
         assert ("40G is 40000000000 MiB; if bytes are meant, write 38146" in said) is told, said
+        stored = edited(A, **spec)
+        assert review_queue(update(edited(stored, weight=1), stored), ctx).warnings == (), "it was told of"
 
 
 @pytest.mark.parametrize(
