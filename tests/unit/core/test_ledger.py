@@ -20,7 +20,7 @@ from vc_egpu.core.cluster import (
     ShareClass,
 )
 from vc_egpu.core.ledger import _BOOKED, Ledger
-from vc_egpu.core.pack import ROOMIEST, Board, fill
+from vc_egpu.core.pack import BINPACK, ROOMIEST, SPREAD, Board, fill
 from vc_egpu.core.resources import AMOUNT_LIMIT, amounts, clamp
 
 NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
@@ -210,7 +210,7 @@ def test_one_container_that_spills_is_enough_to_need_room_on_the_host() -> None:
 
 
 def test_what_counts_as_room_is_what_can_be_seated() -> None:
-    """Of alike pods with one ask, on a node with whatever ratios, host memory and shares, some suspended."""
+    """Of alike pods with one ask, by any policy, on a node with whatever ratios, host memory and shares."""
     rng = random.Random(13)
     some = 0
     for _ in range(200):
@@ -239,9 +239,12 @@ def test_what_counts_as_room_is_what_can_be_seated() -> None:
         ask = CardAsk("m", "h20", rng.choice([1, 1, 2, 3]), memory_mib, cores, whole=whole)
         ask = replace(ask, spill=rng.random() < 0.7, host_limit_mib=limit)
         need = need_of(ledger, PodShape(asks=(ask,)), rng.choice(list(ShareClass)))
-        seated = len(fill(Board(ledger, row), need, 100, ROOMIEST))
-        assert int(rooms(ledger, need, np.array([row]))[0][0]) == seated, (node, ask)
-        some += seated > 0
+        room = int(rooms(ledger, need, np.array([row]))[0][0])
+        for policy in (BINPACK, SPREAD, ROOMIEST):
+            for count in (room, room + 1):
+                seated = len(fill(Board(ledger, row), need, count, policy))
+                assert seated == room, (policy, node, ask)
+        some += room > 0
     assert 40 < some < 180
 
 
