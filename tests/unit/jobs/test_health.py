@@ -115,7 +115,7 @@ def test_the_page_says_so_where_it_leads_and_only_there(
     monkeypatch.setattr(LeaderLease, "start", lambda self: self)
     monkeypatch.setattr(LeaderLease, "is_leader", lambda _self: leading)
     ends: list[Any] = []
-    monkeypatch.setattr(signal, "signal", lambda _number, end: ends.append(end))
+    monkeypatch.setattr(main, "when_told_to_end", ends.append)
     ports: list[int] = []
 
     def server(address: tuple[str, int], ask: object) -> object:
@@ -131,7 +131,7 @@ def test_the_page_says_so_where_it_leads_and_only_there(
         nonlocal leading
         answers.append(health_of(ports[0]))
         if leading:
-            ends[0]()
+            ends[0](signal.SIGTERM)
         leading = True
 
     monkeypatch.setattr(main, "follow", look)
