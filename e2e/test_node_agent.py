@@ -174,12 +174,14 @@ def test_the_state_folder_is_lost(world: World) -> None:
     world.planner.start([old])
     world.running(1)
     world.agent.kill()
+    # Else what the node said before would do below.
+    world.offers(SHARED, 0)
     world.agent.forget_state()
     world.agent.start()
     world.agent.wait_ready()
     # Registered is not yet listened to: until the kubelet does, the node says that it takes nothing.
-    wait_until("the node takes pods again", lambda: not world.inventory().problem, 60)
     world.offers(SHARED, CARDS * SLOTS)
+    wait_until("the node takes pods again", lambda: not world.inventory().problem, 60)
     world.planner.start([new])
     world.running(2)
     end_container(world, "old")
