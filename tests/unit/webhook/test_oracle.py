@@ -102,7 +102,7 @@ def test_queues_and_groups_that_are_not_there_are_known_not_to_be() -> None:
     group, new = PodGroupLookup("team-a", "g"), QueueLookup("new")
     answers = found(Api(), group, new)
     assert answers.pod_group(group) == (True, None)
-    assert answers.looked_up(new) and not answers.queues
+    assert answers.looked_up(new) and answers.queues == {"new": None}
     api = Api(g={"metadata": {"name": "g", "namespace": "team-a"}, "spec": {"queue": "a"}}, new=queue("new"))
     answers = found(api, group, new)
     known, there = answers.pod_group(group)
@@ -233,12 +233,12 @@ def test_what_an_answer_says() -> None:
     assert len(warned["warnings"]) == 1 and "patch" not in warned
 
 
-def test_what_is_deleted_is_none_of_our_business() -> None:
+def test_of_what_is_deleted_only_queues_are_our_business() -> None:
     """Nor do we wait for anything: whoever cleans up is not held up."""
-    assert answered(review("DELETE", None, QUEUES["a"]), "queues") == (
-        {"uid": "u-1", "allowed": True},
-        "allowed",
-    )
+    job = review("DELETE", None, {"metadata": {"name": "train", "namespace": NAMESPACE}})
+    assert answered(job, "queues", path="/validate/jobs") == ({"uid": "u-1", "allowed": True}, "allowed")
+    told, _ = answered(review("DELETE", None, QUEUES["a"]), "queues")
+    assert (told["allowed"], told["status"]["code"]) == (False, 503)
 
 
 def test_before_everything_is_listed_nothing_is_decided() -> None:
