@@ -202,7 +202,10 @@ static void child(void) { /* its parent's work is not its own, and it has no wat
 void egpu_watch_begin(void) {
     static _Atomic int64_t again_ns; /* when a thread that could not be started is asked for again */
     uint32_t before = NOT_STARTED;
-    if (atomic_load(&again_ns) > egpu_now_ns() || !atomic_compare_exchange_strong(&egpu_watch_state, &before, STARTING))
+    const int64_t again = atomic_load(&again_ns);
+    if (again && again > egpu_now_ns()) /* mostly there is none, and no clock to read */
+        return;
+    if (!atomic_compare_exchange_strong(&egpu_watch_state, &before, STARTING))
         return;
     static _Atomic uint32_t registered;
     extern void *__dso_handle __attribute__((weak));
