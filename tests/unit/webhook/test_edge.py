@@ -321,3 +321,11 @@ def test_settings_flags_over_environment_over_file(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_used_are_named(flags: list[str], words: str) -> None:
     with pytest.raises(OptionsError, match=words):
         parse_options(flags, {})
+
+
+@pytest.mark.parametrize("text", ["port: [", "port: !!int ''"])
+def test_a_file_that_is_no_yaml_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "webhook.yaml"
+    path.write_text(text)
+    with pytest.raises(OptionsError, match=str(path)):
+        parse_options(["--config", str(path)], {})

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-import yaml
-
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor_facts import CLOCKS_DIFFER_S, Facts, has_cards
 from vc_egpu.cli.doctor_others import other_findings
@@ -17,6 +15,7 @@ from vc_egpu.cli.doctor_stack import stack_findings
 from vc_egpu.cli.findings import Finding, fail, ok, told_once, warn
 from vc_egpu.core.words import few
 from vc_egpu.kube import Json
+from vc_egpu.volcano.yaml_text import NotYamlError, read_yaml
 
 OLDEST: Final = (1, 30)
 """In API servers scheduling gates, admission policies and match conditions are stable; in kubelets CDI names
@@ -199,10 +198,10 @@ def _volcano(facts: Facts) -> Iterable[Finding]:
 def _scheduler_config(text: str) -> Iterable[Finding]:
     hint = "manifests/overlays/volcano/scheduler is one that works"
     try:
-        config = yaml.safe_load(text)
+        config = read_yaml(text)
         actions = {action.strip() for action in str(config["actions"]).split(",")}
         plugins = {plugin["name"] for tier in config["tiers"] for plugin in tier["plugins"]}
-    except (yaml.YAMLError, TypeError, KeyError) as error:
+    except (NotYamlError, TypeError, KeyError) as error:
         yield warn("volcano", f"the scheduler's configuration cannot be read: {type(error).__name__}")
         return
     if "deviceshare" in plugins:

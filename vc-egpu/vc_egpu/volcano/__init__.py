@@ -8,5 +8,5 @@
 - annotations that our processes exchange: :mod:`.annotations`, :mod:`.request`, :mod:`.plans`,
   :mod:`.suspension`
 - rules that several processes share: :mod:`.priority`, :mod:`.payer`, :mod:`.makers`, :mod:`.others`
-- settings: :mod:`.model_table`, :mod:`.node_policy`
+- settings: :mod:`.model_table`, :mod:`.node_policy`, by :mod:`.yaml_text`
 """

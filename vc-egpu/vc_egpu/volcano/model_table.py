@@ -10,17 +10,13 @@ Validation at the door goes by this table, not by the nodes that happen to be up
         cardsPerNode: 8
 """
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vc_egpu.volcano.annotations import MAX_CARDS_PER_NODE, MemoryMib, ModelName
 from vc_egpu.volcano.names import CORES_TOTAL_SUFFIX, MEMORY_TOTAL_SUFFIX, RESERVED_MODEL_WORDS
-
-NOT_YAML: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
-"""What PyYAML raises. Not all that is wrong is a YAMLError: 2024-13-45 is a date that there is not, and where
-a template's value is missing ``!!float`` stands before nothing."""
+from vc_egpu.volcano.yaml_text import NotYamlError, read_yaml
 
 
 class ModelTableError(ValueError):
@@ -89,6 +85,6 @@ class ModelTable(BaseModel):
 
 def _document(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except NOT_YAML as error:
+        return read_yaml(text)
+    except NotYamlError as error:
         raise ModelTableError(f"model table: not YAML: {' '.join(str(error).split())}") from error

@@ -29,13 +29,12 @@ Its ``policy.yaml``, which all nodes share::
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from vc_egpu.volcano.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
-from vc_egpu.volcano.model_table import NOT_YAML
 from vc_egpu.volcano.others import FOREIGN_DRIVERS, FOREIGN_RESOURCES
+from vc_egpu.volcano.yaml_text import NotYamlError, read_yaml
 
 WallPolicy = Literal["report", "kill"]
 
@@ -102,7 +101,7 @@ def check_policy(text: str) -> None:
 def _parse_policy(text: str, whose: Callable[[Iterable[str]], Iterable[str]]) -> Policy:
     """The policy of the last one of them."""
     try:
-        document = _PolicyFile.model_validate(yaml.safe_load(text) or {})
+        document = _PolicyFile.model_validate(read_yaml(text) or {})
         policy = Policy.model_validate(document.defaults)
         for node in whose(document.nodes):
             policy = Policy.model_validate({**document.defaults, **document.nodes.get(node, {})})
@@ -110,6 +109,6 @@ def _parse_policy(text: str, whose: Callable[[Iterable[str]], Iterable[str]]) ->
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         raise PolicyError(f"{path}: {first['msg']}, got {str(first['input'])[:100]!r}") from error
-    except NOT_YAML as error:
+    except NotYamlError as error:
         raise PolicyError(f"not YAML: {error}") from error
     return policy

@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from vc_egpu.volcano import names
+from vc_egpu.volcano.yaml_text import NotYamlError, read_yaml
 from vc_egpu.webhook.certificates import Lifetimes
 from vc_egpu.webhook.context import Settings
 from vc_egpu.webhook.tls import TlsSettings
@@ -120,8 +120,8 @@ def _read_file(path: str | None) -> dict[str, Any]:
     if not path:
         return {}
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+        document = read_yaml(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, NotYamlError) as error:
         raise OptionsError(f"settings file {path}: {error}") from error
     if not isinstance(document, dict):
         raise OptionsError(f"settings file {path}: is no mapping")
