@@ -84,8 +84,8 @@ class Others:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``holders`` asks the kubelet, see :meth:`PodResources.holders`, and ``given`` reads what it wrote
-        down, see :meth:`Checkpoint.resources`; ``keep`` is told at each look who
-        offers cards or did a short while ago, see :class:`Kept`."""
+        down, see :meth:`Checkpoint.resources`; ``keep`` is told at each look who offers cards or did a short
+        while ago, see :class:`Kept`."""
         self._holders = holders
         self._given = given
         self._keep = keep

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from unit.node.doubtful import CARD, MIB, activity_page, usage_page
 from unit.node.wall_stage import Wall
-from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node import abi
 from vc_egpu_node.accounts import (
     Activity,
 )
-from vc_egpu_node.cdi import Grant
 from vc_egpu_node.ceilings import CEILINGS_NAME
 from vc_egpu_node.pages import ACTIVITY, USAGE
 from vc_egpu_node.secondwall import (
@@ -272,10 +270,7 @@ def test_a_grant_lowered_below_use_is_no_offence(wall: Wall, tmp_path: Path, dis
         file.mkdir()  # so that nothing can take its place
     wall.process(501, 1)
     wall.usage(1, (401, 5, 1, 900, 0))
-    after = Grant(**{name: getattr(before, name) for name in Grant.__slots__ if name != "shares"},
-                  shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))  # fmt: skip
-    wall.grants.reserve(after)
-    wall.isolation.lower(before, after)
+    wall.lower(before, 400)
     assert [wall.look(ProcessSample(501, mib, 0)) for mib in (1000, 1000, 700, 700)] == [[], [], [], []]
     assert wall.isolation.ceilings("g1") == {CARD: 700}
     if disk == "full":

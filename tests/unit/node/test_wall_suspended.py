@@ -1,11 +1,9 @@
 """A container that was suspended comes back to what it had: nothing of that is over because it was away."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from unit.node.doubtful import CARD, MIB, usage_page
 from unit.node.wall_stage import Wall
-from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node import abi
 from vc_egpu_node.cdi import Grant
 from vc_egpu_node.pages import USAGE
@@ -30,12 +28,7 @@ def away_and_back(
 
 def test_what_it_may_use_above_its_grant_it_may_use_again(wall: Wall) -> None:
     wall.policy = "kill"
-    before = wall.let_in(1, 1000, "low")
-    wall.process(501, 1)
-    wall.usage(1, (401, 5, 1, 900, 0))
-    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
-    wall.grants.reserve(after)
-    wall.isolation.lower(before, after)
+    after = wall.lowered(1, 1000, 400, uses_mib=900, share_class="low")
     used = ProcessSample(501, 900, 0)
     assert wall.look(used) == []
     away_and_back(wall, after, used)

@@ -1,10 +1,7 @@
 """What the second wall makes of a driver that tells nothing, and of pods that are not known yet: nothing."""
 
-from dataclasses import replace
-
 from unit.node.doubtful import CARD, MIB
 from unit.node.wall_stage import Wall
-from vc_egpu.volcano.annotations import CardShare
 from vc_egpu_node.secondwall import Offence
 from vc_egpu_node.vendors.base import ProcessSample
 
@@ -22,12 +19,7 @@ def test_what_the_driver_did_not_tell_proves_nothing_and_clears_nobody(wall: Wal
 
 def test_a_list_that_could_not_be_read_takes_nothing_from_who_was_lowered(wall: Wall) -> None:
     """Its ceiling comes down with its use: an empty list would end it at the next look."""
-    before = wall.let_in(1, 1000)
-    wall.process(501, 1)
-    wall.usage(1, (401, 5, 1, 900, 0))
-    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
-    wall.grants.reserve(after)
-    wall.isolation.lower(before, after)
+    wall.lowered(1, 1000, 400, uses_mib=900)
     used = ProcessSample(501, 900, 0)
     assert wall.look(used) == []
     assert wall.look(tells=False) == []
@@ -37,12 +29,7 @@ def test_a_list_that_could_not_be_read_takes_nothing_from_who_was_lowered(wall: 
 
 def test_a_card_that_is_not_listed_is_not_empty(wall: Wall) -> None:
     """The driver was away when the agent began, or the card fell off: its programs may run on."""
-    before = wall.let_in(1, 1000)
-    wall.process(501, 1)
-    wall.usage(1, (401, 5, 1, 900, 0))
-    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
-    wall.grants.reserve(after)
-    wall.isolation.lower(before, after)
+    wall.lowered(1, 1000, 400, uses_mib=900)
     wall.restart()
     used = ProcessSample(501, 900, 0)
     assert wall.look(used, card="GPU-another") == []
@@ -78,9 +65,7 @@ def test_until_the_pods_are_known_nothing_is_taken_for_gone(wall: Wall) -> None:
     page = wall.isolation.file("g1").read()
     assert page is not None
     assert page.beyond.on(0) > 0
-    after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=400, cores=10),))
-    wall.grants.reserve(after)
-    wall.isolation.lower(before, after)
+    wall.lower(before, 400)
     wall.pods_known = False
     wall.restart()
     assert [wall.look(used) for _ in range(3)] == [[], [], []]

@@ -1,5 +1,6 @@
 """The second wall with a driver, a process tree and pages that a test writes; nobody is killed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,20 @@ class Wall:
         self.grants.write(grant, Edits(), {})
         self.add_pod(number)
         return grant
+
+    def lowered(self, number: int, mib: int, to_mib: int, uses_mib: int, share_class: Any = "unset") -> Grant:
+        """A container that uses so much, of which a part was taken back since."""
+        before = self.let_in(number, mib, share_class)
+        self.process(500 + number, number)
+        self.usage(number, (400 + number, 5, 1, uses_mib, 0))
+        return self.lower(before, to_mib)
+
+    def lower(self, before: Grant, mib: int) -> Grant:
+        """A part of what it was granted is taken back while it runs."""
+        after = replace(before, shares=(CardShare(uuid=CARD, memory_mib=mib, cores=10),))
+        self.grants.reserve(after)
+        self.isolation.lower(before, after)
+        return after
 
     def add_pod(self, number: int) -> None:
         ids = {f"{number:064x}": "main"}

@@ -48,7 +48,5 @@ class Claimants:
 
 
 def _claims_of(document: Document) -> set[ClaimKey]:
-    if not document["spec"].get("volumes"):
-        return set()
     namespace = document["metadata"]["namespace"]
     return {(namespace, claim) for claim in claims_of(document)}

@@ -1,9 +1,9 @@
 """Gangs whose pods are not made because nobody moved their PodGroup from Pending to Inqueue.
 
 Where no vc-scheduler looks after our gangs, we are the enqueuer: their pods are gated, so making them takes
-no room. But a few at a time: see :mod:`.filling`. Under vc-scheduler the ``enqueue``
-action of its stock configuration holds a PodGroup back while the cluster is full, so that the pods that would
-make room are never seen: such a gang is planned from its Job's template, and enqueued once its plan is ready.
+no room. But a few at a time: see :mod:`.filling`. Under vc-scheduler the ``enqueue`` action of its stock
+configuration holds a PodGroup back while the cluster is full, so that the pods that would make room are never
+seen: such a gang is planned from its Job's template, and enqueued once its plan is ready.
 """
 
 from collections.abc import Mapping

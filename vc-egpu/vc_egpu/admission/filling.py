@@ -61,7 +61,7 @@ class Filling:
         """What became of those before."""
         for key in self.overdue(clock):
             if key not in standing:
-                self.late.setdefault(key, (clock, len(mirror.members.get(key, ()))))
+                self.late.setdefault(key, (clock, _pods(key, mirror)))
         for key in {*self.until, *self.late}:
             if not _lacks_pods(key, mirror):
                 self.late.pop(key, None)
@@ -70,7 +70,7 @@ class Filling:
         for key, (since, had) in list(self.late.items()):
             if clock - since >= UNMOVED_S:
                 del self.late[key]
-                if len(mirror.members.get(key, ())) <= had:
+                if _pods(key, mirror) <= had:
                     self.slow[_namespace(key)] = clock
         self.slow = {k: at for k, at in self.slow.items() if clock - at < SLOW_FOR_S}
         self.until = {k: at for k, at in self.until.items() if at > clock and _lacks_pods(k, mirror)}
@@ -80,6 +80,10 @@ def _namespace(key: str) -> str:
     return key.split("/", 1)[0]
 
 
+def _pods(key: str, mirror: Mirror) -> int:
+    return len(mirror.members.get(key, ()))
+
+
 def _lacks_pods(key: str, mirror: Mirror) -> bool:
     group = mirror.groups.get(key)
-    return group is not None and len(mirror.members.get(key, ())) < group.decoded.gang.min_member
+    return group is not None and _pods(key, mirror) < group.decoded.gang.min_member

@@ -314,8 +314,10 @@ def find_kept(trial: Trial, snapshot: Snapshot) -> None:
             by_gang[pod.gang].append(pod)
     for key, pods in by_gang.items():
         view = trial.index.view(key)
+        if not _lacks_any(view):
+            continue
         lately = [pod for pod in pods if _lately(trial, pod.finished)]
-        for pod in places_left(view, _unreplaced(view, pods), lately) if _lacks_any(view) else ():
+        for pod in places_left(view, _unreplaced(view, pods), lately):
             if pod.node is None or not pod.shares or not _lately(trial, pod.finished):
                 continue
             if pod.gone_by is not None and not view.missing:

@@ -122,6 +122,11 @@ class Member:
     bound: bool
     terminating: bool
 
+    @property
+    def finished(self) -> bool:
+        """Whether none of its containers runs again."""
+        return self.phase in {"Succeeded", "Failed"}
+
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
@@ -147,8 +152,8 @@ def group_status(min_member: int, members: Sequence[Member], before: PodGroupPha
     running = sum(m.phase == "Running" and not m.terminating for m in members)
     succeeded = sum(m.phase == "Succeeded" for m in members)
     failed = sum(m.phase == "Failed" for m in members)
-    leaving = sum(m.terminating and m.phase not in {"Succeeded", "Failed"} for m in members)
-    placed = sum(m.bound and not m.terminating and m.phase not in {"Succeeded", "Failed"} for m in members)
+    leaving = sum(m.terminating and not m.finished for m in members)
+    placed = sum(m.bound and not m.terminating and not m.finished for m in members)
     holding = placed + leaving + succeeded
     if holding and holding >= min_member:
         all_done = succeeded == holding

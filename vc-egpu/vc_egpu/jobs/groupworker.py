@@ -173,4 +173,4 @@ class GroupWorker:
 
 
 def _is_over(pod: CachedPod) -> bool:
-    return pod.member.terminating or pod.member.phase in {"Succeeded", "Failed"}
+    return pod.member.terminating or pod.member.finished

@@ -111,7 +111,7 @@ class CachedPod:
     @property
     def occupies(self) -> bool:
         """Bound to a node and not finished: its requests count."""
-        return self.member.bound and self.member.phase not in {"Succeeded", "Failed"}
+        return self.member.bound and not self.member.finished
 
     @classmethod
     def of(cls, document: Json) -> "CachedPod":
@@ -120,8 +120,11 @@ class CachedPod:
         namespace, owner = metadata["namespace"], controller_of(document)
         annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
         managed = labels.get(names.MANAGED_LABEL) == "true"
-        phase = document["status"].get("phase") or "Pending"
-        is_over = phase in {"Succeeded", "Failed"}
+        member = Member(
+            phase=document["status"].get("phase") or "Pending",
+            bound=bool(spec.get("nodeName")),
+            terminating=bool(metadata.get("deletionTimestamp")),
+        )
         is_job = owner.get("kind") == Job.__name__ and owner.get("apiVersion") == _JOB_API
         return cls(
             key=(namespace, metadata["name"]),
@@ -130,12 +133,8 @@ class CachedPod:
             job=(namespace, owner["name"], owner["uid"]) if is_job else None,
             group=annotations.get(names.GROUP_NAME) or None,
             managed=managed,
-            checked=checked_for(annotations, labels) if managed and not is_over else "",
-            member=Member(
-                phase=phase,
-                bound=bool(spec.get("nodeName")),
-                terminating=bool(metadata.get("deletionTimestamp")),
-            ),
+            checked=checked_for(annotations, labels) if managed and not member.finished else "",
+            member=member,
             requested=_requested(orjson.dumps(spec_of_requests(spec), option=orjson.OPT_SORT_KEYS)),
             document=document,
         )

@@ -361,10 +361,10 @@ def _volume_terms(document: Document, claim_terms: ClaimTerms | None) -> Iterabl
 
 def claims_of(document: Document) -> list[str]:
     """The PersistentVolumeClaims that a pod names, or that Kubernetes makes for it (ephemeral volumes)."""
-    return [
-        str(volume["persistentVolumeClaim"]["claimName"])
-        if volume.get("persistentVolumeClaim")
-        else f"{document['metadata']['name']}-{volume['name']}"
-        for volume in document["spec"].get("volumes") or ()
-        if volume.get("persistentVolumeClaim") or "ephemeral" in volume
-    ]
+    found = []
+    for volume in document["spec"].get("volumes") or ():
+        if named := volume.get("persistentVolumeClaim"):
+            found.append(str(named["claimName"]))
+        elif "ephemeral" in volume:
+            found.append(f"{document['metadata']['name']}-{volume['name']}")
+    return found

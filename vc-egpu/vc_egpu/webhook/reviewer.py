@@ -31,7 +31,11 @@ PATHS: Final[dict[str, ReviewFunction]] = {
     "/validate/queues": review_queue,
     "/validate/commands": review_command,
 }
-_OF_DELETIONS: Final[dict[str, ReviewFunction]] = {"/validate/queues": review_queue_deleted}
+_BY_OPERATION: Final[dict[str, dict[str, ReviewFunction]]] = {
+    "CREATE": PATHS,
+    "UPDATE": PATHS,
+    "DELETE": {"/validate/queues": review_queue_deleted},
+}
 OPEN_PATHS: Final = frozenset({"/mutate/members"})
 """Most of what comes here is none of our business: where we cannot decide the API server goes on alone."""
 MAX_ROUNDS: Final = 8
@@ -63,9 +67,7 @@ class Reviewer:
         request = _request_of(body)
         uid = str(request.get("uid") or "")
         try:
-            reviews = {"CREATE": PATHS, "UPDATE": PATHS, "DELETE": _OF_DELETIONS}.get(
-                str(request.get("operation")), {}
-            )
+            reviews = _BY_OPERATION.get(str(request.get("operation")), {})
             if path not in reviews:
                 return _reply(uid, allow()), "allowed"
             if unsynced := self._caches.unsynced():

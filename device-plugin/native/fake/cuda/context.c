@@ -50,21 +50,28 @@ static CUresult shared_part(CUcontext context) {
     return result;
 }
 
-/* Of a context that ended, where handles come again. */
+/* That of a context that ended, where handles come again. NULL: out of memory. */
 static CUcontext ended;
-static CUcontext handle_again(void) {
+static CUcontext new_handle(void) {
     pthread_mutex_lock(&driver.lock);
     CUcontext context = ended;
     if (context) ended = context->next;
     pthread_mutex_unlock(&driver.lock);
-    return context;
+    return context ? context : calloc(1, sizeof *context);
+}
+
+static void begin(CUcontext context) {
+    pthread_mutex_lock(&driver.lock);
+    context->id = ++driver.ids;
+    context->next = driver.contexts;
+    driver.contexts = context;
+    pthread_mutex_unlock(&driver.lock);
 }
 
 static CUresult create(CUdevice device, unsigned flags, unsigned api, CUcontext *to) {
     struct visible_card *card;
     TRY(card_of(device, &card));
-    CUcontext context = handle_again();
-    if (!context) context = calloc(1, sizeof *context);
+    CUcontext context = new_handle();
     if (!context) return CUDA_ERROR_OUT_OF_MEMORY;
     *context = (struct CUctx_st){.magic = MAGIC_CONTEXT, .card = card->index, .device = device, .flags = flags,
                                  .api = api, .charged = driver.context_bytes};
@@ -79,11 +86,7 @@ static CUresult create(CUdevice device, unsigned flags, unsigned api, CUcontext 
         free(context);
         return result;
     }
-    pthread_mutex_lock(&driver.lock);
-    context->id = ++driver.ids;
-    context->next = driver.contexts;
-    driver.contexts = context;
-    pthread_mutex_unlock(&driver.lock);
+    begin(context);
     *to = context;
     return CUDA_SUCCESS;
 }
@@ -118,8 +121,7 @@ static void destroy(CUcontext context) {
 
 /* Stands for the primary one with fewer processors (here: all of them), and has nothing of its own but streams. */
 CUresult context_green(CUcontext primary, CUcontext *to) {
-    CUcontext context = handle_again();
-    if (!context) context = calloc(1, sizeof *context);
+    CUcontext context = new_handle();
     if (!context) return CUDA_ERROR_OUT_OF_MEMORY;
     *context = (struct CUctx_st){.magic = MAGIC_CONTEXT, .card = primary->card, .device = primary->device, .of = primary,
                                  .primary = true, .warm = true, .api = primary->api};
@@ -129,11 +131,7 @@ CUresult context_green(CUcontext primary, CUcontext *to) {
         free(context);
         return result;
     }
-    pthread_mutex_lock(&driver.lock);
-    context->id = ++driver.ids;
-    context->next = driver.contexts;
-    driver.contexts = context;
-    pthread_mutex_unlock(&driver.lock);
+    begin(context);
     *to = context;
     return CUDA_SUCCESS;
 }
