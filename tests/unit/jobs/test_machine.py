@@ -180,12 +180,19 @@ def test_after_max_retry_restarts_the_job_has_failed_and_keeps_its_finished_pods
     assert failed.status is not None and failed.status["state"]["reason"] == "MaxRetryReached"
 
 
-def test_max_retry_zero_fails_at_the_first_restart() -> None:
-    running = job(status=in_phase(P.RUNNING), policies=FAILED_POD_RESTARTS_JOB, maxRetry=0)
+def test_a_job_that_may_be_restarted_once_fails_at_the_second_time() -> None:
+    running = job(status=in_phase(P.RUNNING), policies=FAILED_POD_RESTARTS_JOB, maxRetry=1)
     first = decide(world(running, pod("w-0", BAD), pod("w-1")))
     assert first.status is not None
-    second = decide(world(job(status=first.status, maxRetry=0), pod("w-0", BAD)))
+    second = decide(world(job(status=first.status, maxRetry=1), pod("w-0", BAD)))
     assert phase_of(second) is P.FAILED
+
+
+def test_zero_tries_are_three_as_in_volcano() -> None:
+    restarted = job(status=in_phase(P.RESTARTING, "RestartJob", retryCount=2, version=2), maxRetry=0)
+    assert phase_of(decide(world(restarted))) is P.PENDING
+    used_up = job(status=in_phase(P.RESTARTING, "RestartJob", retryCount=3, version=3), maxRetry=0)
+    assert phase_of(decide(world(used_up))) is P.FAILED
 
 
 def test_several_failures_at_once_are_one_try() -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from vc_egpu.jobs.plugins import PLUGINS, PluginError
 from vc_egpu.jobs.templates import misshapen
-from vc_egpu.volcano.job import Job, JobAction, JobEvent, JobPhase, LifecyclePolicy, Task
+from vc_egpu.volcano.job import DEFAULT_MAX_RETRY, Job, JobAction, JobEvent, JobPhase, LifecyclePolicy, Task
 
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name."""
@@ -33,6 +33,8 @@ def complete(job: Job) -> Job:
             task.name = f"default{index}"
         if task.min_available is None:
             task.min_available = task.replicas
+        task.max_retry = task.max_retry or DEFAULT_MAX_RETRY
+    spec.max_retry = spec.max_retry or DEFAULT_MAX_RETRY
     if spec.min_available == 0:
         spec.min_available = full.total_min_available()
     if not spec.queue:

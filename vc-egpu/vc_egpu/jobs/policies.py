@@ -137,8 +137,7 @@ def _of_tasks(world: World) -> Iterator[Happening]:
             at, mark = _since(world, ended_at, JobEvent.TASK_COMPLETED, task.name)
             yield Happening(JobEvent.TASK_COMPLETED, at, task.name, mark=mark)
         restarts = sum(pod.restarts for pod in pods if pod.alive)
-        # 0 means "not said" here, as in Volcano
-        if task.replicas and restarts >= (task.max_retry or 3):
+        if task.replicas and restarts >= task.max_retry:
             at, mark = _first_seen(world, JobEvent.TASK_FAILED, task.name)
             yield Happening(JobEvent.TASK_FAILED, at, task.name, mark=mark)
 

@@ -1,7 +1,7 @@
 """Volcano's Job, ``batch.volcano.sh/v1alpha1``."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,10 @@ from vc_egpu.volcano.meta import (
     refused,
     supported,
 )
+
+
+DEFAULT_MAX_RETRY: Final = 3
+"""Of a Job and of a task. Volcano takes 0 for "not said": its clients leave it out."""
 
 
 class JobPhase(StrEnum):
@@ -142,8 +146,8 @@ class Task(ApiModel):
         kept("written on the pods, as Volcano does"),
     ] = None
     """NUMA policy for Volcano's scheduler."""
-    max_retry: Count = 3
-    """Container restarts after which the task counts as failed (event TaskFailed)."""
+    max_retry: Count = DEFAULT_MAX_RETRY
+    """Container restarts after which the task counts as failed (event TaskFailed); 0 is 3."""
     depends_on: DependsOn | None = None
     """Tasks that have to be there first."""
     partition_policy: Annotated[PartitionPolicy | None, refused("needs Volcano's own controllers")] = None
@@ -182,8 +186,8 @@ class JobSpec(ApiModel):
     """How long the user thinks it runs."""
     queue: Annotated[SubdomainName, CrdDefault("default")] = "default"
     """The queue whose caps apply."""
-    max_retry: Annotated[Count, CrdDefault(3)] = 3
-    """Restarts before the Job has failed."""
+    max_retry: Annotated[Count, CrdDefault(DEFAULT_MAX_RETRY)] = DEFAULT_MAX_RETRY
+    """Restarts before the Job has failed; 0 is 3."""
     ttl_seconds_after_finished: Count | None = None
     """Delete the Job this many seconds after it finished."""
     priority_class_name: SubdomainName | None = None

@@ -9,11 +9,11 @@ spelling comes back. What a user really changes stays changed.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from vc_egpu.volcano.job import DEFAULT_MAX_RETRY
 from vc_egpu.volcano.quantity import QuantityError, parse
 from vc_egpu.webhook.context import items, mapping, spec_of
 from vc_egpu.webhook.decision import Json
 
-DEFAULT_MAX_RETRY: Final = 3
 _HOST_NETWORK_DNS: Final = "ClusterFirstWithHostNet"
 
 
