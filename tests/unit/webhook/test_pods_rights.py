@@ -162,15 +162,28 @@ def test_a_pod_of_a_replica_set_goes_by_its_service_account() -> None:
     assert complete(obj, context(account), REPLICA_SETS)["spec"]["schedulingGates"]
 
 
-def test_a_pod_that_a_controller_makes_waits_for_a_closed_queue() -> None:
-    """Refused, it would be tried ever more seldom, at last every 17 minutes, and nobody is told."""
-    account = "system:serviceaccount:team-a:default use queues closed"
-    made = pod(annotations={QUEUE: "closed"})
+def replica(queue_name: str) -> Json:
+    """A pod that a ReplicaSet makes in this queue."""
+    made = pod(annotations={QUEUE: queue_name})
     made["metadata"]["ownerReferences"] = [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
     ]
+    return made
+
+
+def test_a_pod_that_a_controller_makes_waits_for_a_closed_queue() -> None:
+    """Refused, it would be tried ever more seldom, at last every 17 minutes, and nobody is told."""
+    account = "system:serviceaccount:team-a:default use queues closed"
+    made = replica("closed")
     assert complete(made, context(account), REPLICA_SETS)["metadata"]["annotations"][QUEUE] == "closed"
     assert "'closed' is Closed" in refusal(pod(annotations={QUEUE: "closed"}), context(account), REPLICA_SETS)
+
+
+def test_the_replicas_of_a_deployment_go_on_in_a_queue_that_was_divided() -> None:
+    """Whoever makes a queue below another one would stop the replacements of all inference in it."""
+    account = "system:serviceaccount:team-a:default use queues org"
+    made = replica("org")
+    assert complete(made, context(account), REPLICA_SETS)["metadata"]["annotations"][QUEUE] == "org"
 
 
 def test_a_cap_that_can_never_hold_the_pod_is_named() -> None:

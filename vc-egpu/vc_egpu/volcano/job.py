@@ -23,7 +23,6 @@ from vc_egpu.volcano.meta import (
     supported,
 )
 
-
 DEFAULT_MAX_RETRY: Final = 3
 """Of a Job and of a task. Volcano takes 0 for "not said": its clients leave it out."""
 

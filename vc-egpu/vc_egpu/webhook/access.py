@@ -29,11 +29,12 @@ def check_queue(
     context: Context,
     path: str,
     *,
-    may_wait: bool = False,
+    from_controller: bool = False,
 ) -> None:
     """Refuse a queue that does not exist, takes nothing, or that none of these may use.
 
-    A closed one is let pass by who ``may_wait`` until it opens.
+    One that is closed, or has queues under it, takes what is ``from_controller``: that waits until it opens,
+    or counts in the parent.
     """
     if not queue:
         raise Refusal(f"{path}: no queue is named{_usable(subjects, namespace, context)}")
@@ -52,9 +53,9 @@ def check_queue(
             f'{path}: {who} may not use queue {queue!r} (RBAC verb "{names.VERB_USE}" on '
             f"queues.{QUEUE_GROUP}){_usable(subjects, namespace, context)}"
         )
-    if not may_wait:
+    if not from_controller:
         check_open(queue, context.queues, path)
-    check_leaf(queue, context.queues, path)
+        check_leaf(queue, context.queues, path)
 
 
 def _may_be(queue: str) -> bool:

@@ -200,9 +200,10 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) ->
     if with_job:
         return queue
     # A controller would be told, not its user; and it tries a refused pod ever more seldom, at last every 17
-    # minutes. A pod that is there says itself what it waits for, and goes on once the queue is open.
-    may_wait = bool(controller_of(review.object))
-    access.check_queue(queue, _subjects(review), review.namespace, context, path, may_wait=may_wait)
+    # minutes. A pod that is there says itself what it waits for, and goes on once the queue is open. A new
+    # queue below this one would stop the replacements of all inference in it.
+    controlled = bool(controller_of(review.object))
+    access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
     gangs.check_caps(ask.sums(), queue, context, path, "the pod")
     return queue
 
