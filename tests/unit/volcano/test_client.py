@@ -48,6 +48,24 @@ def test_create_read_replace_delete(volcano: VolcanoClient, server: TinyApi) -> 
     assert JOBS + "/train" not in server.objects
 
 
+def test_a_list_names_the_object_that_does_not_fit_and_can_go_on_without_it(
+    volcano: VolcanoClient, server: TinyApi
+) -> None:
+    """Somebody else's CRDs may let in what ours refuse."""
+    for name, replicas in (("a", 1), ("b", -1), ("c", 1)):
+        spec = {"tasks": [{"replicas": replicas}]}
+        server.put(f"{JOBS}/{name}", {"metadata": {"name": name, "namespace": "team"}, "spec": spec})
+    with pytest.raises(ModelError, match=r"^Job team/b: spec\.tasks\[0\]\.replicas: "):
+        list(volcano.jobs.list("team"))
+    refused: list[tuple[str, str]] = []
+
+    def note(document: dict[str, Any], error: ModelError) -> None:
+        refused.append((document["metadata"]["name"], error.problems[0][0]))
+
+    assert [found.key for found in volcano.jobs.list("team", on_refused=note)] == ["team/a", "team/c"]
+    assert refused == [("b", "spec.tasks[0].replicas")]
+
+
 def test_patch_and_commands_send_what_volcano_expects(volcano: VolcanoClient, server: TinyApi) -> None:
     seen = server.put(
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/g",

@@ -13,13 +13,13 @@ are then its ``ApiException``), or :class:`vc_egpu.kube.ApiConnection` (with :mo
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar
 from urllib.parse import quote
 
 from vc_egpu.volcano.command import Command, CommandAction
 from vc_egpu.volcano.job import Job
-from vc_egpu.volcano.meta import ApiObject, Json
+from vc_egpu.volcano.meta import ApiObject, Json, ModelError
 from vc_egpu.volcano.podgroup import PodGroup, PodGroupPhase
 from vc_egpu.volcano.queue import Queue
 
@@ -117,17 +117,34 @@ class Api(Generic[T]):
         """One object."""
         return self._parse(self._connection.request("GET", self.path(namespace, name)))
 
-    def list(self, namespace: str | None = None, *, label_selector: str | None = None) -> Iterator[T]:
-        """All objects, page by page; namespace None: of all namespaces."""
+    def list(
+        self,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        on_refused: Callable[[Json, ModelError], None] | None = None,
+    ) -> Iterator[T]:
+        """All objects, page by page; namespace None: of all namespaces.
+
+        One that does not fit its model raises :class:`~vc_egpu.volcano.meta.ModelError`, which names it; with
+        ``on_refused`` it is handed to that instead, and the list goes on.
+        """
+        model = self._model
+        kind = {"apiVersion": f"{model.GROUP}/{model.VERSION}", "kind": model.__name__}
         token: str | None = None
         while True:
             query = {"limit": _PAGE_SIZE, "continue": token, "labelSelector": label_selector}
             page = self._connection.request("GET", self.path(namespace), query=query)
             for item in page.get("items") or ():
-                yield self._parse(
-                    {"apiVersion": f"{self._model.GROUP}/{self._model.VERSION}", "kind": self._model.__name__}
-                    | item
-                )
+                document = kind | item
+                try:
+                    value = self._parse(document)
+                except ModelError as error:
+                    if on_refused is None:
+                        raise ModelError(f"{error.kind} {_key(item)}", error.problems) from error
+                    on_refused(document, error)
+                else:
+                    yield value
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return
@@ -221,6 +238,11 @@ class VolcanoClient:
         if resource_version is not None:
             body["metadata"] = {"resourceVersion": resource_version}
         return self.pod_groups.patch(name, body, namespace)
+
+
+def _key(item: Json) -> str:
+    metadata = item.get("metadata") or {}
+    return "/".join(part for part in (metadata.get("namespace"), metadata.get("name")) if part)
 
 
 def _query_value(value: str | int | bool) -> str:  # noqa: FBT001 - a value, not a switch
