@@ -1,5 +1,6 @@
 """When the controller writes and when it rests, as the lease goes."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,4 +55,27 @@ def test_a_leadership_that_follows_at_once_is_another_one(controller: Noted) -> 
     led = follow(listed(controller), 5, None)
     assert follow(controller, 7, led) == 7
     assert controller.said == ("lead", "rest", "lead")
+    assert controller.leading
+
+
+def test_who_is_in_the_middle_of_a_look_ends_it_before_the_next_leadership_begins(
+    controller: Noted,
+) -> None:
+    """What it saw is of before somebody else led; under the new epoch its writes would pass the fence."""
+    looking, over = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with controller.pulse.busy("job team/x"):
+            looking.set()
+            over.wait(60)
+
+    led = follow(listed(controller), 5, None)
+    worker = threading.Thread(target=look)
+    worker.start()
+    looking.wait(60)
+    led = follow(controller, 7, led)
+    assert (led, controller.leading) == (None, False)
+    over.set()
+    worker.join(60)
+    assert follow(controller, 7, led) == 7
     assert controller.leading

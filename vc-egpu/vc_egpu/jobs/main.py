@@ -133,12 +133,15 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
 def follow(controller: Controller, epoch: int | None, led: int | None) -> int | None:
     """Have the controller lead under ``epoch`` (None: rest), after ``led``; under which it leads now.
 
-    Between two epochs somebody else may have led, however short a while ago the first one ended.
+    Between two epochs somebody else may have led, however short a while ago the first one ended. So nothing
+    that was looked at under one is written under the next: who is in the middle of it meets the fence first.
     """
     if led is not None and led != epoch:
         controller.rest()
         led = None
-    if epoch is not None and led is None and controller.wait_synced(0):
+    if epoch is None or led is not None or controller.pulse.others_busy():
+        return led
+    if controller.wait_synced(0):
         controller.lead()
         return epoch
     return led

@@ -37,6 +37,12 @@ class Pulse:
             if me in self._busy:
                 self._busy[me] = (self._busy[me][0], self._clock())
 
+    def others_busy(self) -> bool:
+        """Whether a thread other than this one is in the middle of something."""
+        me = threading.get_ident()
+        with self._lock:
+            return any(thread != me for thread in self._busy)
+
     def trouble(self) -> str:
         """Who does not get on; empty: all do."""
         with self._lock:
