@@ -33,6 +33,7 @@ void egpu_activity_again(int64_t now_ns, uint64_t lease_ns);
 const struct egpu_near_all *egpu_near_now(void);
 /* Looks again whether the control page names others. */
 void egpu_near_refresh(const struct egpu_control *control);
+void egpu_near_forget(void); /* in a forked child: whoever was at it is its parent's */
 
 /* Copies what may not be there any more: without a fault. Cut short it says nothing. */
 void egpu_near_copy_card(const struct egpu_near *near, size_t bytes);

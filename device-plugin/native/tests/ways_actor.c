@@ -222,8 +222,16 @@ static void captured(uint64_t count) {
     TRY(cuStreamEndCapture(streams[0], &graph));
 }
 
+/* What is written when the program ends, after all that libraries do then: it stays until somebody reads it. */
+static void leave_last_words(const char *path) {
+    FILE *to = path ? fopen(path, "w") : NULL;
+    if (to != NULL)
+        fputs("bye\n", to);
+}
+
 int main(int count, char **values) {
     char line[8];
+    leave_last_words(getenv("WAYS_LAST_WORDS"));
     if (count < 4 || strtoull(values[3], NULL, 10) > MOST_BYTES / BYTES_PER_NS)
         return 2;
     length_ns = strtoull(values[3], NULL, 10);

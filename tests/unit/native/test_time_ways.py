@@ -1,7 +1,10 @@
 """Every way to give a card work counts; and who waits for whom, in the corners. Judged by the card's log."""
 
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from unit.native.time_worlds import BUILD, HARD, HIGH, LOW, Box, Machine, Running
@@ -216,3 +219,43 @@ def test_a_process_that_ends_leaves_no_hold_behind(machine: Machine) -> None:
     low.begin()
     high.result()
     low.result(UNTIL_S)  # long before the lease ends
+
+
+def test_a_program_that_takes_long_to_end_is_not_at_work_again_meanwhile(machine: Machine) -> None:
+    """Our thread runs on until the last, and sees work that was there when all else of ours had ended."""
+    machine.add(Box("high", share_class=HIGH, lease_ms=60_000))
+    sees = {"FAKE_CUDA_VISIBLE": "0", "WAYS_LAST_WORDS": _full(machine.root / "last-words")}
+    high = machine.start("high", "hang", 0.05, MS, program=PROGRAM, **sees)
+    high.begin()
+    _wait_until(lambda: _active(machine, "high"))
+    assert high.process.stdin
+    high.process.stdin.close()
+    _wait_until(lambda: _page(machine, "high").slots_used == 0)
+    looks = _looks(high)
+    _wait_until(lambda: _looks(high) >= looks + 3)
+    assert not _active(machine, "high")
+    assert _page(machine, "high").slots_used == 0
+    assert high.process.poll() is None, "it did not take long"
+
+
+def _looks(running: Running) -> int:
+    """How often our thread in this program went to sleep."""
+    for thread in Path(f"/proc/{running.process.pid}/task").iterdir():
+        if (thread / "comm").read_text() == "egpu-watch\n":
+            lines = (thread / "status").read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    raise AssertionError("there is no such thread")
+
+
+def _active(machine: Machine, box: str) -> bool:
+    return bool(_page(machine, box).cards[0].word & 1)
+
+
+def _full(fifo: Path) -> str:
+    """A pipe of this name into which nothing goes any more."""
+    os.mkfifo(fifo)
+    filled = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(filled, bytes(4096))
+    return str(fifo)
