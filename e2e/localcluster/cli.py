@@ -184,7 +184,7 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    states = [StateDir.of(arguments.name)] if arguments.name else all_clusters()
+    states = [StateDir.of(arguments.name)] if arguments.name is not None else all_clusters()
     if not states:
         tell("no clusters")
     for state in states:

@@ -67,10 +67,7 @@ class ClusterSpec:
     extra_args: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise LocalClusterError(
-                f"cluster name {self.name!r}: 1 to 20 of a-z, 0-9 and '-', a letter first, no '-' at the end"
-            )
+        check_name(self.name)
         _in_range("real_nodes", self.real_nodes, 0, MAX_REAL_NODES)
         _in_range("kwok_nodes", self.kwok_nodes, 0, MAX_KWOK_NODES)
         _in_range("node_monitor_grace_s", self.node_monitor_grace_s, 5, 600)
@@ -108,6 +105,14 @@ class ClusterSpec:
         if "extra_args" in values:
             values["extra_args"] = {key: tuple(flags) for key, flags in values["extra_args"].items()}
         return cls(**values)
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no name of a cluster: it is a folder of the state root, and part of its nodes' names."""
+    if not _NAME.fullmatch(name):
+        raise LocalClusterError(
+            f"cluster name {name!r}: 1 to 20 of a-z, 0-9 and '-', a letter first, no '-' at the end"
+        )
 
 
 def _in_range(field: str, value: int, low: int, high: int) -> None:

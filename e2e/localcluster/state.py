@@ -15,11 +15,14 @@ from typing import Any, Literal
 
 from localcluster.errors import LocalClusterError
 from localcluster.procs import ManagedProcess, ProcessIdentity
-from localcluster.spec import ClusterSpec
+from localcluster.spec import ClusterSpec, check_name
 
 Phase = Literal["starting", "up", "stopping"]
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 _HIDDEN = (Path("/run"), Path("/var/run"), Path("/proc"))
+_RECORD = "cluster.json"
+MARKS = (_RECORD, f"{_RECORD}.tmp", "pids")
+"""What tells the folder of a cluster, or what is left of one, from any other."""
 LONGEST_SOCKET = 100  # sun_path holds 108 bytes
 KUBELET_SOCKET = "kubelet/pod-resources/kubelet.sock"
 """The deepest one in a node's folder."""
@@ -94,13 +97,21 @@ class StateDir:
 
     @classmethod
     def of(cls, name: str) -> StateDir:
-        """State folder of the cluster ``name``; it need not exist."""
+        """State folder of the cluster ``name``; it need not exist. What is no name is refused."""
+        check_name(name)
         return cls(state_root() / name)
 
     @property
     def name(self) -> str:
         """The cluster's name."""
         return self.path.name
+
+    @property
+    def holds_cluster(self) -> bool:
+        """Whether there is one, or what is left of one. VC_EGPU_STATE may name a folder with others in it."""
+        with contextlib.suppress(PermissionError):  # another user's
+            return any((self.path / mark).exists() for mark in MARKS)
+        return False
 
     @property
     def unique_id(self) -> str:
@@ -152,7 +163,7 @@ class StateDir:
     def read(self) -> ClusterRecord | None:
         """The cluster's record; None where there is no such cluster."""
         try:
-            raw = json.loads((self.path / "cluster.json").read_text(encoding="utf-8"))
+            raw = json.loads((self.path / _RECORD).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -163,9 +174,9 @@ class StateDir:
         """Write the record, whole or not at all."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
-        fresh = self.path / "cluster.json.tmp"
+        fresh = self.path / f"{_RECORD}.tmp"
         fresh.write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")
-        fresh.rename(self.path / "cluster.json")
+        fresh.rename(self.path / _RECORD)
 
     def check_path(self, spec: ClusterSpec) -> None:
         """Refuse a folder whose name mount options cannot hold, or so deep that sockets cannot be named."""
@@ -205,10 +216,9 @@ def file_system(path: Path, mountinfo: str) -> str:
 
 
 def all_clusters() -> list[StateDir]:
-    """State folders that exist, damaged ones included."""
+    """State folders that exist, damaged ones included, and none of others' beside them."""
     root = state_root()
     if not root.is_dir():
         return []
-    return [
-        StateDir(path) for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")
-    ]
+    found = (StateDir(path) for path in sorted(root.iterdir()) if not path.name.startswith("."))
+    return [state for state in found if state.holds_cluster]

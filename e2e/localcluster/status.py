@@ -11,7 +11,7 @@ from localcluster.state import StateDir
 
 def describe(state: StateDir) -> str:
     """Phase, processes, nodes, versions and settings of one cluster."""
-    if not state.path.exists():
+    if not state.holds_cluster:
         return f"{state.name}: no such cluster"
     context = teardown.context_of(state)
     if context is None:

@@ -15,7 +15,7 @@ from localcluster.controlplane import STOP_ORDER, SWITCH
 from localcluster.errors import LocalClusterError
 from localcluster.patience import stretched
 from localcluster.procs import ProcessIdentity, boot_id, marked
-from localcluster.state import ClusterRecord, StateDir, all_clusters, locked, state_root
+from localcluster.state import MARKS, ClusterRecord, StateDir, all_clusters, locked, state_root
 from localcluster.toolchain import Say
 
 
@@ -28,6 +28,10 @@ def remove(state: StateDir, say: Say) -> None:
     """
     if not state.path.exists():
         return
+    if not state.holds_cluster and any(state.path.iterdir()):
+        raise LocalClusterError(
+            f"{state.path} is no cluster's folder, and stays as it is: take another name, or move it away"
+        )
     record = _record(state)
     if record:
         state.write(dataclasses.replace(record, phase="stopping", owner=ProcessIdentity.of(os.getpid())))
@@ -51,7 +55,19 @@ def remove(state: StateDir, say: Say) -> None:
         addresses = net.Addresses(record.block)
         if net.interface_owner(addresses) == str(state.path):
             net.remove_interface(addresses)
-    shutil.rmtree(state.path)
+    _remove_files(state.path)
+
+
+def _remove_files(folder: Path) -> None:
+    """By what stays to the last it is known whose the rest is, where this is cut off."""
+    for path in folder.iterdir():
+        if path.name in MARKS:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    shutil.rmtree(folder)
 
 
 def _kill_marked(wanted: Callable[[Path], bool]) -> bool:
@@ -87,7 +103,7 @@ def collect(say: Say) -> list[str]:
     removed = []
     for state in all_clusters():
         with locked(state.lock_file):
-            if state.path.exists() and is_leftover(state):
+            if state.holds_cluster and is_leftover(state):
                 say(f"removing what is left of {state.name}")
                 remove(state, say)
                 removed.append(state.name)
@@ -105,7 +121,7 @@ def _collect_strays(say: Say) -> list[str]:
         say("ended processes of clusters whose state folders are gone")
         removed.append("stray processes")
     for group in cgroups.leftovers():
-        state = StateDir.of(group.rpartition("-")[0])
+        state = StateDir(state_root() / group.rpartition("-")[0])
         if state.unique_id == group and not state.path.exists():
             say(f"removing control group {group}")
             cgroups.remove(group)
