@@ -22,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster up and say what to try next")
     arguments = parser.parse_args()
+    surroundings.interruptible()
     screen = Screen()
     screen.progress("starting Kubernetes: two real nodes on this machine")
     try:
@@ -71,4 +72,7 @@ def _next_steps(screen: Screen, cluster: LocalCluster) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from types import FrameType
 from typing import TextIO
 
 from localcluster import surroundings, teardown, toolchain
@@ -23,7 +22,7 @@ def say(line: str) -> None:
     """Progress goes to standard error; what is done does not stop because nobody reads of it any more."""
     try:
         print(line, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:  # a pipe whose reader went away, or a terminal that was closed
         _discard(sys.stderr)
 
 
@@ -44,9 +43,7 @@ def _discard(stream: TextIO) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    # SIGINT too: a shell starts background jobs with it ignored.
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, _interrupted)
+    surroundings.interruptible()
     try:
         return int(arguments.run(arguments))
     except LocalClusterError as error:
@@ -55,10 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-
-
-def _interrupted(_signum: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -56,15 +56,13 @@ class LocalCluster:
             surroundings.ask_directly(context.all_addresses)
             try:
                 startup.start(context, say)
+                record = dataclasses.replace(context.record, phase="up", owner=None)
+                state.write(record)
             except BaseException as error:
-                say(f"starting {spec.name} failed ({type(error).__name__}), taking it down")
-                kept = _keep_logs(state)
-                teardown.remove(state, say)
-                if isinstance(error, LocalClusterError):
+                kept = _taken_down(state, error, say)
+                if kept and isinstance(error, LocalClusterError):
                     raise LocalClusterError(f"{error}\n(logs kept in {kept})") from None
                 raise
-            record = dataclasses.replace(context.record, phase="up", owner=None)
-            state.write(record)
         return cls(Context(state, record), down_on_exit=True)
 
     @classmethod
@@ -246,6 +244,16 @@ def _read(state: StateDir) -> ClusterRecord | None:
     with contextlib.suppress(LocalClusterError):
         return state.read()
     return None
+
+
+def _taken_down(state: StateDir, error: BaseException, say: Say) -> Path | None:
+    """End what was started, whether or not somebody hears of it; returns where its logs are, if anywhere."""
+    kept = None
+    with contextlib.suppress(OSError):  # nobody reads, or the disk is full: maybe that is what went wrong
+        say(f"starting {state.name} failed ({type(error).__name__}), taking it down")
+        kept = _keep_logs(state)
+    teardown.remove(state, say)
+    return kept
 
 
 def _keep_logs(state: StateDir) -> Path:

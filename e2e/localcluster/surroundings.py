@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Mapping, MutableMapping
+from types import FrameType
 
 _THIS_MACHINE = ("localhost", "127.0.0.1")
+
+
+def interruptible() -> None:
+    """What ends a program raises KeyboardInterrupt from now on, so that it takes down what it started."""
+    # SIGINT too: a shell starts background jobs with it ignored.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _interrupted)
+    # Ignored by nohup only, whose user wants it so.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupted)
+
+
+def _interrupted(signum: int, _frame: FrameType | None) -> None:
+    if signum == signal.SIGHUP:
+        # Said again once the shell of a closed terminal has ended, while things are being taken down.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def usual_umask() -> None:

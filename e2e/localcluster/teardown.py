@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -34,10 +35,12 @@ def remove(state: StateDir, say: Say) -> None:
         )
     record = _record(state)
     if record:
-        state.write(dataclasses.replace(record, phase="stopping", owner=ProcessIdentity.of(os.getpid())))
+        with contextlib.suppress(OSError):  # a disk that is full is no reason to go on
+            state.write(dataclasses.replace(record, phase="stopping", owner=ProcessIdentity.of(os.getpid())))
     names = {process.name: process for process in state.processes()}
     if any(process.alive() for process in names.values()):
-        say(f"stopping {state.name}")
+        with contextlib.suppress(OSError):  # what is to end ends, whether or not somebody hears of it
+            say(f"stopping {state.name}")
     for name in [name for name in names if name.startswith("machine@")]:
         names[name].kill()
     for name in [name for name in names if "@" in name and not name.startswith("machine@")]:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import yaml
-from localcluster import ClusterSpec, LocalCluster, LocalClusterError
+from localcluster import ClusterSpec, LocalCluster, LocalClusterError, surroundings
 from localcluster.api import wait_until
 from outcomes import disturb
 from outcomes.world import World, world
@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--isolated", action="store_true", help="with the library, and with suspension")
     parser.add_argument("--volcano", choices=["own", "stock"], help="on Volcano, with this configuration")
     arguments = parser.parse_args()
+    surroundings.interruptible()
     running = os.environ.get("VC_EGPU_E2E_CLUSTER")
     if running:
         cluster = LocalCluster.attach(running)
