@@ -45,11 +45,11 @@ class LocalCluster:
         state = StateDir.of(spec.name)
         state.check_path(spec)
         with locked(state.lock_file):
-            old = state.read()
-            if old is not None and old.phase == "up" and _runs(state):
+            old = teardown.record_of(state)
+            if (old is None or old.phase == "up") and _runs(state):
                 raise LocalClusterError(
                     f"cluster {spec.name} is already up (state {state.path}): "
-                    f"`python -m localcluster down --name {spec.name}` ends it"
+                    f"`make down NAME={spec.name}` ends it"
                 )
             teardown.remove(state, say)
             context = _reserve(state, spec)
@@ -228,7 +228,8 @@ def _runs(state: StateDir) -> bool:
 def _reserve(state: StateDir, spec: ClusterSpec) -> Context:
     """Choose addresses and ports that no other cluster has, and write them down before anything starts."""
     with locked(state_root() / ".reserve.lock"):
-        others = [record for other in all_clusters() if other.path != state.path and (record := _read(other))]
+        records = [teardown.record_of(other) for other in all_clusters() if other.path != state.path]
+        others = [record for record in records if record]
         block, ports = None, {}
         if spec.real_nodes:
             block = net.choose_block({r.block for r in others if r.block is not None}, net.host_routes())
@@ -238,12 +239,6 @@ def _reserve(state: StateDir, spec: ClusterSpec) -> Context:
         record = ClusterRecord(spec, block, ports, "starting", ProcessIdentity.of(os.getpid()))
         state.write(record)
         return Context(state, record)
-
-
-def _read(state: StateDir) -> ClusterRecord | None:
-    with contextlib.suppress(LocalClusterError):
-        return state.read()
-    return None
 
 
 def _taken_down(state: StateDir, error: BaseException, say: Say) -> Path | None:

@@ -161,14 +161,18 @@ class StateDir:
         return [self.process(path.stem) for path in sorted(self.pids.glob("*.json"))]
 
     def read(self) -> ClusterRecord | None:
-        """The cluster's record; None where there is no such cluster."""
+        """The cluster's record; None where there is no such cluster. An error where it cannot be read, as one
+        of another version may be."""
         try:
             raw = json.loads((self.path / _RECORD).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise LocalClusterError(f"{self.path}/cluster.json is damaged: {error}") from error
-        return ClusterRecord.from_json(raw)
+            raise LocalClusterError(f"{self.path}/{_RECORD} is damaged: {error}") from error
+        try:
+            return ClusterRecord.from_json(raw)
+        except (KeyError, TypeError, AttributeError, ValueError, LocalClusterError) as error:
+            raise LocalClusterError(f"{self.path}/{_RECORD} is of another version: {error!r}") from error
 
     def write(self, record: ClusterRecord) -> None:
         """Write the record, whole or not at all."""

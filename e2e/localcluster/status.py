@@ -6,6 +6,7 @@ from localcluster import teardown, toolchain
 from localcluster.api import ApiError
 from localcluster.context import Context
 from localcluster.errors import LocalClusterError
+from localcluster.spec import ClusterSpec
 from localcluster.state import StateDir
 
 
@@ -25,12 +26,19 @@ def describe(state: StateDir) -> str:
         f"scheduler {spec.scheduler_rate.qps}/{spec.scheduler_rate.burst} requests per second/burst; "
         f"priority and fairness {'on' if spec.priority_and_fairness else 'off'}"
     )
-    made_of = toolchain.made_of(spec.kubernetes, spec.kubelet, runtime=spec.containerd)
-    lines.append("  versions    " + ", ".join(f"{u.name} {u.version()}" for u in made_of[1:]))
+    lines.append(f"  versions    {_versions(spec)}")
     for process in state.processes():
         pid = process.pid
         lines.append(f"  {'runs ' + str(pid) if pid else 'ENDED':<11} {process.name}  {process.log_file}")
     return "\n".join(lines)
+
+
+def _versions(spec: ClusterSpec) -> str:
+    try:
+        made_of = toolchain.made_of(spec.kubernetes, spec.kubelet, runtime=spec.containerd)
+    except LocalClusterError:  # an earlier checkout's
+        return f"kubernetes {spec.kubernetes}, kubelet {spec.kubelet}, containerd {spec.containerd}"
+    return ", ".join(f"{upstream.name} {upstream.version()}" for upstream in made_of[1:])
 
 
 def _nodes(context: Context) -> list[str]:

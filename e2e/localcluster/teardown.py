@@ -33,7 +33,7 @@ def remove(state: StateDir, say: Say) -> None:
         raise LocalClusterError(
             f"{state.path} is no cluster's folder, and stays as it is: take another name, or move it away"
         )
-    record = _record(state)
+    record = record_of(state)
     if record:
         with contextlib.suppress(OSError):  # a disk that is full is no reason to go on
             state.write(dataclasses.replace(record, phase="stopping", owner=ProcessIdentity.of(os.getpid())))
@@ -83,18 +83,19 @@ def _kill_marked(wanted: Callable[[Path], bool]) -> bool:
     return found
 
 
-def _record(state: StateDir) -> ClusterRecord | None:
+def record_of(state: StateDir) -> ClusterRecord | None:
+    """The cluster's record where it can be read."""
     try:
         return state.read()
-    except (LocalClusterError, KeyError, TypeError):
+    except LocalClusterError:
         return None  # damaged: what can be found without it is ended all the same
 
 
 def is_leftover(state: StateDir) -> bool:
     """Whether nobody can want this any more: it crashed in starting or stopping, or before a reboot."""
-    record = _record(state)
-    if record is None:
-        return True
+    record = record_of(state)
+    if record is None:  # damaged, or another version's, which may well run
+        return not any(process.alive() for process in state.processes())
     if record.phase != "up":
         return record.owner is None or not record.owner.alive()
     identities = [identity for process in state.processes() if (identity := process.identity())]
@@ -134,5 +135,5 @@ def _collect_strays(say: Say) -> list[str]:
 
 def context_of(state: StateDir) -> Context | None:
     """Context of a cluster with a readable record."""
-    record = _record(state)
+    record = record_of(state)
     return Context(state, record) if record else None

@@ -22,6 +22,7 @@ from localcluster.state import (
     all_clusters,
     file_system,
 )
+from localcluster.status import describe
 
 ROOT = Path(__file__).parents[3]
 _NOBODY = ProcessIdentity(2**22 + 1, 1, "another-boot")
@@ -102,6 +103,20 @@ def test_a_damaged_record_is_an_error_with_its_path(state: StateDir) -> None:
     with pytest.raises(LocalClusterError, match=r"cluster\.json"):
         state.read()
     assert teardown.is_leftover(state)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"version": 2, "clusters": []}', '{"spec": {"name": 1}}'])
+def test_a_record_of_another_version_is_an_error_with_its_path(state: StateDir, text: str) -> None:
+    state.path.mkdir()
+    (state.path / "cluster.json").write_text(text)
+    with pytest.raises(LocalClusterError, match=r"cluster\.json is of another version"):
+        state.read()
+    assert teardown.is_leftover(state)
+
+
+def test_a_cluster_of_versions_that_are_not_pinned_any_more_has_a_status(state: StateDir) -> None:
+    state.write(_record("up", kubernetes="1.29", kubelet="1.28", containerd="1.6"))
+    assert "versions    kubernetes 1.29, kubelet 1.28, containerd 1.6" in describe(state)
 
 
 @pytest.mark.parametrize("phase", ["starting", "stopping"])

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from localcluster import ClusterSpec, LocalCluster, LocalClusterError, teardown, toolchain
-from localcluster.procs import ProcessIdentity
 from localcluster.state import ClusterRecord, StateDir
 
 E2E = Path(__file__).parents[3] / "e2e"
@@ -40,7 +39,7 @@ def _silent(_line: str) -> None:
 
 
 def test_a_start_that_fails_tells_where_its_logs_are(state: StateDir) -> None:
-    with pytest.raises(LocalClusterError, match=f"cannot start .*etcd.*logs kept in .*/{SPEC.name}"):
+    with pytest.raises(LocalClusterError, match=rf"cannot start .*etcd(.|\n)*logs kept in .*/{SPEC.name}"):
         LocalCluster.up(SPEC, _silent)
     assert not state.path.exists()
 
@@ -71,6 +70,25 @@ def test_a_cluster_goes_where_its_record_cannot_be_written_any_more(state: State
     assert not state.path.exists()
 
 
+@pytest.mark.parametrize("name", ["other", SPEC.name])
+def test_a_record_that_nobody_can_read_keeps_no_cluster_from_starting(state: StateDir, name: str) -> None:
+    """One of another version, of another cluster, and of what is left of this one."""
+    unreadable = StateDir.of(name)
+    unreadable.path.mkdir(parents=True)
+    (unreadable.path / "cluster.json").write_text('{"version": 2}')
+    with pytest.raises(LocalClusterError, match="cannot start"):  # as far as it comes here
+        LocalCluster.up(SPEC, _silent)
+
+
+def test_a_cluster_that_runs_is_not_replaced_because_its_record_cannot_be_read(state: StateDir) -> None:
+    (state.path / "pids").mkdir(parents=True)
+    (state.path / "cluster.json").write_text('{"version": 2}')
+    state.process("etcd").record(os.getpid())
+    with pytest.raises(LocalClusterError, match="already up"):
+        LocalCluster.up(SPEC, _silent)
+    assert not teardown.is_leftover(state)
+
+
 def _child(code: str, **streams: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(E2E)}, text=True,
@@ -83,8 +101,8 @@ import os, signal, sys
 from localcluster import surroundings
 signal.signal(signal.{ignored}, signal.SIG_IGN)
 surroundings.interruptible()
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     sys.stdin.read()
 except KeyboardInterrupt:
     {again}
