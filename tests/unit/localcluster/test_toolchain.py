@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from localcluster import toolchain
+from localcluster import oci, toolchain
 from localcluster.errors import LocalClusterError
 from localcluster.spec import ClusterSpec
 
@@ -193,6 +193,28 @@ def test_a_go_of_our_own_keeps_its_files_in_our_cache(
     assert "-modcacherw" in ours["GOFLAGS"]
     monkeypatch.setenv("GOCACHE", "/elsewhere")
     assert toolchain.go_environment(cache / "go" / "bin" / "go")["GOCACHE"] == "/elsewhere"
+
+
+def test_what_the_user_builds_for_elsewhere_and_with_another_go_is_not_built_here(
+    fake_go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was once built for another machine would lie in the cache for good."""
+    fake_go.write_text(fake_go.read_text().replace("echo x", 'echo "$GOOS/$GOARCH $GO111MODULE ($GOROOT)"'))
+    user = {"GOOS": "windows", "GOARCH": "riscv64", "GO111MODULE": "off", "GOROOT": "/usr/lib/go-1.19"}
+    for key, value in user.items():
+        monkeypatch.setenv(key, value)
+    toolchain.build(lambda _line: None)
+    said = set(fake_go.with_name("builds").read_text().splitlines())
+    assert said == {f"linux/{oci.architecture()} on ()"}
+
+
+def test_a_go_is_found_where_the_user_names_the_files_of_another(
+    fake_go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``go env`` of a Go that is told of a GOROOT that is not there says nothing else."""
+    fake_go.write_text(fake_go.read_text().replace("then echo", 'then [ -z "$GOROOT" ] || exit 2; echo'))
+    monkeypatch.setenv("GOROOT", "/usr/lib/go-1.19")
+    assert toolchain.find_go() == fake_go
 
 
 def test_two_builds_at_once_build_each_program_once(fake_go: Path) -> None:
