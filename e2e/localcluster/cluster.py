@@ -14,7 +14,7 @@ from typing import Self
 
 from localcluster import controlplane, net, packages, room, startup, surroundings, teardown, toolchain
 from localcluster.api import Api
-from localcluster.context import Context
+from localcluster.context import USUAL_PORTS, Context
 from localcluster.controlplane import Component
 from localcluster.errors import LocalClusterError
 from localcluster.kwok import NodeTemplate, create_nodes, default_template
@@ -24,8 +24,6 @@ from localcluster.procs import ManagedProcess, ProcessIdentity
 from localcluster.spec import ClusterSpec
 from localcluster.state import ClusterRecord, StateDir, all_clusters, locked, state_root
 from localcluster.toolchain import Say
-
-_PORT_NAMES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
 
 class LocalCluster:
@@ -230,12 +228,15 @@ def _reserve(state: StateDir, spec: ClusterSpec) -> Context:
     with locked(state_root() / ".reserve.lock"):
         records = [teardown.record_of(other) for other in all_clusters() if other.path != state.path]
         others = [record for record in records if record]
-        block, ports = None, {}
+        block = None
         if spec.real_nodes:
             block = net.choose_block({r.block for r in others if r.block is not None}, net.host_routes())
+            host = net.Addresses(block).host
+            names = [name for name, port in USUAL_PORTS.items() if not net.may_listen(host, port)]
         else:
-            taken = {port for record in others for port in record.ports.values()}
-            ports = dict(zip(_PORT_NAMES, net.free_ports(len(_PORT_NAMES), taken), strict=True))
+            names = list(USUAL_PORTS)
+        taken = {port for record in others for port in record.ports.values()}
+        ports = dict(zip(names, net.free_ports(len(names), taken), strict=True))
         record = ClusterRecord(spec, block, ports, "starting", ProcessIdentity.of(os.getpid()))
         state.write(record)
         return Context(state, record)

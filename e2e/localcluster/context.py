@@ -15,7 +15,13 @@ from localcluster.procs import MARKER, ManagedProcess
 from localcluster.spec import ClusterSpec
 from localcluster.state import ClusterRecord, StateDir
 
-API_PORT = 6443
+USUAL_PORTS = {
+    "kube-apiserver": 6443,
+    "kube-controller-manager": 10257,
+    "kube-scheduler": 10259,
+    "kwok": 10247,
+}
+"""Where the control plane listens at a cluster's own address, unless its record says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +62,14 @@ class Context:
         """Address of this machine, as the cluster knows it."""
         return self.addresses.host if self.addresses else "127.0.0.1"
 
-    @property
-    def api_port(self) -> int:
-        """Port of the API server."""
-        return self.record.ports.get("kube-apiserver", API_PORT)
+    def port(self, component: str) -> int:
+        """Where a component listens."""
+        return self.record.ports.get(component, USUAL_PORTS[component])
 
     @property
     def server(self) -> str:
         """URL of the API server."""
-        return f"https://{self.host_ip}:{self.api_port}"
+        return f"https://{self.host_ip}:{self.port('kube-apiserver')}"
 
     @property
     def service_range(self) -> str:

@@ -16,7 +16,6 @@ from localcluster.render import audit_policy, corefile, to_yaml
 
 DNS_USER = "system:vc-egpu:coredns"
 KWOK_USER = "system:vc-egpu:kwok"
-KWOK_PORT = 10247
 SWITCH = "switch"
 GOGC_PERCENT = 200
 """Of the API server and etcd: a few hundred MiB more, and less of the cores that everybody shares here."""
@@ -79,7 +78,7 @@ def apiserver_argv(context: Context) -> list[str]:
         str(toolchain.program("kube-apiserver", spec.kubernetes)),
         f"--etcd-servers=unix://{context.state.path}/etcd.sock",
         f"--bind-address={context.host_ip}",
-        f"--secure-port={context.api_port}",
+        f"--secure-port={context.port('kube-apiserver')}",
         f"--tls-cert-file={pki}/kube-apiserver.crt",
         f"--tls-private-key-file={pki}/kube-apiserver.key",
         f"--client-ca-file={pki}/ca.crt",
@@ -125,7 +124,7 @@ def controller_manager_argv(context: Context) -> list[str]:
         str(toolchain.program("kube-controller-manager", context.spec.kubernetes)),
         f"--kubeconfig={context.kubeconfig_of('kube-controller-manager')}",
         f"--bind-address={context.host_ip}",
-        f"--secure-port={context.record.ports.get('kube-controller-manager', 10257)}",
+        f"--secure-port={context.port('kube-controller-manager')}",
         f"--service-account-private-key-file={pki}/sa.key",
         f"--root-ca-file={pki}/ca.crt",
         f"--cluster-signing-cert-file={pki}/ca.crt",
@@ -146,7 +145,7 @@ def scheduler_argv(context: Context) -> list[str]:
         str(toolchain.program("kube-scheduler", context.spec.kubernetes)),
         f"--config={context.state.config}/kube-scheduler.yaml",
         f"--bind-address={context.host_ip}",
-        f"--secure-port={context.record.ports.get('kube-scheduler', 10259)}",
+        f"--secure-port={context.port('kube-scheduler')}",
         *context.spec.args_for("kube-scheduler"),
     ]
 
@@ -179,7 +178,7 @@ def kwok_argv(context: Context) -> list[str]:
         f"--config={context.state.config}/kwok.yaml",
         "--manage-all-nodes=false",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        f"--server-address={context.host_ip}:{context.record.ports.get('kwok', KWOK_PORT)}",
+        f"--server-address={context.host_ip}:{context.port('kwok')}",
         "--v=WARN",
         *context.spec.args_for("kwok"),
     ]

@@ -27,6 +27,7 @@ _NET_ONLY = ("-n",)
 _PORT_ATTEMPTS = 500
 _LOWEST_PORT = 12_000
 _USUAL_DYNAMIC_PORT = 32_768
+_IP_FREEBIND = 15  # of linux/in.h
 _DYNAMIC_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -129,6 +130,19 @@ def free_ports(count: int, taken: Collection[int]) -> list[int]:
                 probe.bind(("127.0.0.1", port))
                 found.append(port)
     raise LocalClusterError("no free TCP ports on 127.0.0.1")
+
+
+def may_listen(address: str, port: int) -> bool:
+    """Whether that port is free at an address that comes with the cluster: a server of this machine that
+    listens at all addresses, as that of another Kubernetes does, has it there too."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
 
 
 def connect_switch(addresses: Addresses, switch_pid: int, owner: Path) -> None:

@@ -87,8 +87,7 @@ def start_kwok(context: Context) -> None:
         api.apply(path, body)
     api.close()
     component = controlplane.component(context, "kwok")
-    port = context.record.ports.get("kwok", controlplane.KWOK_PORT)
-    url = f"http://{context.host_ip}:{port}/healthz"
+    url = f"http://{context.host_ip}:{context.port('kwok')}/healthz"
     component.launch()
     # Not that it would be needed for Ready: a wrong configuration shall show here, not in a test.
     wait_until("kwok healthy", lambda: _healthy(url), 30, lambda: controlplane.check_alive(context, "kwok"))

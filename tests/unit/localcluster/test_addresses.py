@@ -62,3 +62,26 @@ def test_ports_of_other_clusters_are_not_given_twice() -> None:
     everything = set(range(1, 65536))
     with pytest.raises(LocalClusterError, match="no free TCP ports"):
         net.free_ports(1, taken=everything)
+
+
+@pytest.mark.parametrize(("family", "everywhere"), [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")])
+def test_a_server_at_all_addresses_of_this_machine_has_its_port_at_a_clusters_too(
+    family: socket.AddressFamily, everywhere: str
+) -> None:
+    """Another Kubernetes has 6443: a cluster's API server did not come up beside it."""
+    if family == socket.AF_INET6 and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    host = net.Addresses(net.BLOCKS[-1]).host
+    with socket.socket(family) as other:
+        other.bind((everywhere, 0))
+        port = other.getsockname()[1]
+        other.listen()
+        assert not net.may_listen(host, port)
+    assert net.may_listen(host, port)
+
+
+def test_other_clusters_have_the_same_port_at_addresses_of_their_own() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert net.may_listen(net.Addresses(net.BLOCKS[-1]).host, other.getsockname()[1])
