@@ -116,13 +116,25 @@ def _unpacked(name: str, names: Sequence[str]) -> Path:
             return final
         final.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{name}-") as work:
-            # apt drops to its own user for downloads, which may not write here.
-            _run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *names], Path(work))
+            _download(names, Path(work))
             root = Path(work) / "root"
             for package in sorted(Path(work).glob("*.deb")):
                 _run(["dpkg-deb", "-x", str(package), str(root)], Path(work))
             shutil.move(root, final)
     return final
+
+
+def _download(names: Sequence[str], folder: Path) -> None:
+    # apt drops to its own user for downloads, which may not write here.
+    command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *names]
+    try:
+        _run(command, folder)
+    except LocalClusterError:
+        # Lists that are older than what the archive has, or none, as in images of containers.
+        if os.geteuid() != 0:
+            raise
+        packages.refresh()
+        _run(command, folder)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

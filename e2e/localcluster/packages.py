@@ -83,14 +83,23 @@ def ensure(requirements: Iterable[Requirement], say: Say) -> None:
     if os.geteuid() != 0 or find("apt-get") is None:
         raise LocalClusterError(f"{programs} not found: install {' '.join(packages)}")
     say(f"installing {' '.join(packages)} (for {programs})")
-    with locked(
-        Path("/run/lock/vc-egpu-apt.lock") if Path("/run/lock").is_dir() else Path("/tmp/vc-egpu-apt.lock")
-    ):
+    with locked(_apt_lock()):
         _apt("update")
         _apt("install", "--no-install-recommends", *packages)
     still = [requirement for requirement in wanted if find(requirement.program) is None]
     if still:
         raise LocalClusterError(f"{still[0].program} is still missing after installing {still[0].package}")
+
+
+def refresh() -> None:
+    """Fetch the lists of what the machine's package sources have."""
+    with locked(_apt_lock()):
+        _apt("update")
+
+
+def _apt_lock() -> Path:
+    folder = Path("/run/lock")
+    return (folder if folder.is_dir() else Path("/tmp")) / "vc-egpu-apt.lock"
 
 
 def ensure_watches(say: Say) -> None:

@@ -73,6 +73,8 @@ def test_a_server_at_all_addresses_of_this_machine_has_its_port_at_a_clusters_to
         pytest.skip("no IPv6 here")
     host = net.Addresses(net.BLOCKS[-1]).host
     with socket.socket(family) as other:
+        if family == socket.AF_INET6:
+            other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         other.bind((everywhere, 0))
         port = other.getsockname()[1]
         other.listen()
