@@ -6,6 +6,7 @@ import sys
 
 from isolation.driver import FakeDriver
 from localcluster import ClusterSpec, LocalCluster, LocalClusterError, surroundings
+from localcluster.errors import in_words
 from stack.install import ISOLATED, Stack, stack_images
 from stack.kit import StoryError
 from vc_egpu.kube.errors import KubeError
@@ -30,6 +31,9 @@ def main() -> int:
         cluster = LocalCluster.up(spec, say=screen.progress)
     except LocalClusterError as error:
         screen.failure(str(error))
+        return 1
+    except OSError as error:
+        screen.failure(in_words(error))
         return 1
     told = False
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 from localcluster import room
-from localcluster.errors import LocalClusterError
+from localcluster.errors import LocalClusterError, in_words
 from localcluster.oci import FileSource, ImageConfig, Text, build_image
 from localcluster.state import cache_root, locked
 from localcluster.toolchain import Say
@@ -213,6 +213,9 @@ def main(argv: list[str] | None = None) -> int:
         built = build(lambda line: print(f"==> {line}", flush=True), options.output, rebuild=options.rebuild)
     except LocalClusterError as error:
         print(f"image: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"image: {in_words(error)}", file=sys.stderr)
         return 1
     print(f"image {built.name}: {built.size_mib} MiB in {built.seconds:.1f} s, {built.archive}")
     print(

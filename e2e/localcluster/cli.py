@@ -12,7 +12,7 @@ from typing import TextIO
 
 from localcluster import surroundings, teardown, toolchain
 from localcluster.cluster import LocalCluster
-from localcluster.errors import LocalClusterError
+from localcluster.errors import LocalClusterError, in_words
 from localcluster.spec import ClientRate, ClusterSpec
 from localcluster.state import StateDir, all_clusters, locked
 from localcluster.status import describe
@@ -48,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except LocalClusterError as error:
         say(f"error: {error}")
+        return 1
+    except OSError as error:
+        say(f"error: {in_words(error)}")
         return 1
     except KeyboardInterrupt:
         say("interrupted")

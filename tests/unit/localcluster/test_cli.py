@@ -93,3 +93,10 @@ def test_a_folder_that_is_no_clusters_is_left_alone(tmp_path: Path, command: lis
     assert (done.returncode, left_over.exists()) == (int(named), named)
     if named:
         assert f"{tmp_path / 'photos'} is no cluster's folder" in done.stderr
+
+
+def test_what_the_machine_refuses_is_said_in_a_sentence(tmp_path: Path) -> None:
+    """Files of another user or a disk that is full, say."""
+    (tmp_path / "t1").touch()
+    done = _called(["down", "--name=t1"], tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"error: {tmp_path / 't1'}: Not a directory\n")
