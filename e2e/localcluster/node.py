@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,16 +151,21 @@ class RealNode:
         """Start containerd and wait until it answers."""
         config = self.folder / "containerd.toml"
         self._launch(self.containerd, [str(self._tool("containerd")), "--config", str(config)])
-        wait_until(
-            f"containerd of {self.name} answering",
-            lambda: answers(self.containerd_socket),
-            timeout_s,
-            self._check_containerd,
-        )
+        what = f"containerd of {self.name} answering"
+        self._wait(what, lambda: answers(self.containerd_socket), timeout_s, self.containerd)
 
-    def _check_containerd(self) -> None:
-        if not self.containerd.alive():
-            raise LocalClusterError(f"containerd of {self.name} has ended:\n{self.containerd.log_tail()}")
+    def _wait(self, what: str, check: Callable[[], bool], timeout_s: float, process: ManagedProcess) -> None:
+        """Wait for what a process of the node is to do. If it does not, its log tells why."""
+
+        def alive() -> None:
+            if not process.alive():
+                raise LocalClusterError(f"{process.name} has ended")
+
+        try:
+            wait_until(what, check, timeout_s, alive)
+        except LocalClusterError as error:
+            text = f"{error}; the end of {process.log_file}:\n{process.log_tail()}"
+            raise LocalClusterError(text) from None
 
     def kill_containerd(self) -> None:
         """SIGKILL containerd; containers keep running."""
@@ -204,20 +209,16 @@ class RealNode:
     def wait_ready(self, timeout_s: float = 60) -> None:
         """Wait until the node is Ready, this kubelet serves its sockets, and kube-proxy has its rules."""
         api = self.context.api()
-
-        def alive() -> None:
-            if not self.kubelet.alive():
-                raise LocalClusterError(f"kubelet of {self.name} has ended:\n{self.kubelet.log_tail()}")
-
         try:
-            wait_until(f"{self.name} Ready", lambda: self._says_ready(api), timeout_s, alive)
-            if self.context.spec.services:
-                wait_until(f"kube-proxy of {self.name} healthy", self._proxy_healthy, timeout_s)
-        except LocalClusterError as error:
-            text = f"{error}; the end of kubelet's log:\n{self.kubelet.log_tail()}"
-            raise LocalClusterError(text) from None
+            self._wait(f"{self.name} Ready", lambda: self._says_ready(api), timeout_s, self.kubelet)
         finally:
             api.close()
+        if self.context.spec.services:
+            self.wait_kube_proxy(timeout_s)
+
+    def wait_kube_proxy(self, timeout_s: float = 60) -> None:
+        """Wait until kube-proxy has its rules."""
+        self._wait(f"kube-proxy of {self.name} healthy", self._proxy_healthy, timeout_s, self.kube_proxy)
 
     def _says_ready(self, api: Api) -> bool:
         """Ready under the present boot, and this kubelet's sockets answer.
