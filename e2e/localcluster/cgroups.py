@@ -24,6 +24,8 @@ def hierarchies() -> list[Path]:
     """Roots of all hierarchies that a kubelet may look into."""
     if is_v2():
         return [MOUNT]
+    if not MOUNT.is_dir():  # as in some sandboxes: clusters without real nodes run there
+        return []
     return sorted(path for path in MOUNT.iterdir() if path.is_dir() and not path.is_symlink())
 
 
@@ -35,10 +37,20 @@ def create(group: str) -> None:
             if is_v2():
                 _enable_controllers(folder)
             folder = folder / part
-            folder.mkdir(exist_ok=True)
+            _make(folder)
             if (folder / "cpuset.cpus").exists() and not is_v2():
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (folder / name).write_text((folder.parent / name).read_text())
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise LocalClusterError(
+            f"control group {folder} cannot be made ({error.strerror}): real nodes need a {MOUNT} to write to, "
+            "which a container has that is privileged"
+        ) from error
 
 
 def _enable_controllers(folder: Path) -> None:

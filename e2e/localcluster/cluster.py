@@ -230,7 +230,10 @@ def _reserve(state: StateDir, spec: ClusterSpec) -> Context:
         others = [record for record in records if record]
         block = None
         if spec.real_nodes:
-            block = net.choose_block({r.block for r in others if r.block is not None}, net.host_routes())
+            # Clusters of other users, and of other state folders, are known by their interfaces alone.
+            taken_blocks = {block for block in net.BLOCKS if net.in_use(net.Addresses(block), state.path)}
+            taken_blocks |= {record.block for record in others if record.block is not None}
+            block = net.choose_block(taken_blocks, net.host_routes())
             host = net.Addresses(block).host
             names = [name for name, port in USUAL_PORTS.items() if not net.may_listen(host, port)]
         else:

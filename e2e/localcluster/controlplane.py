@@ -13,6 +13,7 @@ from localcluster.errors import LocalClusterError
 from localcluster.pki import Authority, write_kubeconfig, write_service_account_keys
 from localcluster.procs import Entered, ManagedProcess
 from localcluster.render import audit_policy, corefile, to_yaml
+from localcluster.state import ETCD_SOCKET
 
 DNS_USER = "system:vc-egpu:coredns"
 KWOK_USER = "system:vc-egpu:kwok"
@@ -53,7 +54,7 @@ def write_identities(context: Context) -> None:
 
 def etcd_argv(context: Context) -> list[str]:
     """etcd on a socket of the state folder: no port, and no other user may talk to it."""
-    url = f"unix://{context.state.path}/etcd.sock"
+    url = f"unix://{context.state.path}/{ETCD_SOCKET}"
     return [
         str(toolchain.program("etcd")),
         f"--data-dir={context.state.path}/etcd",
@@ -76,7 +77,7 @@ def apiserver_argv(context: Context) -> list[str]:
     spec, pki, config = context.spec, context.state.pki, context.state.config
     argv = [
         str(toolchain.program("kube-apiserver", spec.kubernetes)),
-        f"--etcd-servers=unix://{context.state.path}/etcd.sock",
+        f"--etcd-servers=unix://{context.state.path}/{ETCD_SOCKET}",
         f"--bind-address={context.host_ip}",
         f"--secure-port={context.port('kube-apiserver')}",
         f"--tls-cert-file={pki}/kube-apiserver.crt",

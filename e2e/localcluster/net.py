@@ -149,6 +149,8 @@ def connect_switch(addresses: Addresses, switch_pid: int, owner: Path) -> None:
     """Make the switch and the cable between it and this machine."""
     inside = Entered(switch_pid, _NET_ONLY)
     interface = addresses.interface
+    if in_use(addresses, owner):
+        raise LocalClusterError(f"interface {interface} was made by somebody else meanwhile: try again")
     remove_interface(addresses)
     _batch(
         [
@@ -222,6 +224,15 @@ def interface_owner(addresses: Addresses) -> str | None:
     except OSError:
         return None
     return text.removeprefix("vc-egpu:") if text.startswith("vc-egpu:") else None
+
+
+def in_use(addresses: Addresses, owner: Path) -> bool:
+    """Whether the interface is there and is another's than ``owner``'s: of a cluster that has files yet, or
+    none of ours at all."""
+    if not Path(f"/sys/class/net/{addresses.interface}").exists():
+        return False
+    marked = interface_owner(addresses)
+    return marked is None or (marked != str(owner) and Path(marked).exists())
 
 
 def remove_interface(addresses: Addresses) -> None:

@@ -24,6 +24,7 @@ _RECORD = "cluster.json"
 MARKS = (_RECORD, f"{_RECORD}.tmp", "pids")
 """What tells the folder of a cluster, or what is left of one, from any other."""
 LONGEST_SOCKET = 100  # sun_path holds 108 bytes
+ETCD_SOCKET = "etcd.sock"
 KUBELET_SOCKET = "kubelet/pod-resources/kubelet.sock"
 """The deepest one in a node's folder."""
 
@@ -198,8 +199,8 @@ class StateDir:
                     f"{self.path} is on an overlay, which cannot hold another one: "
                     "set VC_EGPU_STATE to a folder on ext4, xfs or tmpfs"
                 )
-        for node in spec.real_node_names[-1:]:
-            socket = self.node_dir(node) / KUBELET_SOCKET
+        deepest = [self.node_dir(node) / KUBELET_SOCKET for node in spec.real_node_names[-1:]]
+        for socket in deepest or [self.path / ETCD_SOCKET]:
             if len(str(socket)) > LONGEST_SOCKET:
                 raise LocalClusterError(
                     f"{socket} has {len(str(socket))} characters, a socket may have {LONGEST_SOCKET}: "

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from localcluster import net
 from localcluster.errors import LocalClusterError
 from localcluster.spec import MAX_REAL_NODES
+
+E2E = Path(__file__).parents[3] / "e2e"
 
 
 def test_the_first_free_block_is_taken() -> None:
@@ -87,3 +92,47 @@ def test_other_clusters_have_the_same_port_at_addresses_of_their_own() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         assert net.may_listen(net.Addresses(net.BLOCKS[-1]).host, other.getsockname()[1])
+
+
+_FOREIGN = """
+import os, subprocess, sys
+from pathlib import Path
+from localcluster import net
+from localcluster.errors import LocalClusterError
+
+addresses, folder, alias = net.Addresses(net.BLOCKS[0]), Path(sys.argv[1]), sys.argv[2]
+subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
+subprocess.run(["ip", "link", "add", addresses.interface, "type", "dummy"], check=True)
+if alias:
+    subprocess.run(["ip", "link", "set", addresses.interface, "alias", alias], check=True)
+print(net.in_use(addresses, folder))
+try:
+    net.connect_switch(addresses, os.getpid(), folder)
+except LocalClusterError as error:
+    print(error)
+print(subprocess.run(["ip", "link", "show", addresses.interface], capture_output=True, text=True).stdout)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes an interface in a namespace of its own")
+@pytest.mark.parametrize("whose", ["nobody's", "of another state folder", "our own", "of one that is gone"])
+def test_the_interface_of_a_cluster_of_another_user_is_not_taken_away(tmp_path: Path, whose: str) -> None:
+    """Two that come up at the same moment and know nothing of each other choose the same block."""
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    other.mkdir()
+    marks = {
+        "nobody's": "",
+        "of another state folder": f"vc-egpu:{other}",
+        "our own": f"vc-egpu:{ours}",
+        "of one that is gone": f"vc-egpu:{tmp_path / 'gone'}",
+    }
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", sys.executable, "-c", _FOREIGN, ours, marks[whose]],
+        env=os.environ | {"PYTHONPATH": str(E2E)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    foreign = whose in ("nobody's", "of another state folder")
+    in_use, said, *_ = done.stdout.splitlines()
+    assert in_use == str(foreign), done.stdout
+    assert ("was made by somebody else" in said) == foreign
+    # What is not somebody else's is made anew, as one end of a cable.
+    assert ("vce180@" in done.stdout) != foreign

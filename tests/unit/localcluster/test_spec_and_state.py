@@ -161,6 +161,8 @@ def test_paths_that_mounts_or_sockets_cannot_hold_are_refused(
     monkeypatch.setenv("VC_EGPU_STATE", str(tmp_path / ("x" * 90)))
     with pytest.raises(LocalClusterError, match="a shorter folder"):
         StateDir.of("t1").check_path(ClusterSpec(name="t1"))
+    with pytest.raises(LocalClusterError, match=r"etcd\.sock has \d+ characters.*a shorter folder"):
+        StateDir.of("t1").check_path(ClusterSpec(name="t1", real_nodes=0, services=False, dns=False))
     monkeypatch.setenv("VC_EGPU_STATE", "/a,b")
     with pytest.raises(LocalClusterError, match="only letters"):
         StateDir.of("t1").check_path(ClusterSpec(name="t1"))
