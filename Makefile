@@ -19,6 +19,17 @@ E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_
 # Judges how soon the machine wakes programs: beside nothing else.
 CALM := tests/unit/native/test_time_floors.py
 
+# What the user has set for other Python projects is not for this one.
+export PIP_USER := 0
+unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
+
+# Where a clone was moved or copied, or the machine's Python is another now, its programs are another's.
+MADE_OF = { pwd -P; readlink -f $(VENV)/bin/python; }
+ifneq ($(wildcard $(VENV)/.done),)
+$(shell [ ! -s $(VENV)/.done ] || { [ -x $(VENV)/bin/python ] && [ "$$(cat $(VENV)/.done)" = "$$($(MADE_OF))" ]; } \
+	|| rm -f $(VENV)/.done $(VENV)/bin/python)
+endif
+
 .PHONY: help
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub(/:.*/, "", $$1); printf "  make %-18s %s\n", $$1, $$2}'
@@ -26,6 +37,11 @@ help: ## this list
 # --- set-up ----------------------------------------------------------------------------------
 .PHONY: venv toolchain native native-release image
 venv: $(VENV)/.done ## Python packages of the lock file into .venv
+# Two that begin at once in one clone wait for each other: this file is read once more with the lock held.
+ifndef VENV_LOCK_HELD
+$(VENV)/.done: requirements-dev.lock pyproject.toml
+	@flock $(VENV).lock $(MAKE) -s VENV_LOCK_HELD=yes $@
+else
 $(VENV)/.done: requirements-dev.lock pyproject.toml
 	@echo "==> Python packages into $(VENV) (about 25 s)"
 	@e2e/venv.sh $(PYTHON) $(VENV)
@@ -33,7 +49,8 @@ $(VENV)/.done: requirements-dev.lock pyproject.toml
 	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.lock
 	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . 2>&1 | grep -v -e Warning -e '^ *$$' || true
 	@$(VENV)/bin/python -c 'import vc_egpu, vc_egpu_node'
-	@touch $@
+	@$(MADE_OF) > $@
+endif
 
 toolchain: venv ## Kubernetes, etcd, containerd ... built once into the user's cache
 	@$(PY) -m localcluster build
@@ -151,4 +168,4 @@ lock: venv ## write the lock files again from pyproject.toml
 	$(VENV)/bin/pip-compile $(LOCK_FLAGS) -c requirements-dev.lock -o requirements.lock pyproject.toml
 
 clean: ## what was built in this folder (not the user's cache)
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis device-plugin/native/build
+	rm -rf $(VENV) $(VENV).lock build .mypy_cache .ruff_cache .pytest_cache .hypothesis device-plugin/native/build

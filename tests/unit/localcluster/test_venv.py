@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -136,3 +138,89 @@ def test_who_may_not_start_nodes_hears_it_before_anything_is_built(tmp_path: Pat
     assert run.returncode == 2
     assert "error: real nodes need root" in run.stderr
     assert (machine.said, (tmp_path / "venv").exists()) == ([], False)
+
+
+VENV_PYTHON = """#!/bin/sh
+echo "${{PYTHONPATH-none}} $PIP_USER ${{PIP_TARGET-none}} $*" >> {folder}/said
+"""
+MAKING_PYTHON = """#!/bin/sh
+case "$*" in "-m venv --clear "*) mkdir -p "$4/bin"; cp {folder}/python "$4/bin/python"; echo made >> {folder}/said ;; esac
+"""
+
+
+@dataclass
+class Clone:
+    """`make venv` with a folder of its own, and Pythons that only say how they are called."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        for name, text in (("python", VENV_PYTHON), ("making", MAKING_PYTHON)):
+            (self.folder / name).write_text(text.format(folder=self.folder))
+            (self.folder / name).chmod(0o755)
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / "venv"
+
+    def make(self, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["make", "-C", SCRIPT.parents[1], f"VENV={self.venv}", f"PYTHON={self.folder}/making", "venv"],
+            env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def made(self, **environment: str) -> list[str]:
+        """What its Pythons said of a call, which went well."""
+        (self.folder / "said").unlink(missing_ok=True)
+        with self.make(**environment) as run:
+            output, _ = run.communicate()
+        assert run.returncode == 0, output
+        return self.said
+
+    @property
+    def said(self) -> list[str]:
+        file = self.folder / "said"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+def test_what_the_user_set_for_other_projects_is_not_heard(tmp_path: Path) -> None:
+    """pip left out what lay in a PYTHONPATH, and refused, or put elsewhere, the rest."""
+    made, *calls = Clone(tmp_path).made(PYTHONPATH="/ros/site-packages", PIP_USER="1", PIP_TARGET="/x")
+    assert made == "made"
+    assert len(calls) >= 3
+    assert all(call.startswith("none 0 none ") for call in calls), calls
+
+
+@pytest.mark.parametrize("change", ["nothing", "another Python", "no Python", "another folder"])
+def test_packages_are_those_of_this_python_and_of_this_clone(tmp_path: Path, change: str) -> None:
+    """The machine's Python is the next one now; the clone was moved, or copied."""
+    clone = Clone(tmp_path)
+    assert clone.made()[0] == "made"
+    python, done = clone.venv / "bin" / "python", clone.venv / ".done"
+    if change in ("another Python", "no Python"):
+        python.unlink()
+    if change == "another Python":
+        python.symlink_to(tmp_path / "python")
+    if change == "another folder":
+        done.write_text(done.read_text().replace(str(SCRIPT.parents[1]), "/elsewhere"))
+    assert clone.made()[:1] == ([] if change == "nothing" else ["made"])
+    assert clone.made() == []
+
+
+def test_two_that_make_the_same_environment_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """The second one emptied it while the first one filled it."""
+    clone = Clone(tmp_path)
+    with (tmp_path / "venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        inode = f":{os.fstat(lock.fileno()).st_ino} "
+        with clone.make() as second:
+            while second.poll() is None and not any(
+                "->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()
+            ):
+                os.sched_yield()
+            assert second.poll() is None, "it did not wait"
+            clone.venv.mkdir()
+            (clone.venv / ".done").touch()  # what the first one has made
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            second.communicate()
+    assert (second.returncode, clone.said) == (0, [])
