@@ -19,6 +19,11 @@ E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_
 # Judges how soon the machine wakes programs: beside nothing else.
 CALM := tests/unit/native/test_time_floors.py
 
+# Go and others look for their caches there. Services and some runners of CI have it not set.
+ifeq ($(HOME),)
+export HOME := $(shell unset HOME; cd ~ && pwd)
+endif
+
 # What the user has set for other Python projects is not for this one.
 export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX

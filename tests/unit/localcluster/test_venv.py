@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -144,7 +145,9 @@ VENV_PYTHON = """#!/bin/sh
 echo "${{PYTHONPATH-none}} $PIP_USER ${{PIP_TARGET-none}} $*" >> {folder}/said
 """
 MAKING_PYTHON = """#!/bin/sh
-case "$*" in "-m venv --clear "*) mkdir -p "$4/bin"; cp {folder}/python "$4/bin/python"; echo made >> {folder}/said ;; esac
+case "$*" in "-m venv --clear "*)
+    mkdir -p "$4/bin"; cp {folder}/python "$4/bin/python"; echo made >> {folder}/said ;;
+esac
 """
 
 
@@ -224,3 +227,17 @@ def test_two_that_make_the_same_environment_at_once_wait_for_each_other(tmp_path
             fcntl.flock(lock, fcntl.LOCK_UN)
             second.communicate()
     assert (second.returncode, clone.said) == (0, [])
+
+
+@pytest.mark.parametrize("home", [None, "", "/srv/somebody"])
+def test_a_home_that_is_not_set_is_the_users(home: str | None) -> None:
+    """Go builds nothing without it."""
+    environment = {key: value for key, value in os.environ.items() if key != "HOME"}
+    if home is not None:
+        environment["HOME"] = home
+    say = "where: ; @echo $$HOME"
+    run = subprocess.run(
+        ["make", "-s", "-C", SCRIPT.parents[1], f"--eval={say}", "where"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert run.stdout.strip() == (home or pwd.getpwuid(os.getuid()).pw_dir)
