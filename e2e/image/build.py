@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from localcluster import room
+from localcluster import room, surroundings
 from localcluster.errors import LocalClusterError, in_words
 from localcluster.oci import FileSource, ImageConfig, Text, build_image
 from localcluster.state import cache_root, locked
@@ -209,6 +209,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="copy the archive there")
     parser.add_argument("--rebuild", action="store_true", help="take nothing from the cache")
     options = parser.parse_args(argv)
+    surroundings.usual_umask()
+    surroundings.interruptible()
     try:
         built = build(lambda line: print(f"==> {line}", flush=True), options.output, rebuild=options.rebuild)
     except LocalClusterError as error:
@@ -217,6 +219,8 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"image: {in_words(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     print(f"image {built.name}: {built.size_mib} MiB in {built.seconds:.1f} s, {built.archive}")
     print(
         json.dumps(

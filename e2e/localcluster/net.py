@@ -104,9 +104,9 @@ def choose_block(taken: Collection[int], routes: Iterable[str]) -> int:
 
 
 def host_routes() -> list[str]:
-    """Destinations of this machine's IPv4 routes."""
+    """Destinations of this machine's IPv4 routes, its own addresses among them."""
     text = _ip(["-j", "-4", "route", "show", "table", "all"])
-    kinds = ("broadcast", "local", "multicast")
+    kinds = ("broadcast", "multicast")
     return [str(route["dst"]) for route in json.loads(text) if route.get("type") not in kinds]
 
 

@@ -94,6 +94,27 @@ def test_other_clusters_have_the_same_port_at_addresses_of_their_own() -> None:
         assert net.may_listen(net.Addresses(net.BLOCKS[-1]).host, other.getsockname()[1])
 
 
+_OWN_ADDRESS = """
+import subprocess
+from localcluster import net
+
+for command in ("link add tunnel type bridge", "addr add 10.180.0.10/32 dev tunnel", "link set tunnel up"):
+    subprocess.run(["ip", *command.split()], check=True)
+print(net.choose_block(set(), net.host_routes()))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes an interface in a namespace of its own")
+def test_an_address_of_this_machine_that_has_no_route_is_nobodys_elses() -> None:
+    """That of a tunnel, as a rule: it would be a node's too, and the node could not be reached."""
+    assert _said(["unshare", "--net", sys.executable, "-c", _OWN_ADDRESS]) == "181\n"
+
+
+def _said(command: list[str]) -> str:
+    env = os.environ | {"PYTHONPATH": str(E2E)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
 _FOREIGN = """
 import os, subprocess, sys
 from pathlib import Path
@@ -102,7 +123,7 @@ from localcluster.errors import LocalClusterError
 
 addresses, folder, alias = net.Addresses(net.BLOCKS[0]), Path(sys.argv[1]), sys.argv[2]
 subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
-subprocess.run(["ip", "link", "add", addresses.interface, "type", "dummy"], check=True)
+subprocess.run(["ip", "link", "add", addresses.interface, "type", "bridge"], check=True)
 if alias:
     subprocess.run(["ip", "link", "set", addresses.interface, "alias", alias], check=True)
 print(net.in_use(addresses, folder))
@@ -126,13 +147,9 @@ def test_the_interface_of_a_cluster_of_another_user_is_not_taken_away(tmp_path: 
         "our own": f"vc-egpu:{ours}",
         "of one that is gone": f"vc-egpu:{tmp_path / 'gone'}",
     }
-    done = subprocess.run(
-        ["unshare", "--net", "--mount", sys.executable, "-c", _FOREIGN, ours, marks[whose]],
-        env=os.environ | {"PYTHONPATH": str(E2E)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    said = _said(["unshare", "--net", "--mount", sys.executable, "-c", _FOREIGN, str(ours), marks[whose]])
     foreign = whose in ("nobody's", "of another state folder")
-    in_use, said, *_ = done.stdout.splitlines()
-    assert in_use == str(foreign), done.stdout
+    assert said.startswith(f"{foreign}\n")
     assert ("was made by somebody else" in said) == foreign
     # What is not somebody else's is made anew, as one end of a cable.
-    assert ("vce180@" in done.stdout) != foreign
+    assert ("vce180@" in said) != foreign
