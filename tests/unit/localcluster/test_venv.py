@@ -151,6 +151,11 @@ esac
 """
 
 
+def _of_no_make() -> dict[str, str]:
+    """A test that is run by `make` inherits what that one has to say to those below it."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+
+
 @dataclass
 class Clone:
     """`make venv` with a folder of its own, and Pythons that only say how they are called."""
@@ -169,7 +174,7 @@ class Clone:
     def make(self, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             ["make", "-C", SCRIPT.parents[1], f"VENV={self.venv}", f"PYTHON={self.folder}/making", "venv"],
-            env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=_of_no_make() | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
     def made(self, **environment: str) -> list[str]:
@@ -232,7 +237,7 @@ def test_two_that_make_the_same_environment_at_once_wait_for_each_other(tmp_path
 @pytest.mark.parametrize("home", [None, "", "/srv/somebody"])
 def test_a_home_that_is_not_set_is_the_users(home: str | None) -> None:
     """Go builds nothing without it."""
-    environment = {key: value for key, value in os.environ.items() if key != "HOME"}
+    environment = {key: value for key, value in _of_no_make().items() if key != "HOME"}
     if home is not None:
         environment["HOME"] = home
     say = "where: ; @echo $$HOME"

@@ -103,3 +103,10 @@ def test_the_lock_falls_with_its_holder(builders: Builders) -> None:
     builders.let_one_end()
     assert second.wait(60) == 0
     assert (builders.out / TARGET).read_text() == "built\n"
+
+
+def test_a_folder_that_the_user_calls_out_is_not_built_into(tmp_path: Path) -> None:
+    """Android's shells set OUT; the library and the tests are looked for in a folder of ours."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    subprocess.run(["make", "-s", "-C", NATIVE], env=environment | {"OUT": str(tmp_path / "out")}, check=True)
+    assert not (tmp_path / "out").exists()
