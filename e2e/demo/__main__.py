@@ -35,6 +35,8 @@ def main() -> int:
     except OSError as error:
         screen.failure(in_words(error))
         return 1
+    if not arguments.keep:
+        cluster.claim()
     told = False
     try:
         stack = Stack.install(cluster, cards_per_node=CARDS_PER_NODE, overlay=ISOLATED, say=screen.progress)

@@ -19,7 +19,8 @@
 
         c.component("kube-apiserver").pause()       # SIGSTOP; resume(), stop(), kill(), start(), pid
 
-A cluster outlives the Python that started it unless that used ``with``. Everything it starts carries a
+A cluster outlives the Python that started it unless that used ``with`` (or ``claim``, by which it is at least
+nobody's any more: ``gc`` ends it). Everything it starts carries a
 mark in its environment and a pid file with its start time, so ``down`` and ``gc`` end exactly that.
 
 ``up`` needs root for real nodes (simulated machines, see ``machine``); ``ClusterSpec(rootless=True,

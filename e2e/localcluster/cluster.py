@@ -44,7 +44,7 @@ class LocalCluster:
         state.check_path(spec)
         with locked(state.lock_file):
             old = teardown.record_of(state)
-            if (old is None or old.phase == "up") and _runs(state):
+            if (old is None or old.phase == "up") and _runs(state) and not teardown.is_leftover(state):
                 raise LocalClusterError(
                     f"cluster {spec.name} is already up (state {state.path}): "
                     f"`make down NAME={spec.name}` ends it"
@@ -78,7 +78,16 @@ class LocalCluster:
         surroundings.ask_directly(context.all_addresses)
         return cls(context, down_on_exit=False)
 
+    def claim(self) -> None:
+        """From now on it is nobody's once this process has ended, however that ends: ``gc`` takes it away."""
+        state = self._context.state
+        record = dataclasses.replace(self._context.record, owner=ProcessIdentity.of(os.getpid()))
+        state.write(record)
+        self._context = Context(state, record)
+
     def __enter__(self) -> Self:
+        if self._down_on_exit:
+            self.claim()
         return self
 
     def __exit__(

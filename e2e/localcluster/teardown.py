@@ -92,12 +92,14 @@ def record_of(state: StateDir) -> ClusterRecord | None:
 
 
 def is_leftover(state: StateDir) -> bool:
-    """Whether nobody can want this any more: it crashed in starting or stopping, or before a reboot."""
+    """Whether nobody can want this any more: whoever started or stopped it, or wanted it for himself alone,
+    has ended, or the machine was started anew."""
     record = record_of(state)
     if record is None:  # damaged, or another version's, which may well run
         return not any(process.alive() for process in state.processes())
-    if record.phase != "up":
-        return record.owner is None or not record.owner.alive()
+    wanted = record.owner.alive() if record.owner else record.phase == "up"
+    if not wanted or record.phase != "up":
+        return not wanted
     identities = [identity for process in state.processes() if (identity := process.identity())]
     return not any(identity.boot_id == boot_id() and identity.alive() for identity in identities)
 

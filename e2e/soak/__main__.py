@@ -49,6 +49,8 @@ def main() -> int:
         cluster = LocalCluster.attach(running)
     else:
         cluster = LocalCluster.up(ClusterSpec(name="soak", real_nodes=2, images=stack_images()), say=say)
+        if not arguments.keep:
+            cluster.claim()
     wrong = True
     try:
         ground = Ground.lay(cluster, isolated=arguments.isolated, conf=arguments.volcano, say=say)

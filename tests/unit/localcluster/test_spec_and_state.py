@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localcluster import teardown
+from localcluster import LocalCluster, teardown
+from localcluster.context import Context
 from localcluster.errors import LocalClusterError
 from localcluster.procs import ProcessIdentity
 from localcluster.spec import ClientRate, ClusterSpec
@@ -105,7 +106,7 @@ def test_a_damaged_record_is_an_error_with_its_path(state: StateDir) -> None:
     assert teardown.is_leftover(state)
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"version": 2, "clusters": []}', '{"spec": {"name": 1}}'])
+@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"version": 2}', '{"spec": {"name": 1}}'])
 def test_a_record_of_another_version_is_an_error_with_its_path(state: StateDir, text: str) -> None:
     state.path.mkdir()
     (state.path / "cluster.json").write_text(text)
@@ -132,6 +133,25 @@ def test_a_cluster_whose_starter_died_is_a_leftover(
 ) -> None:
     state.write(_record(phase, owner))
     assert teardown.is_leftover(state)
+
+
+def test_a_cluster_that_runs_for_one_who_died_is_a_leftover(state: StateDir) -> None:
+    """Tests that were killed: their clusters were up for good, and in the way of the next ones."""
+    state.process("etcd").record(os.getpid())
+    for owner, leftover in ((None, False), (_myself(), False), (_NOBODY, True)):
+        state.write(_record("up", owner))
+        assert teardown.is_leftover(state) == leftover
+
+
+def test_a_cluster_is_its_starters_inside_of_with_and_nobodys_without(state: StateDir) -> None:
+    for stays in (True, False):
+        state.write(_record("up"))
+        cluster = LocalCluster(Context(state, _record("up")), down_on_exit=not stays)
+        with cluster:
+            record = state.read()
+            assert record is not None
+            assert record.owner == (None if stays else _myself())
+        assert state.path.exists() == stays
 
 
 def test_after_a_reboot_a_cluster_is_a_leftover_and_nothing_is_signalled(state: StateDir) -> None:
