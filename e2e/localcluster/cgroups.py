@@ -48,8 +48,8 @@ def _make(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise LocalClusterError(
-            f"control group {folder} cannot be made ({error.strerror}): real nodes need a {MOUNT} to write to, "
-            "which a container has that is privileged"
+            f"control group {folder} cannot be made ({error.strerror}): real nodes need a {MOUNT} to write "
+            "to, which a container has that is privileged"
         ) from error
 
 

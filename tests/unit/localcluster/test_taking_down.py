@@ -89,10 +89,10 @@ def test_a_cluster_that_runs_is_not_replaced_because_its_record_cannot_be_read(s
     assert not teardown.is_leftover(state)
 
 
-def _child(code: str, **streams: int) -> subprocess.Popen[str]:
+def _child(code: str, stderr: int | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(E2E)}, text=True,
-        **({"stdout": subprocess.PIPE} | streams),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ print("ended")
 def _heard(signum: signal.Signals, *, ignored: str = "SIGUSR1", again: str = "pass") -> str:
     """What a program says that is sent a signal while it waits."""
     code = _WAITS.format(ignored=ignored, again=again)
-    with _child(code, stdin=subprocess.PIPE) as child:
+    with _child(code) as child:
         assert child.stdout is not None
         child.stdout.readline()
         child.send_signal(signum)
@@ -140,7 +140,7 @@ def test_what_was_started_with_nohup_outlives_its_terminal() -> None:
 def test_progress_on_a_terminal_that_was_closed_stops_nothing() -> None:
     ours, theirs = pty.openpty()
     code = "import sys; sys.stdin.read()\nfrom localcluster.cli import say\nsay('x'); say('y'); print('done')"
-    with _child(code, stdin=subprocess.PIPE, stderr=theirs) as child:
+    with _child(code, stderr=theirs) as child:
         os.close(theirs)
         os.close(ours)
         said, _ = child.communicate("")
