@@ -21,8 +21,8 @@ Phase = Literal["starting", "up", "stopping"]
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 _HIDDEN = (Path("/run"), Path("/var/run"), Path("/proc"))
 _RECORD = "cluster.json"
-MARKS = (_RECORD, f"{_RECORD}.tmp", "pids")
-"""What tells the folder of a cluster, or what is left of one, from any other."""
+MARK = "vc-egpu-cluster"
+"""An empty file that tells the folder of a cluster, or what is left of one, from any other. It goes last."""
 LONGEST_SOCKET = 100  # sun_path holds 108 bytes
 ETCD_SOCKET = "etcd.sock"
 KUBELET_SOCKET = "kubelet/pod-resources/kubelet.sock"
@@ -111,7 +111,7 @@ class StateDir:
     def holds_cluster(self) -> bool:
         """Whether there is one, or what is left of one. VC_EGPU_STATE may name a folder with others in it."""
         with contextlib.suppress(PermissionError):  # another user's
-            return any((self.path / mark).exists() for mark in MARKS)
+            return (self.path / MARK).is_file() or _is_record(self.path / _RECORD)
         return False
 
     @property
@@ -179,6 +179,7 @@ class StateDir:
         """Write the record, whole or not at all."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
+        (self.path / MARK).touch()
         fresh = self.path / f"{_RECORD}.tmp"
         fresh.write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")
         fresh.rename(self.path / _RECORD)
@@ -206,6 +207,15 @@ class StateDir:
                     f"{socket} has {len(str(socket))} characters, a socket may have {LONGEST_SOCKET}: "
                     "set VC_EGPU_STATE to a shorter folder"
                 )
+
+
+def _is_record(file: Path) -> bool:
+    """Whether that is a record of ours: versions before the mark have nothing else."""
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(raw, dict) and {"spec", "phase"} <= raw.keys()
 
 
 def file_system(path: Path, mountinfo: str) -> str:

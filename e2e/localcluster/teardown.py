@@ -16,7 +16,7 @@ from localcluster.controlplane import STOP_ORDER, SWITCH
 from localcluster.errors import LocalClusterError
 from localcluster.patience import stretched
 from localcluster.procs import ProcessIdentity, boot_id, marked
-from localcluster.state import MARKS, ClusterRecord, StateDir, all_clusters, locked, state_root
+from localcluster.state import MARK, ClusterRecord, StateDir, all_clusters, locked, state_root
 from localcluster.toolchain import Say
 
 
@@ -64,13 +64,12 @@ def remove(state: StateDir, say: Say) -> None:
 def _remove_files(folder: Path) -> None:
     """By what stays to the last it is known whose the rest is, where this is cut off."""
     for path in folder.iterdir():
-        if path.name in MARKS:
-            continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        else:
+        elif path.name != MARK:
             path.unlink()
-    shutil.rmtree(folder)
+    (folder / MARK).unlink(missing_ok=True)
+    folder.rmdir()
 
 
 def _kill_marked(wanted: Callable[[Path], bool]) -> bool:

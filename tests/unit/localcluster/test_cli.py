@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from localcluster.state import StateDir
+from localcluster.state import MARK, StateDir
 
 E2E = Path(__file__).parents[3] / "e2e"
 CLOSED_PIPE = 128 + signal.SIGPIPE
@@ -51,6 +51,7 @@ def test_status_ends_quietly_where_nobody_reads_on(
     for index in range(clusters):
         state = StateDir.of(f"t{index}")
         state.path.mkdir(parents=True)
+        (state.path / MARK).touch()
         (state.path / "cluster.json").write_text("{")
     assert _ended(["status"], tmp_path, closed="stdout") == (CLOSED_PIPE, "")
 
@@ -83,9 +84,12 @@ def test_a_folder_that_is_no_clusters_is_left_alone(tmp_path: Path, command: lis
     mine = tmp_path / "photos" / "2026"
     mine.mkdir(parents=True)
     (mine / "one.jpg").touch()
+    (mine.parent / "pids").mkdir()
+    (mine.parent / "cluster.json").write_text('{"stars": 3}')
     (tmp_path / "lost+found").mkdir()
     left_over = tmp_path / "t1"
     (left_over / "pids").mkdir(parents=True)
+    (left_over / MARK).touch()
     done = _called(command, tmp_path)
     assert (mine / "one.jpg").exists()
     assert (tmp_path / "lost+found").exists()

