@@ -83,6 +83,22 @@ def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     assert ours.default_namespace(path) == "default"
 
 
+@pytest.mark.parametrize("first", ["one", "", None])
+def test_of_several_files_the_first_that_names_a_context_has_it(
+    first: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kubectl has it: `kubectl egpu stop-admitting` shall not reach another cluster than `kubectl get`."""
+    paths = [kubeconfig(tmp_path / name) for name in ("a", "b")]
+    documents = [json.loads(path.read_text()) for path in paths]
+    documents[0]["current-context"], documents[1]["current-context"] = first, "two"
+    for path, document in zip(paths, documents, strict=True):
+        path.write_text(json.dumps(document))
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, paths)))
+    meant = ("http://127.0.0.1:1", "first") if first else ("http://127.0.0.1:2", "default")
+    assert (ours.load().base_url, ours.default_namespace()) == meant
+    assert ours.load(context="two").base_url == "http://127.0.0.1:2"
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

@@ -86,9 +86,10 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             load_incluster_config(client_configuration=configuration)
         else:
             # The package reads the variable once, at import: a process that sets it later is not heard.
-            path = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
+            path = _paths(kubeconfig)
+            context = context or _current_context(path)
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
-            name, user, beside = _active_user(path or KUBE_CONFIG_DEFAULT_LOCATION, context)
+            name, user, beside = _active_user(path, context)
             _check_user(name, user, configuration)
             if user.get("tokenFile") and not user.get("token"):
                 _read_again(configuration, beside / user["tokenFile"])
@@ -105,10 +106,23 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
     return Endpoint(configuration)
 
 
+def _paths(kubeconfig: str | Path | None) -> str:
+    """The file, or those of the variable."""
+    return str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)
+
+
+def _current_context(path: str) -> str | None:
+    """Which context is meant where none is named: of several files the first that says so counts, as with
+    kubectl. The official package takes the last, which may lead to another cluster."""
+    known = KubeConfigMerger(path)
+    said = (known.config_files[file].get("current-context") for file in known.paths)
+    return next((str(name) for name in said if name), None)
+
+
 def _active_user(path: str, context: str | None) -> tuple[str, Mapping[str, Any], Path]:
     """Name and credentials of the user, as they stand there, and the folder of the file that has them."""
     known = KubeConfigMerger(path).config
-    active = known["contexts"].get_with_name(context or known.safe_get("current-context"))
+    active = known["contexts"].get_with_name(context)
     name = active["context"].safe_get("user")
     found = known["users"].get_with_name(name, safe=True) if name and known.safe_get("users") else None
     if found is None:
@@ -140,10 +154,9 @@ def default_namespace(kubeconfig: str | Path | None = None, context: str | None 
         file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
         return os.environ.get("POD_NAMESPACE") or (file.read_text().strip() if file.is_file() else "default")
     try:
-        merged = KubeConfigMerger(
-            str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)
-        ).config
-        chosen = merged["contexts"].get_with_name(context or merged["current-context"])
+        path = _paths(kubeconfig)
+        merged = KubeConfigMerger(path).config
+        chosen = merged["contexts"].get_with_name(context or _current_context(path))
         return str(chosen["context"].safe_get("namespace") or "default")
     except (ConfigException, OSError, TypeError):
         return "default"  # no such file: whoever connects is told
