@@ -9,6 +9,7 @@ from kubernetes.config import incluster_config, kube_config
 from urllib3.exceptions import InsecureRequestWarning
 from vc_egpu.kube import ConfigError
 from vc_egpu.kube import config as ours
+from vc_egpu.kube.errors import Unauthorized
 
 
 def kubeconfig(path: Path) -> Path:
@@ -72,6 +73,41 @@ def test_a_pod_without_a_service_account_has_its_file(pod: Path) -> None:
     kubeconfig(pod / "home")
     assert ours.load().base_url == "http://127.0.0.1:1"
     assert ours.default_namespace() == "first"
+
+
+def test_a_service_account_s_token_is_read_again_whatever_the_time_of_day(pod: Path) -> None:
+    """A node may begin with a clock of tomorrow, and is set right soon; tokens live an hour."""
+    (pod / "token").write_text("first\n")
+    endpoint = ours.load()
+    assert endpoint.authorization() == "Bearer first"
+    (pod / "token").write_text("second")
+    assert endpoint.authorization(renew=True) == "Bearer second", "as after a refusal"
+    (pod / "token").write_text("")
+    assert endpoint.authorization(renew=True) == "Bearer second", "while it is being replaced"
+
+
+def test_of_a_token_and_a_file_of_it_the_file_counts(tmp_path: Path) -> None:
+    """As kubectl has it: the token beside it is one of before."""
+    path = kubeconfig(tmp_path / "config")
+    user = {"token": "old", "tokenFile": str(tmp_path / "token")}
+    document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": user}]}
+    path.write_text(json.dumps(document))
+    endpoint = ours.load(path)
+    assert endpoint.authorization() == "Bearer old", "there is no file yet"
+    (tmp_path / "token").write_text("new")
+    assert endpoint.authorization(renew=True) == "Bearer new"
+
+
+@pytest.mark.parametrize("token", ["se\ncret", "se\u2026cret", "se\x7fcret"])
+def test_a_token_that_cannot_be_sent_is_not_told_of(token: str, tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config")
+    document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": {"token": token}}]}
+    path.write_text(json.dumps(document))
+    with pytest.raises(Unauthorized, match="characters") as caught:
+        ours.load(path).authorization()
+    assert "cret" not in repr(caught.value)
+    path.write_text(path.read_text().replace(json.dumps(token), '"secret\\n"'))
+    assert ours.load(path).authorization() == "Bearer secret", "as files of editors end"
 
 
 def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from yaml import YAMLError
 from vc_egpu.kube.errors import Unauthorized
 
 _TOKEN_CHECK_S: Final = 5.0
-"""How often the token hook runs: it reads service accounts' tokens anew once a minute, a kubeconfig's token
-file each time, and asks exec plugins at expiry."""
+"""How often the token hook runs: it reads token files anew, and asks exec plugins at expiry."""
 
 
 class ConfigError(Exception):
@@ -64,11 +63,14 @@ class Endpoint:
         with self._lock:
             if renew or now - self._checked_at > _TOKEN_CHECK_S:
                 try:
-                    self._header = self._configuration.get_api_key_with_prefix(
-                        "BearerToken", alias="authorization"
-                    )
+                    found = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
                 except (ConfigException, OSError) as error:
                     raise Unauthorized(f"the token cannot be read: {error}", status=401) from error
+                header = str(found).strip() if found else None
+                if header is not None and not (header.isascii() and header.isprintable()):
+                    # Whoever tries to send it says what it is, in errors and logs.
+                    raise Unauthorized("the token has characters that no header may have", status=401)
+                self._header = header
                 self._checked_at = now
             return self._header
 
@@ -84,6 +86,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
     try:
         if in_cluster:
             load_incluster_config(client_configuration=configuration)
+            _read_again(configuration, Path(incluster_config.SERVICE_TOKEN_FILENAME))
         else:
             # The package reads the variable once, at import: a process that sets it later is not heard.
             path = _paths(kubeconfig)
@@ -91,7 +94,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
             name, user, beside = _active_user(path, context)
             _check_user(name, user, configuration)
-            if user.get("tokenFile") and not user.get("token"):
+            if user.get("tokenFile"):
                 _read_again(configuration, beside / user["tokenFile"])
     except (ConfigException, OSError, ValueError) as error:
         named = os.environ.get("KUBECONFIG")
@@ -173,11 +176,12 @@ def _in_pod() -> bool:
 
 
 def _read_again(configuration: Any, token_file: Path) -> None:
-    # The official package reads it once, and such tokens live for an hour.
+    # The official package reads a kubeconfig's once, and such tokens live for an hour; a service account's by
+    # the time of day, which may have been set back since, and not at once where one is refused.
     def read(configuration: Any) -> None:
         try:
             token = token_file.read_text().strip()
-        except OSError:
+        except (OSError, ValueError):
             return  # it is being replaced: the last one is good for a while
         if token:
             configuration.api_key["BearerToken"] = f"Bearer {token}"
