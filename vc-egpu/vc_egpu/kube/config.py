@@ -20,6 +20,7 @@ from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConf
 from urllib3.exceptions import InsecureRequestWarning
 from yaml import YAMLError
 
+from vc_egpu.kube import proxies
 from vc_egpu.kube.errors import Unauthorized
 
 _TOKEN_CHECK_S: Final = 5.0
@@ -87,6 +88,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
         if in_cluster:
             load_incluster_config(client_configuration=configuration)
             _read_again(configuration, Path(incluster_config.SERVICE_TOKEN_FILENAME))
+            proxies.settle(configuration)
         else:
             # The package reads the variable once, at import: a process that sets it later is not heard.
             path = _paths(kubeconfig)
@@ -94,6 +96,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
             name, user, beside = _active_user(path, context)
             _check_user(name, user, configuration)
+            proxies.settle(configuration, _own_proxy(path, context))
             if user.get("tokenFile"):
                 _read_again(configuration, beside / user["tokenFile"])
     except (ConfigException, OSError, ValueError) as error:
@@ -120,6 +123,13 @@ def _current_context(path: str) -> str | None:
     known = KubeConfigMerger(path)
     said = (known.config_files[file].get("current-context") for file in known.paths)
     return next((str(name) for name in said if name), None)
+
+
+def _own_proxy(path: str, context: str | None) -> str:
+    """The one that the cluster names, or empty."""
+    known = KubeConfigMerger(path).config
+    active = known["contexts"].get_with_name(context)["context"]
+    return str(known["clusters"].get_with_name(active["cluster"])["cluster"].safe_get("proxy-url") or "")
 
 
 def _active_user(path: str, context: str | None) -> tuple[str, Mapping[str, Any], Path]:
