@@ -158,7 +158,6 @@ class LeaderLease:
         if self._leading and self._epoch < self._floor:
             self._stop_leading(f"the next epoch has to be {self._floor} at least")
         self._end_if_over()
-        sent_at = self._monotonic()
         limit_s = self._request_limit_s()
         try:
             lease = self._api.get(LEASES, self._name, self._namespace, timeout_s=limit_s)
@@ -168,7 +167,8 @@ class LeaderLease:
         spec = lease.setdefault("spec", {})
         if self._leading and spec.get("holderIdentity") != self._identity:
             self._stop_leading(f"{spec.get('holderIdentity') or 'nobody'} holds the lease")
-        self._observe(lease, sent_at)
+        # From the answer's coming on: its holder may have renewed it while the question was on its way.
+        self._observe(lease, self._monotonic())
         if not self._leading and not self._free(spec):
             return
         next_epoch = max(self._floor, int(spec.get("leaseTransitions") or 0) + 1)
