@@ -222,5 +222,6 @@ def test_a_lease_made_anew_in_the_same_minute_has_a_larger_epoch(make: Make, ser
     second = make("b")
     until(lambda: second.lease.holder == "a")
     server.remove(PATH)
+    second.doze(CALM.duration_s)
     assert second.started.wait(30)
     assert second.epochs == [later + 1]

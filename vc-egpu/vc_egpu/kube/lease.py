@@ -2,7 +2,8 @@
 
 Times, all on this process's monotonic clock (a wall clock may jump, and stops for nobody):
 
-- a candidate takes over when it has watched the Lease *unchanged* for ``duration_s``;
+- a candidate takes over when it has watched the Lease *unchanged* for ``duration_s``; one that somebody
+  deleted counts as unchanged, but for its own holder, who may make it anew at once;
 - the leader renews every ``retry_s``; it may write until the *sending* of its last successful renewal plus
   ``renew_deadline_s`` (:meth:`LeaderLease.may_write_until`); after that it has stopped leading;
 - a leadership whose time ran out, seen or unseen (the process was stopped for a while), is never renewed:
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import AlreadyExists, KubeError, NotFound
@@ -27,6 +28,7 @@ from vc_egpu.kube.resources import LEASES
 from vc_egpu.kube.transport import Json
 
 _EPOCH_ZERO: Final = datetime(2024, 1, 1, tzinfo=UTC)
+_RECORD: Final = ("holderIdentity", "renewTime", "leaseTransitions", "leaseDurationSeconds")
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class LeaderLease:
         self._epoch = 0
         self._floor = 0
         self._leading = False
-        self._observed: tuple[Any, ...] | None = None
+        self._observed: Json | None = None
         self._observed_at = float("-inf")
         self._holder = ""
         self._stopping = threading.Event()
@@ -162,7 +164,9 @@ class LeaderLease:
         try:
             lease = self._api.get(LEASES, self._name, self._namespace, timeout_s=limit_s)
         except NotFound:
-            self._create()
+            # Whoever held it may not know yet, and writes until its time is over.
+            if self._leading or self._observed is None or self._free(self._observed):
+                self._create()
             return
         spec = lease.setdefault("spec", {})
         if self._leading and spec.get("holderIdentity") != self._identity:
@@ -185,7 +189,7 @@ class LeaderLease:
     def _create(self) -> None:
         minutes = int((datetime.now(UTC) - _EPOCH_ZERO).total_seconds() // 60)
         # The one that was deleted may have been made in this very minute.
-        seen = int(self._observed[2] or 0) if self._observed is not None else 0
+        seen = int((self._observed or {}).get("leaseTransitions") or 0)
         epoch = max(self._epoch + 1, minutes, seen + 1, self._floor)
         if self._leading:
             self._stop_leading("the lease was deleted")
@@ -220,7 +224,7 @@ class LeaderLease:
 
     def _observe(self, lease: Json, at: float) -> None:
         spec = lease["spec"]
-        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+        record = {key: spec.get(key) for key in _RECORD}
         self._holder = spec.get("holderIdentity") or ""
         if record != self._observed:
             self._observed, self._observed_at = record, at
