@@ -59,6 +59,8 @@ def ask(server: Server) -> Iterator[Ask]:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTrailer: x\r\n\r\n", b""),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),
         (b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" + OK, b"ok"),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n|" + OK.replace(b"ok", b"hi"), b"hi"),
+        (b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n" + OK, b"ok"),
         (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", b"ok"),
         (b"HTTP/1.1 200\nX:\nContent-Length: 2 \n\nok", b"ok"),
     ],
@@ -84,6 +86,16 @@ def test_a_redirect_is_no_answer(server: Server, ask: Ask) -> None:
     with pytest.raises(Unavailable, match="302"):
         ask()
     assert len(server.seen) == 1
+
+
+def test_a_connection_that_speaks_something_else_from_now_on_is_not_used_again(
+    server: Server, ask: Ask
+) -> None:
+    server.script = [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + OK]
+    with pytest.raises(Unavailable, match="101"):
+        ask()
+    assert ask() == b"ok"
+    assert server.connections == 2
 
 
 def test_a_body_up_to_the_end_of_the_connection(server: Server, ask: Ask) -> None:

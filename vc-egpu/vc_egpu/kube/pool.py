@@ -97,7 +97,9 @@ class _Answer(http.client.HTTPResponse):
         if self.headers is not None:
             return
         version, status, reason = self._read_status()
-        while status == HTTPStatus.CONTINUE:
+        while status < HTTPStatus.OK and status != HTTPStatus.SWITCHING_PROTOCOLS:
+            # A word in between (103 of a proxy, say): whoever takes it for the answer takes the answer for
+            # that of the next request.
             _headers(self.fp)
             version, status, reason = self._read_status()
         if not version.startswith("HTTP/1."):
@@ -114,7 +116,8 @@ class _Answer(http.client.HTTPResponse):
         if bodiless or self._method == "HEAD":
             self.length = 0
         # Where nothing says how long the body is, the end of the connection does.
-        self.will_close = self._check_close() or (not self.chunked and self.length is None)
+        endless = status < HTTPStatus.OK or (not self.chunked and self.length is None)
+        self.will_close = self._check_close() or endless
 
 
 def _headers(lines: io.BufferedReader) -> http.client.HTTPMessage:
