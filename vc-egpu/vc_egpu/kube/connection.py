@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from vc_egpu.kube import config
-from vc_egpu.kube.errors import Gone, Refused
+from vc_egpu.kube.errors import Gone, Refused, Unavailable
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import PODS, Resource
 from vc_egpu.kube.transport import (
@@ -202,7 +202,11 @@ class ApiConnection:
         may_be_smaller = "resourceVersion" in query or query.get("limit", 1) != 1
         most = MOST_PAGE_BYTES if may_be_smaller else None
         data = self._transport.exchange("GET", path, query=query, limited=self._limited, most_bytes=most)
-        return parse(data, f"GET {path}")
+        page = parse(data, f"GET {path}")
+        if "items" not in page:
+            # What something in between says in good JSON is no empty list: all would be taken for deleted.
+            raise Unavailable(f"GET {path}: the answer is no list")
+        return page
 
     # --- writes --------------------------------------------------------------------------------------
 

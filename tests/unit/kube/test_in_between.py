@@ -1,0 +1,20 @@
+"""What stands between us and the API server may know neither lists nor watches: nothing is lost by it."""
+
+import pytest
+from unit.kube.live import PATH, Start, config_map
+from unit.kube.tiny_api import TinyApi, status
+from vc_egpu.kube import Json
+
+
+@pytest.mark.parametrize("answer", [{}, {"message": "ok"}, status(503, "ServiceUnavailable")])
+def test_an_answer_that_is_no_list_deletes_nothing(start: Start, server: TinyApi, answer: Json) -> None:
+    """A gateway that says in JSON, and with the HTTP status of a success, that it has nobody to ask."""
+    reflector, seen = start()
+    server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    with server.lock:
+        server.script += [(200, answer, {})] * 2
+        reflector.list_again()
+    server.put(f"{PATH}/b", config_map("b"))
+    assert seen.next() == ("ADDED", "b")
+    assert reflector.get("a", "n") is not None
