@@ -1,5 +1,7 @@
 """What stands between us and the API server may know neither lists nor watches: nothing is lost by it."""
 
+import json
+
 import pytest
 from unit.kube.live import PATH, Start, config_map
 from unit.kube.tiny_api import TinyApi, status
@@ -18,3 +20,18 @@ def test_an_answer_that_is_no_list_deletes_nothing(start: Start, server: TinyApi
     server.put(f"{PATH}/b", config_map("b"))
     assert seen.next() == ("ADDED", "b")
     assert reflector.get("a", "n") is not None
+
+
+@pytest.mark.parametrize("word", [b"", json.dumps({"type": "ERROR", "object": status(500, "X")}).encode()])
+def test_watches_that_tell_nothing_are_not_gone_on_with_for_ever(
+    start: Start, server: TinyApi, word: bytes
+) -> None:
+    """As where an event cannot be told, or where a proxy knows no watches: lists tell what there is."""
+    _, seen = start()
+    with server.lock:
+        server.brief = word + b"\n" if word else b""
+        server.end_watches()
+        server.put(f"{PATH}/a", config_map("a"))
+    assert seen.next() == ("ADDED", "a")
+    server.put(f"{PATH}/b", config_map("b"))
+    assert seen.next() == ("ADDED", "b"), "and again"

@@ -40,6 +40,8 @@ class TinyApi:
         self.answers = threading.Event()
         """Cleared: whatever is asked waits."""
         self.answers.set()
+        self.brief: bytes | None = None
+        """All that each watch says, and ends."""
         self.begins = threading.Event()
         """Cleared: watches are taken, and whoever asked for one is not told yet."""
         self.begins.set()
@@ -176,10 +178,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                 if int(query["resourceVersion"]) < api.compacted:
                     self._answer(410, status(410, "Expired"), {})
                     return
-                events: queue.Queue[bytes | None] = queue.Queue()
-                for missed in _since(api, self.path.partition("?")[0], int(query["resourceVersion"])):
-                    events.put(json.dumps({"type": "MODIFIED", "object": missed}).encode() + b"\n")
-                api.watches.append(events)
+                events = _events(api, self.path.partition("?")[0], int(query["resourceVersion"]))
             api.begins.wait(60)
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
@@ -248,6 +247,19 @@ def _merged(present: Json, patch: Json) -> Json:
             nested = isinstance(value, dict)
             merged[key] = _merged(old if isinstance(old, dict) else {}, value) if nested else value
     return merged
+
+
+def _events(api: TinyApi, folder: str, version: int) -> queue.Queue[bytes | None]:
+    """What a watch from there on says, and what else happens while it lasts."""
+    events: queue.Queue[bytes | None] = queue.Queue()
+    if api.brief is not None:
+        events.put(api.brief or None)
+        events.put(None)
+        return events
+    for missed in _since(api, folder, version):
+        events.put(json.dumps({"type": "MODIFIED", "object": missed}).encode() + b"\n")
+    api.watches.append(events)
+    return events
 
 
 def _since(api: TinyApi, folder: str, version: int) -> list[Json]:

@@ -55,6 +55,9 @@ _LASTED_S: Final = 1.0
 """A watch that ended sooner was ended at once."""
 _SILENCES: Final = 2
 """After so many in a row the place to go on from is not believed any more."""
+_IN_VAIN: Final = 5
+"""After so many in a row that ended at once, without a word or with an error, all is listed again: an event
+that the server cannot tell is told to nobody who goes on from before it."""
 _EARLY_S: Final = 2.0
 """A watch that the server ends so long before its time was cut off."""
 _TOLD: Final = frozenset({1, 5, 20})
@@ -141,7 +144,7 @@ class Reflector:
         self._at_least = ""
         """From where the server said that it cannot go on; empty: what it has in memory does not do."""
         self._reached = ""
-        self._silences = 0
+        self._silences = self._in_vain = 0
         self._sure = False
         """Whether the server is the one that told what is known here."""
         self._doubted = threading.Event()
@@ -226,6 +229,8 @@ class Reflector:
                 self._version = None
                 self._pause(error)
             except KubeError as error:
+                if self._in_vain >= _IN_VAIN:
+                    self._version = None
                 self._pause(error)
             except Exception as error:
                 logger.exception("watch %s: a fault of ours, listing again", self._path)
@@ -265,7 +270,7 @@ class Reflector:
         for key, document in fresh.items():
             self._apply(ChangeKind.MODIFIED, key, document)
         self._version = self._reached = listing.resource_version
-        self._silences = 0
+        self._silences = self._in_vain = 0
         self._sure = True
         self.synced.set()
 
@@ -332,9 +337,9 @@ class Reflector:
             with self._lock:
                 self._stream = None
             stream.close()
-            lasted = time.monotonic() - began >= _LASTED_S
-            if lasted:
+            if lasted := time.monotonic() - began >= _LASTED_S:
                 self._backoff.reset()
+            self._in_vain = 0 if lasted else self._in_vain + 1
         if not (lasted or self._doubted.is_set()):
             # A server that ends each watch at once must not be asked in a tight loop.
             raise Unavailable(f"WATCH {self._path}: ended by the server at once")
@@ -360,7 +365,7 @@ class Reflector:
         if kind != "BOOKMARK":
             self._apply(ChangeKind(kind), key_of(document), self._kept(document))
         self._version = self._reached = version
-        self._silences = 0
+        self._silences = self._in_vain = 0
         self._backoff.reset()
 
     def _apply(self, kind: ChangeKind, key: Key, document: Json) -> None:
