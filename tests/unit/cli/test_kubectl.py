@@ -50,6 +50,11 @@ def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFi
     assert "does not answer" in capsys.readouterr().err
 
 
+def test_a_cluster_that_is_busy_for_a_moment(server: TinyApi, tmp_path: Path) -> None:
+    server.script.append((429, tiny_status(429, "TooManyRequests"), {"Retry-After": "1"}))
+    assert kubectl.main(["queues", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == kubectl.EXIT_OK
+
+
 def test_a_namespace_that_one_may_not_look_into_is_not_the_only_one() -> None:
     said, status = kubectl.explain(
         Forbidden('pods is forbidden: User "ann" cannot list resource "pods" in the namespace "default"')

@@ -1,5 +1,6 @@
 """Requests and their errors: what is sent, what an answer becomes, what is never repeated."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -217,6 +218,46 @@ def test_retry_after_is_passed_on(api: ApiConnection, server: TinyApi) -> None:
     with pytest.raises(TooManyRequests) as caught:
         api.get(PODS, "p", "n")
     assert caught.value.retry_after_s == 7
+
+
+@pytest.fixture
+def patient(server: TinyApi, tmp_path: Path) -> Iterator[ApiConnection]:
+    connection = ApiConnection.connect(server.kubeconfig(tmp_path), patience_s=20.0)
+    yield connection
+    connection.close()
+
+
+def _busy(code: int, after_s: str, **details: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
+    return code, status(code, "Busy", **details), {"Retry-After": after_s}
+
+
+def test_who_is_patient_comes_back_when_the_server_says(patient: ApiConnection, server: TinyApi) -> None:
+    """As kubectl does, ten times: a busy server is no reason to give up."""
+    server.put("/api/v1/namespaces/n/configmaps/a", _config_map())
+    server.script += [_busy(429, "0"), _busy(503, "0"), _busy(429, "1")]
+    assert patient.get(CONFIG_MAPS, "a", "n")["data"] == {}
+    server.script += [_busy(429, "0")]
+    patient.delete(CONFIG_MAPS, "a", "n")
+    assert [method for method, *_ in server.requests] == ["GET"] * 4 + ["DELETE"] * 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _busy(503, "0"),
+        _busy(429, "30"),
+        _busy(429, ""),
+        _busy(429, "0", causes=[{"reason": "DisruptionBudget"}]),
+    ],
+    ids=["perhaps it was done", "too late", "nobody knows when", "a budget"],
+)
+def test_a_write_is_sent_again_only_if_it_was_not_done_and_may_be_soon(
+    patient: ApiConnection, server: TinyApi, answer: tuple[int, dict[str, Any], dict[str, str]]
+) -> None:
+    server.script.append(answer)
+    with pytest.raises(Temporary):
+        patient.delete(CONFIG_MAPS, "a", "n")
+    assert len(server.requests) == 1
 
 
 def test_no_answer_in_time(api: ApiConnection, server: TinyApi) -> None:

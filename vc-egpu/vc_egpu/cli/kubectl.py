@@ -139,7 +139,8 @@ def as_json(document: Any) -> bytes:
 
 def connect(options: argparse.Namespace) -> ApiConnection:
     """The cluster that the flags name. Raises :class:`ConfigError`, also for a file that is no kubeconfig."""
-    return ApiConnection.connect(options.kubeconfig, options.context, timeout_s=options.timeout_s)
+    within_s = options.timeout_s
+    return ApiConnection.connect(options.kubeconfig, options.context, timeout_s=within_s, patience_s=within_s)
 
 
 def _fail(text: str, status: int) -> int:

@@ -7,7 +7,8 @@ builds the TLS pools. Everything here is synchronous and thread-safe.
 ===========================================  ====================================================
 ``ApiConnection.connect(kubeconfig=None,     a connection; ``.fenced(fence)`` gives the same one with
 context=None, pool_size=32, timeout_s=30,    writes held back once the fence is down
-user_agent=..., qps=None, burst=None)``
+user_agent=..., qps=None, burst=None,
+patience_s=0)``
 ``.get(resource, name, namespace)``          one object
 ``.list(resource, namespace, label_selector, ``ObjectList(items, resource_version)``; namespace None: all
 field_selector)``

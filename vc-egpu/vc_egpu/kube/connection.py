@@ -71,17 +71,24 @@ class ApiConnection:
         user_agent: str = "vc-egpu",
         qps: float | None = None,
         burst: int | None = None,
+        patience_s: float = 0.0,
     ) -> "ApiConnection":
         """Load the configuration (see :func:`vc_egpu.kube.config.load`); connects at the first request.
 
         ``qps``/``burst`` bound this client's requests (but see :meth:`unlimited`); without them the server's
-        own fairness is the limit.
+        own fairness is the limit. ``patience_s``: see :class:`Transport`.
         """
         limit = TokenBucket(qps, burst if burst is not None else max(1, int(qps * 2))) if qps else None
         endpoint = config.load(kubeconfig, context)
-        return cls(
-            Transport(endpoint, pool_size=pool_size, timeout_s=timeout_s, user_agent=user_agent, limit=limit)
+        transport = Transport(
+            endpoint,
+            pool_size=pool_size,
+            timeout_s=timeout_s,
+            user_agent=user_agent,
+            limit=limit,
+            patience_s=patience_s,
         )
+        return cls(transport)
 
     def fenced(self, fence: Fence) -> "ApiConnection":
         """The same connection, on which writes are held back (:class:`LeaseLost`) once the fence is down."""

@@ -17,7 +17,16 @@ from urllib3.exceptions import ConnectTimeoutError, EmptyPoolError, HTTPError, M
 from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from vc_egpu.kube.config import Endpoint
-from vc_egpu.kube.errors import KubeError, LeaseLost, RequestTimeout, Unauthorized, Unavailable, error_of
+from vc_egpu.kube.errors import (
+    KubeError,
+    LeaseLost,
+    RequestTimeout,
+    Temporary,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    error_of,
+)
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.pool import CONNECT_TIMEOUT_S, POOL_CLASSES, TimeLeft
 from vc_egpu.kube.reading import read
@@ -36,6 +45,7 @@ _MIN_WRITE_S: Final = 0.05
 _MOST_AT_ONCE: Final = 1 << 16
 MOST_RETRY_AFTER_S: Final = 60.0
 """API servers say a second or so: whoever else answers in between is to stop no watch for hours."""
+_LEAST_PAUSE_S: Final = 0.05
 _NEVER_AGAIN: Final = urllib3.Retry(total=False)
 _ONCE_MORE: Final = urllib3.Retry(1, connect=0, respect_retry_after_header=False)
 """For reads: the server may have closed the connection they went out on. Both tries have one deadline."""
@@ -127,12 +137,16 @@ class Transport:
         timeout_s: float = 30.0,
         user_agent: str = "vc-egpu",
         limit: TokenBucket | None = None,
+        patience_s: float = 0.0,
     ) -> None:
+        """``patience_s``: for so long is sent again what the server wants to be asked later, where it says
+        when; with 0 the caller is told."""
         if pool_size < 1 or timeout_s <= 0:
             raise ValueError(f"pool_size and timeout_s must be positive, got {pool_size} and {timeout_s}")
         self._endpoint = endpoint
         self._timeout_s = timeout_s
         self._limit = limit
+        self._patience_s = patience_s
         self._headers = {"Accept": JSON, "User-Agent": user_agent}
         self._requests = endpoint.pool_manager(pool_size=pool_size, block=True)
         self._requests.pool_classes_by_scheme = POOL_CLASSES
@@ -157,7 +171,8 @@ class Transport:
         """Send one request and return the raw answer of a success; raises :class:`KubeError`, and
         :class:`TooLargeError` where it has more than ``most_bytes``.
 
-        A read is sent again when a kept-alive connection turns out to be closed; a write never is.
+        A read is sent again when a kept-alive connection turns out to be closed; a write is only if the
+        server certainly did nothing.
         """
         if self._limit is not None and limited:
             self._limit.take()
@@ -173,6 +188,19 @@ class Transport:
             fence if writing else None,
             most_bytes,
         )
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._answered(request)
+            except Temporary as error:
+                # 429 as well as 401 comes before anything is done; what a budget says is no matter of load.
+                again = type(error) is TooManyRequests or not writing
+                after_s = error.retry_after_s
+                if not again or after_s is None or time.monotonic() + after_s > until:
+                    raise
+            time.sleep(max(after_s, _LEAST_PAUSE_S))
+
+    def _answered(self, request: "_Request") -> bytes:
         try:
             return self._once(request)
         except Unauthorized:
