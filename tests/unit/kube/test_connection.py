@@ -90,6 +90,8 @@ def test_paths_that_make_no_sense() -> None:
         PODS.path(None, "p")
     with pytest.raises(ValueError, match="have no namespace"):
         NODES.path("team")
+    with pytest.raises(ValueError, match="name is empty"):
+        PODS.path("team", "")
 
 
 def _config_map(name: str = "a", **data: str) -> dict[str, Any]:

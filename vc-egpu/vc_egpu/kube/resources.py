@@ -28,6 +28,8 @@ class Resource:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
         if name is not None and self.namespaced and not namespace:
             raise ValueError(f"{self.plural} {name!r}: a namespace is needed")
+        if name == "":  # on the wire it would mean the whole collection: a delete would leave nothing of it
+            raise ValueError(f"{self.plural}: the name is empty")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace:
             parts += ["namespaces", quote(namespace, safe="")]
