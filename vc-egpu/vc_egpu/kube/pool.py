@@ -23,6 +23,9 @@ from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 CONNECT_TIMEOUT_S: Final = 5.0
 REST_S: Final = 60.0
 """Connections that rested longer are not used again: the server closes them at 90 s."""
+MOST_AGE_S: Final = 600.0
+"""Older connections are not used again: the certificate by which the server knows us may have been replaced
+since, and is over one day. A busy connection would live on."""
 _READ: Final = frozenset(
     {"connection", "content-encoding", "content-length", "keep-alive", "retry-after", "transfer-encoding"}
 )
@@ -137,7 +140,21 @@ def _headers(lines: io.BufferedReader) -> http.client.HTTPMessage:
     raise http.client.HTTPException(f"more than {_MAX_HEADERS} headers")
 
 
-class _Connection(HTTPConnection):
+class _Aging(HTTPConnection):
+    _made_at = 0.0
+
+    def connect(self) -> None:
+        """Its life begins."""
+        self._made_at = time.monotonic()
+        super().connect()
+
+    @property
+    def is_connected(self) -> bool:
+        """Neither closed by the server (it would be readable) nor too old."""
+        return time.monotonic() - self._made_at < MOST_AGE_S and super().is_connected
+
+
+class _Connection(_Aging):
     response_class = _Answer
     _rested_since = 0.0
     _pieces: list[bytes] | None = None
@@ -161,7 +178,7 @@ class _Connection(HTTPConnection):
 
     @property
     def is_connected(self) -> bool:
-        """Neither closed by the server (it would be readable) nor rested for too long."""
+        """Nor rested for too long."""
         return time.monotonic() - self._rested_since < REST_S and super().is_connected
 
     def connect(self) -> None:
@@ -187,6 +204,10 @@ class _SecureConnection(_Connection, HTTPSConnection):
     pass
 
 
+class _SecureAging(_Aging, HTTPSConnection):
+    pass
+
+
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
 
@@ -195,5 +216,15 @@ class _SecurePool(HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
-POOL_CLASSES: Final[Mapping[str, type[HTTPConnectionPool]]] = {"http": _Pool, "https": _SecurePool}
+class _StreamPool(HTTPConnectionPool):
+    ConnectionCls = _Aging
+
+
+class _SecureStreamPool(HTTPSConnectionPool):
+    ConnectionCls = _SecureAging
+
+
+Pools = Mapping[str, type[HTTPConnectionPool]]
 """For a pool manager's ``pool_classes_by_scheme``."""
+POOL_CLASSES: Final[Pools] = {"http": _Pool, "https": _SecurePool}
+STREAM_POOL_CLASSES: Final[Pools] = {"http": _StreamPool, "https": _SecureStreamPool}

@@ -28,7 +28,7 @@ from vc_egpu.kube.errors import (
     error_of,
 )
 from vc_egpu.kube.limits import TokenBucket
-from vc_egpu.kube.pool import CONNECT_TIMEOUT_S, POOL_CLASSES, TimeLeft
+from vc_egpu.kube.pool import CONNECT_TIMEOUT_S, POOL_CLASSES, STREAM_POOL_CLASSES, TimeLeft
 from vc_egpu.kube.reading import read
 
 Json = dict[str, Any]
@@ -152,6 +152,7 @@ class Transport:
         self._requests.pool_classes_by_scheme = POOL_CLASSES
         # Watches live for minutes: from the blocking pool they would take the requests' places.
         self._streams = endpoint.pool_manager(pool_size=1, block=False)
+        self._streams.pool_classes_by_scheme = STREAM_POOL_CLASSES
         self._send = _opener(self._requests, endpoint)
         self._open_stream = _opener(self._streams, endpoint)
 
