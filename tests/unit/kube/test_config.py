@@ -156,6 +156,15 @@ def test_a_plugin_that_gives_no_credentials_makes_nobody_of_us(
     assert caplog.records, "and why"
 
 
+def test_a_provider_of_before_makes_nobody_of_us(tmp_path: Path) -> None:
+    """kubectl has given up all of them but OIDC."""
+    path = kubeconfig(tmp_path / "config")
+    user = {"auth-provider": {"name": "azure", "config": {"tenant-id": "x"}}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"users": [{"name": "u", "user": user}]}))
+    with pytest.raises(ConfigError, match="'azure' has given no credentials"):
+        ours.load(path)
+
+
 def test_a_plugin_that_gives_some_is_who_we_are(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "config")
     given = {

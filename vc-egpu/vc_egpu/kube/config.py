@@ -153,10 +153,12 @@ def _check_user(name: str, user: Mapping[str, Any], configuration: Any) -> None:
             f"user {name!r} of the kubeconfig acts as somebody else ({wished[0]}: "
             f"{str(user[wished[0]])[:63]!r}), which is not supported: use credentials of their own"
         )
-    plugin = user.get("exec")
+    plugin = user.get("exec") or user.get("auth-provider")
     if plugin and not configuration.api_key and not configuration.cert_file:
-        # It has logged why; as nobody one may do next to nothing, and is told of that instead.
-        command = str(plugin.get("command") if isinstance(plugin, dict) else plugin)[:63]
+        # It has logged why, or is none that is known; as nobody one may do next to nothing, and is told of
+        # that instead.
+        known = plugin if isinstance(plugin, dict) else {}
+        command = str(known.get("command") or known.get("name") or plugin)[:63]
         raise ConfigError(f"user {name!r} of the kubeconfig: {command!r} has given no credentials")
 
 
