@@ -156,6 +156,9 @@ class _Aging(HTTPConnection):
 
 class _Connection(_Aging):
     response_class = _Answer
+    _doubted_at = float("-inf")
+    """When an answer last did not come, to any of these. What took it (a load balancer that is another one by
+    now) took those that rested as well: each would cost one more time-out, and two are a lease."""
     _rested_since = 0.0
     _pieces: list[bytes] | None = None
 
@@ -178,8 +181,9 @@ class _Connection(_Aging):
 
     @property
     def is_connected(self) -> bool:
-        """Nor rested for too long."""
-        return time.monotonic() - self._rested_since < REST_S and super().is_connected
+        """Nor rested for too long, or since before somebody waited in vain."""
+        trusted = time.monotonic() - self._rested_since < REST_S and self._rested_since > self._doubted_at
+        return trusted and super().is_connected
 
     def connect(self) -> None:
         """Name look-up, TCP and TLS each have the whole time-out: what they left is the sending's."""
@@ -195,7 +199,11 @@ class _Connection(_Aging):
 
     def getresponse(self) -> Any:
         """The answer, which urllib3 has read to its end here; the rest begins."""
-        answer = super().getresponse()
+        try:
+            answer = super().getresponse()
+        except TimeoutError:
+            _Connection._doubted_at = time.monotonic()
+            raise
         self._rested_since = time.monotonic()
         return answer
 
