@@ -296,13 +296,17 @@ def parse(data: bytes, what: str) -> Json:
 
 def _at_most(most_bytes: int, answer: Any) -> bytes:
     pieces, size = [], 0
-    for piece in answer.stream(_MOST_AT_ONCE, decode_content=True):
-        size += len(piece)
-        if size > most_bytes:
-            answer.close()
-            raise TooLargeError(f"more than {most_bytes} bytes")
-        pieces.append(piece)
-    answer.release_conn()
+    try:
+        for piece in answer.stream(_MOST_AT_ONCE, decode_content=True):
+            size += len(piece)
+            if size > most_bytes:
+                raise TooLargeError(f"more than {most_bytes} bytes")
+            pieces.append(piece)
+    except BaseException:
+        answer.close()
+        raise
+    finally:
+        answer.release_conn()  # closed or not: it has a place, and there are only so many
     return b"".join(pieces)
 
 
