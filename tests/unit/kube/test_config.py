@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,26 @@ def test_a_plugin_that_gives_no_credentials_makes_nobody_of_us(
     with pytest.raises(ConfigError, match=words):
         ours.load(path)
     assert caplog.records, "and why"
+
+
+def test_a_plugin_is_asked_once_however_soon_its_credentials_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five minutes are what Keycloak gives, and a login may open a browser."""
+    path, asked = kubeconfig(tmp_path / "config"), tmp_path / "asked"
+    until = f"{datetime.now(UTC) + timedelta(minutes=4):%Y-%m-%dT%H:%M:%SZ}"
+    version = "client.authentication.k8s.io/v1"
+    status = {"token": "t", "expirationTimestamp": until}
+    given = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+    plugin = {"apiVersion": version, "command": "sh", "args": ["-c", f"echo >>{asked}; echo '{given}'"]}
+    document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": {"exec": plugin}}]}
+    path.write_text(json.dumps(document))
+    endpoint = ours.load(path)
+    assert endpoint.authorization() == "Bearer t"
+    assert asked.read_text() == "\n"
+    monkeypatch.setattr(ours, "_TOKEN_CHECK_S", -1.0)
+    assert endpoint.authorization() == "Bearer t"
+    assert asked.read_text() == "\n\n", "later it is, since they may be over"
 
 
 def test_a_provider_of_before_makes_nobody_of_us(tmp_path: Path) -> None:

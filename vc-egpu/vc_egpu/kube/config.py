@@ -97,6 +97,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
             name, user, beside = _active_user(path, context)
             _check_user(name, user, configuration)
             proxies.settle(configuration, _own_proxy(path, context))
+            _not_at_once(configuration)
             if user.get("tokenFile"):
                 _read_again(configuration, beside / user["tokenFile"])
     except (ConfigException, OSError, ValueError) as error:
@@ -185,6 +186,18 @@ def _in_cluster(kubeconfig: str | Path | None, context: str | None) -> bool:
 
 def _in_pod() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _not_at_once(configuration: Any) -> None:
+    """Credentials that were just given are not asked for again at the first request: what holds for five
+    minutes or less is over for the official package, and a plugin that opens a browser opened two."""
+    hook, loaded_at = configuration.refresh_api_key_hook, time.monotonic()
+
+    def later(configuration: Any) -> None:
+        if time.monotonic() - loaded_at > _TOKEN_CHECK_S:
+            hook(configuration)
+
+    configuration.refresh_api_key_hook = later if hook is not None else None
 
 
 def _read_again(configuration: Any, token_file: Path) -> None:
