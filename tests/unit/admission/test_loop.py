@@ -195,6 +195,18 @@ def test_after_a_turn_that_took_long_the_next_follows_soon(
     assert stage.loop._next_turn <= time.monotonic() + loop_module.MOST_REST_S
 
 
+def test_what_is_too_much_for_one_turn_is_all_taken_in(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand pods that are deleted at once, say: none of them may stay behind."""
+    monkeypatch.setattr(loop_module, "MAX_BATCH", 2)
+    for i in range(5):
+        stage.arrives("pods", pod(f"many-w-{i}", gang="many", index=i, uid=f"many-{i}"))
+    for count in (2, 4, 5):
+        stage.turn()
+        assert sorted(stage.mirror.members["default/many"]) == [f"many-{i}" for i in range(count)]
+
+
 def running(stage: Stage, count: int, **condition: str) -> None:
     """So many members run, and this is the last word on their gang."""
     for i in range(count):

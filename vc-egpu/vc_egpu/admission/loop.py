@@ -237,19 +237,22 @@ class Loop:
             self._stopping.wait(rest_s)
         began = time.monotonic()
         self._mirror.ends.now = time.time()
-        for _ in range(MAX_BATCH):
-            if isinstance(item, tuple):
-                self._changed(*item)
-            elif isinstance(item, Done):
-                self._finished(item)
-            else:
-                item.view = self._view()
-                item.answered.set()
+        self._enter(item)
+        for _ in range(1, MAX_BATCH):
             try:
-                item = self._inbox.get_nowait()
+                self._enter(self._inbox.get_nowait())
             except Empty:
                 break
         return began
+
+    def _enter(self, item: _Item) -> None:
+        if isinstance(item, tuple):
+            self._changed(*item)
+        elif isinstance(item, Done):
+            self._finished(item)
+        else:
+            item.view = self._view()
+            item.answered.set()
 
     def _changed(self, plural: str, change: Change) -> None:
         self._mirror.apply(plural, change)
