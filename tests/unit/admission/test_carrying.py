@@ -113,6 +113,7 @@ def test_a_pod_that_went_meanwhile_is_in_doubt_no_longer(stage: Stage) -> None:
     stage.mirror.apply("pods", deleted({"metadata": {"uid": "pod-0", "resourceVersion": "9999"}}))
     stage.conductor.pod_gone(UID)
     sent = len(writes(stage, PODS))
+    stage.conductor.clock += 60
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
     assert stage.plan_text() is None
@@ -157,6 +158,40 @@ def test_victims_whose_gates_may_still_fall_are_asked_first(stage: Stage) -> Non
     assert not stage.conductor._carrying.under_way
     stage.outcome()
     assert stage.asked_to_go() == ["g-w-1"]
+    assert stage.plan_text() is None
+
+
+def test_a_plan_that_could_not_be_taken_back_is_tried_again_in_its_time(stage: Stage) -> None:
+    """Decisions come many times a second, and each finds that it does not hold."""
+    one_gated(stage)
+    stage.server.script.append(BROKEN)
+    stage.conductor.carry_out(WITHDRAWN, 1000.0)
+    stage.conductor.done(stage.inbox.get(timeout=30))
+    for _ in range(3):
+        stage.conductor.carry_out(WITHDRAWN, 1000.0)
+        assert not stage.conductor.is_busy(KEY)
+        stage.drive()
+        assert not stage.conductor._carrying.under_way, "no gate falls for it meanwhile"
+    stage.later(60)
+    assert not stage.conductor._carrying.under_way
+    assert KEY in stage.mirror.tries, "it is decided anew"
+    stage.conductor.carry_out(WITHDRAWN, 1000.0)
+    stage.outcome()
+    assert stage.plan_text() is None
+
+
+def test_a_plan_that_shall_go_while_its_podgroup_is_written_to_goes_after_that(stage: Stage) -> None:
+    one_gated(stage)
+    stage.server.answers.clear()
+    stage.conductor.enqueue(KEY, stage.mirror.groups[KEY])
+    stage.conductor.carry_out(WITHDRAWN, 1000.0)
+    stage.mirror.tries.clear()
+    stage.server.answers.set()
+    stage.outcome()
+    assert not stage.conductor._carrying.under_way, "no gate falls for it"
+    assert KEY in stage.mirror.tries
+    stage.conductor.carry_out(WITHDRAWN, 1000.0)
+    stage.outcome()
     assert stage.plan_text() is None
 
 

@@ -207,6 +207,25 @@ def test_what_is_too_much_for_one_turn_is_all_taken_in(
         assert sorted(stage.mirror.members["default/many"]) == [f"many-{i}" for i in range(count)]
 
 
+def test_pods_that_were_made_anew_while_their_gangs_plan_was_written_are_decided_after_that(
+    stage: Stage,
+) -> None:
+    """The decision about them comes while the plan for those before them is under way; nothing else happens."""
+    stage.server.answers.clear()
+    stage.arrives("podgroups", group())
+    stage.turn()
+    assert stage.loop._conductor.is_busy("default/g")
+    for i in range(2):
+        stage.loop._inbox.put(("pods", deleted(stage.server.remove(f"{PODS}/g-w-{i}"))))
+        stage.arrives("pods", pod(f"g-w-{i}", index=i, uid=f"again-{i}"))
+    stage.turn()
+    stage.server.answers.set()
+    for _ in range(2):
+        stage.loop._inbox.put(stage.loop._inbox.get(timeout=30))  # a plan is written
+        stage.turn()
+    assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
+
+
 def running(stage: Stage, count: int, **condition: str) -> None:
     """So many members run, and this is the last word on their gang."""
     for i in range(count):

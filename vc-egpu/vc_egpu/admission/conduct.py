@@ -55,6 +55,8 @@ class Conductor:
     _carrying: Carrying = field(default_factory=Carrying)
     _retries: Retries = field(default_factory=Retries)
     _unknown: dict[str, Done] = field(default_factory=dict)
+    _passed_over: set[str] = field(default_factory=set)
+    """Gangs for which a decision came while they were written to: decided again once that is over."""
     rolling: RollBacks = field(init=False)
     suspend_timeout_s: float = DEFAULT_TIMEOUT_S
     stranded_after_s: float = stranded.DEFAULT_AFTER_S
@@ -91,14 +93,18 @@ class Conductor:
             group = self.mirror.groups.get(withdrawal.gang)
             if group is None or group.plan is None or group.plan.plan_id != withdrawal.plan_id:
                 continue
-            if self.is_settled(withdrawal.gang):
+            if not self.is_free(withdrawal.gang):
+                self._carrying.withheld.add(withdrawal.gang)
+                self._passed_over |= self._busy & {withdrawal.gang}
+            elif self.is_settled(withdrawal.gang):
                 self.strip(withdrawal.gang, group, withdrawal.why)
         for readiness in plan.ready:
             self._turn_ready(readiness.gang, readiness.plan_id, now)
         for admission in plan.admissions:
             refusal = self._admit(admission, verdicts[admission.gang], now)
             if refusal is None:
-                del verdicts[admission.gang]  # something is under way for it: decided again afterwards
+                del verdicts[admission.gang]  # something is under way for it
+                self._passed_over |= self._busy & {admission.gang}
             elif refusal:
                 verdicts[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
         for resume in plan.resumes:
@@ -303,9 +309,9 @@ class Conductor:
             self._retries.succeeded(done.key)
         else:
             self.failed(done)
-            self.mirror.tries.add(done.key)
         self.mirror.dirty.add(done.key)
-        if done.kind == "strip":
+        if done.error is not None or done.kind == "strip" or done.key in self._passed_over:
+            self._passed_over.discard(done.key)
             self.mirror.tries.add(done.key)
 
     def _carry_done(self, done: Done) -> None:

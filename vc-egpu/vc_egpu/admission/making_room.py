@@ -114,7 +114,8 @@ class MakingRoom:
 
     def evicted(self, done: Done) -> None:
         """An order to evict ended."""
-        self.host.mirror.dirty.update(self.host.evictions.finished(done, self.host.clock))
+        gangs = self.host.evictions.finished(done, self.host.clock)
+        self.host.mirror.dirty.update(gangs)
         if done.error is None:
             return
         done = replace(done, key=done.key.partition("#")[0])
@@ -126,5 +127,4 @@ class MakingRoom:
             self.host.mirror.shield(plan.victims, self.host.clock + SHIELD_S)
             self.host.strip(done.key, group, f"its victims cannot be evicted: {done.error}")
         else:
-            self.host.mirror.tries.add(done.key)
-            self.host.mirror.dirty.add(done.key)
+            self.host.mirror.tries.update(gangs)
