@@ -3,10 +3,14 @@
 import orjson
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue
+from vc_egpu.admission.gangs import plan_for
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.steps import Authority, BindToPods, Carry, Enqueue, Evict, Strip, next_step
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.core.decide import decide
+from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names, plans
+from vc_egpu.volcano.annotations import ContainerRequest, Request
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 
 KEY = "default/g"
@@ -180,3 +184,20 @@ def test_a_node_with_a_garbled_inventory_takes_nothing_and_says_why() -> None:
     found = mirror.snapshot().nodes[NodeName("n2")]
     assert found.cards == ()
     assert "malformed" in found.problem
+
+
+@pytest.mark.parametrize("first", ["small", "large"])
+def test_of_two_pods_in_one_place_the_plan_names_the_one_that_it_was_made_for(first: str) -> None:
+    """Whoever makes pods may write any task and index on them; the other one asks for something else."""
+    mirror = world(members=0)
+    ask = {"small": ("pod-a", 1000), "large": ("pod-z", 98304)}
+    for size in (first, *(ask.keys() - {first})):
+        uid, memory_mib = ask[size]
+        containers = {"main": ContainerRequest(model="h20", cards=1, memory_mib=memory_mib, cores_percent=1)}
+        request = {names.REQUEST: Request(containers=containers).encode()}
+        mirror.apply("pods", added(pod(size, uid=uid, annotations=request)))
+    mirror.apply("podgroups", added(group(members=1)))
+    [admission] = decide(mirror.snapshot(), Policy(), 0.0).admissions
+    [member] = plan_for(admission, mirror.groups[KEY], mirror.members[KEY], "5-1", 0.0).members.values()
+    [(_, share)] = member.placement.shares
+    assert (member.uid, share.memory_mib) in ask.values()

@@ -213,8 +213,10 @@ def plan_for(
 
 
 def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:
-    """The members that a new plan can name, by their key in it."""
-    return {plan_key(m.pod): uid for uid, m in members.items() if m.pod.phase is PodPhase.GATED}
+    """The members that a new plan can name, by their key in it: those that wait for us alone, and of several
+    under one key the one that decisions see."""
+    waiting = ((uid, members[uid]) for uid in sorted(members) if members[uid].pod.phase is PodPhase.GATED)
+    return {plan_key(m.pod): uid for uid, m in waiting if not m.problem and not m.pod.other_gates}
 
 
 def planned_as(group: Group, uid: PodUid) -> list[str]:
