@@ -201,3 +201,11 @@ def test_of_two_pods_in_one_place_the_plan_names_the_one_that_it_was_made_for(fi
     [member] = plan_for(admission, mirror.groups[KEY], mirror.members[KEY], "5-1", 0.0).members.values()
     [(_, share)] = member.placement.shares
     assert (member.uid, share.memory_mib) in ask.values()
+
+
+def test_no_gate_falls_for_a_template_whose_pods_others_hold_back() -> None:
+    mirror = world(members=1, plan=planned(members=1, uids=False))
+    assert isinstance(step(mirror), BindToPods)
+    gates = [{"name": names.GATE}, {"name": "somebody.else/gate"}]
+    mirror.apply("pods", added(pod(uid="pod-0", spec={"schedulingGates": gates})))
+    assert step(mirror) is None

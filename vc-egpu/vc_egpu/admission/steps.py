@@ -17,7 +17,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from vc_egpu.admission.gangs import Group
+from vc_egpu.admission.gangs import Group, uids_by_key
 from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.volcano import plans
 from vc_egpu.volcano.plans import PlannedMember
@@ -123,11 +123,7 @@ def _too_few(group: Group, members: Mapping[PodUid, DecodedPod]) -> bool:
 
 
 def _bind(group: Group, unbound: list[str], members: Mapping[PodUid, DecodedPod]) -> Step:
-    by_key = {
-        f"{m.pod.task}/{m.pod.index}": uid
-        for uid, m in members.items()
-        if m.pod.phase is PodPhase.GATED and not m.problem
-    }
+    by_key = uids_by_key(members)
     if all(key in by_key for key in unbound):
         return BindToPods({key: by_key[key] for key in unbound})
     return Enqueue() if group.decoded.phase in {"", "Pending"} else None
