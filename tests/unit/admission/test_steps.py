@@ -203,6 +203,17 @@ def test_of_two_pods_in_one_place_the_plan_names_the_one_that_it_was_made_for(fi
     assert (member.uid, share.memory_mib) in ask.values()
 
 
+@pytest.mark.parametrize("task", ["a/b", "x" * 64, "", "/"])
+def test_what_is_no_name_of_a_task_is_none(task: str) -> None:
+    """A plan that names it could not be read again: it would be taken back, and made anew, for ever."""
+    mirror = world(members=0)
+    mirror.apply("pods", added(pod(uid="pod-0", annotations={names.TASK_SPEC: task})))
+    mirror.apply("podgroups", added(group(members=1)))
+    [admission] = decide(mirror.snapshot(), Policy(), 0.0).admissions
+    plan = plan_for(admission, mirror.groups[KEY], mirror.members[KEY], "5-1", 0.0)
+    assert plans.decode(plans.encode(plan, mirror.nodes), mirror.nodes).members == plan.members
+
+
 def test_no_gate_falls_for_a_template_whose_pods_others_hold_back() -> None:
     mirror = world(members=1, plan=planned(members=1, uids=False))
     assert isinstance(step(mirror), BindToPods)

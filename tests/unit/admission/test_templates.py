@@ -96,6 +96,8 @@ def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> Non
 
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:
     assert enqueue.template(job(memory="lots"), TABLE) == NO_TEMPLATE
+    for name in ("a/b", "x" * 64, ""):
+        assert enqueue.template(with_tasks(task(name)), TABLE) == NO_TEMPLATE, "nobody can make its pods"
 
 
 @pytest.mark.parametrize(

@@ -175,9 +175,12 @@ def template(job: Document, table: ModelTable) -> Template:
             pod = pod_codec.pod(document, table)
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
+            name = pod_codec.task_name(str(task["name"]))
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
-        rows.append((str(task.get("name")), replicas, pod.pod.shape))
+        if not name:
+            return NO_TEMPLATE  # nobody can make its pods
+        rows.append((name, replicas, pod.pod.shape))
         left -= replicas
         if pod.share_class is not None:
             classes.add(pod.share_class)

@@ -60,6 +60,8 @@ ROOT_QUEUE: Final = "root"
 """Above all queues; it takes no work itself."""
 LONGEST_OBJECT_NAME: Final = 253
 """Of most objects, as the API server has it."""
+LONGEST_TASK: Final = 63
+"""Volcano's pods carry the name of their task as a label."""
 MANAGED_LABEL: Final = f"{DOMAIN}/managed"
 """Label with the value ``"true"`` on every pod (and task template) that the admission layer plans."""
 GATE: Final = f"{DOMAIN}/admission"

@@ -21,6 +21,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vc_egpu.core.cluster import Card, CardId, Instant, MemberPlacement, Node, NodeName, PodUid, Share
+from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, ContainerName, CoresPercent, MemoryMib
 
 MAX_PLAN_BYTES: Final = 240 * 1024
@@ -45,7 +46,7 @@ _SpillRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind, Mem
 _ContainerRow = _PlainRow | _SpillRow
 _TaskRow = tuple[_Index, _Index, _Index, _CardString, _ShortUid]
 _PodRow = tuple[_ShortUid, _Index, _Index, _CardString]
-_TaskName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^/]+$")]
+_TaskName = Annotated[str, Field(min_length=1, max_length=names.LONGEST_TASK, pattern=r"^[^/]+$")]
 
 
 class PlanTooLargeError(ValueError):

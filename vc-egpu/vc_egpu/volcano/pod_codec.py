@@ -199,7 +199,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
-        task=str(annotations.get(names.TASK_SPEC, "")),
+        task=task_name(str(annotations.get(names.TASK_SPEC, ""))),
         index=_index(str(annotations.get(names.TASK_INDEX, ""))),
         shares=shares_of(cards, request) if cards is not None else (),
         runs_as=ShareClass[cards.share_class.upper()] if cards is not None and cards.containers else None,
@@ -215,6 +215,11 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
     )
+
+
+def task_name(text: str) -> str:
+    """The name of a task; empty for what is none: no plan that named it could be read again."""
+    return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
 
 
 def _index(text: str) -> int:
