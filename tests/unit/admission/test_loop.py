@@ -195,9 +195,7 @@ def test_after_a_turn_that_took_long_the_next_follows_soon(
     assert stage.loop._next_turn <= time.monotonic() + loop_module.MOST_REST_S
 
 
-def test_what_is_too_much_for_one_turn_is_all_taken_in(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_much_for_one_turn_is_all_taken_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand pods that are deleted at once, say: none of them may stay behind."""
     monkeypatch.setattr(loop_module, "MAX_BATCH", 2)
     for i in range(5):
@@ -210,7 +208,7 @@ def test_what_is_too_much_for_one_turn_is_all_taken_in(
 def test_pods_that_were_made_anew_while_their_gangs_plan_was_written_are_decided_after_that(
     stage: Stage,
 ) -> None:
-    """The decision about them comes while the plan for those before them is under way; nothing else happens."""
+    """The decision about them comes while the plan for those before them is under way; no event follows."""
     stage.server.answers.clear()
     stage.arrives("podgroups", group())
     stage.turn()

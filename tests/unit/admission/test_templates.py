@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from unit.admission.build import TABLE, added, group, pod, version
+from unit.admission.build import TABLE, added, group, let_go, pod, version
 from unit.admission.test_steps import planned
 from unit.admission.test_surroundings import world
 from vc_egpu.admission import enqueue
@@ -195,3 +195,26 @@ def test_what_is_planned_goes_by_the_job_as_it_is_now() -> None:
     assert members() == [3]
     mirror.apply("podgroups", added(group(phase="Inqueue")))
     assert members() == [], "its pods are being made, and speak for themselves"
+
+
+def test_a_gang_that_was_planned_from_its_template_and_ended_waits_for_nothing() -> None:
+    """Its PodGroup stands until its controller has seen that: others wait for the cards."""
+    mirror, pending = world(), enqueue.Pending()
+    mirror.apply("jobs", added(job()))
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending.look("default/g", mirror, 0.0)
+    pending.plan_from_templates(mirror, enqueue.GRACE_S)
+    text = plans.encode(planned(), mirror.nodes)
+    for phase, status in (
+        ("Inqueue", {}),
+        ("Running", {"phase": "Running"}),
+        ("Running", {"phase": "Succeeded"}),
+    ):
+        mirror.apply("podgroups", added(group(annotations={names.PLAN: text}, phase=phase)))
+        for i in range(2):
+            raw = pod(f"g-w-{i}", index=i, uid=f"pod-{i}")
+            mirror.apply("pods", added(let_go(raw, "5-1", bound=True, **status) if status else raw))
+        pending.look("default/g", mirror, 5.0)
+    plan = decide(mirror.snapshot(), Policy(), 5.0)
+    assert not plan.admissions
+    assert "default/g" not in plan.verdicts

@@ -57,8 +57,8 @@ class Pending:
             self.since.pop(key, None)
             self.urgent.pop(key, None)
             self.read.pop(key, None)
-            if group is not None and group.plan is None:
-                mirror.set_template(key, NO_TEMPLATE)
+            if group is not None and not group.outstanding:
+                mirror.set_template(key, NO_TEMPLATE)  # whoever is to come comes as a pod
             return
         if key not in self.since:
             self.since[key] = clock
