@@ -1,5 +1,8 @@
 """When PodGroups that nobody told of are asked for."""
 
+from unit.admission.build import TABLE, added, let_go, pod
+from vc_egpu.admission import settled
+from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.missing import AGAIN_AFTER_S, ASK_AFTER_S, MOST_AT_ONCE, Missing
 
 
@@ -29,3 +32,12 @@ def test_thousands_are_asked_for_in_turns() -> None:
         assert len(found) == MOST_AT_ONCE
         asked += found
     assert sorted(asked) == names
+
+
+def test_who_ended_waits_for_no_podgroup() -> None:
+    """A controller takes the PodGroup of a Job that is over, and its pods stay for days."""
+    mirror = Mirror(TABLE)
+    for name, status in (("ended", {"phase": "Succeeded"}), ("runs", {"phase": "Running"})):
+        mirror.apply("pods", added(let_go(pod(f"{name}-0", gang=name), "5-1", bound=True, **status)))
+    mirror.apply("pods", added(pod("waits-0", gang="waits")))
+    assert settled.without_group(mirror).keys() == {"default/runs", "default/waits"}

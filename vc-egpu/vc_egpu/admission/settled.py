@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, condition_of
+from vc_egpu.admission.tally import OVER
 from vc_egpu.core import say
 from vc_egpu.core.cluster import PodPhase
 from vc_egpu.core.reasons import Reason, Verdict
@@ -36,9 +37,11 @@ def verdicts(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str,
 
 
 def without_group(mirror: Mirror) -> dict[str, Verdict]:
-    """Gated pods of gangs that have no PodGroup: nobody decides on them, and they should know."""
+    """Gangs with living pods that have no PodGroup: nobody decides on them, and they should know."""
     text = "there is no PodGroup {} yet; its controller makes it"
     return {
         key: Verdict(Reason.WAITING_FOR_MEMBERS, text.format(key))
         for key in mirror.members.keys() - mirror.groups.keys()
+        # Of a Job that is over the PodGroup is taken away, and the pods stay for days.
+        if any(member.pod.phase not in OVER for member in mirror.members[key].values())
     }
