@@ -263,6 +263,23 @@ def test_a_gang_that_was_told_so_is_not_told_again(stage: Stage) -> None:
     assert told(stage) is None
 
 
+WAITS = {"type": names.CONDITION_ADMITTED, "status": "False", "reason": "WaitingForCards", "message": "no"}
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_pod_whose_gate_fell_does_not_go_on_saying_that_it_waits(stage: Stage, knows: bool) -> None:
+    """What was sent while it waited can be written after its gate fell, by the leader before as well."""
+    running(stage, 2, status="True", reason="Admitted", message="2 members placed")
+    stage.turn()
+    conditions(stage, 0)
+    if not knows:
+        stage.loop._conductor.reports.forget("default/g")  # as a leader that takes over
+    late = let_go(pod("g-w-1", index=1, uid="pod-1"), PLAN_ID, bound=True, phase="Running", conditions=[WAITS])
+    stage.arrives("pods", late)
+    stage.turn()
+    assert conditions(stage, 1) == ["g-w-1"]
+
+
 @pytest.mark.parametrize("is_away", [False, True])
 def test_who_is_suspended_is_looked_at_again_though_nothing_happens(stage: Stage, is_away: bool) -> None:
     running(stage, 2, status="True", reason="Admitted", message="2 members placed")

@@ -28,7 +28,7 @@ from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.missing import Missing
 from vc_egpu.admission.operations import Operation
-from vc_egpu.admission.reports import Reports
+from vc_egpu.admission.reports import Reports, says_it_waits
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.sources import Arrival, Sources
 from vc_egpu.admission.unheard import Unheard
@@ -268,8 +268,15 @@ class Loop:
             self._pod_changed(done.uid)
 
     def _pod_changed(self, uid: PodUid) -> None:
-        if uid not in self._mirror.pods:
+        pod = self._mirror.pods.get(uid)
+        if pod is None:
             self._conductor.pod_gone(uid)
+        elif says_it_waits(pod) and pod.pod.gang is not None:
+            # Written late, after its gate fell: what is known of the gang is told again, or found out.
+            if self._conductor.reports.knows(pod.pod.gang):
+                self._conductor.reports.look_again((pod.pod.gang,), self._conductor.clock)
+            else:
+                self._mirror.tries.add(pod.pod.gang)
         self._aftercare.look_at_pod(uid)
 
     def _drive(self) -> None:

@@ -86,6 +86,10 @@ class Reports:
             if verdict is not None and told is not None and told.reason is verdict.reason:
                 self._plan(key, clock + SETTLE_S)
 
+    def knows(self, key: str) -> bool:
+        """Whether there is a verdict on the gang, told already or not."""
+        return key in self._verdicts
+
     def says_it_waits(self, key: str) -> bool:
         """Whether the last verdict on the gang, told already or not, is that it waits."""
         verdict = self._verdicts.get(key)
@@ -228,6 +232,11 @@ def _wants(pod: DecodedPod, value: writes.Json, *, admitted: bool) -> bool:
         return pod.admitted is None or pod.admitted[2] != pod.problem[:1024]
     if pod.pod.phase is PodPhase.GATED:
         return not admitted and not _says(pod.admitted, value)
+    return says_it_waits(pod)
+
+
+def says_it_waits(pod: DecodedPod) -> bool:
+    """Whether it has its place, and the last word on it is that it waits."""
     return pod.pod.phase is PodPhase.PLACED and pod.admitted is not None and pod.admitted[0] != "True"
 
 

@@ -8,7 +8,7 @@ made anew under running pods, is told so here.
 from collections.abc import Iterable
 
 from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.reports import Reports, condition_of
+from vc_egpu.admission.reports import Reports, condition_of, says_it_waits
 from vc_egpu.admission.tally import OVER
 from vc_egpu.core import say
 from vc_egpu.core.cluster import PodPhase
@@ -31,7 +31,8 @@ def verdicts(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str,
         if any(member.pod.phase is PodPhase.GATED for member in members):
             continue
         told = condition_of(group.decoded)
-        if told is None or told[0] != "True" or reports.says_it_waits(key):
+        waits = told is None or told[0] != "True" or reports.says_it_waits(key)
+        if waits or any(says_it_waits(member) for member in members):
             found[key] = say.admitted(seated, 0)
     return found
 
