@@ -218,3 +218,15 @@ def test_a_gang_that_was_planned_from_its_template_and_ended_waits_for_nothing()
     plan = decide(mirror.snapshot(), Policy(), 5.0)
     assert not plan.admissions
     assert "default/g" not in plan.verdicts
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_a_leader_that_takes_over_expects_the_pods_of_a_plan_from_a_template(phase: str) -> None:
+    """Victims have gone for it: it is not given up because nobody knows yet what it was made from."""
+    mirror, pending = world(), enqueue.Pending()
+    mirror.apply("jobs", added(job()))
+    text = plans.encode(planned(uids=False), mirror.nodes)
+    mirror.apply("podgroups", added(group(annotations={names.PLAN: text}, phase=phase)))
+    pending.look("default/g", mirror, 0.0)
+    assert not decide(mirror.snapshot(), Policy(), 1.0).withdrawals
+    assert mirror.snapshot().gangs["default/g"].share_class is ShareClass.HIGH

@@ -18,7 +18,7 @@ from vc_egpu.admission.tally import OVER
 from vc_egpu.core.capacity import MANY
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.resources import shape_key
-from vc_egpu.volcano import names, pod_codec
+from vc_egpu.volcano import names, plans, pod_codec
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.request import AskError, read_pod
@@ -52,6 +52,8 @@ class Pending:
     def look(self, key: str, mirror: Mirror, clock: float) -> None:
         """A gang changed."""
         group = mirror.groups.get(key)
+        if group is not None and key not in self.given_up and _expects_pods(group):
+            self._adopt(key, group, mirror)
         self._expect_pods(key, mirror, clock)
         if group is None or not is_held_back(group, mirror):
             self.since.pop(key, None)
@@ -66,6 +68,12 @@ class Pending:
             named = template(job, mirror.table).share_class if job is not None else None
             if (group.decoded.gang.share_class if named is None else named) is ShareClass.HIGH:
                 self.urgent[key] = None
+
+    def _adopt(self, key: str, group: Group, mirror: Mirror) -> None:
+        """A leader before this one made the plan: of what, its Job says."""
+        job = job_of(group, mirror) if not mirror.templates.get(key, NO_TEMPLATE).rows else None
+        if job is not None and not job["metadata"].get("deletionTimestamp"):
+            mirror.set_template(key, template(job, mirror.table))
 
     def _expect_pods(self, key: str, mirror: Mirror, clock: float) -> None:
         group = mirror.groups.get(key)
@@ -117,6 +125,13 @@ class Pending:
 
 def _is_ready(group: Group) -> bool:
     return group.plan is not None and group.plan.state == "ready"
+
+
+def _expects_pods(group: Group) -> bool:
+    """Whether its plan was made from a template, and the pods are still to come."""
+    planned = next(iter(group.outstanding), None)  # either all of these have their pods, or none has
+    plan = group.effective
+    return planned is not None and plan is not None and plan.members[planned].uid == plans.NO_UID
 
 
 def is_held_back(group: Group, mirror: Mirror) -> bool:
