@@ -10,6 +10,10 @@ from vc_egpu.core.cluster import Node, PodShape, Requirement, Taint, Toleration
 
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+_BEYOND: Final = 1 << 63
+"""Kubernetes compares integers of 64 bits."""
+_DIGITS: Final = 63
+"""As long as a label's value may be."""
 
 StaticKey = tuple[object, ...]
 
@@ -51,7 +55,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return True
     # An empty key matches every taint, but only together with Exists.
-    return bool(toleration.key) and toleration.value == taint.value
+    return toleration.operator == "Equal" and bool(toleration.key) and toleration.value == taint.value
 
 
 def _term_holds(node: Node, term: tuple[Requirement, ...]) -> bool:
@@ -77,8 +81,17 @@ def _requirement_holds(node: Node, requirement: Requirement) -> bool:
 
 
 def _compares(value: str | None, requirement: Requirement) -> bool:
-    try:
-        left, right = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
+    left = _integer(value or "")
+    right = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    if left is None or right is None:
         return False
     return left > right if requirement.operator == "Gt" else left < right
+
+
+def _integer(text: str) -> int | None:
+    """As Kubernetes reads one, more strictly than Python; what is none is neither more nor less."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+        return None
+    number = int(text)
+    return number if -_BEYOND <= number < _BEYOND else None
