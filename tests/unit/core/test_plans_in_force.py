@@ -7,6 +7,7 @@ import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
 from vc_egpu.core.cluster import (
+    CardAsk,
     CardId,
     MemberPlacement,
     NodeName,
@@ -90,6 +91,22 @@ def test_a_plan_whose_members_are_gone_is_withdrawn_unless_they_may_come_back() 
     assert not ask(one_carries, 100.0).withdrawals, "its replacement is on the way"
     assert ask(one_carries, 200.0).withdrawals, "not for ever"
     assert second.uid not in ask(one_carries, 200.0).verdicts
+
+
+@pytest.mark.parametrize("share_class", [HIGH, LOW])
+def test_a_plan_holds_beside_others_that_are_beyond_cores_of_which_it_takes_none(share_class: Any) -> None:
+    """Of a card it takes memory alone, and cores of another one. The node's ratio was lowered meanwhile."""
+    asks = (CardAsk("a", "h20", 1, 1024, 0), CardAsk("b", "h20", 1, HALF, 50))
+    (pod,) = make.pods("g", 1, make.shape(asks=asks))
+    crowd = [make.placed(other, "n1/0") for other in make.pods("crowd", 2, make.shape(1024, 75))]
+    member = MemberPlacement(
+        NodeName("n1"), (("a", Share(CardId("n1/0"), 1024, 0)), ("b", Share(CardId("n1/1"), HALF, 50)))
+    )
+    gang = make.gang("g", share_class=share_class, plan=PlanInForce("1-1", {"w/0": member}, created=90.0))
+    gangs = [gang, make.gang("crowd", least=2), make.gang("more")]
+    assert not ask(make.snapshot([make.node("n1", 2)], gangs, [pod, *crowd])).withdrawals
+    more = make.placed(make.pods("more", 1, make.shape(1024, 75))[0], "n1/1")
+    assert ask(make.snapshot([make.node("n1", 2)], gangs, [pod, *crowd, more])).withdrawals
 
 
 def waiting_plan(what: PodShape | None = None, allocatable: Resources | None = None) -> Snapshot:

@@ -1,8 +1,13 @@
 """Whether a planned member still finds its place as planned, before anything irreversible is done for it."""
 
+from collections.abc import Container
+
+import numpy as np
+
 from vc_egpu.core.booking import Booking
 from vc_egpu.core.capacity import port_conflict
 from vc_egpu.core.gangs import GangView, PlannedMember
+from vc_egpu.core.ledger import Flags
 from vc_egpu.core.trial import Trial
 
 
@@ -82,11 +87,14 @@ def cards_hold(trial: Trial, booking: Booking) -> bool:
     sharers = ledger.sharers[row, cols]
     awake = sharers - ledger.asleep[row, cols]
     crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (awake == 1))
-    # A sum that is too high only by cores this member does not take is not its concern.
-    takes_high = any(seat.high for seat in booking.seats)
-    takes_low = any(seat.low for seat in booking.seats)
-    cores = (high | (not takes_high)) & (low | (not takes_low))
-    return bool((memory & physical & crowd & cores).all())
+    # A sum that is too high on a card of which this member takes no cores is not its concern.
+    high |= ~_taken(cols, {seat.col for seat in booking.seats if seat.high})
+    low |= ~_taken(cols, {seat.col for seat in booking.seats if seat.low})
+    return bool((memory & physical & crowd & high & low).all())
+
+
+def _taken(cols: list[int], some: Container[int]) -> Flags:
+    return np.array([col in some for col in cols], np.bool_)
 
 
 def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
