@@ -179,6 +179,19 @@ def test_members_without_cards_are_not_told_to_leave_any() -> None:
     assert for_high(plan) == ({"low-w-0"}, set())
 
 
+def test_members_without_cards_need_no_room_on_their_hosts() -> None:
+    """One waits on a node whose budget was lowered below what is suspended there already."""
+    worker, launcher = runs("low", "n1/0", "n2/0", suspendable=True)
+    launcher = replace(launcher, shares=(), shape=make.shape())
+    full = asleep("full", 1, "n2/0", "n2/0", pause_wished=True)
+    wished = [replace(pod, pause_wished=True) for pod in (worker, launcher)]
+    assert told(decided(*wished, *full, host=1, cards=1, least=2)) == {"low-w-0"}
+    high = make.gang("high", share_class=HIGH)
+    asking = make.pods("high", 1, replace(WHOLE, use_cards=frozenset({CardId("n1/0")})))
+    plan = decided(worker, launcher, *full, *asking, host=1, cards=1, high=high, least=2)
+    assert for_high(plan) == ({"low-w-0"}, set())
+
+
 # --- who cannot come back ----------------------------------------------------------------------------
 
 

@@ -155,12 +155,15 @@ def may_be_suspended(trial: Trial, pod: Pod) -> bool:
 
 
 def host_needs(trial: Trial, pods: Iterable[Pod]) -> dict[int, int]:
-    """By row, MiB of host memory that these pods would take, suspended, beside what they have there."""
+    """By row, MiB of host memory that these pods would take, suspended, beside what they have there.
+
+    Only of hosts of which they take more: that another is over its budget is nothing to them.
+    """
     need: dict[int, int] = {}
     for pod in pods:
         booking = trial.booked(pod.uid)
-        if booking is not None:
-            more = sum(seat.memory_mib - seat.host_mib for seat in booking.seats)
+        more = sum(seat.memory_mib - seat.host_mib for seat in booking.seats) if booking is not None else 0
+        if booking is not None and more:
             need[booking.row] = need.get(booking.row, 0) + more
     return need
 
