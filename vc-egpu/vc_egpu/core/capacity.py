@@ -7,6 +7,7 @@ limit; high + unset and unset + low each never above the node's
 core limit; at most the node's number of sharers; a whole or native card stands alone, suspended shares aside.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -18,6 +19,8 @@ from vc_egpu.core.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
+_NAMED_PORTS: Final = 8
+"""So many host ports are told of by number."""
 MANY: Final = 4096
 """More members than any gang may have: where a bound of this is reached, nothing binds."""
 
@@ -121,12 +124,20 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
         share_class=share_class,
         asks=tuple(asks),
         requests=requests_of(shape),
-        scalars=tuple((name, clamp(n)) for name, n in sorted(requests.scalars.items()) if n > 0),
+        scalars=_scalars_of(ledger, shape),
         slots=slots_of(shape),
         ports=shape.host_ports,
         cards=card_filter(ledger, shape),
         possible=min(amounts, default=0) >= 0 and all(_model_allowed(shape, ask.model) for ask in shape.asks),
     )
+
+
+def _scalars_of(ledger: Ledger, shape: PodShape) -> tuple[tuple[str, int], ...]:
+    """What of it is asked of nodes. Of what none of them offers one is enough to find no place: a pod may name
+    any number of those."""
+    named = [(name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0]
+    nowhere = [entry for entry in named if entry[0] not in ledger.scalar_cap]
+    return (*(entry for entry in named if entry[0] in ledger.scalar_cap), *nowhere[:1])
 
 
 def _model_allowed(shape: PodShape, model: str) -> bool:
@@ -141,12 +152,11 @@ def card_filter(ledger: Ledger, shape: PodShape) -> Flags | None:
     for row, columns in enumerate(ledger.columns):
         if not columns:
             continue
-        for uuid in shape.use_cards:
-            if uuid in columns:
-                allowed[row, columns[uuid]] = True
-        for uuid in shape.avoid_cards:
-            if uuid in columns:
-                allowed[row, columns[uuid]] = False
+        # Through the node's cards, which are few: a pod may name any number.
+        for uuid in shape.use_cards.intersection(columns):
+            allowed[row, columns[uuid]] = True
+        for uuid in shape.avoid_cards.intersection(columns):
+            allowed[row, columns[uuid]] = False
     return allowed
 
 
@@ -250,8 +260,9 @@ def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     np.clip(pods, 0, MANY, out=pods)
     if need.ports:
         np.minimum(pods, 1, out=pods)
+        asked = by_number(need.ports)
         for position, row in enumerate(rows.tolist()):
-            if row in ledger.ports and port_conflict(ledger, row, need.ports):
+            if row in ledger.ports and port_conflict(ledger, row, asked):
                 pods[position] = 0
     return np.asarray(pods, np.int64)
 
@@ -265,7 +276,10 @@ def parts_of(need: Need) -> list[tuple[Need, str]]:
     parts = [(replace(bare, requests=one), word) for one, word in zip(alone, words, strict=True) if any(one)]
     parts += [(replace(bare, scalars=((name, amount),)), name) for name, amount in need.scalars]
     parts += [(replace(bare, slots=((name, amount),)), f"slots of {name}") for name, amount in need.slots]
-    parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
+    if len(need.ports) <= _NAMED_PORTS:
+        parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
+    else:
+        parts.append((replace(bare, ports=need.ports), f"one of {len(need.ports)} host ports"))
     return parts
 
 
@@ -277,13 +291,22 @@ def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints) -
     return cap[rows] - taken[rows] if taken is not None else cap[rows]
 
 
-def port_conflict(ledger: Ledger, row: int, ports: tuple[HostPort, ...]) -> bool:
-    """Whether any of these host ports is taken on the node; the wildcard address conflicts with all."""
+def by_number(ports: Iterable[HostPort]) -> dict[tuple[str, int], list[str]]:
+    """Addresses by protocol and port."""
+    addresses: dict[tuple[str, int], list[str]] = {}
     for address, protocol, port in ports:
-        for taken_address, taken_protocol, taken_port in ledger.ports.get(row, ()):
-            if (taken_protocol, taken_port) != (protocol, port):
-                continue
-            if address == taken_address or _any_address(address) or _any_address(taken_address):
+        addresses.setdefault((protocol, port), []).append(address)
+    return addresses
+
+
+def port_conflict(ledger: Ledger, row: int, asked: Mapping[tuple[str, int], Iterable[str]]) -> bool:
+    """Whether any of these host ports is taken on the node; the wildcard address conflicts with all.
+
+    Goes through those that are taken there: a pod may ask for any number.
+    """
+    for taken, protocol, port in ledger.ports.get(row, ()):
+        for address in asked.get((protocol, port), ()):
+            if address == taken or _any_address(address) or _any_address(taken):
                 return True
     return False
 

@@ -25,9 +25,11 @@ from vc_egpu.core.cluster import (
     ShareClass,
 )
 from vc_egpu.core.resources import AMOUNT_LIMIT, PERMILLE, clamp, cores_at, permille
+from vc_egpu.core.unoffered import Unoffered
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Columns = dict[str, Ints]
 
 EVERYBODY: Final = 2
 """No class has this value."""
@@ -88,7 +90,7 @@ class Ledger:
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
         self.used: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
         self.scalar_cap: dict[str, Ints] = {}
-        self.scalar_used: dict[str, Ints] = {}
+        self.scalar_used, self.unoffered = Columns(), Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
         self.ports: dict[int, Mapping[HostPort, int]] = {}
@@ -155,23 +157,20 @@ class Ledger:
         self.max_sharers[row] = clamp(node.max_sharers)
 
     def _enter_named(
-        self,
-        row: int,
-        caps: dict[str, Ints],
-        used: dict[str, Ints],
-        values: Mapping[str, int],
-        *,
-        absent: int,
+        self, row: int, caps: Columns, used: Columns, values: Mapping[str, int], *, absent: int
     ) -> None:
         for name in values:
             if name not in caps:
                 # Nodes that do not name a scalar have none; nodes entered earlier are known to lack it.
                 caps[name] = self._new_column(caps)
-                used.setdefault(name, np.zeros(len(self.names), np.int64))
+                column = used.setdefault(name, np.zeros(len(self.names), np.int64))
+                if caps is self.scalar_cap:
+                    for taken_row, amount in self.unoffered.claim(name).items():
+                        column[taken_row] = amount
         for name, column in caps.items():
             column[row] = clamp(values[name]) if name in values else absent
 
-    def _new_column(self, caps: dict[str, Ints]) -> Ints:
+    def _new_column(self, caps: Columns) -> Ints:
         column = np.zeros(len(self.names), np.int64)
         if caps is self.slot_cap:
             # A node that reports no slots at all is unbounded in every name.
@@ -225,8 +224,8 @@ class Ledger:
 
     def scalar_free(self, name: str, row: int) -> int:
         """What a node has left of an extended resource."""
-        cap, used = self.scalar_cap.get(name), self.scalar_used.get(name)
-        return (int(cap[row]) if cap is not None else 0) - (int(used[row]) if used is not None else 0)
+        cap = self.scalar_cap.get(name)
+        return int(cap[row] - self.scalar_used[name][row]) if cap is not None else 0
 
     def kind_of(self, model: str, mode: Mode) -> int:
         """The number of a (model, mode); a new one gets the next."""
@@ -285,17 +284,19 @@ class Ledger:
             if amount:
                 used[dimension] += sign * amount
         for name, amount in booking.scalars:
-            self._used_column(self.scalar_used, name)[row] += sign * amount
+            if name in self.scalar_cap:
+                self.scalar_used[name][row] += sign * amount
+            else:
+                self.unoffered.add(row, name, sign * amount)
         for name, amount in booking.slots:
-            self._used_column(self.slot_used, name)[row] += sign * amount
+            self._slots_used(name)[row] += sign * amount
         if booking.ports:
             self._apply_ports(row, booking.ports, sign)
 
-    def _used_column(self, used: dict[str, Ints], name: str) -> Ints:
-        column = used.get(name)
-        if column is None:
-            column = used[name] = np.zeros(len(self.names), np.int64)
-        return column
+    def _slots_used(self, name: str) -> Ints:
+        if name not in self.slot_used:
+            self.slot_used[name] = np.zeros(len(self.names), np.int64)
+        return self.slot_used[name]
 
     def _apply_ports(self, row: int, ports: Iterable[HostPort], sign: int) -> None:
         # Replaced, never changed in place: copies of the ledger share these mappings.
@@ -352,7 +353,7 @@ class Ledger:
                 setattr(other, name, array.copy())
         other.scalar_used = {name: column.copy() for name, column in self.scalar_used.items()}
         other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
-        other.ports = dict(self.ports)
+        other.ports, other.unoffered = dict(self.ports), Unoffered()
         return other
 
     def _grow_rows(self) -> None:

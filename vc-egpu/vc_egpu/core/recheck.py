@@ -5,7 +5,7 @@ from collections.abc import Container
 import numpy as np
 
 from vc_egpu.core.booking import Booking
-from vc_egpu.core.capacity import port_conflict
+from vc_egpu.core.capacity import by_number, port_conflict
 from vc_egpu.core.gangs import GangView, PlannedMember
 from vc_egpu.core.ledger import Flags
 from vc_egpu.core.trial import Trial
@@ -106,6 +106,6 @@ def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     free = (ledger.cap[row] - ledger.used[row]).tolist()
     full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))
     full = full or any(ledger.scalar_free(name, row) < request for name, request in need.scalars)
-    if full or port_conflict(ledger, row, need.ports):
+    if full or port_conflict(ledger, row, by_number(need.ports)):
         return f"node {entry.placement.node} has no room for it any more"
     return ""

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.capacity import Need, pods_fitting, port_conflict
+from vc_egpu.core.capacity import Need, by_number, pods_fitting, port_conflict
 from vc_egpu.core.gangs import Member
 from vc_egpu.core.ledger import Flags
 from vc_egpu.core.pack import Assignment, Board
@@ -142,11 +142,12 @@ def _nodes(trial: Trial, groups: Sequence[tuple[tuple[Member, ...], Need, Flags]
     order = np.lexsort((trial.index.ranks()[rows], total[rows]))
     names = tuple(sorted({name for _, need, _ in groups for name, _ in need.scalars}))
     slots = tuple(sorted({name for _, need, _ in groups for name, _ in need.slots}))
+    ports = [by_number(need.ports) for _, need, _ in groups]
     nodes = []
     for row in rows[order][:MAX_NODES].tolist():
         allowed = tuple(
-            bool(take[row]) and not (need.ports and port_conflict(ledger, row, need.ports))
-            for take, (_, need, _) in zip(takes, groups, strict=True)
+            bool(take[row]) and not port_conflict(ledger, row, asked)
+            for take, asked in zip(takes, ports, strict=True)
         )
         nodes.append(_Node(trial, row, allowed, names, slots))
     return nodes
