@@ -133,8 +133,8 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
 
 
 def _scalars_of(ledger: Ledger, shape: PodShape) -> tuple[tuple[str, int], ...]:
-    """What of it is asked of nodes. Of what none of them offers one is enough to find no place: a pod may name
-    any number of those."""
+    """What of it is asked of nodes. Of what none of them offers one is enough to find no place: a pod may
+    name any number of those."""
     named = [(name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0]
     nowhere = [entry for entry in named if entry[0] not in ledger.scalar_cap]
     return (*(entry for entry in named if entry[0] in ledger.scalar_cap), *nowhere[:1])

@@ -34,7 +34,7 @@ from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
-from vc_egpu.volcano.terms import TooManyTermsError, all_of
+from vc_egpu.volcano.terms import MOST_CONDITIONS, NOWHERE, TooManyTermsError, all_of
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -350,6 +350,11 @@ def _terms(document: Document, claim_terms: ClaimTerms | None, problems: list[st
     """What its node affinity and its volumes say together."""
     affinity = (document["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     own = node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    conditions = sum(map(len, own)) + len(document["spec"].get("tolerations") or ())
+    if conditions > MOST_CONDITIONS:
+        text = f"its node affinity and its tolerations are {conditions} conditions, {MOST_CONDITIONS} at most"
+        problems.append(text)
+        return NOWHERE
     try:
         return all_of(own, _volume_terms(document, claim_terms))
     except TooManyTermsError as error:
