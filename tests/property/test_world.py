@@ -108,7 +108,7 @@ class Life:
             Gang(
                 f"ns/g{self.serial}", f"uid{self.serial}", QueueName(self.rng.choice(["red", "blue"])),
                 self.rng.choice([ShareClass.LOW, ShareClass.HIGH, *ShareClass]), 0, least, self.world.now,
-                single=single,
+                single=single, min_task_member={"b": 1} if tasks[1:] and not single else {},
                 template=tasks if self.rng.random() < 0.1 and not single else (),
             ),
             tasks,

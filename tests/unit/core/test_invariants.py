@@ -12,9 +12,9 @@ from vc_egpu.core.cluster import (
     Mode,
     NodeName,
     PlanInForce,
-    Pod,
     PodPhase,
     PodUid,
+    Queue,
     QueueName,
     Share,
     ShareClass,
@@ -73,11 +73,15 @@ HIGH, UNSET, LOW = ShareClass.HIGH, ShareClass.UNSET, ShareClass.LOW
         (running((LOW, 1, 75, "n1/0"), (LOW, 1, 75, "n1/0"), core_ratio=1.5, ratio_class=LOW), True),
         (running((HIGH, 1, 75, "n1/0"), (HIGH, 1, 75, "n1/0"), core_ratio=1.5, ratio_class=LOW), False),
         (running((LOW, 1, 1, "n1/0"), mode=Mode.NATIVE), False),
+        (running((LOW, 1666, 0, "n1/0"), (LOW, 1, 0, "n1/0"), memory_ratio=1666.9 / M), False),
+        (running((LOW, 1, 57, "n1/0"), (LOW, 1, 58, "n1/0"), core_ratio=1.15), True),
+        (running((LOW, 1, 58, "n1/0"), (LOW, 1, 58, "n1/0"), core_ratio=1.1599), False),
     ],
     ids=[
         "overlap in time", "memory", "low cores", "unset and high cores", "all classes", "sharers",
         "as many sharers as may be", "unset and low cores", "more cores than there are", "too many even so",
-        "more cores for low", "none for high", "a share of a native card",
+        "more cores for low", "none for high", "a share of a native card", "a part of a MiB is none",
+        "as many cores as are said", "a part of a percent is none",
     ],
 )  # fmt: skip
 def test_cards(snapshot: Snapshot, fine: bool) -> None:
@@ -154,6 +158,13 @@ def test_hosts_once_a_plan_has_what_it_waits_for() -> None:
 
     assert rules(planned(0)) == set(), "who is evicted takes nothing along"
     assert rules(planned(M, suspends=True)) == set()
+    # Who is to be suspended takes nothing of the host yet, while who is to be evicted has something there.
+    two = running((LOW, M, 0, "n1/0"), (LOW, M, 0, "n1/1"), memory_ratio=2.0, host_memory_mib=M)
+    both = plan_on(but(two, 0, physical=M - 7), "g0-w-0", "g1-w-0")
+    gang = both.gangs["g"]
+    assert gang.plan is not None
+    one_sleeps = replace(gang, plan=replace(gang.plan, suspends=frozenset({PodUid("g1-w-0")})))
+    assert rules(replace(both, gangs={**both.gangs, "g": one_sleeps})) == set()
     assert rules(planned(M - 1, suspends=True)) == {Rule.HOST}
     assert rules(planned(5, physical=M // 2 - 5)) == set()
     assert rules(planned(4, physical=M // 2 - 5)) == {Rule.HOST}
@@ -196,10 +207,11 @@ def members_planned(snapshot: Snapshot) -> Mapping[str, MemberPlacement]:
     return plan.members
 
 
-def plan_on(snapshot: Snapshot, *victims: str) -> Snapshot:
+def plan_on(snapshot: Snapshot, *victims: str, suspends: bool = False) -> Snapshot:
     """A waiting plan of ``g`` on card n1/0, naming these victims."""
     member = MemberPlacement(NodeName("n1"), (("main", Share(CardId("n1/0"), M // 2, 50)),))
-    plan = PlanInForce("1-1", {"w/0": member}, frozenset(PodUid(uid) for uid in victims))
+    uids = frozenset(PodUid(uid) for uid in victims)
+    plan = PlanInForce("1-1", {"w/0": member}, uids, suspends=uids if suspends else frozenset())
     gang = make.gang("g", share_class=HIGH, plan=plan)
     pods = {pod.uid: pod for pod in make.pods("g", 1, make.shape(M // 2, 50))}
     return replace(snapshot, gangs={**snapshot.gangs, "g": gang}, pods={**snapshot.pods, **pods})
@@ -218,9 +230,21 @@ def test_a_waiting_plan_waits_until_its_victims_are_off_their_cards() -> None:
     share = snapshot.pods[uid].shares[0][1]
     gone = replace(snapshot, pods={}, held={CardId("n1/0"): ((uid, share),)})
     assert rules(plan_on(gone, uid)) == set(), "its cards are held still"
+    both = replace(gone, held={CardId("n1/1"): ((PodUid("other"), share),), **gone.held})
+    assert rules(plan_on(both, uid)) == set(), "and another's on another card"
     other = replace(snapshot, pods={}, held={CardId("n1/0"): ((PodUid("other"), share),)})
     assert rules(plan_on(other, uid)) == {Rule.CARD}, "whom it waits for is gone, somebody else is there"
     assert rules(plan_on(but(snapshot, 0, phase=PodPhase.TERMINATING), uid)) == set()
+    # Once its victim is off the card, who is there besides is in the way.
+    crowd = running((LOW, M, 0, "n1/0"), (LOW, M, 0, "n1/0"), host_memory_mib=M)
+    for ended in (PodPhase.FAILED, PodPhase.SUCCEEDED, PodPhase.GATED):
+        assert rules(plan_on(but(crowd, 0, phase=ended), uid)) == {Rule.CARD}
+        assert rules(plan_on(but(snapshot, 0, phase=ended), uid)) == set()
+    asleep = but(crowd, 0, **ASLEEP)
+    assert rules(asleep) == set()
+    assert rules(plan_on(asleep, uid, "g1-w-0")) == set(), "it waits for the other one"
+    assert rules(plan_on(asleep, uid, suspends=True)) == {Rule.CARD}
+    assert rules(plan_on(asleep, uid)) == {Rule.CARD}, "the other one is no victim"
 
 
 def test_waiting_plans_do_not_overlap_each_other() -> None:
@@ -256,8 +280,12 @@ def test_a_plan_that_its_pod_carries_counts_once() -> None:
 
 
 def test_victims_are_of_low_priority() -> None:
-    snapshot = running((UNSET, M, 100, "n1/0"))
-    assert Rule.VICTIM in rules(plan_on(snapshot, "g0-w-0"))
+    snapshot = running(*[(UNSET, 1, 1, "n1/0")] * 6)
+    named = [f"g{number}-w-0" for number in range(6)]
+    found = [str(violation) for violation in check(plan_on(snapshot, *named))]
+    rule = "is not of low priority (rule: no victim for a plan that does not hold)"
+    told = [f"gang g: its victim {uid} of g{number} {rule}" for number, uid in enumerate(named)]
+    assert found == told, "the same order each time"
 
 
 def test_victims_are_for_high_priority() -> None:
@@ -279,57 +307,6 @@ def test_who_is_told_to_leave_is_of_low_priority() -> None:
         assert rules(but(snapshot, 0, **ORDERED)) == broken
 
 
-def test_gates() -> None:
-    snapshot = plan_on(running((LOW, M, 100, "n1/0")), "g0-w-0")
-    pod = snapshot.pods[PodUid("g-w-0")]
-    member = members_planned(snapshot)["w/0"]
-    fell = replace(pod, phase=PodPhase.PLACED, node=member.node, shares=member.shares, plan_id="1-1")
-    assert Rule.GATE in rules(replace(snapshot, pods={**snapshot.pods, pod.uid: fell})), "victims are there"
-
-    pair = make.snapshot([make.node()], [make.gang("g", least=2)], make.pods("g", 2, make.shape(1024, 0)))
-    first, second = pair.pods.values()
-    half = replace(pair, pods={first.uid: make.placed(first, "n1/0"), second.uid: second})
-    assert rules(half, before=pair) == {Rule.GATE}, "half a gang has started"
-    assert rules(half) == set(), "without history a gang that lost a member looks the same"
-    both = replace(pair, pods={p.uid: make.placed(p, "n1/0") for p in (first, second)})
-    assert rules(both, before=pair) == set()
-
-
-def test_gates_of_a_gang_that_ran_before() -> None:
-    """Its members come back one by one, unless a plan shows that it starts anew."""
-    first, second = make.pods("g", 2, make.shape(1024, 0))
-    other = make.placed(make.pods("other", 1, make.shape(1024, 0))[0], "n1/1")
-    gang = make.gang("g", least=2)
-
-    def world(*pods: Pod, plan: PlanInForce | None = None) -> Snapshot:
-        gangs = [replace(gang, plan=plan), make.gang("other")]
-        return make.snapshot([make.node()], gangs, [*pods, other])
-
-    runs = make.placed(first, "n1/0")
-    assert rules(world(first, second), before=world(first, second)) == set(), "nobody has started"
-    assert rules(world(runs, second), before=world(first, second)) == {Rule.GATE}, "others ran, it did not"
-    for ended in (PodPhase.TERMINATING, PodPhase.FAILED, PodPhase.SUCCEEDED):
-        before = world(runs, replace(second, phase=ended))
-        assert rules(world(runs, second), before=before) == set(), "it heals"
-    member = MemberPlacement(NodeName("n1"), runs.shares)
-    again = replace(runs, plan_id="2-0")
-    failed = replace(first, uid=PodUid("before"), phase=PodPhase.FAILED)
-    before = world(failed, first, second)
-    half = PlanInForce("2-0", {"w/0": member})
-    assert rules(world(again, second, plan=half), before=before) == {Rule.GATE}, "it begins anew with half"
-    both = PlanInForce("2-0", {"w/0": member, "w/1": member})
-    assert rules(world(again, second, plan=both), before=before) == set(), "the other's place is planned"
-    surplus = PlanInForce("2-0", {"w/1": member}, frozenset({PodUid("gone")}))
-    high = world(runs, second, plan=surplus)
-    high = replace(high, gangs={**high.gangs, "g": replace(high.gangs["g"], share_class=HIGH)})
-    assert rules(high, before=world(runs, second)) == set(), "a plan that waits is for those that are to come"
-
-
-def test_a_pod_without_its_shares() -> None:
-    pod: Pod = replace(make.pods("g", 1, make.shape(1024, 0))[0], phase=PodPhase.PLACED, node=NodeName("n1"))
-    assert rules(make.snapshot([make.node()], [make.gang("g")], [pod])) == {Rule.GATE}
-
-
 def test_caps() -> None:
     cap = {"volcano.sh/vgpu-h20": 1}
     queues = [
@@ -342,6 +319,12 @@ def test_caps() -> None:
     assert [str(violation) for violation in found] == [
         "queue org: uses 2 of 1 volcano.sh/vgpu-h20 (rule: no cap exceeded by an admission)"
     ]
+    memory = "volcano.sh/vgpu-h20-memory"
+    two = make.queue("org", capability={memory: 2047, "volcano.sh/vgpu-h20": 1})
+    found = check(replace(snapshot, queues={two.name: two, QueueName("all"): queues[1]}))
+    assert [violation.message for violation in found] == [
+        "uses 2 of 1 volcano.sh/vgpu-h20", f"uses 2048 of 2047 {memory}"
+    ]  # fmt: skip
     assert rules(snapshot, lowered={"org"}) == set()
     assert rules(snapshot, before=snapshot) == set(), "it did not get more"
     one_less = but(snapshot, 1, phase=PodPhase.GATED)
@@ -349,6 +332,23 @@ def test_caps() -> None:
     assert rules(snapshot, before=one_less) == {Rule.CAP}
     unknown = replace(snapshot, gangs={"g0": snapshot.gangs["g0"]})
     assert rules(but(unknown, 1, queue=QueueName("all"))) == {Rule.CAP}, "it counts where it was checked for"
+
+
+def test_a_model_that_a_queue_does_not_name_is_not_allowed() -> None:
+    snapshot = running((LOW, 1024, 1, "n1/0"))
+
+    def among(*queues: Queue, **more: Any) -> list[str]:
+        found = check(replace(snapshot, queues={queue.name: queue for queue in queues}), **more)
+        return [violation.subject for violation in found]
+
+    silent = make.queue(capability={"volcano.sh/vgpu-h20-memory": 10**6, "cpu": 10**6})
+    assert among(silent) == ["queue all"]
+    assert among(silent, lowered={"all"}) == among(silent, unnamed_unlimited=True) == []
+    assert among(make.queue(capability={"volcano.sh/gpu-h20": 1})) == ["queue all"], "these are shares"
+    org = QueueName("org")
+    assert among(make.queue(parent=org), make.queue("org", capability={})) == [], "it leaves models to others"
+    other = make.queue("org", capability={"volcano.sh/vgpu-t4": 1})
+    assert among(make.queue(parent=org), other) == ["queue org"]
 
 
 def test_caps_count_what_is_planned() -> None:

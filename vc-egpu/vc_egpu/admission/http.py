@@ -21,7 +21,7 @@ from vc_egpu.admission.loop import Loop, View
 from vc_egpu.admission.metrics import Level1, holders_of
 from vc_egpu.admission.settings import Settings
 from vc_egpu.core.cluster import PodPhase
-from vc_egpu.core.invariants import use_by_queue
+from vc_egpu.core.counted import use_by_queue
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.limits import TokenBucket

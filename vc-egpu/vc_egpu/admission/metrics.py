@@ -20,7 +20,7 @@ from vc_egpu.core.cluster import (
     class_of,
     has_members,
 )
-from vc_egpu.core.invariants import use_by_queue
+from vc_egpu.core.counted import use_by_queue
 from vc_egpu.core.reasons import Reason
 from vc_egpu.core.resources import cores_at
 

@@ -19,7 +19,7 @@ from vc_egpu.core.cluster import (
     Pod,
     PodPhase,
     PodUid,
-    QueueName,
+    Queue,
     Share,
     ShareClass,
     Snapshot,
@@ -27,10 +27,13 @@ from vc_egpu.core.cluster import (
     class_of,
     plan_key,
 )
+from vc_egpu.core.counted import use_by_queue
 from vc_egpu.core.reasons import Reason
-from vc_egpu.core.resources import add_to, amounts
+from vc_egpu.core.resources import is_model_key
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+_NOISE: Final = 1e-6
+"""100 times 1.15 in floating point is a little less than 115."""
 
 
 class Rule(Enum):
@@ -77,18 +80,20 @@ def check(
     before: Snapshot | None = None,
     lowered: Collection[str] = (),
     reasons: Mapping[str, Reason] | None = None,
+    unnamed_unlimited: bool = False,
 ) -> list[Violation]:
     """Everything that is wrong with this state of the cluster; empty if nothing is.
 
     ``before``: an earlier state, to judge the steps in between as well. ``lowered``: queues whose cap was
     lowered, which may be above it. ``reasons``: by gang, the reason that its PodGroup's condition names;
-    where given, every gang with gated pods must have one.
+    where given, every gang with gated pods must have one. ``unnamed_unlimited``: queues do not cap
+    models that they do not name.
     """
     found = [
         *_cards(snapshot),
         *_hosts(snapshot, before),
         *_gates(snapshot, before),
-        *_caps(snapshot, before, lowered),
+        *_caps(snapshot, before, lowered, unlimited=unnamed_unlimited),
         *_victims(snapshot),
     ]
     if reasons is not None:
@@ -110,10 +115,8 @@ def _cards(snapshot: Snapshot) -> Iterable[Violation]:
 
 def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
     seats: dict[tuple[NodeName, CardId], list[_Seat]] = {}
-    carried: set[tuple[str, str, str]] = set()
+    carried = {(pod.gang, plan_key(pod), pod.plan_id) for pod in snapshot.pods.values()}
     for pod in snapshot.pods.values():
-        if pod.gang is not None and pod.plan_id:
-            carried.add((pod.gang, plan_key(pod), pod.plan_id))
         if pod.phase in _HOLDING and pod.node is not None:
             share_class = _class_of(snapshot, pod)
             for _, share in pod.shares:
@@ -182,7 +185,7 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
     seats = [seat for seat in seats if not seat.asleep]
     names = ", ".join(seat.who for seat in seats)
     memory_mib = sum(seat.share.memory_mib for seat in seats)
-    promised = card.memory_mib * round(node.memory_ratio * 1000) // 1000
+    promised = int(card.memory_mib * node.memory_ratio + _NOISE)
     if memory_mib > promised:
         yield Violation(Rule.CARD, subject, f"{memory_mib} MiB of {promised} MiB are taken by {names}")
     physical_mib = sum(seat.share.memory_mib - _spilled(seat.share) for seat in seats)
@@ -194,7 +197,7 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
         ("unset and low", (ShareClass.UNSET, ShareClass.LOW)),
     ):
         ratio = node.core_ratio if node.ratio_class is None or node.ratio_class in classes else 1.0
-        limit = FULL_CORES_PERCENT * round(ratio * 1000) // 1000
+        limit = int(FULL_CORES_PERCENT * ratio + _NOISE)
         cores = sum(seat.share.cores_percent for seat in seats if seat.share_class in classes)
         if cores > limit:
             yield Violation(Rule.CARD, subject, f"{what} have {cores} of {limit} cores: {names}")
@@ -259,13 +262,12 @@ def _spilled(share: Share) -> int:
 
 def _gates(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
     for pod in snapshot.pods.values():
-        gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+        gang = snapshot.gangs.get(pod.gang or "")
         if gang is None or pod.phase is not PodPhase.PLACED:
             continue
         subject = f"pod {pod.namespace}/{pod.name}"
-        asked = sum(ask.cards for ask in pod.shape.asks)
-        if asked and len(pod.shares) != asked:
-            yield Violation(Rule.GATE, subject, f"asks for {asked} shares and has {len(pod.shares)}")
+        if wrong := _otherwise_than_asked(snapshot, pod):
+            yield Violation(Rule.GATE, subject, wrong)
         if gang.plan is not None and pod.plan_id == gang.plan.plan_id and gang.plan.victims:
             text = (
                 f"its gate fell while its plan {gang.plan.plan_id} waits for {len(gang.plan.victims)} victims"
@@ -273,12 +275,25 @@ def _gates(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
             yield Violation(Rule.GATE, subject, text)
     members: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.values():
-        if pod.gang is not None:
+        if pod.gang in snapshot.gangs:
             members.setdefault(pod.gang, []).append(pod)
     for key, pods in members.items():
-        gang = snapshot.gangs.get(key)
-        if gang is not None:
-            yield from _gang_gates(gang, pods, before)
+        yield from _gang_gates(snapshot.gangs[key], pods, before)
+
+
+def _otherwise_than_asked(snapshot: Snapshot, pod: Pod) -> str:
+    """Each container has as many cards of its model as it asks for, different ones; empty if they have."""
+    asked = sum(ask.cards for ask in pod.shape.asks)
+    seats = [(container, share.card) for container, share in pod.shares]
+    if asked and len(seats) != asked:
+        return f"asks for {asked} shares and has {len(seats)}"
+    if len(set(seats)) < len(seats):
+        return "has two shares of one container on one card"
+    node = snapshot.nodes.get(pod.node or NodeName(""))
+    models = {card.uuid: card.model for card in node.cards} if node is not None else {}
+    wanted = {(ask.container, ask.model) for ask in pod.shape.asks}
+    other = [card for name, card in seats if card in models and (name, models[card]) not in wanted]
+    return f"has card {other[0]} and asks for no {models[other[0]]}" if asked and other else ""
 
 
 def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterable[Violation]:
@@ -286,8 +301,9 @@ def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterabl
     started = [pod for pod in pods if pod.phase is PodPhase.PLACED]
     if not started:
         return
-    planned = set(gang.plan.members) if gang.plan is not None else set()
-    counted = {plan_key(pod) for pod in pods if pod.phase is not PodPhase.GATED} | planned
+    planned = gang.plan.members if gang.plan is not None else ()
+    counted = {key: key.rpartition("/")[0] for key in planned}
+    counted |= {plan_key(pod): pod.task for pod in pods if pod.phase is not PodPhase.GATED}
     fresh_start = gang.plan is not None and any(pod.plan_id == gang.plan.plan_id for pod in started)
     if before is not None:
         ran_before = any(
@@ -295,20 +311,29 @@ def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterabl
             for pod in before.pods.values()
         )
         fresh_start = fresh_start or not ran_before
-    if fresh_start and len(counted) < gang.min_member:
-        text = f"{len(started)} gates fell with {len(counted)} of {gang.min_member} members placed or planned"
-        yield Violation(Rule.GATE, f"gang {gang.key}", text)
+    minimums = {task: count for task, count in gang.min_task_member.items() if count > 0}
+    wanted = [("members", len(counted), gang.min_member)]
+    if sum(minimums.values()) <= gang.min_member:
+        tasks = list(counted.values())
+        wanted += [(f"members of task {task}", tasks.count(task), least) for task, least in minimums.items()]
+    for what, there, least in wanted if fresh_start else ():
+        if there < least:
+            text = f"{len(started)} gates fell with {there} of {least} {what} placed or planned"
+            yield Violation(Rule.GATE, f"gang {gang.key}", text)
 
 
 # --- caps ----------------------------------------------------------------------------------------
 
 
-def _caps(snapshot: Snapshot, before: Snapshot | None, lowered: Collection[str]) -> Iterable[Violation]:
+def _caps(
+    snapshot: Snapshot, before: Snapshot | None, lowered: Collection[str], *, unlimited: bool
+) -> Iterable[Violation]:
     use = use_by_queue(snapshot)
     earlier = use_by_queue(before) if before is not None else None
     for queue in snapshot.queues.values():
-        for resource, cap in sorted(queue.capability.items()):
-            used = use.get(queue.name, {}).get(resource, 0)
+        uses = use.get(queue.name, {})
+        for resource, cap in sorted(_limits(snapshot, queue, uses, unlimited=unlimited).items()):
+            used = uses.get(resource, 0)
             if used <= cap or queue.name in lowered:
                 continue
             if earlier is not None and used <= earlier.get(queue.name, {}).get(resource, 0):
@@ -316,32 +341,12 @@ def _caps(snapshot: Snapshot, before: Snapshot | None, lowered: Collection[str])
             yield Violation(Rule.CAP, f"queue {queue.name}", f"uses {used} of {cap} {resource}")
 
 
-def use_by_queue(snapshot: Snapshot) -> dict[QueueName, dict[str, int]]:
-    """What each queue and all below it use: admitted pods until they are gone, and plans in force."""
-    use: dict[QueueName, dict[str, int]] = {}
-    for pod in snapshot.pods.values():
-        gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
-        queue = gang.queue if gang is not None else pod.queue
-        if queue is None:
-            continue
-        plan = gang.plan if gang is not None else None
-        in_plan = plan is not None and plan_key(pod) in plan.members and pod.phase is PodPhase.GATED
-        if pod.phase in _HOLDING or in_plan:
-            for name in _chain(snapshot, queue):
-                total = use.setdefault(name, {})
-                for resource, amount in amounts(pod.shape).items():
-                    add_to(total, resource, amount)
-    return use
-
-
-def _chain(snapshot: Snapshot, queue: QueueName) -> list[QueueName]:
-    names: list[QueueName] = []
-    current: QueueName | None = queue
-    while current is not None and current not in names:
-        names.append(current)
-        entry = snapshot.queues.get(current)
-        current = entry.parent if entry is not None else None
-    return names
+def _limits(snapshot: Snapshot, queue: Queue, used: Iterable[str], *, unlimited: bool) -> dict[str, int]:
+    """What the queue allows: none of a model that it does not name. One above others may leave it to them."""
+    speaks = any(map(is_model_key, queue.capability))
+    speaks = speaks or all(other.parent != queue.name for other in snapshot.queues.values())
+    unnamed = [] if unlimited or not speaks else [resource for resource in used if is_model_key(resource)]
+    return {**dict.fromkeys(unnamed, 0), **queue.capability}
 
 
 # --- victims and reasons -------------------------------------------------------------------------

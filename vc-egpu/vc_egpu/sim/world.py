@@ -255,7 +255,12 @@ class World:
 
     def check(self, before: Snapshot | None = None) -> None:
         """Judge the state by the invariants."""
-        violations = invariants.check(self.snapshot(), before=before, lowered=frozenset(self.lowered))
+        violations = invariants.check(
+            self.snapshot(),
+            before=before,
+            lowered=frozenset(self.lowered),
+            unnamed_unlimited=self.policy.unnamed_model_unlimited,
+        )
         if violations:
             raise ImpossibleWorldError("\n".join(str(violation) for violation in violations))
 
