@@ -14,15 +14,12 @@ from vc_egpu.core.cluster import (
     PlanInForce,
     PodPhase,
     PodUid,
-    Queue,
-    QueueName,
     Share,
     ShareClass,
     Snapshot,
     SuspensionState,
 )
 from vc_egpu.core.invariants import Rule, check
-from vc_egpu.core.reasons import Reason
 
 M = make.H20_MIB
 
@@ -72,6 +69,7 @@ HIGH, UNSET, LOW = ShareClass.HIGH, ShareClass.UNSET, ShareClass.LOW
         (running((LOW, 1, 75, "n1/0"), (LOW, 1, 76, "n1/0"), core_ratio=1.5), False),
         (running((LOW, 1, 75, "n1/0"), (LOW, 1, 75, "n1/0"), core_ratio=1.5, ratio_class=LOW), True),
         (running((HIGH, 1, 75, "n1/0"), (HIGH, 1, 75, "n1/0"), core_ratio=1.5, ratio_class=LOW), False),
+        (running((HIGH, 1, 100, "n1/0"), core_ratio=1.5, ratio_class=LOW), True),
         (running((LOW, 1, 1, "n1/0"), mode=Mode.NATIVE), False),
         (running((LOW, 1666, 0, "n1/0"), (LOW, 1, 0, "n1/0"), memory_ratio=1666.9 / M), False),
         (running((LOW, 1, 57, "n1/0"), (LOW, 1, 58, "n1/0"), core_ratio=1.15), True),
@@ -80,12 +78,32 @@ HIGH, UNSET, LOW = ShareClass.HIGH, ShareClass.UNSET, ShareClass.LOW
     ids=[
         "overlap in time", "memory", "low cores", "unset and high cores", "all classes", "sharers",
         "as many sharers as may be", "unset and low cores", "more cores than there are", "too many even so",
-        "more cores for low", "none for high", "a share of a native card", "a part of a MiB is none",
-        "as many cores as are said", "a part of a percent is none",
+        "more cores for low", "none for high", "but what there is", "a share of a native card",
+        "a part of a MiB is none", "as many cores as are said", "a part of a percent is none",
     ],
 )  # fmt: skip
 def test_cards(snapshot: Snapshot, fine: bool) -> None:
     assert rules(snapshot) == (set() if fine else {Rule.CARD})
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "message"),
+    [
+        (running(*[(LOW, 1, 1, "n1/0")] * 2, max_sharers=1), "2 sharers, 1 allowed: {}, {}"),
+        (running(*[(LOW, 50000, 1, "n1/0")] * 2), f"100000 MiB of {M} MiB are taken by {{}}, {{}}"),
+        (
+            running(*[(LOW, 50000, 1, "n1/0")] * 2, memory_ratio=2.0),
+            f"100000 MiB lie on the card, it has {M} MiB: {{}}, {{}}",
+        ),
+        (running(*[(HIGH, 1, 60, "n1/0")] * 2), "high and unset have 120 of 100 cores: {}, {}"),
+        (running(*[(LOW, 1, 60, "n1/0")] * 2), "unset and low have 120 of 100 cores: {}, {}"),
+        (running(*[(LOW, 1, 1, "n1/0")] * 2, mode=Mode.NATIVE), "offered as native, taken otherwise: {}, {}"),
+    ],
+)
+def test_what_is_wrong_with_a_card_is_said_with_its_numbers(snapshot: Snapshot, message: str) -> None:
+    found = [(violation.subject, violation.message) for violation in check(snapshot)]
+    said = message.format("pod ns/g0-w-0", "pod ns/g1-w-0")
+    assert ("card n1/0 of node n1", said) in found
 
 
 def test_whole_cards() -> None:
@@ -178,6 +196,7 @@ def test_hosts_of_shares_whose_pod_is_gone() -> None:
     gone = {CardId("n1/0"): ((PodUid("gone"), share),)}
     assert rules(make.snapshot([make.node(memory_ratio=2.0, host_memory_mib=24)], held=gone)) == set()
     assert rules(make.snapshot([make.node(memory_ratio=2.0, host_memory_mib=23)], held=gone)) == {Rule.HOST}
+    assert rules(make.snapshot([make.node("other", host_memory_mib=23)], held=gone)) == set(), "of no node"
     there = but(running((LOW, 1024, 0, "n1/0"), memory_ratio=2.0, host_memory_mib=24), 0, physical=1000)
     living = {CardId("n1/0"): ((next(iter(there.pods)), share),)}
     assert rules(replace(there, held=living)) == set(), "it counts once"
@@ -265,6 +284,20 @@ def test_waiting_plans_do_not_overlap_each_other() -> None:
     assert rules(two(M // 2, "g1-w-0")) == {Rule.CARD}, "who is on its card goes for another one's sake"
 
 
+def test_waiting_plans_side_by_side_take_what_their_own_victims_leave() -> None:
+    first = plan_on(running(*[(LOW, M // 2, 50, "n1/0")] * 2), "g0-w-0")
+    plan = first.gangs["g"].plan
+    assert plan is not None
+
+    def both(*victims: str) -> set[Rule]:
+        other = replace(plan, victims=frozenset(PodUid(uid) for uid in victims))
+        gangs = {**first.gangs, "h": make.gang("h", share_class=HIGH, plan=other)}
+        return rules(replace(first, gangs=gangs))
+
+    assert both("g1-w-0") == set()
+    assert both("g0-w-0") == {Rule.CARD}, "one leaves room for one"
+
+
 def test_a_plan_that_its_pod_carries_counts_once() -> None:
     planned = plan_on(running())
     member = members_planned(planned)["w/0"]
@@ -305,72 +338,3 @@ def test_who_is_told_to_leave_is_of_low_priority() -> None:
     for share_class, broken in ((LOW, set()), (UNSET, {Rule.VICTIM}), (HIGH, {Rule.VICTIM})):
         snapshot = running((share_class, M, 100, "n1/0"), host_memory_mib=M)
         assert rules(but(snapshot, 0, **ORDERED)) == broken
-
-
-def test_caps() -> None:
-    cap = {"volcano.sh/vgpu-h20": 1}
-    queues = [
-        make.queue("org", capability=cap),
-        make.queue("all", parent=QueueName("org"), capability={"volcano.sh/vgpu-h20": 5}),
-    ]
-    snapshot = running((LOW, 1024, 1, "n1/0"), (LOW, 1024, 1, "n1/0"))
-    snapshot = replace(snapshot, queues={queue.name: queue for queue in queues})
-    found = check(snapshot)
-    assert [str(violation) for violation in found] == [
-        "queue org: uses 2 of 1 volcano.sh/vgpu-h20 (rule: no cap exceeded by an admission)"
-    ]
-    memory = "volcano.sh/vgpu-h20-memory"
-    two = make.queue("org", capability={memory: 2047, "volcano.sh/vgpu-h20": 1})
-    found = check(replace(snapshot, queues={two.name: two, QueueName("all"): queues[1]}))
-    assert [violation.message for violation in found] == [
-        "uses 2 of 1 volcano.sh/vgpu-h20", f"uses 2048 of 2047 {memory}"
-    ]  # fmt: skip
-    assert rules(snapshot, lowered={"org"}) == set()
-    assert rules(snapshot, before=snapshot) == set(), "it did not get more"
-    one_less = but(snapshot, 1, phase=PodPhase.GATED)
-    assert rules(one_less) == set()
-    assert rules(snapshot, before=one_less) == {Rule.CAP}
-    unknown = replace(snapshot, gangs={"g0": snapshot.gangs["g0"]})
-    assert rules(but(unknown, 1, queue=QueueName("all"))) == {Rule.CAP}, "it counts where it was checked for"
-
-
-def test_a_model_that_a_queue_does_not_name_is_not_allowed() -> None:
-    snapshot = running((LOW, 1024, 1, "n1/0"))
-
-    def among(*queues: Queue, **more: Any) -> list[str]:
-        found = check(replace(snapshot, queues={queue.name: queue for queue in queues}), **more)
-        return [violation.subject for violation in found]
-
-    silent = make.queue(capability={"volcano.sh/vgpu-h20-memory": 10**6, "cpu": 10**6})
-    assert among(silent) == ["queue all"]
-    assert among(silent, lowered={"all"}) == among(silent, unnamed_unlimited=True) == []
-    assert among(make.queue(capability={"volcano.sh/gpu-h20": 1})) == ["queue all"], "these are shares"
-    org = QueueName("org")
-    assert among(make.queue(parent=org), make.queue("org", capability={})) == [], "it leaves models to others"
-    other = make.queue("org", capability={"volcano.sh/vgpu-t4": 1})
-    assert among(make.queue(parent=org), other) == ["queue org"]
-
-
-def test_caps_count_what_is_planned() -> None:
-    allowed = make.queue(capability={"volcano.sh/vgpu-h20": 1})
-    ready = replace(plan_on(running()), queues={allowed.name: allowed})
-    assert rules(ready) == set()
-    none = make.queue(capability={"volcano.sh/vgpu-h20": 0})
-    assert rules(replace(ready, queues={none.name: none})) == {Rule.CAP}
-    waiting = make.pods("g", 2, make.shape(M // 2, 50))[1]
-    more = replace(ready, pods={**ready.pods, waiting.uid: waiting})
-    assert rules(more) == set(), "who is in no plan uses nothing yet"
-    ended = {uid: replace(pod, phase=PodPhase.SUCCEEDED) for uid, pod in ready.pods.items()}
-    assert rules(replace(ready, pods=ended, queues={none.name: none})) == set(), "nor does who has ended"
-    strangers = make.pods("nobody", 1, make.shape(M // 2, 50))[0]
-    found = make.placed(replace(strangers, gang=None), "n1/1")
-    assert rules(replace(ready, pods={**ready.pods, found.uid: found})) == set(), "of no queue"
-    loop = make.queue("all", parent=QueueName("all"), capability={"volcano.sh/vgpu-h20": 1})
-    assert rules(replace(ready, queues={loop.name: loop})) == set()
-
-
-def test_reasons() -> None:
-    snapshot = make.snapshot([make.node()], [make.gang("g")], make.pods("g", 1, make.shape(1024, 0)))
-    assert rules(snapshot, reasons={}) == {Rule.REASON}
-    assert rules(snapshot, reasons={"g": Reason.WAITING_FOR_CARDS}) == set()
-    assert rules(running((LOW, 1, 1, "n1/0")), reasons={}) == set(), "who runs needs none"

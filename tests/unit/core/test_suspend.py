@@ -13,6 +13,7 @@ from vc_egpu.core.cluster import (
     NodeName,
     PlanInForce,
     Pod,
+    PodUid,
     SuspensionState,
 )
 from vc_egpu.core.plan import Plan
@@ -116,6 +117,25 @@ def test_who_was_suspended_first_comes_back_first() -> None:
     assert back(decided(*asleep("a", 2, "n1/0"), *asleep("b", 1, "n1/0"))) == ["b"]
     older = [asleep("b", 1, "n1/0")[0], asleep("b", 9, "n1/0", "n1/1")[1]]
     assert back(decided(*asleep("a", 2, "n1/0"), *older, least=2)) == ["b"]
+
+
+def test_replicas_that_left_at_once_come_back_each_by_itself() -> None:
+    """The card of one of them is taken; nobody decides between equals by anything but their place."""
+    service = make.gang("g", share_class=LOW, single=True)
+    first, second, third = asleep("g", 1, "n1/0", "n1/1", "n1/2")
+    plan = decided(first, second, third, *runs("there", "n1/1"), high=service)
+    assert [sorted(one.pods) for one in plan.resumes] == [["g-w-0"], ["g-w-2"]]
+
+
+def test_of_a_job_all_that_left_come_back_together() -> None:
+    """Also of those above its minimum; of others' gangs each for itself, once what they need runs."""
+    there = runs("there", "n1/1", "n1/3")
+    away = [*runs("g", "n1/0"), *asleep("g", 1, "n1/0", "n1/1", "n1/2")[1:]]
+    assert back(decided(*away, *there)) == []
+    assert back(decided(*away, *there, high=make.gang("g", share_class=LOW, single=True, least=2))) == []
+    away.append(replace(away[0], uid=PodUid("g-w-3"), index=3, shares=runs("g", "n2/0")[0].shares))
+    away[-1] = replace(away[-1], node=NodeName("n2"))
+    assert back(decided(*away, *there, high=make.gang("g", share_class=LOW, single=True, least=2))) == ["g"]
 
 
 def test_who_waits_longer_is_not_overtaken_on_its_own_cards() -> None:

@@ -95,6 +95,48 @@ def test_of_members_above_the_minimum_the_youngest_goes(youngest: int) -> None:
     assert eviction.pods == {running[youngest].uid}
 
 
+def test_of_members_above_the_minimum_one_goes_whose_going_helps() -> None:
+    """The youngest is on a node to which the gang that asks does not go."""
+    low = make.gang("ns/low", share_class=ShareClass.LOW)
+    members = make.pods("ns/low", 2, make.shape(60000))
+    running = [make.placed(members[0], "n1/0", started=1.0), make.placed(members[1], "n2/0", started=9.0)]
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    asking = make.pods("ns/high", 1, make.shape(60000, node_selector=(("zone", "a"),)))
+    nodes = [make.node("n1", 1, labels={"zone": "a"}), make.node("n2", 1)]
+    plan = decide(make.snapshot(nodes, [low, high], [*running, *asking]), Policy(), 10.0)
+    (eviction,) = plan.admissions[0].evictions
+    assert (eviction.pods, eviction.whole) == ({running[0].uid}, False)
+
+
+def test_a_gang_that_lacks_members_goes_whole() -> None:
+    """Two of three run: no one of them is more than it needs."""
+    low = make.gang("ns/low", share_class=ShareClass.LOW, least=3)
+    first, second, third = make.pods("ns/low", 3, make.shape(60000))
+    running = [make.placed(first, "n1/0"), make.placed(second, "n1/1")]
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    asking = make.pods("ns/high", 1, make.shape(60000))
+    snapshot = make.snapshot([make.node("n1", 2)], [low, high], [*running, third, *asking])
+    (eviction,) = decide(snapshot, Policy(), 10.0).admissions[0].evictions
+    assert (len(eviction.pods), eviction.whole) == (2, True)
+
+
+def test_of_more_candidates_than_are_looked_at_the_cheapest_are_first() -> None:
+    gangs = [
+        make.gang("ns/a", share_class=ShareClass.LOW, least=2),
+        make.gang("ns/b", share_class=ShareClass.LOW),
+    ]
+    running = [
+        *(make.placed(pod, f"n1/{pod.index}") for pod in make.pods("ns/a", 2, make.shape(60000))),
+        *(make.placed(pod, "n1/2") for pod in make.pods("ns/b", 1, make.shape(60000))),
+    ]
+    high = make.gang("ns/high", share_class=ShareClass.HIGH)
+    snapshot = make.snapshot(
+        [make.node("n1", 3)], [*gangs, high], [*running, *make.pods("ns/high", 1, make.shape(60000))]
+    )
+    plan = decide(snapshot, Policy(max_victim_candidates=1), 10.0)
+    assert [entry.gang for entry in plan.admissions[0].evictions] == ["ns/b"]
+
+
 def test_a_gang_is_nobodys_victim_while_its_plan_is_carried_out() -> None:
     """Its gates fall one after the other: who evicted those that fell would have the others follow them."""
     first, second = make.pods("ns/low", 2, make.shape(60000))
