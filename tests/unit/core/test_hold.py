@@ -214,3 +214,25 @@ def test_of_two_that_failed_the_other_one_finds_its_card_whichever_is_replaced_f
     last = replace(pods[1 - back], created=NOW - 1)
     (admission,) = ask(make.snapshot([make.node("n1", 3)], gangs, [*there, carried, last])).admissions
     assert admission.gang == "ns/job"
+
+
+@pytest.mark.parametrize("first", ["ns/a", "ns/z"])
+def test_what_is_kept_for_a_gang_is_room_for_it_whoever_asked_before(first: str) -> None:
+    """Both lack members, and room is to be made for both; for one of them there is none, whoever goes."""
+    high: dict[str, Any] = {"share_class": ShareClass.HIGH}
+    job, low = make.gang("ns/job", least=3, **high), make.gang("ns/low", share_class=ShareClass.LOW)
+    members = make.pods("ns/job", 3, WHOLE)
+    nowhere = make.shape(make.H20_MIB, cards=3, cpu_milli=10)
+    other = make.gang(first, least=2, created=-1.0 if first == "ns/a" else 1.0, **high)
+    its = make.pods(first, 2, nowhere)
+    lost = replace(
+        make.placed(members[1], "n1/0"), uid=PodUid("lost"), phase=PodPhase.FAILED, finished=NOW - 5
+    )
+    pods = [
+        make.placed(members[0], "n2/0"), lost, *members[1:],
+        make.placed(make.pods("ns/low", 1, WHOLE)[0], "n1/1"),
+        make.placed(replace(its[0], shape=WHOLE), "n2/1"), its[1],
+    ]  # fmt: skip
+    plan = ask(make.snapshot([make.node("n1", 2), make.node("n2", 2)], [job, low, other], pods))
+    assert [entry.gang for entry in plan.admissions] == ["ns/job"]
+    assert [entry.gang for entry in plan.admissions[0].evictions] == ["ns/low"]

@@ -202,6 +202,29 @@ def test_hosts_of_shares_whose_pod_is_gone() -> None:
     assert rules(replace(there, held=living)) == set(), "it counts once"
 
 
+def test_hosts_of_victims_and_of_plans_that_are_ready() -> None:
+    share = Share(CardId("n1/0"), M // 2, 50, physical_mib=M // 2 - 7)
+    ready = PlanInForce("2-0", {"w/0": MemberPlacement(NodeName("n1"), (("main", share),))})
+    gang = make.gang("h", share_class=HIGH, plan=ready)
+
+    def world(memory_mib: int, *, held: bool) -> set[Rule]:
+        low = running((LOW, M, 0, "n1/1"), memory_ratio=2.0, host_memory_mib=memory_mib)
+        waits = plan_on(but(low, 0, physical=M - 7), "g0-w-0")
+        if held:  # its object is gone, and its cards are its own still
+            left = waits.pods[PodUid("g0-w-0")].shares[0][1]
+            pods = {uid: pod for uid, pod in waits.pods.items() if uid != "g0-w-0"}
+            waits = replace(waits, pods=pods, held={CardId("n1/1"): ((PodUid("g0-w-0"), left),)})
+        return rules(replace(waits, gangs={**waits.gangs, "h": gang}))
+
+    for held in (False, True):
+        assert world(14, held=held) == set()
+        assert world(13, held=held) == {Rule.HOST}, "the one is there, and the other comes"
+    gone = {CardId("n1/0"): ((PodUid("gone"), share),)}
+    plan = replace(ready, victims=frozenset({PodUid("gone")}))
+    node = make.node(memory_ratio=2.0, host_memory_mib=7)
+    assert rules(make.snapshot([node], [replace(gang, plan=plan)], held=gone)) == set(), "one after the other"
+
+
 def test_native_cards_are_not_shared_and_who_has_ended_holds_none() -> None:
     both = running((LOW, 1, 0, "n1/0"), (HIGH, 1, 0, "n1/0"), mode=Mode.NATIVE)
     for number in range(2):

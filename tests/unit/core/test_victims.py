@@ -95,17 +95,21 @@ def test_of_members_above_the_minimum_the_youngest_goes(youngest: int) -> None:
     assert eviction.pods == {running[youngest].uid}
 
 
-def test_of_members_above_the_minimum_one_goes_whose_going_helps() -> None:
-    """The youngest is on a node to which the gang that asks does not go."""
-    low = make.gang("ns/low", share_class=ShareClass.LOW)
-    members = make.pods("ns/low", 2, make.shape(60000))
-    running = [make.placed(members[0], "n1/0", started=1.0), make.placed(members[1], "n2/0", started=9.0)]
+@pytest.mark.parametrize("gangs", [1, 9])
+def test_of_members_above_the_minimum_one_goes_whose_going_helps(gangs: int) -> None:
+    """The youngest are where the gang that asks does not go. Of nine not all choices are tried."""
+    low = [make.gang(f"ns/{number}", share_class=ShareClass.LOW) for number in range(gangs)]
+    running = [
+        make.placed(pod, f"n{pod.index}/{number}", started=pod.index + number / 10)
+        for number, gang in enumerate(low)
+        for pod in make.pods(gang.key, 2, make.shape(60000))
+    ]
     high = make.gang("ns/high", share_class=ShareClass.HIGH)
     asking = make.pods("ns/high", 1, make.shape(60000, node_selector=(("zone", "a"),)))
-    nodes = [make.node("n1", 1, labels={"zone": "a"}), make.node("n2", 1)]
-    plan = decide(make.snapshot(nodes, [low, high], [*running, *asking]), Policy(), 10.0)
+    nodes = [make.node("n0", gangs, labels={"zone": "a"}), make.node("n1", gangs)]
+    plan = decide(make.snapshot(nodes, [*low, high], [*running, *asking]), Policy(), 10.0)
     (eviction,) = plan.admissions[0].evictions
-    assert (eviction.pods, eviction.whole) == ({running[0].uid}, False)
+    assert (eviction.pods, eviction.whole) == ({f"ns/{gangs - 1}-w-0"}, False), "of these the youngest"
 
 
 def test_a_gang_that_lacks_members_goes_whole() -> None:
