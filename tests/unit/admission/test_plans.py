@@ -3,8 +3,19 @@
 import uuid
 
 import pytest
-from vc_egpu.core.cluster import Card, CardId, MemberPlacement, Node, NodeName, PodUid, Resources, Share
-from vc_egpu.volcano import plans
+from unit.admission import build
+from vc_egpu.core.cluster import (
+    Card,
+    CardId,
+    MemberPlacement,
+    Node,
+    NodeName,
+    PodUid,
+    Resources,
+    Share,
+    plan_key,
+)
+from vc_egpu.volcano import names, plans, pod_codec
 from vc_egpu.volcano.annotations import AnnotationError
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord
 
@@ -55,6 +66,28 @@ def test_round_trip_with_tasks_bare_pods_and_members_without_cards() -> None:
     )
     nodes = {n.name: n for n in (a, b)}
     assert plans.decode(plans.encode(plan, nodes), nodes) == plan
+
+
+@pytest.mark.parametrize(
+    ("task", "index"),
+    [
+        ("w", "0"),
+        ("w", "1048575"),
+        ("w", "1048576"),
+        ("a/b", "0"),
+        ("w" * 63, "3"),
+        ("w" * 64, "3"),
+        ("w", "-1"),
+        ("", "0"),
+    ],
+)
+def test_whatever_a_pod_says_of_its_place_the_plan_that_names_it_can_be_read(task: str, index: str) -> None:
+    """Pods of no Job can say anything: a plan that nobody can read is taken back and made again for ever."""
+    a = node("a")
+    document = build.pod(annotations={names.TASK_SPEC: task, names.TASK_INDEX: index})
+    member = pod_codec.pod(document, build.TABLE).pod
+    plan = record({plan_key(member): PlannedMember(placed(a, 0), member.uid)})
+    assert plans.decode(plans.encode(plan, {a.name: a}), {a.name: a}) == plan
 
 
 def test_whole_and_native_shares_keep_their_kind() -> None:

@@ -35,7 +35,8 @@ _CARD_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU
 _PLAN_ID: Final = re.compile(r"^([0-9]{1,18})-([0-9]{1,18})$")
 _SHARED, _WHOLE, _NATIVE, _WHOLE_NATIVE = range(4)
 
-_Index = Annotated[int, Field(strict=True, ge=-1, lt=1 << 20)]
+_MOST_ROWS: Final = 1 << 20
+_Index = Annotated[int, Field(strict=True, ge=-1, lt=_MOST_ROWS)]
 _CardString = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]*$", max_length=4096)]
 _ShortUid = Annotated[str, Field(max_length=65)]
 _CardCount = Annotated[int, Field(strict=True, ge=1, le=64)]
@@ -114,6 +115,12 @@ class PlanRecord:
     def ready(self) -> "PlanRecord":
         """The same plan once its victims are gone."""
         return replace(self, state="ready", victims=frozenset(), suspends=frozenset())
+
+
+def can_name(task: str, index: int) -> bool:
+    """Whether a plan can name a member by its task and its index: whoever makes pods of no Job may write
+    anything there. Others go by their UID."""
+    return 0 < len(task) <= names.LONGEST_TASK and "/" not in task and 0 <= index < _MOST_ROWS
 
 
 def plan_id(epoch: int, number: int) -> str:

@@ -32,6 +32,7 @@ from vc_egpu.volcano.codec import (
 from vc_egpu.volcano.codec_resources import given, pod_requests
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.payer import checked_for
+from vc_egpu.volcano.plans import can_name
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 from vc_egpu.volcano.terms import MOST_CONDITIONS, NOWHERE, TooManyTermsError, all_of
@@ -195,12 +196,13 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
+    task = task_name(str(annotations.get(names.TASK_SPEC, "")))
     return Words(
         shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
-        task=task_name(str(annotations.get(names.TASK_SPEC, ""))),
-        index=_index(str(annotations.get(names.TASK_INDEX, ""))),
+        task=task,
+        index=_index(task, str(annotations.get(names.TASK_INDEX, ""))),
         shares=shares_of(cards, request) if cards is not None else (),
         runs_as=ShareClass[cards.share_class.upper()] if cards is not None and cards.containers else None,
         plan_id=cards.plan_id if cards is not None else "",
@@ -222,8 +224,10 @@ def task_name(text: str) -> str:
     return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
 
 
-def _index(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 10 else -1
+def _index(task: str, text: str) -> int:
+    """Which one of its task it is; -1 for one that no plan could name so."""
+    index = int(text) if text.isdecimal() and len(text) < 10 else -1
+    return index if can_name(task, index) else -1
 
 
 _METADATA_READ: Final = ("annotations", "labels", "ownerReferences")
