@@ -13,7 +13,7 @@ from vc_egpu.core.capacity import MANY
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import names, plans
+from vc_egpu.volcano import kept, names, plans
 
 
 def job(memory: str = "30000") -> dict[str, Any]:
@@ -92,6 +92,37 @@ def test_what_is_planned_from_a_template_counts_to_the_queue_of_its_job() -> Non
     asked["spec"]["queue"] = "mine"
     mirror.set_template("default/g", enqueue.template(asked, TABLE))
     assert mirror.snapshot().gangs["default/g"].queue == "mine"
+
+
+@pytest.mark.parametrize(
+    ("requests", "pod_level", "taken"),
+    [
+        ({}, {"limits": {"cpu": "8", "memory": "64Gi"}}, (8000, 64 << 30)),
+        ({"cpu": "2"}, {"limits": {"cpu": "8", "memory": "64Gi"}}, (2000, 64 << 30)),
+        ({"cpu": "2"}, {"limits": {"cpu": "8"}, "requests": {"cpu": "3", "memory": "1Gi"}}, (3000, 1 << 30)),
+    ],
+    ids=["limits alone", "what containers request", "requests"],
+)
+def test_a_templates_limits_for_the_pod_as_a_whole_are_what_its_pods_will_request(
+    requests: Any, pod_level: Any, taken: tuple[int, int]
+) -> None:
+    """As the API server fills it in: else others are sent away for a plan that does not fit its node."""
+    asked = job()
+    spec = asked["spec"]["tasks"][0]["template"]["spec"]
+    spec["resources"] = pod_level
+    spec["containers"][0]["resources"]["requests"] = requests
+    [(_, _, shape)] = enqueue.template(asked, TABLE).rows
+    assert (shape.requests.cpu_milli, shape.requests.memory_bytes) == taken
+
+
+@pytest.mark.parametrize("in_hosts_network", [True, False])
+def test_in_the_hosts_network_a_templates_ports_are_the_hosts(*, in_hosts_network: bool) -> None:
+    asked = job()
+    spec = asked["spec"]["tasks"][0]["template"]["spec"]
+    spec["hostNetwork"] = in_hosts_network
+    spec["containers"][0]["ports"] = [{"containerPort": 22}, {"containerPort": 80, "hostPort": 8080}]
+    [(_, _, shape)] = enqueue.template(kept.of("jobs", asked), TABLE).rows
+    assert shape.host_ports == ((("", "TCP", 22),) if in_hosts_network else ()) + (("", "TCP", 8080),)
 
 
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:

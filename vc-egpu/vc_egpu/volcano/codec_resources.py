@@ -98,7 +98,7 @@ def pod_requests(spec: Document, has: Given = NOTHING_GIVEN) -> Resources:
     init_containers = spec.get("initContainers")
     if init_containers:
         total = _beside_init(total, init_containers, has)
-    pod_level = (spec.get("resources") or {}).get("requests")
+    pod_level = _of_the_pod(spec.get("resources") or {}, total)
     if pod_level:
         level = resources(pod_level) if has.pod is None else _most(resources(pod_level), has.pod, has)
         total = Resources(
@@ -112,6 +112,14 @@ def pod_requests(spec: Document, has: Given = NOTHING_GIVEN) -> Resources:
     if overhead:
         total = _plus(total, resources(overhead))
     return Resources(total.cpu_milli, total.memory_bytes, total.ephemeral_bytes, 1, total.scalars)
+
+
+def _of_the_pod(block: Document, total: Resources) -> Document:
+    """Pod-level requests. A limit is one where no container requests any: the API server fills that in, and
+    templates of Jobs have not been through it."""
+    requested = {"cpu": total.cpu_milli, "memory": total.memory_bytes, **total.scalars}
+    limits = {name: n for name, n in (block.get("limits") or {}).items() if not requested.get(name)}
+    return {**limits, **(block.get("requests") or {})}
 
 
 def _beside_init(total: Resources, init_containers: Iterable[Document], has: Given) -> Resources:

@@ -144,7 +144,7 @@ def _task(task: Document) -> Json:
         "template": {
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
-                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES), named=True),
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, "hostNetwork"), named=True),
                 **_some(template.get("spec") or {}, ("affinity",)),
             },
         },
@@ -154,18 +154,21 @@ def _task(task: Document) -> Json:
 def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
     """The part of a spec that many pods share, once for all of them; ``named``: with names of containers."""
     part = _some(spec, keys)
+    keep = _CONTAINER if named else _CONTAINER[1:]
     for kind in ("containers", "initContainers"):
         if containers := spec.get(kind):
-            part[kind] = [_container(c, _CONTAINER if named else _CONTAINER[1:]) for c in containers]
+            part[kind] = [_container(c, keep, in_hosts_network="hostNetwork" in part) for c in containers]
     text = orjson.dumps(part)
     return _shared(text) if len(text) <= _SHARED_BYTES else _shared.__wrapped__(text)
 
 
-def _container(container: Document, keys: Iterable[str]) -> Json:
-    kept = _some(container, keys)
-    if ports := [_some(port, _PORT) for port in container.get("ports") or () if port.get("hostPort")]:
-        kept["ports"] = ports
-    return kept
+def _container(container: Document, keys: Iterable[str], *, in_hosts_network: bool) -> Json:
+    kept, ports = _some(container, keys), container.get("ports") or ()
+    if in_hosts_network:
+        taken = [_some(port, (*_PORT, "containerPort")) for port in ports]
+    else:
+        taken = [_some(port, _PORT) for port in ports if port.get("hostPort")]
+    return {**kept, "ports": taken} if taken else kept
 
 
 def _foreign_status(status: Document) -> Json:

@@ -342,11 +342,13 @@ def models_like(text: str, table: ModelTable) -> frozenset[str]:
 def _host_ports(spec: Document) -> tuple[tuple[str, str, int], ...]:
     containers = [*(spec.get("containers") or ())]
     containers += [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    # In the host's network all ports are the host's: templates of Jobs do not say so.
+    where = ("hostPort", "containerPort") if spec.get("hostNetwork") else ("hostPort",)
     return tuple(
-        (port.get("hostIP") or "", port.get("protocol") or "TCP", int(port["hostPort"]))
+        (port.get("hostIP") or "", port.get("protocol") or "TCP", int(number))
         for container in containers
         for port in container.get("ports") or ()
-        if port.get("hostPort")
+        if (number := next((port[key] for key in where if port.get(key)), None))
     )
 
 
