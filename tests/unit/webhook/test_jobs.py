@@ -86,6 +86,17 @@ def test_records_that_an_earlier_version_left_are_no_reason_to_refuse() -> None:
     assert review_final_job(create(done), context()).allowed
 
 
+def test_of_partitions_as_many_count_as_have_to_run() -> None:
+    """Volcano makes that the task's minimum, after us."""
+    partitions = {"totalPartitions": 8, "partitionSize": 2, "minPartitions": 4}
+    obj = job(task("w", 16, small(), partitionPolicy=partitions))
+    assert review_job(create(obj), context()).allowed
+    partitions["minPartitions"] = 5
+    assert "the gang (minAvailable 10)" in refusal(obj)
+    partitions["minPartitions"] = 0
+    assert "the gang (minAvailable 16)" in refusal(obj)
+
+
 def test_a_job_without_cards_is_left_alone() -> None:
     obj = job(task("w", 2, container()), queue=None)
     obj["metadata"]["managedFields"] = written_by()

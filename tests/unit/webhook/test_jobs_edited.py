@@ -65,6 +65,15 @@ def test_volcanos_defaults_come_back_where_the_manifest_leaves_them_out() -> Non
     assert reapplied(copy.deepcopy(manifest), stored) == stored
 
 
+def test_what_volcano_makes_of_partitions_comes_back_too() -> None:
+    """Its webhook fills in the minimum at creation alone: left out, the gang would become all replicas."""
+    partitions = {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 2}
+    manifest = job(task("w", 8, small(), partitionPolicy=partitions))
+    stored = complete(copy.deepcopy(manifest))
+    stored["spec"]["tasks"][0] |= {"minAvailable": 4, "maxRetry": 3}
+    assert reapplied(copy.deepcopy(manifest), stored) == stored
+
+
 def test_what_a_user_really_changes_stays_changed() -> None:
     stored = as_volcano_stores_it(complete(copy.deepcopy(MANIFEST)))
     stored["spec"]["tasks"][0]["maxRetry"] = 7

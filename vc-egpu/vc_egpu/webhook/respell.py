@@ -17,6 +17,15 @@ from vc_egpu.webhook.decision import Json
 _HOST_NETWORK_DNS: Final = "ClusterFirstWithHostNet"
 
 
+def minimum_of(task: Json) -> Any:
+    """The ``minAvailable`` that Volcano fills in: of as many partitions as have to run, or all replicas."""
+    policy = mapping(task.get("partitionPolicy"))
+    partitions, size = policy.get("minPartitions"), policy.get("partitionSize")
+    if isinstance(partitions, int) and isinstance(size, int) and partitions > 0:
+        return partitions * size
+    return task.get("replicas")
+
+
 def respell_task(task: Json, stored: Json) -> Json:
     """The task with the defaults and the spelling of the stored one of the same name."""
     filled = dict(task)
@@ -25,7 +34,7 @@ def respell_task(task: Json, stored: Json) -> Json:
     if "maxRetry" not in task and stored.get("maxRetry") == DEFAULT_MAX_RETRY:
         filled["maxRetry"] = DEFAULT_MAX_RETRY
     minimum, replicas = stored.get("minAvailable"), task.get("replicas")
-    if "minAvailable" not in task and isinstance(minimum, int) and minimum == stored.get("replicas"):
+    if "minAvailable" not in task and isinstance(minimum, int) and minimum == minimum_of(stored):
         # It stays what it was when the Job came in, unless fewer replicas are wanted now than that.
         filled |= {"minAvailable": minimum} if isinstance(replicas, int) and minimum <= replicas else {}
     template, old = mapping(task.get("template")), mapping(stored.get("template"))

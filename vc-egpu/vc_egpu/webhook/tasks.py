@@ -13,7 +13,7 @@ from vc_egpu.webhook.context import annotations_of, items, labels_of, mapping, s
 from vc_egpu.webhook.decision import Json
 from vc_egpu.webhook.gangs import Members
 from vc_egpu.webhook.pods import complete_container
-from vc_egpu.webhook.respell import respell_task
+from vc_egpu.webhook.respell import minimum_of, respell_task
 
 _TOTAL_KINDS: Final = frozenset({"memory-total", "cores-total"})
 
@@ -55,11 +55,11 @@ class Task:
         return read_pod(self.pod_spec, table, f"{self.path}.spec")
 
     def members(self, ask: PodAsk) -> Members:
-        """Its pods, counted; a minimum that is not named is all of them."""
-        replicas = _count(self.raw.get("replicas"), 0, f'spec.tasks["{self.name[:63]}"].replicas')
-        minimum = _count(
-            self.raw.get("minAvailable"), replicas, f'spec.tasks["{self.name[:63]}"].minAvailable'
-        )
+        """Its pods, counted; a minimum that is not named is the one that Volcano fills in."""
+        where = f'spec.tasks["{self.name[:63]}"]'
+        replicas = _count(self.raw.get("replicas"), 0, f"{where}.replicas")
+        least = _count(minimum_of(self.raw), 0, f"{where}.partitionPolicy")
+        minimum = _count(self.raw.get("minAvailable"), least, f"{where}.minAvailable")
         cards = sum(container.cards for container in ask.containers.values())
         depends_on = mapping(self.raw.get("dependsOn"))
         waits_for = tuple(str(name) for name in items(depends_on.get("name")))
