@@ -184,6 +184,15 @@ def test_a_job_that_is_moved_to_another_queue_leaves_its_pods_behind() -> None:
     assert review_job(update(moved, plain), context()).warnings == ()
 
 
+def test_a_job_is_not_moved_where_it_could_never_run() -> None:
+    """As none is made there: it would wait for a cap that it is above."""
+    stored = complete(job(task("w", 3, small()), annotations={PRIORITY: "low"}))
+    edited = copy.deepcopy(stored)
+    edited["spec"]["queue"] = "org-2"
+    words = refusal(edited, context("alice use queues org-2"), old=stored)
+    assert "needs 3 volcano.sh/vgpu-h20 at once, the cap of queue 'org-2' is 2" in words
+
+
 def test_edits_are_judged_by_what_they_change() -> None:
     edited, stored = changed(queue="closed")
     assert "'closed' is Closed" in refusal(edited, old=stored)

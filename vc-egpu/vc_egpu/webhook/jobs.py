@@ -291,7 +291,8 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
     """
     job, subjects = review.object, _subjects(review, checked)
     is_new = any(item.is_new for item in checked)
-    if is_new or spec_of(job).get("queue") != spec_of(stored).get("queue"):
+    moved = spec_of(job).get("queue") != spec_of(stored).get("queue")
+    if is_new or moved:
         _check_queue(review, subjects, context)
     if is_new or _class_inputs(job, [item.task for item in checked]) != _class_inputs(
         stored, tasks_of(stored)
@@ -302,7 +303,7 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
         return
     members = [item.task.members(item.ask) for item in checked]
     minimum = min_available_of(job)
-    need, before = gangs.least_need(members, minimum), _need_of(stored, context)
+    need, before = gangs.least_need(members, minimum), {} if moved else _need_of(stored, context)
     grown = {resource: amount for resource, amount in need.items() if amount > before.get(resource, 0)}
     if grown:
         queue = str(spec_of(job).get("queue") or DEFAULT_QUEUE)
