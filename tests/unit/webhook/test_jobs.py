@@ -152,6 +152,10 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         ("spec.queue", "'orgg-1' does not exist, did you mean 'org-1'? you may use: a, org-1"),
     ),
     "a closed queue": (job(queue="closed"), ("spec.queue", "'closed' is Closed")),
+    "a template that names another queue": (
+        job(task("w", 1), task("v", 1, annotations={QUEUE: "org-1"})),
+        ('spec.tasks["v"].template.metadata.annotations', "'org-1'", "the Job is in queue 'a'"),
+    ),
     "no queue": (job(queue=None), ("spec.queue", "no queue is named", "you may use: a, org-1")),
     "two classes in one gang": (
         job(task("w", 1, annotations={PRIORITY: "low"}), task("v", 1)),

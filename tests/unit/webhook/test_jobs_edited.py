@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from unit.webhook.job_reviews import PRIORITY, complete, reapplied, refusal, small
+from unit.webhook.job_reviews import PRIORITY, QUEUE, complete, reapplied, refusal, small
 from unit.webhook.world import (
     JOB_CONTROLLER,
     QUEUES,
@@ -245,6 +245,22 @@ def test_a_job_that_begins_to_ask_for_cards_is_judged_as_a_new_one(plain: Json, 
     for entry in edited["spec"]["tasks"]:
         entry["template"]["spec"]["containers"] = [small()]
     assert words in refusal(edited, old=plain)
+
+
+def test_a_template_is_not_edited_to_name_another_queue() -> None:
+    """Every pod made of it would be refused, where nobody looks."""
+    edited, stored = changed()
+    metadata = edited["spec"]["tasks"][0]["template"]["metadata"]
+    metadata["annotations"] = {QUEUE: "org-1"}
+    path = 'spec.tasks["w"].template.metadata.annotations["scheduling.volcano.sh/queue-name"]'
+    assert refusal(edited, old=stored).startswith(f"{path}: 'org-1', but the Job is in queue 'a'")
+    metadata["annotations"] = {QUEUE: "a"}
+    assert review_job(update(edited, stored), context()).allowed
+    older = copy.deepcopy(edited)
+    older["spec"]["tasks"][0]["template"]["metadata"]["annotations"] = {QUEUE: "org-1"}
+    scaled = copy.deepcopy(older)
+    scaled["spec"]["minAvailable"] = 1
+    assert review_job(update(scaled, older), context()).allowed, "as it was"
 
 
 def test_an_edit_after_the_queue_was_closed_or_lowered_goes_through() -> None:

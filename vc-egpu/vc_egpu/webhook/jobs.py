@@ -79,6 +79,7 @@ def _created(review: Review, context: Context) -> Decision:
     warnings = _check_templates(checked, job, context)
     subjects = _subjects(review, checked)
     queue = _check_queue(review, subjects, context)
+    _check_named_queues([item.task for item in checked], queue)
     _check_classes(review, checked, subjects, context)
     members = [item.task.members(item.ask) for item in checked]
     minimum = min_available_of(job)
@@ -153,6 +154,17 @@ def _check_queue(review: Review, subjects: Sequence[Sequence[Subject]], context:
         partial(access.check_queue, queue, pair, review.namespace, context, "spec.queue") for pair in subjects
     )
     return queue
+
+
+def _check_named_queues(tasks: Sequence[Task], queue: str) -> None:
+    """Refuse templates that name another queue than the Job: none of their pods would be let in."""
+    for task in tasks:
+        named = task.annotations.get(names.QUEUE_NAME)
+        if named and named != queue:
+            raise Refusal(
+                f'{task.path}.{_ANNOTATIONS}["{names.QUEUE_NAME}"]: {str(named)[:63]!r}, but the Job is in '
+                f"queue {queue[:63]!r} (spec.queue); leave the annotation out"
+            )
 
 
 def _default_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: Context) -> str:
@@ -294,11 +306,12 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
     moved = spec_of(job).get("queue") != spec_of(stored).get("queue")
     if is_new or moved:
         _check_queue(review, subjects, context)
-    if is_new or _class_inputs(job, [item.task for item in checked]) != _class_inputs(
-        stored, tasks_of(stored)
-    ):
+    tasks = [item.task for item in checked]
+    if is_new or _queues(job, tasks) != _queues(stored, tasks_of(stored)):
+        _check_named_queues(tasks, str(spec_of(job).get("queue") or DEFAULT_QUEUE))
+    if is_new or _class_inputs(job, tasks) != _class_inputs(stored, tasks_of(stored)):
         _check_classes(review, checked, subjects, context)
-    _check_changed_grace(job, stored, [item.task for item in checked], context)
+    _check_changed_grace(job, stored, tasks, context)
     if not all(item.readable for item in checked):
         return
     members = [item.task.members(item.ask) for item in checked]
@@ -311,7 +324,7 @@ def _check_changes(review: Review, stored: Json, checked: Sequence[_Checked], co
         gangs.check_caps(grown, queue, context, "spec.queue", what)
     if is_new or sum(item.replicas for item in members) > _replicas(stored):
         gangs.check_size(members, context.settings, "spec.tasks")
-    if is_new or _sizes(job, [item.task for item in checked]) != _sizes(stored, tasks_of(stored)):
+    if is_new or _sizes(job, tasks) != _sizes(stored, tasks_of(stored)):
         gangs.check_minimums(members, minimum)
 
 
@@ -329,6 +342,10 @@ def _sizes(job: Json, tasks: Sequence[Task]) -> object:
         spec_of(job).get("minAvailable"),
         [(task.name, task.raw.get("replicas"), task.raw.get("minAvailable")) for task in tasks],
     )
+
+
+def _queues(job: Json, tasks: Sequence[Task]) -> object:
+    return spec_of(job).get("queue"), [(task.name, task.annotations.get(names.QUEUE_NAME)) for task in tasks]
 
 
 def _class_inputs(job: Json, tasks: Sequence[Task]) -> object:
