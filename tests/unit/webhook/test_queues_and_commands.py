@@ -267,33 +267,6 @@ def test_caps_on_what_counts_nothing_are_refused() -> None:
     assert "vgpu-<model>-memory" in refused
 
 
-def test_lowering_below_use_warns_and_evicts_nothing() -> None:
-    stored = copy.deepcopy(A)
-    stored["status"]["allocated"] = {"volcano.sh/vgpu-h20": "6"}
-    decision = review_queue(
-        update(edited(stored, capability={**A["spec"]["capability"], **caps(4)}), stored), context()
-    )
-    assert decision.allowed
-    assert "4 is below the 6 in use" in decision.warnings[0]
-    assert "nothing is evicted" in decision.warnings[0]
-    stored["status"]["allocated"] = {"volcano.sh/vgpu-h20": "9"}
-    assert review_queue(update(edited(stored, weight=1), stored), context()).warnings == (), (
-        "told of when it was lowered"
-    )
-
-
-def test_what_the_queues_below_use_counts_for_their_parents_cap() -> None:
-    below = {**QUEUES["org-1"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-h20": "6"}}}
-    other = {**QUEUES["org-2"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-h20": "1"}}}
-    ctx = context(queues={**QUEUES, "org-1": below, "org-2": other})
-    lowered = edited(QUEUES["org"], capability=caps(6))
-    (warning,) = review_queue(update(lowered, QUEUES["org"]), ctx).warnings
-    assert "6 is below the 7 in use" in warning
-    counted = {**QUEUES["org"], "status": {"allocated": {"volcano.sh/vgpu-h20": "7"}}}
-    decision = review_queue(update(edited(counted, capability=caps(7)), counted), ctx)
-    assert decision.warnings == (), "where the parent's own figure has them in it they count once"
-
-
 def test_a_change_of_labels_asks_nobody() -> None:
     obj = copy.deepcopy(A)
     obj["metadata"]["labels"] = {"x": "y"}

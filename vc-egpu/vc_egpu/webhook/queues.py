@@ -16,7 +16,7 @@ from vc_egpu.core.words import few
 from vc_egpu.volcano import names
 from vc_egpu.volcano.quantity import QuantityError, parse
 from vc_egpu.volcano.request import MIB
-from vc_egpu.volcano.resource_names import LONGEST_NAME, classify
+from vc_egpu.volcano.resource_names import LONGEST_NAME, classify, names_cards
 from vc_egpu.webhook.access import QUEUE_GROUP, queue_access
 from vc_egpu.webhook.context import (
     DEFAULT_QUEUE,
@@ -81,7 +81,7 @@ def review_queue(review: Review, context: Context) -> Decision:
         return refuse(str(refusal))
     unknown = islice(_unknown_models(queue, stored, context), _MAX_WARNINGS)
     bytes_ = islice(_meant_in_bytes(queue, stored), _MAX_WARNINGS)
-    return allow(warnings=[*warnings, *_below_use(queue, stored, context.queues), *bytes_, *unknown])
+    return allow(warnings=[*warnings, *_below_use(queue, stored, context), *bytes_, *unknown])
 
 
 def review_queue_deleted(review: Review, context: Context) -> Decision:
@@ -304,20 +304,23 @@ def _check_within_parent(  # noqa: PLR0917 - values of one sentence
         )
 
 
-def _below_use(queue: Json, stored: Json | None, queues: QueueTree) -> list[str]:
+def _below_use(queue: Json, stored: Json | None, context: Context) -> list[str]:
     """Warnings for caps that are lowered below what the queue, with those below it, uses now."""
     if stored is None:
         return []
-    used = _use_of(stored, queues)
+    used = _use_of(stored, context.queues)
     old, new = _amounts(stored)["capability"], _amounts(queue)["capability"]
-    warnings = []
-    for key, raw in new.items():
-        use = used.get(key, Fraction(0))
-        if raw != old.get(key) and _value_or_zero(raw) < use:
-            warnings.append(
-                f'spec.capability["{key}"]: {raw} is below the {_shown(use)} in use; '
-                "nothing is evicted, new work waits"
-            )
+    lowered = {key: str(raw) for key, raw in new.items() if raw != old.get(key)}
+    # As at the door of gangs: see :func:`vc_egpu.webhook.gangs.check_caps`.
+    speaks = names_cards(new) or not context.queues.children(_name_of(queue))
+    if speaks and not context.settings.unnamed_model_unlimited:
+        lowered |= {key: "none" for key in old if key not in new and classify(key).is_counted}
+    warnings = [
+        f'spec.capability["{key}"]: {raw} is below the {_shown(used[key])} in use; '
+        "nothing is evicted, new work waits"
+        for key, raw in lowered.items()
+        if key in used and _value_or_zero(new.get(key, 0)) < used[key]
+    ]
     return warnings[:_MAX_WARNINGS]
 
 
