@@ -15,9 +15,12 @@ from unit.webhook.world import (
     container,
     context,
     create,
+    job,
     pod,
     queue,
+    task,
 )
+from vc_egpu.webhook.caches import slim_job
 from vc_egpu.webhook.context import QueueTree
 from vc_egpu.webhook.pods import review_pod
 
@@ -217,13 +220,35 @@ def test_pods_of_a_job_were_checked_with_it_and_come_even_when_the_queue_has_clo
 
 def test_a_group_left_in_another_queue_than_its_jobs_is_checked() -> None:
     """Volcano makes the PodGroup once: a Job that asked for no cards then may have named anybody's queue."""
-    job = {"metadata": {"uid": "job-uid", "annotations": {}}, "spec": {"queue": "a"}}
+    its_job = {"metadata": {"uid": "job-uid", "annotations": {}}, "spec": {"queue": "a"}}
     obj = of_job(pod(annotations={QUEUE: "org-2"}))
-    ctx = replace(context(groups=[group(queue="org-2")]), jobs={(NAMESPACE, "j"): job})
+    ctx = replace(context(groups=[group(queue="org-2")]), jobs={(NAMESPACE, "j"): its_job})
     decision = review_pod(create(obj, JOB_CONTROLLER), ctx)
     assert not decision.allowed
     assert "may not use queue 'org-2'" in decision.message
     assert complete(of_job(pod()), replace(ctx, answers=context(groups=[group()]).answers), JOB_CONTROLLER)
+
+
+@pytest.mark.parametrize(
+    ("template", "checked"),
+    [
+        (task("w", 1, container()), False),
+        (task("w", 1, container(vgpu_memory=4)), False),
+        (task("w", 1, container(**{"vgpu-" + "x" * 999: 1})), False),
+        (task("w", 1), True),
+        ({"template": {"metadata": {"labels": {"egpu.volcano.sh/managed": "true"}}}}, True),
+    ],
+    ids=["asks for nothing", "names no model", "names nothing", "older than the webhook", "with the label"],
+)
+def test_pods_whose_ask_their_job_does_not_have_were_not_checked_with_it(
+    template: Json, *, checked: bool
+) -> None:
+    """A LimitRange gives it to them, say: their Job, which nobody looked at, may name anybody's queue."""
+    kept = slim_job(job(template, queue="org-2"))
+    ctx = replace(context(groups=[group(queue="org-2")]), jobs={(NAMESPACE, "j"): kept})
+    decision = review_pod(create(of_job(pod(annotations={QUEUE: "org-2"})), JOB_CONTROLLER), ctx)
+    assert decision.allowed is checked
+    assert checked or "may not use queue 'org-2'" in decision.message
 
 
 def test_whoever_pretends_to_be_a_job_is_checked_like_everybody() -> None:
@@ -243,8 +268,8 @@ def test_only_pods_of_a_volcano_job_were_checked_with_it(other: dict[str, str]) 
 
 
 def test_the_class_of_a_job_that_had_the_name_before_counts_no_more() -> None:
-    job = {"metadata": {"uid": "old-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
-    ctx = replace(context(groups=[group()]), jobs={(NAMESPACE, "j"): job})
+    its_job = {"metadata": {"uid": "old-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
+    ctx = replace(context(groups=[group()]), jobs={(NAMESPACE, "j"): its_job})
     assert complete(of_job(pod()), ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-standard"
 
 
@@ -277,9 +302,9 @@ def test_the_queue_that_was_checked_is_noted_on_the_pod() -> None:
 
 
 def test_class_comes_from_the_template_then_the_job_then_the_group() -> None:
-    job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
+    its_job = {"metadata": {"uid": "job-uid", "annotations": {PRIORITY: "low"}}, "spec": {"queue": "a"}}
     ctx = context(groups=[group(**{PRIORITY: "high"})])
-    ctx = replace(ctx, jobs={(NAMESPACE, "j"): job})
+    ctx = replace(ctx, jobs={(NAMESPACE, "j"): its_job})
     assert complete(of_job(pod()), ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-low"
     own = of_job(pod(annotations={PRIORITY: "high"}))
     assert complete(own, ctx, JOB_CONTROLLER)["spec"]["priorityClassName"] == "egpu-high"

@@ -16,6 +16,7 @@ from vc_egpu.kube.resources import (
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector, key_of
 from vc_egpu.volcano import names
 from vc_egpu.webhook.context import QueueTree
+from vc_egpu.webhook.tasks import asks_for_cards
 
 Json = dict[str, Any]
 _KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion", "ownerReferences")
@@ -34,6 +35,12 @@ def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
     return {"metadata": kept, "spec": {key: spec[key] for key in spec_fields if key in spec}}
 
 
+def slim_job(document: Json) -> Json:
+    """Of a Volcano Job its queue as well, and whether it asks for cards: only then did anybody look at it."""
+    kept = slim(document, ("queue",))
+    return {**kept, "spec": {**kept["spec"], "asks": asks_for_cards(document)}}
+
+
 class Caches:
     """Started once; the maps are live and read from any thread."""
 
@@ -50,7 +57,7 @@ class Caches:
             self._by_name(api, NAMESPACES, self.namespaces, slim),
             self._by_name(api, PRIORITY_CLASSES, self.priority_classes, lambda doc: doc),
             self._by_key(api, POD_GROUPS, self.pod_groups, lambda doc: slim(doc, GROUP_FIELDS)),
-            self._by_key(api, VOLCANO_JOBS, self.jobs, lambda doc: slim(doc, ("queue",))),
+            self._by_key(api, VOLCANO_JOBS, self.jobs, slim_job),
         ]
 
     @property

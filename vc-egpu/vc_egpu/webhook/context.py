@@ -130,7 +130,7 @@ class Context:
     pod_groups: Mapping[tuple[str, str], Json] = field(default_factory=dict)
     """By (namespace, name)."""
     jobs: Mapping[tuple[str, str], Json] = field(default_factory=dict)
-    """Metadata and queue of Volcano Jobs by (namespace, name)."""
+    """Metadata and queue of Volcano Jobs by (namespace, name), and whether they ask for cards."""
     priority_classes: Mapping[str, Json] = field(default_factory=dict)
     answers: Answers = field(default_factory=KnownAnswers)
 

@@ -157,7 +157,8 @@ def _checked_with_its_job(review: Review, context: Context, group: Json | None) 
     """True for pods that a Job controller makes of a Volcano Job: queue and class were checked with the Job.
 
     They also come when the queue has been closed or its cap lowered since; then they wait, with a reason.
-    A group in another queue than its Job's was not: Volcano's controllers leave it where they made it.
+    A group in another queue than its Job's was not: Volcano's controllers leave it where they made it. Nor
+    was a Job that asks for no cards, whose pods have their ask from elsewhere (a LimitRange, say).
     """
     owner = controller_of(review.object)
     if (
@@ -168,7 +169,7 @@ def _checked_with_its_job(review: Review, context: Context, group: Json | None) 
     ):
         return False
     job = _job(review, context)
-    return not job or _queue_of(job) == _queue_of(group)
+    return not job or (spec_of(job).get("asks") is not False and _queue_of(job) == _queue_of(group))
 
 
 def _queue_of(obj: Json) -> str:
