@@ -20,10 +20,13 @@ from unit.webhook.world import (
     task,
     update,
 )
+from vc_egpu.volcano import codec
 from vc_egpu.volcano.resource_names import classify
+from vc_egpu.webhook.caches import slim_job
 from vc_egpu.webhook.decision import Decision
 from vc_egpu.webhook.extent import MAX_PARTS
 from vc_egpu.webhook.jobs import review_job
+from vc_egpu.webhook.membership import asks
 from vc_egpu.webhook.pods import review_pod
 from vc_egpu.webhook.queues import review_queue
 
@@ -93,6 +96,22 @@ def test_names_of_resources_that_nothing_can_have_are_not_remembered(prefix: str
         assert "the name of a resource has 28000" in decision.message
         assert "the limit is 317" in decision.message
         assert classify.cache_info().currsize == before
+
+
+@pytest.mark.parametrize("prefix", ["volcano.sh/vgpu-", "a.example/"])
+def test_nor_are_those_in_a_pod_group_or_in_a_job_that_nobody_looks_at(prefix: str) -> None:
+    """Job controllers sum up in a PodGroup whatever a Job names; one without cards does not come here."""
+    resources = {prefix + no_word(): 1}
+    spec: Json = {"name": "c", "resources": {"requests": resources}}
+    group = {
+        "metadata": {"name": "g", "namespace": "team-a", "uid": "u", "resourceVersion": "1"},
+        "spec": {"minResources": resources},
+    }
+    before = classify.cache_info().currsize
+    assert not codec.group(group).asks
+    assert not asks(group)
+    assert not slim_job(job(task("w", 1, spec)))["spec"]["asks"]
+    assert classify.cache_info().currsize == before
 
 
 def test_nor_are_accounts() -> None:

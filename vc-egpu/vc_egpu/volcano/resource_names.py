@@ -63,5 +63,9 @@ def classify(resource: str) -> ResourceName:
 
 
 def names_cards(resources: Iterable[object]) -> bool:
-    """Whether a model stands in one of these names of resources."""
-    return any(classify(str(resource)).is_managed for resource in resources)
+    """Whether a model stands in one of these names of resources.
+
+    Of a PodGroup or a Job anything may come here. What names mean is remembered by them, but not of those
+    that nothing can have.
+    """
+    return any(len(name) <= LONGEST_NAME and classify(name).is_managed for name in map(str, resources))

@@ -8,7 +8,7 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.quantity import QuantityError, parse
 from vc_egpu.volcano.request import AskError, PodAsk, read_pod
-from vc_egpu.volcano.resource_names import LONGEST_NAME, classify
+from vc_egpu.volcano.resource_names import classify, names_cards
 from vc_egpu.webhook.context import annotations_of, items, labels_of, mapping, spec_of
 from vc_egpu.webhook.decision import Json
 from vc_egpu.webhook.gangs import Members
@@ -87,8 +87,7 @@ def tasks_of(job: Json) -> list[Task]:
 def asks_for_cards(job: Json) -> bool:
     """Whether a Job is one that is reviewed: a task names a model, or carries the managed label."""
     return any(
-        task.is_labelled
-        or any(_is_managed(name) for one in _containers(task.pod_spec) for name in _names(one))
+        task.is_labelled or any(names_cards(_names(one)) for one in _containers(task.pod_spec))
         for task in tasks_of(job)
     )
 
@@ -96,11 +95,6 @@ def asks_for_cards(job: Json) -> bool:
 def _names(container: Json) -> Iterator[str]:
     resources = mapping(container.get("resources"))
     return (name for kind in ("limits", "requests") for name in mapping(resources.get(kind)))
-
-
-def _is_managed(name: str) -> bool:
-    """What names mean is remembered by them: not of those that nothing can have, see :mod:`.extent`."""
-    return len(name) <= LONGEST_NAME and classify(name).is_managed
 
 
 def min_available_of(job: Json) -> int | None:
