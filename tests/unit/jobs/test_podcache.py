@@ -1,5 +1,7 @@
 """What the Job controller keeps of a pod."""
 
+import tracemalloc
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -37,3 +39,26 @@ def pod(status: dict[str, Any], *, managed: bool = True) -> CachedPod:
 )
 def test_phase(story: str, status: dict[str, Any], managed: bool, phase: str) -> None:
     assert pod(status, managed=managed).member.phase == phase, story
+
+
+def test_what_a_large_pod_requests_goes_with_it() -> None:
+    """It was remembered: who makes and deletes some hundred of these, each with other names, fills memory."""
+
+    def requests(number: int) -> dict[str, str]:
+        return {f"a.example/{number}-{index:0200}": "1" for index in range(2000)}
+
+    def seen(number: int) -> CachedPod:
+        spec = {"containers": [{"resources": {"requests": requests(number)}}]}
+        metadata = {"name": "a", "namespace": "ml", "uid": "u"}
+        return CachedPod.of(trim({"metadata": metadata, "spec": spec, "status": {}}))
+
+    assert seen(0).requested == {**dict.fromkeys(requests(0), Fraction(1)), "pods": Fraction(1)}
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(8):
+            seen(number)
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000, f"{kept} bytes stay of pods that are gone"

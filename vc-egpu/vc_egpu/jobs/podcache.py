@@ -30,6 +30,8 @@ _METADATA: Final = (
 )
 _BULKY_ANNOTATIONS: Final = frozenset({names.CARDS, names.REQUEST, names.LAST_APPLIED})
 _SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
+_ALIKE_BYTES: Final = 4096
+"""What a larger spec requests goes with its pod: who makes and deletes such would fill memory."""
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 
 
@@ -135,7 +137,7 @@ class CachedPod:
             managed=managed,
             checked=checked_for(annotations, labels) if managed and not member.finished else "",
             member=member,
-            requested=_requested(orjson.dumps(spec_of_requests(spec), option=orjson.OPT_SORT_KEYS)),
+            requested=_requested_by(orjson.dumps(spec_of_requests(spec), option=orjson.OPT_SORT_KEYS)),
             document=document,
         )
 
@@ -145,6 +147,10 @@ def spec_of_requests(spec: Mapping[str, Any]) -> Json:
     return {
         key: spec[key] for key in ("containers", "initContainers", "overhead", "resources") if key in spec
     }
+
+
+def _requested_by(spec: bytes) -> requests.Amounts:
+    return _requested(spec) if len(spec) <= _ALIKE_BYTES else _requested.__wrapped__(spec)
 
 
 @lru_cache(maxsize=4096)
