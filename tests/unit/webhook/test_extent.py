@@ -1,5 +1,6 @@
 """Objects that hold more than anybody writes: refused before they are read, while all other reviews wait."""
 
+import json
 import string
 import time
 from collections.abc import Callable
@@ -20,9 +21,10 @@ from unit.webhook.world import (
     task,
     update,
 )
-from vc_egpu.volcano import codec
+from vc_egpu.volcano import codec, names
+from vc_egpu.volcano.makers import controller_of
 from vc_egpu.volcano.resource_names import classify
-from vc_egpu.webhook.caches import slim_job
+from vc_egpu.webhook.caches import slim, slim_group, slim_job
 from vc_egpu.webhook.decision import Decision
 from vc_egpu.webhook.extent import MAX_PARTS
 from vc_egpu.webhook.jobs import review_job
@@ -112,6 +114,30 @@ def test_nor_are_those_in_a_pod_group_or_in_a_job_that_nobody_looks_at(prefix: s
     assert not asks(group)
     assert not slim_job(job(task("w", 1, spec)))["spec"]["asks"]
     assert classify.cache_info().currsize == before
+
+
+def large(**spec: Any) -> Json:
+    """As large as an object can be, without being looked at by anybody."""
+    owners = [{"kind": "Job", "name": f"j{number}", "uid": "u"} for number in range(9000)]
+    owners.append({"kind": "Job", "name": "j", "uid": "u", "controller": True})
+    annotations = {names.PRIORITY: "x" * 100_000, names.QUEUE_NAME: "x" * 100_000, "a.example/b": "y" * 9999}
+    return {
+        "metadata": {"name": "g", "ownerReferences": owners, "annotations": annotations},
+        "spec": {"queue": "a", **spec},
+    }
+
+
+@pytest.mark.parametrize("card", ["volcano.sh/vgpu-h20", "a.example/vgpu"])
+def test_of_large_objects_little_is_kept(card: str) -> None:
+    """Some eighty PodGroups of Jobs without cards, of a megabyte each, took the memory of all replicas."""
+    needs = {f"a.example/{number}": "1" for number in range(30_000)}
+    group = slim_group(large(minResources=needs | {card: 1}))
+    assert asks(group) is card.startswith("volcano.sh")
+    assert controller_of(group)["name"] == "j"
+    assert group["spec"]["queue"] == "a"
+    for kept in (group, slim(large()), slim_job(large(tasks=[task("w", 1)] * 2000))):
+        assert len(json.dumps(kept)) < 1000
+        assert len(kept["metadata"]["annotations"][names.QUEUE_NAME]) > names.LONGEST_OBJECT_NAME
 
 
 def test_nor_are_accounts() -> None:

@@ -15,24 +15,39 @@ from vc_egpu.kube.resources import (
 )
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector, key_of
 from vc_egpu.volcano import names
+from vc_egpu.volcano.makers import controller_in
+from vc_egpu.volcano.resource_names import names_cards
 from vc_egpu.webhook.context import QueueTree
 from vc_egpu.webhook.tasks import asks_for_cards
 
 Json = dict[str, Any]
-_KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion", "ownerReferences")
+_KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion")
 _KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME)
-GROUP_FIELDS: Final = ("queue", "minResources")
-"""What is kept of a PodGroup's spec."""
+_KEPT_CHARS: Final = names.LONGEST_OBJECT_NAME + 1
+"""Of an annotation: what is longer means nothing, and says so when it is cut off here."""
 
 
 def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
-    """Identity, the annotations that matter, and the named fields of spec: a Job's template is large."""
+    """Identity, maker, the annotations that matter, and the named fields of spec: a Job's template is large,
+    and whoever may make objects may make some hundred of a megabyte each."""
     metadata = document.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     kept = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
-    kept["annotations"] = {key: annotations[key] for key in _KEPT_ANNOTATIONS if key in annotations}
+    if maker := controller_in(metadata):
+        kept["ownerReferences"] = [maker]
+    kept["annotations"] = {
+        key: str(annotations[key])[:_KEPT_CHARS] for key in _KEPT_ANNOTATIONS if key in annotations
+    }
     spec = document.get("spec") or {}
     return {"metadata": kept, "spec": {key: spec[key] for key in spec_fields if key in spec}}
+
+
+def slim_group(document: Json) -> Json:
+    """Of a PodGroup its queue as well, and of what it needs one name that shows that it asks for cards."""
+    needs = (document.get("spec") or {}).get("minResources") or {}
+    shown = next((name for name in needs if names_cards([name])), None)
+    kept = slim(document, ("queue",))
+    return {**kept, "spec": {**kept["spec"], "minResources": {} if shown is None else {shown: needs[shown]}}}
 
 
 def slim_job(document: Json) -> Json:
@@ -56,7 +71,7 @@ class Caches:
             self._by_name(api, QUEUES, self._queues, lambda doc: doc, self._queues_changed),
             self._by_name(api, NAMESPACES, self.namespaces, slim),
             self._by_name(api, PRIORITY_CLASSES, self.priority_classes, lambda doc: doc),
-            self._by_key(api, POD_GROUPS, self.pod_groups, lambda doc: slim(doc, GROUP_FIELDS)),
+            self._by_key(api, POD_GROUPS, self.pod_groups, slim_group),
             self._by_key(api, VOLCANO_JOBS, self.jobs, slim_job),
         ]
 

@@ -13,7 +13,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Invalid, KubeError, NotFound
 from vc_egpu.kube.resources import POD_GROUPS, QUEUES, SUBJECT_ACCESS_REVIEWS, Resource
 from vc_egpu.volcano.makers import controller_of
-from vc_egpu.webhook.caches import GROUP_FIELDS, slim
+from vc_egpu.webhook.caches import slim_group
 from vc_egpu.webhook.decision import Json
 from vc_egpu.webhook.questions import (
     MAKERS,
@@ -222,4 +222,4 @@ class Oracle:
             found = self._api.get(POD_GROUPS, question.name, question.namespace, timeout_s=_REQUEST_TIMEOUT_S)
         except NotFound:
             return None
-        return slim(found, GROUP_FIELDS)
+        return slim_group(found)
