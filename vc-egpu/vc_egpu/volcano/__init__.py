@@ -7,6 +7,7 @@
   :mod:`.share_codec`, :mod:`.codec_resources`, :mod:`.quantity`; what of them stays in memory: :mod:`.kept`
 - annotations that our processes exchange: :mod:`.annotations`, :mod:`.request`, :mod:`.plans`,
   :mod:`.suspension`
-- rules that several processes share: :mod:`.priority`, :mod:`.payer`, :mod:`.makers`, :mod:`.others`
+- rules that several processes share: :mod:`.priority`, :mod:`.payer`, :mod:`.makers`, :mod:`.others`,
+  :mod:`.wishes`
 - settings: :mod:`.model_table`, :mod:`.node_policy`, by :mod:`.yaml_text`
 """

@@ -36,6 +36,7 @@ from vc_egpu.volcano.plans import can_name
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 from vc_egpu.volcano.terms import MOST_CONDITIONS, NOWHERE, TooManyTermsError, all_of
+from vc_egpu.volcano.wishes import excess
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -193,6 +194,10 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
+    too_much = excess(spec) if _is_gated(spec) else ""
+    if too_much:
+        problems.append(too_much)
+        document = {**document, "spec": {k: v for k, v in spec.items() if k not in _WISHES}}
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
@@ -222,6 +227,14 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
 def task_name(text: str) -> str:
     """The name of a task; empty for what is none: no plan that named it could be read again."""
     return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
+
+
+_WISHES: Final = ("affinity", "nodeSelector", "tolerations")
+
+
+def _is_gated(spec: Document) -> bool:
+    """Whether it waits for us. Of one that was let go nothing is decided, and its pin stands in each term."""
+    return any(gate["name"] == names.GATE for gate in spec.get("schedulingGates") or ())
 
 
 def _index(task: str, text: str) -> int:

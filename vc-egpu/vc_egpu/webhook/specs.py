@@ -11,6 +11,7 @@ from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.pod_codec import models_like
 from vc_egpu.volcano.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
 from vc_egpu.volcano.request import PodAsk
+from vc_egpu.volcano.wishes import excess
 from vc_egpu.webhook.context import Context, items, mapping
 from vc_egpu.webhook.decision import Json, Refusal
 
@@ -62,7 +63,10 @@ def decode_request(text: object) -> Request:
 
 def check_placement(spec: Json, path: str) -> None:
     """Refuse pods that nobody could pin: bound by hand, with terms that match nothing, or held back by the
-    kube-scheduler until its own gang is complete, whose members would keep cards that they do not use."""
+    kube-scheduler until its own gang is complete, whose members would keep cards that they do not use. And
+    those that say more of their node than anybody can weigh."""
+    if too_much := excess(spec):
+        raise Refusal(f"{path}: {too_much} in one pod")
     if spec.get("nodeName"):
         raise Refusal(
             f"{path}.nodeName: {str(spec['nodeName'])[:253]!r} goes past the admission layer; "

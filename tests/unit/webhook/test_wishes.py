@@ -1,0 +1,113 @@
+"""Pods that say more of the node that they want than anybody can weigh."""
+
+import pytest
+from unit.admission import build
+from unit.webhook.job_reviews import refusal as job_refusal
+from unit.webhook.pod_reviews import complete, refusal
+from unit.webhook.world import Json, container, job, pod, task
+from vc_egpu.admission import enqueue
+from vc_egpu.admission.gangs import NO_TEMPLATE
+from vc_egpu.volcano import names, pod_codec
+from vc_egpu.volcano.wishes import (
+    MOST_REQUIREMENTS,
+    MOST_RESOURCES,
+    MOST_TOLERATIONS,
+    MOST_VALUES,
+    excess,
+)
+
+
+def affinity(*terms: list[Json]) -> Json:
+    selector = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
+
+
+def is_in(values: int) -> Json:
+    return {"key": "zone", "operator": "In", "values": [f"v{number}" for number in range(values)]}
+
+
+def asking(resources: int) -> Json:
+    made = container(vgpu_h20=1)
+    made["resources"]["requests"] = {f"a.example/{number}": "1" for number in range(resources - 1)}
+    return {"containers": [made]}
+
+
+WISHES: dict[str, tuple[Json, Json, str]] = {
+    "resources": (
+        asking(MOST_RESOURCES),
+        asking(MOST_RESOURCES + 1),
+        f"{MOST_RESOURCES + 1} different resources, the limit is {MOST_RESOURCES}",
+    ),
+    "terms": (
+        affinity(*[[is_in(1)]] * MOST_REQUIREMENTS),
+        affinity(*[[is_in(1)]] * MOST_REQUIREMENTS, [is_in(1)]),
+        f"{MOST_REQUIREMENTS + 1} requirements of node selector and node affinity",
+    ),
+    "requirements of a term": (
+        affinity([is_in(1)] * MOST_REQUIREMENTS),
+        affinity([is_in(1)] * MOST_REQUIREMENTS, [is_in(1)]),
+        f"{MOST_REQUIREMENTS + 1} requirements",
+    ),
+    "a selector beside them": (
+        affinity([is_in(1)] * (MOST_REQUIREMENTS - 1)) | {"nodeSelector": {"a": "b"}},
+        affinity([is_in(1)] * MOST_REQUIREMENTS) | {"nodeSelector": {"a": "b"}},
+        f"{MOST_REQUIREMENTS + 1} requirements",
+    ),
+    "values": (
+        affinity([is_in(MOST_VALUES)]),
+        affinity([is_in(MOST_VALUES)], [is_in(1)]),
+        f"{MOST_VALUES + 1} values in node affinity, the limit is {MOST_VALUES}",
+    ),
+    "tolerations": (
+        {"tolerations": [{"operator": "Exists"}] * MOST_TOLERATIONS},
+        {"tolerations": [{"operator": "Exists"}] * (MOST_TOLERATIONS + 1)},
+        f"{MOST_TOLERATIONS + 1} tolerations, the limit is {MOST_TOLERATIONS}",
+    ),
+}
+
+
+@pytest.mark.parametrize("story", WISHES)
+def test_who_wants_more_than_anybody_can_weigh_is_refused(story: str) -> None:
+    """One of 15,000 resources, or of 10,000 terms, kept all decisions waiting for seconds, or a minute."""
+    enough, too_much, words = WISHES[story]
+    assert complete(pod(**enough))
+    assert f"spec: {words}" in refusal(pod(**too_much))
+    asked = task("w", 1)
+    asked["template"]["spec"] |= too_much
+    assert words in job_refusal(job(asked))
+
+
+@pytest.mark.parametrize("story", WISHES)
+def test_one_that_came_all_the_same_is_no_member_until_it_has_less(story: str) -> None:
+    """Past a door that is older, say. What was let go keeps what it has: the pin stands in each term."""
+    enough, too_much, words = WISHES[story]
+    member = pod_codec.pod(build.pod(spec=enough), build.TABLE)
+    assert member.problem == ""
+    gated = pod_codec.pod(build.pod(spec=too_much), build.TABLE)
+    assert words in gated.problem
+    shape = gated.pod.shape
+    assert not (shape.affinity_terms or shape.tolerations or shape.node_selector)
+    let_go = pod_codec.pod(build.pod(spec=too_much | {"schedulingGates": []}), build.TABLE)
+    assert let_go.problem == ""
+
+
+def test_nothing_is_planned_for_a_template_that_wants_too_much() -> None:
+    asked = job(task("w", 2), queue="team")
+    asked["metadata"] |= {"resourceVersion": "1"}
+    asked["spec"]["tasks"][0]["template"]["metadata"] = {"labels": {names.MANAGED_LABEL: "true"}}
+    assert enqueue.template(asked, build.TABLE) != NO_TEMPLATE
+    asked["spec"]["tasks"][0]["template"]["spec"] |= WISHES["terms"][1]
+    assert enqueue.template(asked, build.TABLE) == NO_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"affinity": {"nodeAffinity": "words"}},
+        affinity([1]),  # type: ignore[list-item]
+        {"containers": [None, {"resources": {"limits": [1]}}], "tolerations": {"a": 1}, "nodeSelector": "x"},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [1]}}},
+    ],
+)
+def test_what_a_template_may_hold_is_counted_as_it_comes(odd: Json) -> None:
+    assert excess(odd) == ""

@@ -1,0 +1,67 @@
+"""How much a pod may say of the node that it wants. Pure.
+
+Whoever makes pods may write as much as fits into a request, and a decision holds all of it against every
+node: a pod of 15,000 resources, or of 10,000 node affinity terms, kept everybody waiting for seconds to
+minutes. What people write is some dozen of each.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+MOST_RESOURCES: Final = 64
+"""Different ones of one pod, over all of its containers."""
+MOST_REQUIREMENTS: Final = 256
+"""Of its node affinity, over all terms, and of its node selector."""
+MOST_VALUES: Final = 4096
+"""That the requirements name: of some thousand nodes, say."""
+MOST_TOLERATIONS: Final = 256
+
+
+def excess(spec: Mapping[str, Any]) -> str:
+    """What a pod spec has too much of, with the number and the limit; empty where it has not.
+
+    In a Job's template anything may stand: what is of another kind is passed over.
+    """
+    requirements = list(_requirements(spec))
+    counts = (
+        (len(_resources(spec)), MOST_RESOURCES, "different resources"),
+        (
+            len(requirements) + len(_mapping(spec.get("nodeSelector"))),
+            MOST_REQUIREMENTS,
+            "requirements of node selector and node affinity",
+        ),
+        (
+            sum(len(_list(each.get("values"))) for each in requirements),
+            MOST_VALUES,
+            "values in node affinity",
+        ),
+        (len(_list(spec.get("tolerations"))), MOST_TOLERATIONS, "tolerations"),
+    )
+    over = (f"{count} {what}, the limit is {limit}" for count, limit, what in counts if count > limit)
+    return next(over, "")
+
+
+def _resources(spec: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for key in ("initContainers", "containers"):
+        for container in _list(spec.get(key)):
+            resources = _mapping(_mapping(container).get("resources"))
+            for kind in ("limits", "requests"):
+                found.update(_mapping(resources.get(kind)))
+    return found
+
+
+def _requirements(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    affinity = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = _mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for term in _list(required.get("nodeSelectorTerms")):
+        for key in ("matchExpressions", "matchFields"):
+            yield from (_mapping(each) for each in _list(_mapping(term).get(key)))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
