@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 from vc_egpu.core.cluster import Node, NodeName, PodShape, Requirement, Resources
-from vc_egpu.core.fit import accepts
+from vc_egpu.core.fit import accepting, accepts
 from vc_egpu.volcano.terms import MOST_TERMS, Terms, TooManyTermsError, all_of
 
 NODES = [
@@ -37,6 +37,8 @@ def test_a_node_takes_it_that_each_list_takes(seed: int) -> None:
     together = all_of(own, others)
     for node in NODES:
         assert holds(node, together) is all(holds(node, terms) for terms in (own, *others))
+    found = accepting(NODES, PodShape(affinity_terms=together))
+    assert found == {node.name for node in NODES if holds(node, together)}, "all at once as one by one"
 
 
 def test_what_holds_nowhere_does_not_become_anywhere() -> None:

@@ -4,9 +4,11 @@ What depends on free amounts (cpu, cards, ports ...) is the ledger's. What is no
 (inter-pod affinity, topology spread) is left to the scheduler and to the roll-back.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from vc_egpu.core.cluster import Node, PodShape, Requirement, Taint, Toleration
+from vc_egpu.core.cluster import Node, NodeName, PodShape, Requirement, Taint, Toleration
 
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -28,6 +30,20 @@ def accepts(node: Node, shape: PodShape) -> bool:
     return node.is_up and why_not(node, shape) == ""
 
 
+def accepting(nodes: Sequence[Node], shape: PodShape) -> set[NodeName]:
+    """Those of the nodes that accept the shape. One requirement after the other for all of them: node by node
+    its affinity takes ten times as long."""
+    bare = replace(shape, affinity_terms=())
+    left = [node for node in nodes if accepts(node, bare)]
+    if not shape.affinity_terms:
+        return {node.name for node in left}
+    found: set[NodeName] = set()
+    for term in shape.affinity_terms:
+        found.update(node.name for node in _those_of(term, left))
+        left = [node for node in left if node.name not in found]
+    return found
+
+
 def why_not(node: Node, shape: PodShape) -> str:
     """The first rule by which the node refuses the shape, as a word for users; empty if none does."""
     if node.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, shape.tolerations):
@@ -38,7 +54,7 @@ def why_not(node: Node, shape: PodShape) -> str:
     for key, value in shape.node_selector:
         if node.labels.get(key) != value:
             return f"node selector {key}={value}"
-    if shape.affinity_terms and not any(_term_holds(node, term) for term in shape.affinity_terms):
+    if shape.affinity_terms and not any(_those_of(term, [node]) for term in shape.affinity_terms):
         return "node affinity"
     return ""
 
@@ -58,26 +74,31 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Equal" and bool(toleration.key) and toleration.value == taint.value
 
 
-def _term_holds(node: Node, term: tuple[Requirement, ...]) -> bool:
+def _those_of(term: tuple[Requirement, ...], nodes: list[Node]) -> list[Node]:
     # Kubernetes: a term without requirements matches no node.
-    return bool(term) and all(_requirement_holds(node, requirement) for requirement in term)
+    for requirement in term:
+        nodes = _those_where(requirement, nodes)
+    return nodes if term else []
 
 
-def _requirement_holds(node: Node, requirement: Requirement) -> bool:
-    value = node.name if requirement.on_field else node.labels.get(requirement.key)
+def _those_where(requirement: Requirement, nodes: list[Node]) -> list[Node]:
+    key, values = requirement.key, requirement.values
+    of = [node.name if requirement.on_field else node.labels.get(key) for node in nodes]
     match requirement.operator:
         case "In":
-            return value is not None and value in requirement.values
+            known = frozenset(values)
+            return [node for node, value in zip(nodes, of, strict=True) if value in known]
         case "NotIn":
-            return value is None or value not in requirement.values
+            known = frozenset(values)
+            return [node for node, value in zip(nodes, of, strict=True) if value not in known]
         case "Exists":
-            return value is not None
+            return [node for node, value in zip(nodes, of, strict=True) if value is not None]
         case "DoesNotExist":
-            return value is None
+            return [node for node, value in zip(nodes, of, strict=True) if value is None]
         case "Gt" | "Lt":
-            return _compares(value, requirement)
+            return [node for node, value in zip(nodes, of, strict=True) if _compares(value, requirement)]
         case _:
-            return False
+            return []
 
 
 def _compares(value: str | None, requirement: Requirement) -> bool:

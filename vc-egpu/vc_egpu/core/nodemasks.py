@@ -35,8 +35,8 @@ class NodeMasks:
             self._masks.clear()
             self._parts = 0
         mask = np.zeros(rows, np.bool_)
-        for name, row in self._ledger.rows.items():
-            mask[row] = fit.accepts(nodes[name], shape)
+        known_nodes = [nodes[name] for name in self._ledger.rows]
+        mask[[self._ledger.rows[name] for name in fit.accepting(known_nodes, shape)]] = True
         self._masks[key] = (shape, mask)
         self._parts += parts_of(shape)
         return mask
