@@ -9,6 +9,8 @@ from vc_egpu.admission import enqueue
 from vc_egpu.admission.gangs import NO_TEMPLATE
 from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.wishes import (
+    CARD_LISTS,
+    MOST_NAMED,
     MOST_REQUIREMENTS,
     MOST_RESOURCES,
     MOST_TOLERATIONS,
@@ -91,12 +93,33 @@ def test_one_that_came_all_the_same_is_no_member_until_it_has_less(story: str) -
     assert let_go.problem == ""
 
 
+def cards(count: int) -> str:
+    return ", ".join(f"GPU-{number}" for number in range(count)) + ","
+
+
+@pytest.mark.parametrize("name", CARD_LISTS)
+def test_a_list_of_cards_has_an_end_in_whatever_spelling_and_whenever_it_is_written(name: str) -> None:
+    """Some thousand cards, which who may patch pods writes onto one that waits, cost seconds each time."""
+    words = f"{MOST_NAMED + 1} entries, the limit is {MOST_NAMED}"
+    assert complete(pod(annotations={name: cards(MOST_NAMED)}))
+    assert words in refusal(pod(annotations={name: cards(MOST_NAMED + 1)}))
+    assert pod_codec.pod(build.pod(annotations={name: cards(MOST_NAMED)}), build.TABLE).problem == ""
+    member = pod_codec.pod(build.pod(annotations={name: cards(MOST_NAMED + 1)}), build.TABLE)
+    assert member.problem == f"annotation {name}: {words}"
+    assert not (member.pod.shape.use_cards or member.pod.shape.avoid_cards)
+    assert member.pod.gang == "default/g"
+
+
 def test_nothing_is_planned_for_a_template_that_wants_too_much() -> None:
     asked = job(task("w", 2), queue="team")
     asked["metadata"] |= {"resourceVersion": "1"}
     asked["spec"]["tasks"][0]["template"]["metadata"] = {"labels": {names.MANAGED_LABEL: "true"}}
     assert enqueue.template(asked, build.TABLE) != NO_TEMPLATE
-    asked["spec"]["tasks"][0]["template"]["spec"] |= WISHES["terms"][1]
+    template = asked["spec"]["tasks"][0]["template"]
+    template["metadata"]["annotations"] = {names.USE_CARDS: cards(MOST_NAMED + 1)}
+    assert enqueue.template(asked, build.TABLE) == NO_TEMPLATE
+    del template["metadata"]["annotations"]
+    template["spec"] |= WISHES["terms"][1]
     assert enqueue.template(asked, build.TABLE) == NO_TEMPLATE
 
 

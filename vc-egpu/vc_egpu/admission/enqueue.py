@@ -23,7 +23,7 @@ from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.request import AskError, read_pod
 from vc_egpu.volcano.resource_names import PER_CARD
-from vc_egpu.volcano.wishes import excess
+from vc_egpu.volcano.wishes import excess, long_list
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
@@ -194,7 +194,7 @@ def template(job: Document, table: ModelTable) -> Template:
             name = pod_codec.task_name(str(task["name"]))
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
-        if not name or excess(spec):
+        if not name or excess(spec) or long_list(metadata.get("annotations") or {}):
             return NO_TEMPLATE  # nobody can make its pods, or decide about them
         rows.append((name, replicas, pod.pod.shape))
         left -= replicas

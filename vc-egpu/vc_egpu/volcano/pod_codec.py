@@ -36,7 +36,7 @@ from vc_egpu.volcano.plans import can_name
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 from vc_egpu.volcano.terms import MOST_CONDITIONS, NOWHERE, TooManyTermsError, all_of
-from vc_egpu.volcano.wishes import excess
+from vc_egpu.volcano.wishes import CARD_LISTS, excess, long_list
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -194,10 +194,9 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
-    too_much = excess(spec) if _is_gated(spec) else ""
-    if too_much:
+    if _is_gated(spec) and (too_much := excess(spec) or long_list(annotations)):
         problems.append(too_much)
-        document = {**document, "spec": {k: v for k, v in spec.items() if k not in _WISHES}}
+        document = _without_wishes(document)
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
@@ -229,7 +228,17 @@ def task_name(text: str) -> str:
     return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
 
 
-_WISHES: Final = ("affinity", "nodeSelector", "tolerations")
+_WISHES: Final = frozenset({"affinity", "nodeSelector", "tolerations", *CARD_LISTS})
+
+
+def _without_wishes(document: Document) -> Document:
+    metadata, spec = document["metadata"], document["spec"]
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in _WISHES}
+    return {
+        **document,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {k: v for k, v in spec.items() if k not in _WISHES},
+    }
 
 
 def _is_gated(spec: Document) -> bool:

@@ -8,6 +8,8 @@ minutes. What people write is some dozen of each.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from vc_egpu.volcano import names
+
 MOST_RESOURCES: Final = 64
 """Different ones of one pod, over all of its containers."""
 MOST_REQUIREMENTS: Final = 256
@@ -15,6 +17,17 @@ MOST_REQUIREMENTS: Final = 256
 MOST_VALUES: Final = 4096
 """That the requirements name: of some thousand nodes, say."""
 MOST_TOLERATIONS: Final = 256
+MOST_NAMED: Final = 64
+"""Cards, or models, in one annotation."""
+CARD_LISTS: Final = (
+    names.USE_CARDS,
+    names.AVOID_CARDS,
+    names.VOLCANO_USE_GPU_UUID,
+    names.VOLCANO_NO_USE_GPU_UUID,
+    names.HAMI_USE_GPU_UUID,
+    names.HAMI_NO_USE_GPU_UUID,
+)
+"""Annotations that name cards: ours, Volcano's and HAMi's."""
 
 
 def excess(spec: Mapping[str, Any]) -> str:
@@ -39,6 +52,19 @@ def excess(spec: Mapping[str, Any]) -> str:
     )
     over = (f"{count} {what}, the limit is {limit}" for count, limit, what in counts if count > limit)
     return next(over, "")
+
+
+def long_list(annotations: Mapping[str, Any]) -> str:
+    """The first annotation that names too many cards, the number and the limit; empty where none does."""
+    for name in CARD_LISTS:
+        if name in annotations and (count := len(entries(annotations[name]))) > MOST_NAMED:
+            return f"annotation {name}: {count} entries, the limit is {MOST_NAMED}"
+    return ""
+
+
+def entries(text: object) -> list[str]:
+    """The parts of a comma list, as often as they come."""
+    return [entry for piece in str(text or "").split(",") if (entry := piece.strip())]
 
 
 def _resources(spec: Mapping[str, Any]) -> set[str]:

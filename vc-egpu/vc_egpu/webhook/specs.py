@@ -11,13 +11,12 @@ from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.pod_codec import models_like
 from vc_egpu.volcano.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
 from vc_egpu.volcano.request import PodAsk
-from vc_egpu.volcano.wishes import excess
+from vc_egpu.volcano.wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.webhook.context import Context, items, mapping
 from vc_egpu.webhook.decision import Json, Refusal
 
 WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND)
 """Annotations that nobody may bring along."""
-MAX_LIST_ENTRIES: Final = 64
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
 """What the node agent puts into a container with shares."""
 _POLICIES: Final = ("binpack", "spread", "topology")
@@ -144,7 +143,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     for name in (names.CARD_POLICY, names.NODE_POLICY):
         if _one_of(annotations, name, _POLICIES, path) == "topology":
             knobs.warnings.append(f'{name}: "topology" is not there yet, the default is used')
-    for name in (names.USE_CARDS, names.AVOID_CARDS):
+    for name in CARD_LISTS:
         _list(annotations, name, path)
     for used, avoided, read in (
         (names.USE_MODELS, names.AVOID_MODELS, _models),
@@ -236,16 +235,15 @@ def _one_of(annotations: Mapping[str, Any], name: str, allowed: tuple[str, ...],
 
 
 def _list(annotations: Mapping[str, Any], name: str, path: str) -> list[str]:
-    entries = [entry.strip() for entry in str(annotations.get(name) or "").split(",")]
-    entries = [entry for entry in entries if entry]
-    if len(entries) > MAX_LIST_ENTRIES:
-        raise Refusal(f'{path}["{name}"]: {len(entries)} entries, the limit is {MAX_LIST_ENTRIES}')
-    return entries
+    found = entries(annotations.get(name))
+    if len(found) > MOST_NAMED:
+        raise Refusal(f'{path}["{name}"]: {len(found)} entries, the limit is {MOST_NAMED}')
+    return found
 
 
 def _models(annotations: Mapping[str, Any], name: str, path: str, table: ModelTable) -> list[str]:
-    entries = _list(annotations, name, path)
-    for entry in entries:
+    models = _list(annotations, name, path)
+    for entry in models:
         if table.get(entry) is None:
             raise Refusal(f'{path}["{name}"]: model {entry[:63]!r} is not known')
-    return entries
+    return models
