@@ -11,6 +11,7 @@ from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.wishes import (
     CARD_LISTS,
     MOST_NAMED,
+    MOST_PORTS,
     MOST_REQUIREMENTS,
     MOST_RESOURCES,
     MOST_TOLERATIONS,
@@ -32,6 +33,11 @@ def asking(resources: int) -> Json:
     made = container(vgpu_h20=1)
     made["resources"]["requests"] = {f"a.example/{number}": "1" for number in range(resources - 1)}
     return {"containers": [made]}
+
+
+def exposing(count: int, **more: int) -> Json:
+    ports = [{"containerPort": number + 1} | more for number in range(count)]
+    return {"containers": [{**container(vgpu_h20=1), "ports": ports}]}
 
 
 WISHES: dict[str, tuple[Json, Json, str]] = {
@@ -59,6 +65,16 @@ WISHES: dict[str, tuple[Json, Json, str]] = {
         affinity([is_in(MOST_VALUES)]),
         affinity([is_in(MOST_VALUES)], [is_in(1)]),
         f"{MOST_VALUES + 1} values in node affinity, the limit is {MOST_VALUES}",
+    ),
+    "host ports": (
+        exposing(MOST_PORTS, hostPort=7),
+        exposing(MOST_PORTS + 1, hostPort=7),
+        f"{MOST_PORTS + 1} host ports, the limit is {MOST_PORTS}",
+    ),
+    "ports in the host's network": (
+        exposing(MOST_PORTS) | {"hostNetwork": True},
+        exposing(MOST_PORTS + 1) | {"hostNetwork": True},
+        f"{MOST_PORTS + 1} host ports",
     ),
     "tolerations": (
         {"tolerations": [{"operator": "Exists"}] * MOST_TOLERATIONS},
@@ -130,6 +146,8 @@ def test_nothing_is_planned_for_a_template_that_wants_too_much() -> None:
         affinity([1]),  # type: ignore[list-item]
         {"containers": [None, {"resources": {"limits": [1]}}], "tolerations": {"a": 1}, "nodeSelector": "x"},
         {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [1]}}},
+        {"containers": [{"ports": "words"}, {"ports": [None, 7]}]},
+        exposing(MOST_PORTS + 1),
     ],
 )
 def test_what_a_template_may_hold_is_counted_as_it_comes(odd: Json) -> None:

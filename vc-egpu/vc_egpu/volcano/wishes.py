@@ -17,6 +17,8 @@ MOST_REQUIREMENTS: Final = 256
 MOST_VALUES: Final = 4096
 """That the requirements name: of some thousand nodes, say."""
 MOST_TOLERATIONS: Final = 256
+MOST_PORTS: Final = 256
+"""Of the host's: in its network all ports are."""
 MOST_NAMED: Final = 64
 """Cards, or models, in one annotation."""
 CARD_LISTS: Final = (
@@ -49,6 +51,7 @@ def excess(spec: Mapping[str, Any]) -> str:
             "values in node affinity",
         ),
         (len(_list(spec.get("tolerations"))), MOST_TOLERATIONS, "tolerations"),
+        (_ports(spec), MOST_PORTS, "host ports"),
     )
     over = (f"{count} {what}, the limit is {limit}" for count, limit, what in counts if count > limit)
     return next(over, "")
@@ -67,14 +70,21 @@ def entries(text: object) -> list[str]:
     return [entry for piece in str(text or "").split(",") if (entry := piece.strip())]
 
 
-def _resources(spec: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
+def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for key in ("initContainers", "containers"):
-        for container in _list(spec.get(key)):
-            resources = _mapping(_mapping(container).get("resources"))
-            for kind in ("limits", "requests"):
-                found.update(_mapping(resources.get(kind)))
-    return found
+        yield from map(_mapping, _list(spec.get(key)))
+
+
+def _resources(spec: Mapping[str, Any]) -> set[str]:
+    resources = [_mapping(container.get("resources")) for container in _containers(spec)]
+    return {
+        name for each in resources for kind in ("limits", "requests") for name in _mapping(each.get(kind))
+    }
+
+
+def _ports(spec: Mapping[str, Any]) -> int:
+    ports = [_mapping(port) for container in _containers(spec) for port in _list(container.get("ports"))]
+    return len(ports) if spec.get("hostNetwork") else sum(1 for port in ports if port.get("hostPort"))
 
 
 def _requirements(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
