@@ -274,7 +274,9 @@ def test_a_pod_whose_gate_fell_does_not_go_on_saying_that_it_waits(stage: Stage,
     conditions(stage, 0)
     if not knows:
         stage.loop._conductor.reports.forget("default/g")  # as a leader that takes over
-    late = let_go(pod("g-w-1", index=1, uid="pod-1"), PLAN_ID, bound=True, phase="Running", conditions=[WAITS])
+    late = let_go(
+        pod("g-w-1", index=1, uid="pod-1"), PLAN_ID, bound=True, phase="Running", conditions=[WAITS]
+    )
     stage.arrives("pods", late)
     stage.turn()
     assert conditions(stage, 1) == ["g-w-1"]

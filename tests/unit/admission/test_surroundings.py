@@ -236,29 +236,6 @@ def test_volumes_that_say_too_much_together_keep_their_pod_waiting_and_nobody_el
     assert PodUid("p") not in mirror.snapshot().pods
 
 
-@pytest.mark.parametrize(
-    ("terms", "tolerations", "waits"), [(1024, 0, False), (1024, 1, True), (0, 1025, True)]
-)
-def test_a_pod_of_too_many_conditions_keeps_itself_waiting_and_nobody_else(
-    terms: int, tolerations: int, waits: bool
-) -> None:
-    """Each is held against each node: 12,000 of them, a megabyte, took a minute of everybody's."""
-    mirror = world()
-    asking = pod(uid="p")
-    of_zone = [
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [str(number)]}]}
-        for number in range(terms)
-    ]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": of_zone}}
-    asking["spec"]["affinity"] = {"nodeAffinity": required} if terms else {}
-    asking["spec"]["tolerations"] = [
-        {"key": str(number), "operator": "Exists"} for number in range(tolerations)
-    ]
-    mirror.apply("pods", added(asking))
-    assert ("1024 at most" in mirror.pods[PodUid("p")].problem) is waits
-    assert (PodUid("p") not in mirror.snapshot().pods) is waits
-
-
 def test_of_pods_and_claims_that_are_gone_nothing_is_left() -> None:
     mirror = world()
     empty = (vars(mirror._claimants), vars(mirror.around))

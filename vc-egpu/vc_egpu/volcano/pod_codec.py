@@ -35,8 +35,8 @@ from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.plans import can_name
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
-from vc_egpu.volcano.terms import MOST_CONDITIONS, NOWHERE, TooManyTermsError, all_of
-from vc_egpu.volcano.wishes import CARD_LISTS, excess, long_list
+from vc_egpu.volcano.terms import TooManyTermsError, all_of
+from vc_egpu.volcano.wishes import excess, long_list, without_wishes
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -196,7 +196,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     problems: list[str] = []
     if _is_gated(spec) and (too_much := excess(spec) or long_list(annotations)):
         problems.append(too_much)
-        document = _without_wishes(document)
+        document = without_wishes(document)
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
@@ -226,19 +226,6 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
 def task_name(text: str) -> str:
     """The name of a task; empty for what is none: no plan that named it could be read again."""
     return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
-
-
-_WISHES: Final = frozenset({"affinity", "nodeSelector", "tolerations", *CARD_LISTS})
-
-
-def _without_wishes(document: Document) -> Document:
-    metadata, spec = document["metadata"], document["spec"]
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in _WISHES}
-    return {
-        **document,
-        "metadata": {**metadata, "annotations": annotations},
-        "spec": {k: v for k, v in spec.items() if k not in _WISHES},
-    }
 
 
 def _is_gated(spec: Document) -> bool:
@@ -378,11 +365,6 @@ def _terms(document: Document, claim_terms: ClaimTerms | None, problems: list[st
     """What its node affinity and its volumes say together."""
     affinity = (document["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     own = node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    conditions = sum(map(len, own)) + len(document["spec"].get("tolerations") or ())
-    if conditions > MOST_CONDITIONS:
-        text = f"its node affinity and its tolerations are {conditions} conditions, {MOST_CONDITIONS} at most"
-        problems.append(text)
-        return NOWHERE
     try:
         return all_of(own, _volume_terms(document, claim_terms))
     except TooManyTermsError as error:

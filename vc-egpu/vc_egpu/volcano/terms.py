@@ -14,10 +14,6 @@ Terms = tuple[Term, ...]
 
 MOST_TERMS: Final = 1024
 """Of what is left: whoever may claim volumes must not keep everybody waiting for what they say together."""
-MOST_CONDITIONS: Final = 1024
-"""Of a pod's own affinity and tolerations: each is held against each node, while everybody else waits."""
-NOWHERE: Final[Terms] = ((),)
-"""Which no node holds to."""
 _MOST_PAIRS: Final = 4 * MOST_TERMS
 """That are looked at for one volume: some 20 ms."""
 

@@ -21,6 +21,7 @@ MOST_PORTS: Final = 256
 """Of the host's: in its network all ports are."""
 MOST_NAMED: Final = 64
 """Cards, or models, in one annotation."""
+_OF_NODES: Final = frozenset({"affinity", "nodeSelector", "tolerations"})
 CARD_LISTS: Final = (
     names.USE_CARDS,
     names.AVOID_CARDS,
@@ -63,6 +64,17 @@ def long_list(annotations: Mapping[str, Any]) -> str:
         if name in annotations and (count := len(entries(annotations[name]))) > MOST_NAMED:
             return f"annotation {name}: {count} entries, the limit is {MOST_NAMED}"
     return ""
+
+
+def without_wishes(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod as if it took any node and any card: of one with an excess nobody looks at what it says."""
+    metadata, spec = document["metadata"], document["spec"]
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in CARD_LISTS}
+    return {
+        **document,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {k: v for k, v in spec.items() if k not in _OF_NODES},
+    }
 
 
 def entries(text: object) -> list[str]:
