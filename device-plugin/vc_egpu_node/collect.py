@@ -228,8 +228,8 @@ class Collector:
         except PodResourcesError as error:
             log.warning("whether containers are gone is not known: %s", error)
             return frozenset(grant.name for grant in ended)
-        ids = {one.name: {(one.resource, i) for i in one.ids} for one in self._allocations.all()}
-        return frozenset(grant.name for grant in ended if ids.get(grant.name, set()) & held)
+        # By the grant's own slots: an agent on a full disk may have no promise of a container that runs.
+        return frozenset(one.name for one in ended if any((one.resource, i) in held for i in one.ids))
 
     def _release(self, grant: Grant) -> None:
         who = f"{grant.namespace}/{grant.pod}/{grant.container}"

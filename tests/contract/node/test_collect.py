@@ -106,6 +106,24 @@ def test_without_cgroups_the_kubelets_list_decides(world: World, cgroups: Cgroup
     assert world.grants.all() == []
 
 
+def test_without_cgroups_nor_its_promise_the_kubelets_list_decides_as_well(
+    world: World, cgroups: Cgroups
+) -> None:
+    """An agent that found a full disk could not keep again what its last one had promised."""
+    world.serve()
+    pod = started(world)
+    (grant,) = world.grants.all()
+    world.allocations.forget(grant.name)
+    cgroups.running = None
+    world.pods.remove(pod)
+    collect = collector(world, cgroups)
+    assert collect.collect() == 1
+    assert world.grants.all() == [grant]
+    world.kubelet.free(("ns", "p", "main"))
+    assert collect.collect() == 0
+    assert world.grants.all() == []
+
+
 def test_a_file_that_cannot_be_removed_keeps_nobody_else(world: World, cgroups: Cgroups) -> None:
     """A disk that turned read-only, say: its share stays held, and all else of the agent's goes on."""
     world.serve()
