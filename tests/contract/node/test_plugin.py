@@ -126,6 +126,32 @@ def test_a_container_gets_the_cards_of_its_plan(world: World) -> None:
         {"uuid": "GPU-3", "memoryMiB": 4000, "cores": 0},
     ]
     assert world.pods.gets == 0
+    folder = world.root / "containers" / name.rpartition("=")[2]
+    second = json.loads((folder / "limits.json").read_text())["cards"][1]
+    assert (second["uuid"], second["index"], second["model"], second["product"]) == (
+        "GPU-3", 3, "h20", "NVIDIA H20",
+    )  # fmt: skip
+
+
+def test_cards_that_the_watch_has_not_seen_yet_are_asked_for(world: World) -> None:
+    """The admission layer writes them on a pod that the watch may know already, without."""
+    world.serve()
+    pod = planned("p", "u1", {"main": [("GPU-1", 4000)]})
+    world.pods.put(pod)
+    world.pods.watched["ns", "p"] = dataclasses.replace(pod, cards=None)
+    name = world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.kubelet.pre_start(RES, ("s1",))
+    assert "GPU-1" in world.cdi(name)["containerEdits"]["env"][0]
+    assert world.pods.gets == 1
+
+
+def test_a_plan_of_the_first_lease_counts(world: World) -> None:
+    """Its epoch is 0."""
+    world.serve()
+    world.pods.put(planned("p", "u1", {"main": [("GPU-1", 4000)]}, plan_id="0-0"))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    world.kubelet.pre_start(RES, ("s1",))
+    assert [grant.epoch for grant in world.grants.all()] == [0]
 
 
 def test_without_its_edits_a_container_still_opens_no_card(world: World) -> None:
@@ -377,6 +403,7 @@ def test_who_runs_is_counted_again_and_keeps_its_files_whatever_became_of_its_ca
     world.grants.path(grant.name).unlink()
     world.identity.restore(grant)
     assert world.grants.path(grant.name).exists()
+    world.stock = dataclasses.replace(world.stock, problem="CDI is off")
     less = with_memory(grant, 50000)
     world.identity.rewrite(less)
     assert "50000" in world.grants.path(grant.name).read_text()
@@ -388,3 +415,22 @@ def test_who_runs_is_counted_again_and_keeps_its_files_whatever_became_of_its_ca
     native = dataclasses.replace(grant, native=True)
     world.identity.restore(native)
     assert world.grants.path(grant.name).exists(), "which native cards do not need"
+
+
+def test_who_runs_on_a_card_that_is_gone_keeps_its_record_and_gets_no_more(world: World) -> None:
+    """The driver may list it again."""
+    world.serve()
+    grant = running(world, "a", 60000)
+    cards = tuple(card for card in world.stock.node_cards.cards if card.uuid != "GPU-1")
+    world.stock = dataclasses.replace(
+        world.stock, node_cards=world.stock.node_cards.model_copy(update={"cards": cards})
+    )
+    world.grants.path(grant.name).unlink()
+    world.identity.restore(grant)
+    assert world.grants.path(grant.name).exists()
+    with pytest.raises(NotAdmittedError, match="card GPU-1 is not on this node"):
+        world.identity.change([with_memory(grant, 61000)])
+    with pytest.raises(grpc.RpcError) as caught:
+        world.kubelet.pre_start(RES, ("a",))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "card GPU-1 is not on this node" in caught.value.details()

@@ -186,7 +186,9 @@ def test_what_may_spill_fits_the_host_even_where_each_card_has_room(world: World
     world.kubelet.pre_start(RES, ids)
 
 
-@pytest.mark.parametrize("other", ["ended", "elsewhere", "copied", "garbled", "earlier", "the same pod"])
+@pytest.mark.parametrize(
+    "other", ["ended", "elsewhere", "copied", "garbled", "earlier", "the same pod", "without cards"]
+)
 def test_who_does_not_come_keeps_no_room(world: World, other: str) -> None:
     """A later leader's pod on the same card goes first only if it is to run here."""
     changes: dict[str, Any] = {"plan_id": "9-1"}
@@ -198,6 +200,7 @@ def test_who_does_not_come_keeps_no_room(world: World, other: str) -> None:
         "ended": {"phase": "Succeeded"},
         "garbled": {"cards": "GPU-1 {"},
         "the same pod": {"uid": "ua"},
+        "without cards": {"cards": None},
     }.get(other, {})
     world.serve()
     world.pods.put(planned("a", "ua", {"main": [("GPU-1", 60000)]}, plan_id="1-1"))
@@ -230,6 +233,29 @@ def test_who_runs_keeps_its_record_though_its_card_has_another_number_now(world:
     world.identity.restore(grant)
     assert world.grants.path(grant.name).exists()
     refused(world, "FAILED_PRECONDITION", "opens another card for GPU-1, which is /dev/nvidia0 now")
+
+
+def test_a_toolkits_spec_of_another_driver_starts_nobody_and_costs_nobody_its_record(world: World) -> None:
+    """The libraries that it names are gone: no container would start, and the runtime would not say why."""
+    (world.root / "toolkit").mkdir()
+    library = "hostPath: /usr/lib/libcuda.so.570.1, containerPath: /usr/lib/libcuda.so.570.1"
+    (world.root / "toolkit" / "nvidia.yaml").write_text(
+        "kind: nvidia.com/gpu\ndevices: [{name: GPU-1, containerEdits: {}}]\n"
+        f"containerEdits: {{mounts: [{{{library}}}]}}\n"
+    )
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+    limit(world, driver_version="580.1")
+    refused(world, "FAILED_PRECONDITION", "was made for driver 570.1, and 580.1 is loaded")
+    limit(world, driver_version="570.1")
+    world.kubelet.pre_start(RES, ("s1",))
+    limit(world, driver_version="580.1")
+    (grant,) = world.grants.all()
+    world.grants.path(grant.name).unlink()
+    world.identity.restore(grant)
+    assert world.grants.path(grant.name).exists()
+    refused(world, "FAILED_PRECONDITION", "was made for driver 570.1, and 580.1 is loaded")
 
 
 def test_without_what_limits_them_no_shares_start(world: World) -> None:

@@ -99,7 +99,7 @@ def test_held_only_if_somebody_was_active_all_the_time() -> None:
 # --- the wall as a whole -------------------------------------------------------------------------------
 
 
-def test_a_container_that_keeps_to_its_grant(wall: Wall) -> None:
+def test_a_container_that_keeps_to_its_grant(wall: Wall, tmp_path: Path) -> None:
     wall.let_in(1, 1000)
     wall.process(501, 1)
     wall.usage(1, (401, 5, 1, 500, 20))
@@ -107,6 +107,7 @@ def test_a_container_that_keeps_to_its_grant(wall: Wall) -> None:
         assert wall.look(ProcessSample(501, 900, 50)) == []
     assert (wall.told, wall.counted) == ([], [])
     assert wall.wall.accounts == (Account("ns", "p1", "main", CARD, 500, 20, Activity()),)
+    assert not (tmp_path / "containers" / "g1" / CEILINGS_NAME).exists(), "nothing is written at each look"
 
 
 def test_a_process_past_the_library_is_told_of_once_and_left_alone(wall: Wall) -> None:
@@ -141,6 +142,7 @@ def test_kill_where_the_policy_says_so(wall: Wall) -> None:
     wall.look(ProcessSample(501, 2100, 0))
     assert wall.hosts.killed == [(501, 5)]
     assert wall.counted == [("OverGrant", "killed")]
+    assert wall.told[0][4].endswith("granted are 1000; killed by the node's policy")
     wall.hosts.refuse = "Operation not permitted"
     wall.look(ProcessSample(501, 2100, 0))
     assert wall.counted[1] == ("OverGrant", "failed")
@@ -262,6 +264,22 @@ def test_working_while_held(wall: Wall) -> None:
     assert [look(always, 20), look(always), look([])] == [[], [], []]
 
 
+def test_only_low_is_held_by_a_neighbour_of_class_high(wall: Wall) -> None:
+    """Nobody takes the time of who has no class, though somebody else waits beside it."""
+    for number, share_class in ((1, "low"), (2, "high"), (3, "unset")):
+        wall.let_in(number, 1000, share_class)
+        wall.process(500 + number, number)
+        wall.usage(number, (400 + number, 5, 1, 500, 0))
+    for _ in range(3):
+        for _ in range(10):
+            now_ns = time.monotonic_ns()
+            page = activity_page(word=1, beat_ns=now_ns, progress_ns=now_ns)
+            wall.isolation.pages.path(ACTIVITY, "g2").write_bytes(page)
+            wall.wall.sample()
+        wall.look(ProcessSample(501, 500, 0), ProcessSample(502, 500, 50), ProcessSample(503, 500, 50))
+    assert (wall.told, wall.counted) == ([], [])
+
+
 @pytest.mark.parametrize("disk", ["well", "full"])
 def test_a_grant_lowered_below_use_is_no_offence(wall: Wall, tmp_path: Path, disk: str) -> None:
     before = wall.let_in(1, 1000)
@@ -307,6 +325,17 @@ def test_a_contexts_cost_is_learnt_and_goes_onto_the_page(wall: Wall) -> None:
     other = wall.isolation.file("g2").read()
     assert other is not None
     assert other.limits[0].context_bytes == 420 * MIB
+
+
+def test_a_contexts_cost_is_on_the_page_as_soon_as_it_is_known(wall: Wall) -> None:
+    wall.let_in(1, 1000)
+    wall.process(501, 1)
+    wall.usage(1, (401, 5, 1, 1000, 0))
+    for known in (0, 420):
+        wall.look(ProcessSample(501, 1420, 0))
+        page = wall.isolation.file("g1").read()
+        assert page is not None
+        assert page.limits[0].context_bytes == known * MIB
 
 
 def test_a_contexts_cost_is_learnt_of_programs_that_change_nothing_meanwhile(wall: Wall) -> None:
