@@ -14,6 +14,7 @@ from vc_egpu_node.accounts import (
     Activity,
 )
 from vc_egpu_node.ceilings import CEILINGS_NAME
+from vc_egpu_node.monitor import Observation
 from vc_egpu_node.pages import ACTIVITY, USAGE
 from vc_egpu_node.secondwall import (
     Allowance,
@@ -264,20 +265,27 @@ def test_working_while_held(wall: Wall) -> None:
     assert [look(always, 20), look(always), look([])] == [[], [], []]
 
 
-def test_only_low_is_held_by_a_neighbour_of_class_high(wall: Wall) -> None:
-    """Nobody takes the time of who has no class, though somebody else waits beside it."""
-    for number, share_class in ((1, "low"), (2, "high"), (3, "unset")):
-        wall.let_in(number, 1000, share_class)
+def test_only_low_on_its_card_is_held_by_a_container_of_class_high(wall: Wall) -> None:
+    """Nobody takes the time of who has no class, nor of who works elsewhere, though others wait there."""
+    for number, share_class, card in (
+        (1, "low", CARD),
+        (2, "high", CARD),
+        (3, "unset", CARD),
+        (4, "low", "GPU-4"),
+    ):
+        wall.let_in(number, 1000, share_class, card)
         wall.process(500 + number, number)
         wall.usage(number, (400 + number, 5, 1, 500, 0))
-    for _ in range(3):
+    for look in range(3):
         for _ in range(10):
             now_ns = time.monotonic_ns()
             page = activity_page(word=1, beat_ns=now_ns, progress_ns=now_ns)
             wall.isolation.pages.path(ACTIVITY, "g2").write_bytes(page)
             wall.wall.sample()
-        wall.look(ProcessSample(501, 500, 0), ProcessSample(502, 500, 50), ProcessSample(503, 500, 50))
-    assert (wall.told, wall.counted) == ([], [])
+        beside = (ProcessSample(501, 500, 0), ProcessSample(502, 500, 50), ProcessSample(503, 500, 50))
+        elsewhere = (ProcessSample(504, 500, 90),)
+        wall.observation = Observation(processes={CARD: beside, "GPU-4": elsewhere}, looks=look)
+        assert wall.wall.look() == []
 
 
 @pytest.mark.parametrize("disk", ["well", "full"])

@@ -87,12 +87,12 @@ class Wall:
     def uid(self, number: int) -> str:
         return f"0bd41001-1111-2222-3333-{number:012}"
 
-    def let_in(self, number: int, mib: int, share_class: Any = "unset") -> Grant:
+    def let_in(self, number: int, mib: int, share_class: Any = "unset", card: str = CARD) -> Grant:
         grant = Grant(
             name=f"g{number}", resource="r", ids=(f"s{number}",), pod_uid=self.uid(number), namespace="ns",
             pod=f"p{number}", container="main", plan_id="1-1", epoch=1, share_class=share_class,
             core_policy="hard", native=False, granted_at_s=0.0,
-            shares=(CardShare(uuid=CARD, memory_mib=mib, cores=10),),
+            shares=(CardShare(uuid=card, memory_mib=mib, cores=10),),
         )  # fmt: skip
         self.grants.reserve(grant)
         self.grants.write(grant, Edits(), {})
