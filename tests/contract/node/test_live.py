@@ -179,6 +179,22 @@ def test_a_folder_for_pages_that_fails_lets_nobody_in(
     assert node.page("p").limits[0].memory_bytes == 4000 << 20
 
 
+def test_what_no_page_holds_lets_nobody_in(node: Isolated) -> None:
+    """More cards than the library knows, say, or names that are too long for it."""
+    world, uuid = node.world, "GPU-" + "0" * 60
+    cards = tuple(one.model_copy(update={"uuid": uuid}) for one in world.stock.node_cards.cards[:1])
+    listed = world.stock.node_cards.model_copy(update={"cards": cards})
+    world.stock = dataclasses.replace(world.stock, node_cards=listed)
+    world.pods.put(planned("p", "u-p", {"main": [(uuid, 4000)]}))
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), "u-p")
+    with pytest.raises(grpc.RpcError, match="more than 47 bytes") as caught:
+        world.kubelet.pre_start(RES, ("s1",))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert world.grants.all() == []
+    assert node.isolation.paged == frozenset()
+    assert not list((world.root / "cdi").iterdir())
+
+
 def test_what_an_agent_left_that_died_in_the_middle_goes(node: Isolated) -> None:
     """Of its pages there is one in memory that nobody else would free before the next reboot."""
     node.start("p", 1000, "s1")

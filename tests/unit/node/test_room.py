@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu_node.admission import CardLimits, HeldShare, ShareClass, asleep, host_refusal, refusal, rivals
+from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu_node.admission import (
+    CardLimits,
+    HeldShare,
+    ShareClass,
+    asks_more,
+    asleep,
+    host_refusal,
+    planned,
+    refusal,
+    rivals,
+)
 
 CARD = CardLimits("GPU-0", memory_mib=98304)
 GIB = 1024
@@ -84,12 +95,40 @@ def test_the_later_leader_wins_among_newcomers_but_what_is_in_stays() -> None:
     assert {s.pod_uid for s in rivals([held], [late], new)} == {"in", "late"}
     assert refusal(CARD, rivals([held], [late], new), new)
     assert refusal(CARD, rivals([held], [new], late), late) == ""
+    elsewhere = share("late", 90, epoch=3, uuid="GPU-1")
+    assert rivals([held], [elsewhere], new) == [held], "one pod may wait for several cards"
 
 
 def test_a_container_is_no_rival_of_itself() -> None:
     again = share("p", 96, 100, epoch=2)
     assert rivals([again], [share("p", 96, 100, epoch=3)], again) == []
     assert rivals([share("p", 10, container="other")], [], again) != []
+
+
+def test_newcomers_are_what_their_plans_say() -> None:
+    spilling = CardShare(uuid="GPU-0", memory_mib=4000, cores=25, physical_mib=3000)
+    cards = Cards(
+        pod_uid="p", node="n", plan_id="7-1", share_class="low", containers={"main": (spilling,)}
+    )
+    expected = HeldShare("p", "main", "GPU-0", 4000, 25, share_class="low", epoch=7, physical_mib=3000)
+    assert planned(cards) == [expected]
+    whole = CardShare(uuid="GPU-1", memory_mib=98304, cores=0)
+    (native,) = planned(cards.model_copy(update={"native": True, "containers": {"main": (whole,)}}))
+    assert native.native
+
+
+def test_who_takes_more_of_any_card_takes_more() -> None:
+    def held(first: int, second: int, **changes: object) -> list[HeldShare]:
+        return [share("p", first, **changes), share("p", second, uuid="GPU-1", **changes)]
+
+    before = held(10, 10)
+    assert not asks_more(before, held(10, 9))
+    assert asks_more(before, held(9, 11))
+    assert asks_more(before, held(11, 9))
+    assert asks_more(before, held(9, 9, cores=1))
+    assert asks_more(before, held(9, 9, klass="low")), "low takes of others what unset did not"
+    assert asks_more(held(10, 10), held(10, 10, physical_mib=GIB)), "of the host's memory"
+    assert asks_more(held(10, 10, physical_mib=GIB), held(10, 10)), "of the card's"
 
 
 @pytest.mark.parametrize(("memory", "cores"), [(0, 0), (-1, 0), (1, 101), (1, -1)])
@@ -152,6 +191,8 @@ def test_what_spills_fits_the_hosts_memory() -> None:
         "1024 MiB may spill to the host and do not fit, 0 of 0 MiB are free"
     )
     assert host_refusal(0, held, [share("b", 96)]) == "", "what does not spill asks nothing of the host"
+    more = [spilling("a", 96, 47)]
+    assert host_refusal(49 * GIB, [*held, *more], more) == "", "who asks for more is not counted twice"
 
 
 def test_suspended_shares_leave_the_card_and_take_the_host() -> None:
@@ -169,3 +210,4 @@ def test_suspended_shares_leave_the_card_and_take_the_host() -> None:
 def test_parts_on_the_card_that_cannot_be(physical: int) -> None:
     with pytest.raises(ValueError, match="on the card"):
         HeldShare("p", "c", "GPU-0", 1, 0, physical_mib=physical)
+    assert HeldShare("p", "c", "GPU-0", 2, 0, physical_mib=1).host_mib == 1

@@ -272,17 +272,19 @@ def test_only_low_on_its_card_is_held_by_a_container_of_class_high(wall: Wall) -
         (2, "high", CARD),
         (3, "unset", CARD),
         (4, "low", "GPU-4"),
+        (5, "low", CARD),
     ):
         wall.let_in(number, 1000, share_class, card)
         wall.process(500 + number, number)
         wall.usage(number, (400 + number, 5, 1, 500, 0))
+    wall.isolation.forget("g5")  # it began without the library: nothing there tells it to wait
     for look in range(3):
         for _ in range(10):
             now_ns = time.monotonic_ns()
             page = activity_page(word=1, beat_ns=now_ns, progress_ns=now_ns)
             wall.isolation.pages.path(ACTIVITY, "g2").write_bytes(page)
             wall.wall.sample()
-        beside = (ProcessSample(501, 500, 0), ProcessSample(502, 500, 50), ProcessSample(503, 500, 50))
+        beside = (ProcessSample(501, 500, 0), *(ProcessSample(pid, 500, 50) for pid in (502, 503, 505)))
         elsewhere = (ProcessSample(504, 500, 90),)
         wall.observation = Observation(processes={CARD: beside, "GPU-4": elsewhere}, looks=look)
         assert wall.wall.look() == []

@@ -38,6 +38,20 @@ def test_a_card_that_is_not_listed_is_not_empty(wall: Wall) -> None:
     assert wall.isolation.ceilings("g1") == {CARD: 900}
 
 
+def test_nothing_is_learnt_of_what_the_driver_told_earlier(wall: Wall) -> None:
+    """The page is as of now: what was taken since would make contexts cheap, for good."""
+    wall.let_in(1, 2000)
+    wall.process(501, 1)
+    told = ProcessSample(501, 920, 0)
+    wall.usage(1, (401, 5, 1, 500, 0))
+    wall.look(told)
+    wall.usage(1, (401, 5, 1, 800, 0))
+    wall.look(told, tells=False)
+    assert wall.isolation.context_bytes("g1", CARD) == 0
+    wall.look(ProcessSample(501, 1220, 0))
+    assert wall.isolation.context_bytes("g1", CARD) == 420 * MIB
+
+
 def test_what_counts_beyond_the_library_stays_while_the_driver_tells_nothing(wall: Wall) -> None:
     wall.let_in(1, 2000)
     wall.process(501, 1)
