@@ -107,9 +107,7 @@ def test_a_container_is_no_rival_of_itself() -> None:
 
 def test_newcomers_are_what_their_plans_say() -> None:
     spilling = CardShare(uuid="GPU-0", memory_mib=4000, cores=25, physical_mib=3000)
-    cards = Cards(
-        pod_uid="p", node="n", plan_id="7-1", share_class="low", containers={"main": (spilling,)}
-    )
+    cards = Cards(pod_uid="p", node="n", plan_id="7-1", share_class="low", containers={"main": (spilling,)})
     expected = HeldShare("p", "main", "GPU-0", 4000, 25, share_class="low", epoch=7, physical_mib=3000)
     assert planned(cards) == [expected]
     whole = CardShare(uuid="GPU-1", memory_mib=98304, cores=0)
