@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from contract.node.node_world import RES, World, planned
 from vc_egpu_node.collect import UNCLAIMED_S, Collector, holdings
+from vc_egpu_node.inventory import Holding
 from vc_egpu_node.podresources import Checkpoint
 
 MAIN = {"main": [("GPU-1", 4000)]}
@@ -66,6 +67,15 @@ def test_a_share_ends_when_pod_and_containers_are_gone(world: World, cgroups: Cg
     assert holdings(world.grants.all()) == {}
     assert list((world.root / "cdi").iterdir()) == []
     assert world.allocations.ids_in_use(RES) == frozenset()
+
+
+def test_what_is_held_and_how(world: World, cgroups: Cgroups) -> None:
+    world.serve()
+    started(world)
+    (shared,) = world.grants.all()
+    other = dataclasses.replace(shared, name="x", pod_uid="u-x")
+    assert holdings([shared, other]) == {"GPU-1": Holding(("u-p", "u-x"))}
+    assert holdings([dataclasses.replace(shared, native=True)]) == {"GPU-1": Holding(("u-p",), native=True)}
 
 
 def test_a_finished_pod_lets_go(world: World, cgroups: Cgroups) -> None:
@@ -199,6 +209,20 @@ def test_what_the_kubelets_record_says_of_a_pod_that_is_gone_keeps_no_promise(
     assert world.allocations.all() == []
 
 
+def test_before_pods_are_known_no_promise_is_dropped(world: World, cgroups: Cgroups) -> None:
+    """Nor does the kubelet list any, while the API server is away from both."""
+    world.serve()
+    pod = planned("p", "u-p", MAIN)
+    world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), pod.uid)
+    listed, world.kubelet.held = world.kubelet.held, {}
+    world.pods.synced = False
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    world.pods.put(pod)
+    world.kubelet.held = listed
+    world.kubelet.pre_start(RES, ("s1",))
+    assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
+
+
 def test_of_two_grants_of_a_container_the_one_promised_later_stays(world: World, cgroups: Cgroups) -> None:
     """Also where the clock was set back between them."""
     world.serve()
@@ -227,6 +251,27 @@ def test_promises_are_taken_from_the_specs_when_their_records_are_lost(
     assert collector(world, cgroups).recover() == 0
     assert world.allocations.ids_in_use(RES) == {"s1"}
     world.kubelet.pre_start(RES, ("s1",))
+
+
+def test_who_is_counted_is_not_counted_again_nor_who_was_never_promised_anything(
+    world: World, cgroups: Cgroups
+) -> None:
+    world.serve()
+    pod, lost = started(world, "p", "s1"), started(world, "lost", "s2")
+    for grant in world.grants.all():
+        if grant.pod_uid == lost.uid:
+            world.grants.release(grant.name)
+            world.allocations.forget(grant.name)
+    world.close()
+    world.assemble()
+    world.serve()
+    before = world.grants.all()
+    for one in (pod, lost):
+        world.pods.put(dataclasses.replace(one, running=frozenset({"main"}), phase="Running"))
+    collect = collector(world, cgroups)
+    assert (collect.recover(), collect.recovered) == (0, True)
+    assert world.grants.all() == before
+    assert [grant.pod_uid for grant in before] == [pod.uid]
 
 
 def test_containers_that_run_without_a_record_are_counted_again(world: World, cgroups: Cgroups) -> None:
@@ -300,7 +345,7 @@ def test_folders_that_a_reboot_left_go_with_their_promises(world: World, cgroups
     assert folders[here.uid].exists()
 
 
-@pytest.mark.parametrize("seen", ["pod", "cgroup", "promise", "spec"])
+@pytest.mark.parametrize("seen", ["pod", "cgroup", "no cgroup of any pod", "promise", "spec"])
 def test_a_folder_stays_while_anything_tells_of_its_container(
     world: World, cgroups: Cgroups, seen: str
 ) -> None:
@@ -324,6 +369,8 @@ def test_a_folder_stays_while_anything_tells_of_its_container(
     if seen == "cgroup":
         assert cgroups.running is not None
         cgroups.running.add(pod.uid)
+    if seen == "no cgroup of any pod":
+        cgroups.running = None
     collect = collector(world, cgroups, later_s=2 * UNCLAIMED_S)
     collect.sweep()
     assert (world.root / "containers" / grant.name / "limits.json").exists()

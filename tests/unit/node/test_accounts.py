@@ -183,6 +183,10 @@ def test_pids_of_the_processs_own_namespace_are_found(tmp_path: Path) -> None:
     found = ContainerOfProcess(tmp_path).hosts([700, 12, 99])
     assert (found[700].pod_uid, found[700].own_pid, found[12].pid) == (UID, 12, 700)
     assert 99 not in found
+    (tmp_path / "702").mkdir()
+    (tmp_path / "702" / "cgroup").write_text((tmp_path / "700" / "cgroup").read_text())
+    here = ContainerOfProcess(tmp_path).in_pod(UID)
+    assert [host.pid for host in here] == [700], "the other one ends while it is looked at"
     proc.put(701, UID, IN_POD, own=12)
     assert ContainerOfProcess(tmp_path).hosts([12])[12].pod_uid == ""
 
@@ -215,6 +219,9 @@ def test_that_very_process_is_killed(sleeper: subprocess.Popen[bytes], tmp_path:
     other.put(sleeper.pid, "", "", start=1)
     assert "not in the host's PID namespace" in ContainerOfProcess(tmp_path).kill(sleeper.pid, 1)
     assert sleeper.poll() is None
+    nowhere = 1 << 22  # above all that the kernel gives
+    other.put(nowhere, "", "", start=1)
+    assert "not in the host's PID namespace" in ContainerOfProcess(tmp_path).kill(nowhere, 1)
     assert hosts.kill(sleeper.pid, host.start_ticks) == ""
     assert sleeper.wait(30) == -9
     assert hosts.kill(sleeper.pid, host.start_ticks) == ""

@@ -103,6 +103,11 @@ def test_a_container_without_its_edits_closes_the_node_until_it_is_gone(node: No
     assert node.look() == ""
 
 
+def test_of_a_process_that_ends_while_it_is_looked_at_nothing_is_said(node: Node) -> None:
+    node.run(1, "")
+    assert (node.look(), node.told.events) == ("", [])
+
+
 @pytest.mark.parametrize("runtime", ["containerd://2.1.4", "cri-o://1.34.0"])
 def test_where_cdi_is_on_nobodys_own_mounts_close_the_node(node: Node, runtime: str) -> None:
     """A sandbox in a container (Apptainer, bubblewrap) shows no process that has not mounts of its own; a
