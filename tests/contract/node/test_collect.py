@@ -9,7 +9,7 @@ import pytest
 from contract.node.node_world import RES, World, planned
 from vc_egpu_node.collect import UNCLAIMED_S, Collector, holdings
 from vc_egpu_node.inventory import Holding
-from vc_egpu_node.podresources import Checkpoint
+from vc_egpu_node.podresources import CHECKPOINT, Checkpoint
 
 MAIN = {"main": [("GPU-1", 4000)]}
 
@@ -94,6 +94,7 @@ def test_files_of_living_pods_stay_whatever_else_is_unknown(world: World, cgroup
     collect.collect()
     collect.sweep()
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
+    assert world.allocations.ids_in_use(RES) == {"s1"}, "or it could not start again"
     world.pods.synced = False
     world.pods.remove(pod)
     collect.collect()
@@ -128,6 +129,7 @@ def test_without_cgroups_nor_its_promise_the_kubelets_list_decides_as_well(
     world.pods.remove(pod)
     collect = collector(world, cgroups)
     assert collect.collect() == 1
+    collect.sweep()
     assert world.grants.all() == [grant]
     world.kubelet.free(("ns", "p", "main"))
     assert collect.collect() == 0
@@ -195,8 +197,9 @@ def test_a_kubelet_that_starts_again_and_lists_no_pod_yet_drops_no_promise(
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
 
 
-def test_what_the_kubelets_record_says_of_a_pod_that_is_gone_keeps_no_promise(
-    world: World, cgroups: Cgroups
+@pytest.mark.parametrize("how", ["gone", "ended"])
+def test_what_the_kubelets_record_says_of_a_pod_that_is_over_keeps_no_promise(
+    world: World, cgroups: Cgroups, how: str
 ) -> None:
     """It is written when something else is allocated, which may be never."""
     world.serve()
@@ -205,8 +208,21 @@ def test_what_the_kubelets_record_says_of_a_pod_that_is_gone_keeps_no_promise(
     world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), pod.uid)
     world.kubelet.held = {}
     world.pods.remove(pod)
+    if how == "ended":
+        world.pods.put(dataclasses.replace(pod, phase="Failed"))
     collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
     assert world.allocations.all() == []
+
+
+def test_of_two_promises_for_the_same_slots_the_later_one_is_waited_for(
+    world: World, cgroups: Cgroups
+) -> None:
+    """A kubelet that started again before it had written the first one down asks for them anew."""
+    world.serve()
+    for _ in range(2):
+        name = world.kubelet.allocate(("ns", "p", "main"), RES, ("s1",), "u")
+    collector(world, cgroups, later_s=2 * UNCLAIMED_S).sweep()
+    assert [one.name for one in world.allocations.all()] == [name.rpartition("=")[2]]
 
 
 def test_before_pods_are_known_no_promise_is_dropped(world: World, cgroups: Cgroups) -> None:
@@ -253,6 +269,22 @@ def test_promises_are_taken_from_the_specs_when_their_records_are_lost(
     world.kubelet.pre_start(RES, ("s1",))
 
 
+def test_what_could_not_be_taken_from_the_specs_is_tried_again(world: World, cgroups: Cgroups) -> None:
+    world.serve()
+    started(world)
+    world.close()
+    (record,) = (world.root / "allocations").iterdir()
+    record.unlink()
+    world.assemble()
+    world.serve()
+    record.mkdir()
+    collect = collector(world, cgroups)
+    assert (collect.recover(), collect.recovered) == (0, False)
+    record.rmdir()
+    assert (collect.recover(), collect.recovered) == (0, True)
+    assert world.allocations.ids_in_use(RES) == {"s1"}
+
+
 def test_who_is_counted_is_not_counted_again_nor_who_was_never_promised_anything(
     world: World, cgroups: Cgroups
 ) -> None:
@@ -262,6 +294,7 @@ def test_who_is_counted_is_not_counted_again_nor_who_was_never_promised_anything
         if grant.pod_uid == lost.uid:
             world.grants.release(grant.name)
             world.allocations.forget(grant.name)
+    world.kubelet.allocate(("ns", "unknown", "main"), RES, ("s3",), "u-unknown")
     world.close()
     world.assemble()
     world.serve()
@@ -274,7 +307,11 @@ def test_who_is_counted_is_not_counted_again_nor_who_was_never_promised_anything
     assert [grant.pod_uid for grant in before] == [pod.uid]
 
 
-def test_containers_that_run_without_a_record_are_counted_again(world: World, cgroups: Cgroups) -> None:
+@pytest.mark.parametrize("record", ["well", "unreadable"])
+def test_containers_that_run_without_a_record_are_counted_again(
+    world: World, cgroups: Cgroups, record: str
+) -> None:
+    """Of the kubelet's own record that is said."""
     world.serve()
     pod = started(world)
     waiting = planned("w", "u-w", {"main": [("GPU-2", 1)]})
@@ -287,6 +324,8 @@ def test_containers_that_run_without_a_record_are_counted_again(world: World, cg
     world.serve()
     assert world.grants.all() == []
     world.pods.put(dataclasses.replace(pod, running=frozenset({"main"}), phase="Running"))
+    if record == "unreadable":
+        (world.kubelet.folder / CHECKPOINT).write_text("{ not what it was")
     assert collector(world, cgroups).recover() == 1
     assert [grant.pod_uid for grant in world.grants.all()] == [pod.uid]
     assert len(list((world.root / "cdi").iterdir())) == 1

@@ -180,6 +180,7 @@ def test_pids_of_the_processs_own_namespace_are_found(tmp_path: Path) -> None:
     proc.put(700, UID, IN_POD, own=12)
     proc.put(12, "", "", flags=0x0020_8040)  # a thread of the kernel
     (tmp_path / "self").mkdir()
+    proc.put(800, "", "", own=12)  # in somebody's container, and in no pod
     found = ContainerOfProcess(tmp_path).hosts([700, 12, 99])
     assert (found[700].pod_uid, found[700].own_pid, found[12].pid) == (UID, 12, 700)
     assert 99 not in found

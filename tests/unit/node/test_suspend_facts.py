@@ -54,10 +54,10 @@ class Pod:
             paged=lambda: self.paged,
         )
 
-    def process(self, pid: int, own_pid: int, container: str = MAIN, ticks: int = 1) -> None:
+    def process(self, pid: int, own_pid: int, container: str = MAIN, ticks: int = 1, uid: str = UID) -> None:
         folder = self.proc / str(pid)
         folder.mkdir()
-        (folder / "cgroup").write_text(f"0::/kubepods/pod{UID}/{container}\n")
+        (folder / "cgroup").write_text(f"0::/kubepods/pod{uid}/{container}\n")
         (folder / "status").write_text(f"Name: x\nNSpid:\t{pid}\t{own_pid}\n")
         (folder / "stat").write_text(f"{pid} (x) S " + " ".join(["0"] * 18) + f" {ticks} 0\n")
 
@@ -151,8 +151,10 @@ def test_processes_are_those_of_the_driver_then_those_of_the_library(here: Pod) 
     here.process(72, 6, ticks=12)
     here.process(73, 7, ticks=13)
     here.process(74, 7, container=SIDE, ticks=14)
+    here.process(75, 5, ticks=11, uid=UID[:-1] + "2")  # another pod's, that the driver names too
     usage = Usage((slot(5, 11), slot(7, 99)), (0,))  # 7 was another process once
-    here.look = Look((seen(72, "main", 600),), {"main": usage, "side": None}, 1)
+    driver = (seen(75, "other", 500), seen(72, "main", 600))
+    here.look = Look(driver, {"main": usage, "side": None}, 1)
     assert here.facts_of.processes(here.pod, here.look) == ((72, 12), (71, 11))
 
 
