@@ -168,10 +168,13 @@ def test_a_late_answer_is_never_taken_for_the_next_one(server: Server, ask: Ask)
     assert ask() == b"new"
 
 
-def test_a_read_survives_a_server_that_hung_up_meanwhile(server: Server, ask: Ask) -> None:
+def test_a_read_survives_a_server_that_hung_up_meanwhile(
+    server: Server, ask: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
     ask()
     server.script = [None]
     assert ask() == b"ok"
+    assert not caplog.records, "nobody wants to know: kubectl egpu showed it"
 
 
 def test_a_read_is_repeated_once(server: Server, ask: Ask) -> None:

@@ -36,8 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # Connections of watches that end are given up: nothing that anybody has to know.
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         # Who removes the stack drains it with whatever table there is, be it broken.
         table = ModelTable() if settings.drain else ModelTable.from_yaml(settings.models.read_text())

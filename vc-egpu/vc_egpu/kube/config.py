@@ -3,6 +3,7 @@
 All loading (contexts, client certificates, exec plugins, token files) is the official package's.
 """
 
+import logging
 import os
 import threading
 import time
@@ -52,6 +53,8 @@ class Endpoint:
         if not self._configuration.verify_ssl:
             # Who set `insecure-skip-tls-verify` knows it: urllib3 says so again at each request.
             urllib3.disable_warnings(InsecureRequestWarning)
+        # Nor has anybody to know of a connection that was given up, or a read that was sent again.
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
         self._configuration.keep_alive = True
         self._configuration.connection_pool_maxsize = pool_size
         manager = RESTClientObject(self._configuration).pool_manager
