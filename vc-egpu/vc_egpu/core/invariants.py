@@ -275,7 +275,7 @@ def _gates(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
             yield Violation(Rule.GATE, subject, text)
     members: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.values():
-        if pod.gang in snapshot.gangs:
+        if pod.gang is not None and pod.gang in snapshot.gangs:
             members.setdefault(pod.gang, []).append(pod)
     for key, pods in members.items():
         yield from _gang_gates(snapshot.gangs[key], pods, before)
