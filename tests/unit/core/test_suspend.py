@@ -75,6 +75,12 @@ def test_a_gang_one_of_which_cannot_be_suspended_runs_on() -> None:
     assert not told(decided(able, replace(other, suspendable=False)))
 
 
+def test_a_gang_one_of_which_had_its_cards_as_high_runs_on() -> None:
+    low, high = runs("g", "n1/0", "n1/1", **WISHED)
+    assert not told(decided(low, replace(high, runs_as=HIGH)))
+    assert told(decided(low, replace(high, runs_as=LOW))) == {"g-w-0", "g-w-1"}
+
+
 @pytest.mark.parametrize(("host", "leave"), [(0, set()), (1, {"a-w-0"}), (2, {"a-w-0", "b-w-0"})])
 def test_no_more_leave_than_the_host_takes(host: int, leave: set[str]) -> None:
     pods = [*runs("a", "n1/0", **WISHED), *runs("b", "n1/1", **WISHED)]
@@ -136,6 +142,12 @@ def test_of_a_job_all_that_left_come_back_together() -> None:
     away.append(replace(away[0], uid=PodUid("g-w-3"), index=3, shares=runs("g", "n2/0")[0].shares))
     away[-1] = replace(away[-1], node=NodeName("n2"))
     assert back(decided(*away, *there, high=make.gang("g", share_class=LOW, single=True, least=2))) == ["g"]
+
+
+def test_to_a_card_that_its_node_does_not_report_nobody_comes_back() -> None:
+    away = asleep("g", 1, "n1/2", "n1/3")
+    assert back(decided(*away, least=2)) == ["g"]
+    assert back(decided(*away, least=2, cards=3)) == []
 
 
 def test_who_waits_longer_is_not_overtaken_on_its_own_cards() -> None:
