@@ -23,7 +23,7 @@ def test_caps() -> None:
         "queue org: uses 2 of 1 volcano.sh/vgpu-h20 (rule: no cap exceeded by an admission)"
     ]
     memory = "volcano.sh/vgpu-h20-memory"
-    two = make.queue("org", capability={memory: 2047, "volcano.sh/vgpu-h20": 1})
+    two = make.queue("org", capability={memory: 2047, "volcano.sh/vgpu-h20": 1, "cpu": 10**6})
     found = check(replace(snapshot, queues={two.name: two, QueueName("all"): queues[1]}))
     assert [violation.message for violation in found] == [
         "uses 2 of 1 volcano.sh/vgpu-h20", f"uses 2048 of 2047 {memory}"

@@ -24,7 +24,11 @@ def test_gates() -> None:
     pod = snapshot.pods[PodUid("g-w-0")]
     member = members_planned(snapshot)["w/0"]
     fell = replace(pod, phase=PodPhase.PLACED, node=member.node, shares=member.shares, plan_id="1-1")
-    assert Rule.GATE in rules(replace(snapshot, pods={**snapshot.pods, pod.uid: fell})), "victims are there"
+    found = [str(one) for one in check(replace(snapshot, pods={**snapshot.pods, pod.uid: fell}))]
+    assert (
+        "pod ns/g-w-0: its gate fell while its plan 1-1 waits for 1 victims "
+        "(rule: no gate lifted before the whole gang has its place)"
+    ) in found
 
     pair = make.snapshot([make.node()], [make.gang("g", least=2)], make.pods("g", 2, make.shape(1024, 0)))
     first, second = pair.pods.values()

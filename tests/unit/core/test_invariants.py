@@ -264,6 +264,9 @@ def test_a_waiting_plan_overlaps_its_victims_only() -> None:
     assert rules(plan_on(snapshot, "g0-w-0")) == set()
     assert rules(plan_on(snapshot, "g1-w-0")) == {Rule.CARD}
     assert rules(plan_on(snapshot)) == {Rule.CARD}, "a ready plan overlaps nobody"
+    for share_class, fine in ((HIGH, False), (UNSET, False), (LOW, True)):
+        cores = rules(plan_on(running((share_class, 1, 60, "n1/0"))))
+        assert cores == (set() if fine else {Rule.CARD}), "its cores are those of high priority"
 
 
 def test_a_waiting_plan_waits_until_its_victims_are_off_their_cards() -> None:
@@ -287,6 +290,9 @@ def test_a_waiting_plan_waits_until_its_victims_are_off_their_cards() -> None:
     assert rules(plan_on(asleep, uid, "g1-w-0")) == set(), "it waits for the other one"
     assert rules(plan_on(asleep, uid, suspends=True)) == {Rule.CARD}
     assert rules(plan_on(asleep, uid)) == {Rule.CARD}, "the other one is no victim"
+    single = but(running((LOW, M, 0, "n1/0"), host_memory_mib=M, max_sharers=1), 0, **ASLEEP)
+    assert rules(plan_on(single, uid)) == set(), "it is evicted: its place is free once it is gone"
+    assert rules(plan_on(single, uid, suspends=True)) == {Rule.CARD}, "it comes back to its place"
 
 
 def test_waiting_plans_do_not_overlap_each_other() -> None:

@@ -112,6 +112,21 @@ def test_of_members_above_the_minimum_one_goes_whose_going_helps(gangs: int) -> 
     assert (eviction.pods, eviction.whole) == ({f"ns/{gangs - 1}-w-0"}, False), "of these the youngest"
 
 
+@pytest.mark.parametrize(("guaranteed", "go"), [(0, 2), (1, 0)])
+def test_who_may_go_alone_may_not_go_together(guaranteed: int, go: int) -> None:
+    """Each leaves its queue what that is guaranteed; both are needed."""
+    low = [make.gang(f"ns/{name}", share_class=ShareClass.LOW) for name in "ab"]
+    running = [
+        make.placed(make.pods(gang.key, 1, make.shape(60000))[0], f"n1/{number}")
+        for number, gang in enumerate(low)
+    ]
+    high = make.gang("ns/high", share_class=ShareClass.HIGH, queue="other")
+    asking = make.pods("ns/high", 1, make.shape(60000, cards=2))
+    queues = [make.queue(guarantee={"volcano.sh/vgpu-h20": guaranteed}), make.queue("other")]
+    plan = decide(make.snapshot([make.node()], [*low, high], [*running, *asking], queues), Policy(), 10.0)
+    assert sum(len(one.evictions) for one in plan.admissions) == go
+
+
 def test_a_gang_that_lacks_members_goes_whole() -> None:
     """Two of three run: no one of them is more than it needs."""
     low = make.gang("ns/low", share_class=ShareClass.LOW, least=3)

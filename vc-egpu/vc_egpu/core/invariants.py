@@ -218,7 +218,7 @@ def _hosts(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
         for name, node in snapshot.nodes.items():
             taken = use.get(name, 0)
             # A budget that was lowered below its use stays so until somebody leaves.
-            if taken > node.host_memory_mib and (before is None or taken > earlier.get(name, 0)):
+            if taken > max(node.host_memory_mib, earlier.get(name, 0)):
                 text = f"{taken} MiB of {node.host_memory_mib} MiB of host memory are promised"
                 yield Violation(Rule.HOST, f"node {name}", text)
 
@@ -275,8 +275,9 @@ def _gates(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
             yield Violation(Rule.GATE, subject, text)
     members: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.values():
-        if pod.gang is not None and pod.gang in snapshot.gangs:
-            members.setdefault(pod.gang, []).append(pod)
+        key = pod.gang or ""
+        if key in snapshot.gangs:
+            members.setdefault(key, []).append(pod)
     for key, pods in members.items():
         yield from _gang_gates(snapshot.gangs[key], pods, before)
 
