@@ -10,7 +10,8 @@ from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
 from vc_egpu.admission.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import kept
+from vc_egpu.volcano import codec, kept
+from vc_egpu.volcano.wishes import MOST_TOLERATIONS
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_large_pods_that_are_gone_leave_nothing() -> None:
     mirror.apply("queues", added(queue()))
     tracemalloc.start()
     try:
-        for number in range(30):
+        for number in range(1200):
             come_and_go(mirror, number)
         gc.collect()
         left, _ = tracemalloc.get_traced_memory()
@@ -56,7 +57,7 @@ def test_large_pods_that_are_gone_leave_nothing() -> None:
 
 
 def come_and_go(mirror: Mirror, number: int) -> None:
-    tolerations = [{"key": f"{number}-{i}", "operator": "Exists"} for i in range(10_000)]
+    tolerations = [{"key": f"{number}-{i}", "operator": "Exists"} for i in range(MOST_TOLERATIONS)]
     large = kept.of("pods", pod(f"large-{number}", spec={"tolerations": tolerations}))
     its_group = group(members=1)
     for plural, document in (("podgroups", its_group), ("pods", large)):
@@ -64,3 +65,18 @@ def come_and_go(mirror: Mirror, number: int) -> None:
     assert decide(mirror.snapshot(), Policy(), 2e9).admissions
     for plural, document in (("pods", large), ("podgroups", its_group)):
         mirror.apply(plural, deleted(document))
+
+
+@pytest.mark.parametrize("shown", [{}, {"volcano.sh/vgpu-h20": "2"}], ids=["of others", "of ours"])
+def test_of_what_a_gang_needs_little_is_kept(shown: dict[str, str]) -> None:
+    """A Job without cards, which nobody looks at, may name as much as fits, and its PodGroup sums it up."""
+    needs = {f"a.example/{number}": "1" for number in range(30_000)}
+    whole = group(least=needs | shown)
+    slim = kept.of("podgroups", whole)
+    assert len(orjson.dumps(slim)) < 1000
+    assert kept.of("podgroups", slim) == slim
+    assert codec.group(slim) == codec.group(whole)
+    container = {"name": "c", "resources": {"requests": needs}}
+    spec = {"queue": "a", "tasks": [{"name": "w", "template": {"spec": {"containers": [container]}}}]}
+    job = {"metadata": {"name": "j", "namespace": "ml", "uid": "u", "resourceVersion": "1"}, "spec": spec}
+    assert len(orjson.dumps(kept.of("jobs", job))) < 1000

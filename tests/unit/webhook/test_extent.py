@@ -118,7 +118,7 @@ def test_nor_are_those_in_a_pod_group_or_in_a_job_that_nobody_looks_at(prefix: s
 
 def large(**spec: Any) -> Json:
     """As large as an object can be, without being looked at by anybody."""
-    owners = [{"kind": "Job", "name": f"j{number}", "uid": "u"} for number in range(9000)]
+    owners: list[Json] = [{"kind": "Job", "name": f"j{number}", "uid": "u"} for number in range(9000)]
     owners.append({"kind": "Job", "name": "j", "uid": "u", "controller": True})
     annotations = {names.PRIORITY: "x" * 100_000, names.QUEUE_NAME: "x" * 100_000, "a.example/b": "y" * 9999}
     return {

@@ -234,7 +234,7 @@ def test_a_group_left_in_another_queue_than_its_jobs_is_checked() -> None:
     [
         (task("w", 1, container()), False),
         (task("w", 1, container(vgpu_memory=4)), False),
-        (task("w", 1, container(**{"vgpu-" + "x" * 999: 1})), False),
+        (task("w", 1, container("c", **{"vgpu-" + "x" * 999: 1})), False),
         (task("w", 1), True),
         ({"template": {"metadata": {"labels": {"egpu.volcano.sh/managed": "true"}}}}, True),
     ],

@@ -175,12 +175,12 @@ def is_managed(job: Document) -> bool:
 
 
 def template(job: Document, table: ModelTable) -> Template:
-    """The pods that a Job will have; the empty one for a Job that cannot be read.
+    """The pods that a Job will have; the empty one for a Job that cannot be read, or is not ours.
 
     Of two thousand million replicas no more than a gang can have: each becomes a member in the decision.
     """
     rows, classes, left = [], set(), MANY
-    for task in _tasks(job):
+    for task in _tasks(job) if is_managed(job) else ():
         pod_template = task.get("template") or {}
         spec = pod_template.get("spec") or {}
         metadata = pod_template.get("metadata") or {}

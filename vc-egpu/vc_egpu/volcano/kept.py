@@ -20,6 +20,7 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.codec_resources import RESIZE_PENDING
 from vc_egpu.volcano.pod_codec import is_managed
+from vc_egpu.volcano.resource_names import names_cards
 
 Json = dict[str, Any]
 
@@ -113,15 +114,27 @@ def node(document: Document) -> Json:
 
 
 def job(document: Document) -> Json:
-    """A Volcano Job: what its pods will ask for, and whether it has begun."""
+    """A Volcano Job: what its pods will ask for, and whether it has begun. Of somebody else's only that it is
+    there: nobody has looked at how much it holds."""
     metadata, spec = document["metadata"], document["spec"]
     tasks = [_task(task) for task in spec.get("tasks") or ()]
+    if not any(names.MANAGED_LABEL in (task["template"]["metadata"].get("labels") or {}) for task in tasks):
+        tasks = []
     state = (document.get("status") or {}).get("state") or {}
     return {
         "metadata": _some(metadata, _IDENTITY),
         "spec": {**_some(spec, ("queue",)), "tasks": tasks},
         "status": {"state": _some(state, ("phase",))},
     }
+
+
+def pod_group(document: Document) -> Json:
+    """A PodGroup; of what it needs one name that shows that it asks for cards."""
+    spec = document["spec"]
+    needs = spec.get("minResources") or {}
+    shown = next((name for name in needs if names_cards([name])), None)
+    kept = {} if shown is None else {shown: needs[shown]}
+    return {**document, "spec": {**spec, **({"minResources": kept} if needs else {})}}
 
 
 def volume(document: Document) -> Json:
@@ -239,6 +252,7 @@ _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
     "pods": pod,
     "nodes": node,
     "jobs": job,
+    "podgroups": pod_group,
     "persistentvolumes": volume,
     "persistentvolumeclaims": claim,
 }
