@@ -50,8 +50,55 @@ def test_usage_is_read() -> None:
     assert usage.slot_of(7, 6) is None
 
 
+def test_slots_that_are_empty_or_being_emptied_say_nothing() -> None:
+    page = usage_page((7, 5, 1, 100, 0), (8, 6, 1, 200, 0), (9, 7, 1, 400, 0))
+    slots = abi.UsagePage.from_buffer(page).slots
+    slots[0].owner |= 1 << 31
+    slots[1].owner = 0
+    usage = read_usage(bytes(page), 1)
+    assert usage is not None
+    assert [(slot.pid, slot.index) for slot in usage.slots] == [(9, 2)]
+
+
+def test_memory_that_processes_share_is_on_its_card_and_theirs() -> None:
+    """An entry without key, without holders or of a card that the container does not have says nothing."""
+    page = usage_page(*[(pid, 5, 1, 0, 0) for pid in range(1, 67)])
+    view = abi.UsagePage.from_buffer(page)
+    view.shared_used = 5
+    for entry, (key, card, holders) in zip(
+        view.shared,
+        [(1, 0, {0: 0b10}), (2, 1, {0: 0b10, 1: 0b10}), (0, 0, {0: 1}), (3, 0, {}), (4, 2, {0: 1})],
+        strict=False,
+    ):
+        entry.key, entry.bytes_card = key, (key + 1) * MIB | card
+        for word, bits in holders.items():
+            entry.holders[word] = bits
+    usage = read_usage(bytes(page), 2)
+    assert usage is not None
+    assert usage.shared_bytes == (2 * MIB, 3 * MIB)
+    first, second, last = (usage.slots[place] for place in (0, 1, 65))
+    assert [[usage.held_bytes(slot, card) // MIB for card in (0, 1)] for slot in (first, second, last)] == [
+        [0, 0], [2, 3], [0, 3],
+    ]  # fmt: skip
+    assert usage.claiming() == [second, last]
+    assert usage.without({1}).shared_bytes == (0, 3 * MIB)
+    assert usage.without({1, 65}).shared_bytes == (0, 0)
+
+
+OTHER_MAJOR = usage_page((7, 5, 1, 100, 0))
+abi.UsagePage.from_buffer(OTHER_MAJOR).abi_major = 2
+
+
 @pytest.mark.parametrize(
-    "data", [None, b"", bytes(abi.USAGE_BYTES), bytes(usage_page(magic=1)), bytes(usage_page())[:-1]]
+    "data",
+    [
+        None,
+        b"",
+        bytes(abi.USAGE_BYTES),
+        bytes(usage_page(magic=1)),
+        bytes(usage_page())[:-1],
+        bytes(OTHER_MAJOR),
+    ],
 )
 def test_usage_that_says_nothing(data: bytes | None) -> None:
     assert read_usage(data, 1) is None
@@ -97,6 +144,32 @@ def test_who_is_active(fields: dict[str, int], active: bool) -> None:
     (card,) = read_activity(data, 1, age_s=60, now_ns=NOW, lease_ms=100, hang_ms=30_000)
     assert card.active is active
     assert read_activity(data[:100], 1, age_s=60, now_ns=NOW, lease_ms=100, hang_ms=30_000) == (Activity(),)
+
+
+@pytest.mark.parametrize("other", [abi.USAGE_MAGIC, None])
+def test_an_activity_page_that_is_none_says_nothing(other: int | None) -> None:
+    page = bytearray(activity_page(word=1, busy_ns=10**9, beat_ns=NOW, progress_ns=NOW))
+    page[:4] = struct.pack("<I", other or 0)
+    data = bytes(page) if other is not None else None
+    found = read_activity(data, 2, age_s=60, now_ns=NOW, lease_ms=100, hang_ms=30_000)
+    assert found == (Activity(), Activity())
+
+
+def test_the_least_of_all_programs_is_what_a_context_costs() -> None:
+    """Others load more code into theirs. It holds for the first look, for two, and where all change."""
+    cost = ContextCost()
+    first, second = {(7, 5, 1): 420, (8, 5, 1): 600}, {(7, 5, 2): 430, (8, 5, 2): 610}
+    assert [cost.look(now) for now in (first, second, second)] == [(0, False), (430, False), (430, True)]
+
+
+def test_who_claims_memory_on_one_card_of_several_claims_some() -> None:
+    slots = (Slot(7, 5, (0, MIB), (0, 0), 0, index=0), Slot(8, 5, (0, 0), (MIB, 0), 0, index=1))
+    assert Usage(slots, (0, 0)).claiming() == list(slots)
+
+
+def test_of_programs_that_are_gone_no_context_costs_anything() -> None:
+    cost = ContextCost()
+    assert [cost.look(now) for now in ({(7, 5, 1): 420}, {}, {(7, 5, 1): 400})] == [(0, False)] * 3
 
 
 def test_the_middle_of_many_looks_is_what_a_context_costs_of_programs_that_always_change() -> None:

@@ -95,6 +95,20 @@ def test_grants_are_found_again_and_collected(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "limits").iterdir()] == ["two"]
 
 
+def test_a_folder_is_nobodys_once_neither_grant_nor_spec_tells_of_it(tmp_path: Path) -> None:
+    """A container that is about to start has a grant before its spec is written."""
+    folder = GrantFolder(tmp_path / "cdi", tmp_path / "limits")
+    for name in ("starts", "runs", "left"):
+        folder.reserve(grant(name))
+        folder.write(grant(name), Edits(), {})
+    folder.path("starts").unlink()
+    folder.path("left").unlink()
+    (tmp_path / "limits" / "begun").mkdir()
+    again = GrantFolder(tmp_path / "cdi", tmp_path / "limits")
+    again.reserve(grant("starts"))
+    assert again.leftovers() == {"left": "uid-1", "begun": ""}
+
+
 def test_equal_specs_are_not_written_again(tmp_path: Path) -> None:
     folder = GrantFolder(tmp_path / "cdi", tmp_path / "limits")
     folder.write(grant(), Edits(), {})

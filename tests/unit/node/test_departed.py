@@ -44,6 +44,13 @@ def test_a_program_that_ended_is_not_counted_any_more(wall: Wall) -> None:
     assert [slot.pid for slot in usage.slots] == [402]
 
 
+def test_managed_memory_alone_of_who_ended_is_not_counted_either(wall: Wall) -> None:
+    """It would keep its pod from being suspended, for good."""
+    wall.usage(1, (401, 5, 1, 0, 20))
+    wall.look()
+    assert wall.wall.accounts[0].managed_mib == 0
+
+
 def test_a_page_is_its_containers_own(wall: Wall) -> None:
     wall.usage(1, (401, 5, 1, 300, 0))
     before = wall.isolation.pages.read(USAGE, "g1")
