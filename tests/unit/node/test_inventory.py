@@ -15,6 +15,7 @@ from vc_egpu_node.inventory import (
     NodeFacts,
     Offer,
     counters,
+    is_counter,
     labels,
     take_stock,
 )
@@ -159,6 +160,16 @@ def test_indices_stay_when_a_card_leaves_and_comes_back() -> None:
     assert {c.uuid: c.index for c in new.node_cards.cards} == {"GPU-0": 0, "GPU-7": 1}
 
 
+def test_the_node_says_what_is_held_of_its_cards_and_how_many_it_lists_though_one_cannot_be_read() -> None:
+    """What the agent reports as held stays in the ledger, whatever became of its pod."""
+    held = {"GPU-1": Holding(("u1", "u2"))}
+    result = stock(card(0), card(1), holdings=held, problem="card 2: the driver does not reach it")
+    assert [(one.uuid, one.held, one.offered) for one in result.node_cards.cards] == [
+        ("GPU-0", (), True), ("GPU-1", ("u1", "u2"), True),
+    ]  # fmt: skip
+    assert result.node_cards.problem == ""
+
+
 def test_a_vanished_card_that_nobody_holds_is_forgotten() -> None:
     first = stock(card(0), card(1)).node_cards
     assert [c.uuid for c in stock(card(1), previous=first).node_cards.cards] == ["GPU-1"]
@@ -191,6 +202,17 @@ def test_counters_are_never_a_wall() -> None:
         "volcano.sh/vgpu-h20-cores": 5000,
         "volcano.sh/vgpu-a100-memory": 7,
     }
+
+
+def test_counters_are_no_less_than_the_cards_offer_and_only_ours() -> None:
+    """Volcano's own resources of like names are somebody else's: the agent takes off a Node what is its own."""
+    result = stock(card(0), policy=Policy(slots_per_card=10))
+    small = {"volcano.sh/vgpu-h20-memory": 1, "volcano.sh/vgpu-memory": 5, "volcano.sh/vgpu-cores": 5}
+    assert counters(result, TABLE, small) == {
+        "volcano.sh/vgpu-h20-memory": 10 * 98304,
+        "volcano.sh/vgpu-h20-cores": 10 * 100,
+    }
+    assert not any(is_counter(name) for name in ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores", "memory"))
 
 
 def test_labels() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from unit.node.granted import grant, page_of
 from vc_egpu_node import abi
+from vc_egpu_node.beyond import Beyond
 from vc_egpu_node.control import (
     CardFacts,
     Control,
@@ -235,13 +236,34 @@ def test_pages_are_read_back() -> None:
         grant("a", ("GPU-1", 10, 5), ("GPU-0", 20, 0)),
         grant("b", ("GPU-0", 1, 1), share_class="high"),
     ]
-    page = dataclasses.replace(page_of(everyone, "a"), suspended=True, host_memory_mib=7)
+    beyond = Beyond((0, 6 << 20), ((5 << 32 | 71, 1, 4 << 20),))
+    page = dataclasses.replace(page_of(everyone, "a"), suspended=True, host_memory_mib=7, beyond=beyond)
     data = encode(page, sequence=4, generation=9)
     assert len(data) == abi.CONTROL_BYTES
     assert decode(data) == page
     assert decode(data[:-1]) is None
     assert decode(b"\0" * len(data)) is None
     assert decode(data[:4] + b"\x02" + data[5:]) is None
+    odd = abi.ControlPage.from_buffer_copy(data)
+    odd.card_count = abi.MAX_CARDS + 1
+    assert decode(bytes(odd)) is None
+
+
+def test_only_who_is_suspended_waits() -> None:
+    everyone = [grant("a", ("GPU-0", 1, 10)), grant("b", ("GPU-0", 1, 10))]
+    assert [page_of(everyone, name, suspended=frozenset({"b"})).suspended for name in ("a", "b")] == [
+        False, True,
+    ]  # fmt: skip
+
+
+def test_of_peers_of_one_class_those_on_the_containers_own_cards_come_first() -> None:
+    everyone = [
+        grant("own", ("GPU-0", 1, 10), pod_uid="P"),
+        grant("sibling", ("GPU-1", 1, 10), pod_uid="P"),
+        grant("a-beside-the-sibling", ("GPU-1", 1, 10)),
+        grant("z-beside", ("GPU-0", 1, 10)),
+    ]
+    assert [peer.name for peer in page_of(everyone, "own").peers] == ["z-beside", "a-beside-the-sibling"]
 
 
 # --- its file ----------------------------------------------------------------------------------------
@@ -276,6 +298,26 @@ def test_a_page_whose_writer_died_is_finished(tmp_path: Path) -> None:
         raw.truncate(100)
     assert file.put(small(5))
     assert file.read() == small(5)
+
+
+def test_a_page_of_another_agents_is_made_ours(tmp_path: Path) -> None:
+    """A later one's is longer; one of the same length may say another version."""
+    file = ControlFile(tmp_path / "control")
+    file.put(small(1))
+    wanted = encode(small(1), sequence=0, generation=0)
+    ours = file.path.read_bytes()
+    file.path.write_bytes(ours + bytes(4096))
+    assert not file.says(wanted)
+    file.put(small(1))
+    assert file.path.read_bytes() == ours
+    older = abi.ControlPage.from_buffer_copy(ours)
+    older.abi_minor += 1
+    file.path.write_bytes(bytes(older))
+    assert not file.says(wanted)
+    assert file.put(small(1))
+    assert file.says(wanted)
+    file.path.write_bytes(encode(small(1), sequence=7, generation=1))
+    assert not file.says(wanted), "its writer died in the middle"
 
 
 ON_A_FULL_DISK = """

@@ -116,7 +116,7 @@ def test_newcomers_are_what_their_plans_say() -> None:
 
 
 def test_who_takes_more_of_any_card_takes_more() -> None:
-    def held(first: int, second: int, **changes: object) -> list[HeldShare]:
+    def held(first: int, second: int, **changes: Any) -> list[HeldShare]:
         return [share("p", first, **changes), share("p", second, uuid="GPU-1", **changes)]
 
     before = held(10, 10)

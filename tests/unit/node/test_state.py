@@ -28,11 +28,29 @@ def test_the_latest_promise_for_the_same_slots_is_in_force_after_a_restart(tmp_p
     assert {one.name for one in AllocationStore(tmp_path).all()} == {first.name, other.name, third.name}
 
 
+def test_the_later_promise_is_in_force_whatever_it_is_called_and_outlives_the_earlier(tmp_path: Path) -> None:
+    """Files are read by name, and a container's earlier promise is dropped while it runs with the later."""
+    store = AllocationStore(tmp_path)
+    store.adopt("b-earlier", RES, ["s1"], 1.0)
+    store.adopt("a-later", RES, ["s1"], 2.0)
+    again = AllocationStore(tmp_path)
+    for one in (store, again):
+        later = one.in_force(RES, ["s1"])
+        assert later is not None
+        assert later.name == "a-later"
+    again.adopt("b-earlier", RES, ["s1"], 3.0)
+    assert again.in_force(RES, ["s1"]) == later, "it is known already: nothing is promised anew"
+    again.forget("b-earlier")
+    assert again.in_force(RES, ["s1"]) == later
+    assert again.ids_in_use(RES) == {"s1"}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 1, "name": 3, "ids": 5}'])
 def test_a_broken_file_is_set_aside(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     assert AllocationStore(tmp_path).all() == []
     assert [path.name for path in tmp_path.iterdir()] == ["x.broken"]
+    assert [AllocationStore(tmp_path).tells_of(name) for name in ("x", "y")] == [True, False]
 
 
 def test_a_later_version_is_left_alone(tmp_path: Path) -> None:
