@@ -205,7 +205,7 @@ def test_counters_are_never_a_wall() -> None:
 
 
 def test_counters_are_no_less_than_the_cards_offer_and_only_ours() -> None:
-    """Volcano's own resources of like names are somebody else's: the agent takes off a Node what is its own."""
+    """Volcano's own resources of like names are somebody else's: the agent takes its own off a Node."""
     result = stock(card(0), policy=Policy(slots_per_card=10))
     small = {"volcano.sh/vgpu-h20-memory": 1, "volcano.sh/vgpu-memory": 5, "volcano.sh/vgpu-cores": 5}
     assert counters(result, TABLE, small) == {
