@@ -105,8 +105,9 @@ def test_one_that_came_all_the_same_is_no_member_until_it_has_less(story: str) -
     assert words in gated.problem
     shape = gated.pod.shape
     assert not (shape.affinity_terms or shape.tolerations or shape.node_selector)
-    let_go = pod_codec.pod(build.pod(spec=too_much | {"schedulingGates": []}), build.TABLE)
-    assert let_go.problem == ""
+    for before in (None, gated):
+        document = build.pod(spec=too_much | {"schedulingGates": []})
+        assert pod_codec.pod(document, build.TABLE, before=before).problem == ""
 
 
 def cards(count: int) -> str:

@@ -262,6 +262,7 @@ def _same(before: Document, now: Document) -> bool:
     return (
         all(said.get(key) == says.get(key) for key in _METADATA_READ)
         and all(old.get(key) == new.get(key) for key in _SPEC_READ)
+        and _is_gated(old) is _is_gated(new)
         and given(before.get("status") or {}) == given(now.get("status") or {})
     )
 
