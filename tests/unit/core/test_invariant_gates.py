@@ -1,6 +1,7 @@
 """No gate falls before the whole gang has its place: each rule of it is broken on purpose, and said to be."""
 
 from dataclasses import replace
+from typing import Any
 
 from unit.core import make
 from unit.core.test_invariants import HIGH, LOW, M, members_planned, plan_on, rules, running
@@ -132,7 +133,7 @@ def test_gates_before_each_tasks_minimum_is_there() -> None:
     there = make.placed(master, "n1/1", plan_id="2-0")
     assert rules(world(*placed[:2], workers[2], there, master=1, w=2), before=before) == set()
     assert rules(world(*placed[:1], *workers[1:], there, least=2, w=2), before=before) == {Rule.GATE}
-    both = {"master": 1, "w": 3}
+    both: dict[str, Any] = {"master": 1, "w": 3}
     assert rules(world(*placed, master, **both), before=before) == set(), "together more than the gang's own"
     assert rules(world(*placed, master, **both, other=-1), before=before) == set(), "as without the odd one"
     assert rules(world(*placed, master, least=4, **both), before=before) == {Rule.GATE}
