@@ -112,7 +112,8 @@ def test_whole_cards() -> None:
     whole = replace(pod, shares=(("main", replace(pod.shares[0][1], whole=True)),))
     found = check(replace(snapshot, pods={**snapshot.pods, uid: whole}))
     assert [violation.rule for violation in found] == [Rule.CARD]
-    assert "pod ns/g0-w-0 has the whole card, yet it is shared" in str(found[0])
+    assert found[0].subject == "card n1/0 of node n1"
+    assert found[0].message.startswith("pod ns/g0-w-0 has the whole card, yet it is shared: pod ")
     assert rules(replace(snapshot, pods={uid: whole})) == set()
 
 
@@ -140,13 +141,14 @@ def test_who_is_suspended_has_a_place_on_its_card_and_nothing_else() -> None:
     [
         ({}, 0),
         ({"physical": M - 7}, 7),
+        ({"physical": M - 1}, 1),
         (ORDERED, M),
         (ASLEEP, M),
         ({"suspension": SuspensionState.RESUMING}, M),
         ({"phase": PodPhase.TERMINATING, "physical": M - 7}, 7),
         ({"phase": PodPhase.FAILED, "physical": M - 7}, 0),
     ],
-    ids=["on the card", "spilled", "told to leave", "suspended", "coming back", "ending", "ended"],
+    ids=["on the card", "spilled", "hardly", "told to leave", "suspended", "coming back", "ending", "ended"],
 )
 def test_hosts(pod: dict[str, Any], taken: int) -> None:
     def host(memory_mib: int) -> Snapshot:
@@ -156,7 +158,8 @@ def test_hosts(pod: dict[str, Any], taken: int) -> None:
     if taken:
         found = check(host(taken - 1))
         assert {violation.rule for violation in found} == {Rule.HOST}
-        assert f"{taken} MiB of {taken - 1} MiB" in str(found[0])
+        said = f"{taken} MiB of {taken - 1} MiB of host memory are promised"
+        assert (found[0].subject, found[0].message) == ("node n1", said)
         assert rules(host(taken - 1), before=host(taken - 1)) == set(), "it did not get more"
         assert rules(host(taken - 1), before=but(host(taken - 1), 0, phase=PodPhase.GATED)) >= {Rule.HOST}
 
@@ -325,6 +328,20 @@ def test_waiting_plans_side_by_side_take_what_their_own_victims_leave() -> None:
 
     assert both("g1-w-0") == set()
     assert both("g0-w-0") == {Rule.CARD}, "one leaves room for one"
+    large = plan_on(running((LOW, M - 1, 0, "n1/0"), (LOW, M, 0, "n1/1")), "g1-w-0")
+    tiny = MemberPlacement(NodeName("n1"), (("main", Share(CardId("n1/0"), 1, 0)),))
+    small = PlanInForce("2-1", {"w/0": tiny}, frozenset({PodUid("g0-w-0")}))
+    gangs = {**large.gangs, "h": make.gang("h", share_class=HIGH, plan=small)}
+    assert rules(replace(large, gangs=gangs)) == {Rule.CARD}, "whom the small one waits for is there"
+
+
+def test_members_without_cards_do_not_hide_those_with_some() -> None:
+    planned = plan_on(running((LOW, M, 100, "n1/0")), "g9-w-0")
+    gang = planned.gangs["g"]
+    assert gang.plan is not None
+    members = {"launcher/0": MemberPlacement(None), **gang.plan.members}
+    plan = replace(gang.plan, members=members)
+    assert rules(replace(planned, gangs={**planned.gangs, "g": replace(gang, plan=plan)})) == {Rule.CARD}
 
 
 def test_a_plan_that_its_pod_carries_counts_once() -> None:
