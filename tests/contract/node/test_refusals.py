@@ -196,12 +196,13 @@ def test_who_does_not_come_keeps_no_room(world: World, other: str) -> None:
         other, {}
     )
     view = planned("b", "ub", {"main": [("GPU-1", 60000)]}, **changes)
-    changed: dict[str, Any] = {
+    others: dict[str, dict[str, Any]] = {
         "ended": {"phase": "Succeeded"},
         "garbled": {"cards": "GPU-1 {"},
         "the same pod": {"uid": "ua"},
         "without cards": {"cards": None},
-    }.get(other, {})
+    }
+    changed = others.get(other, {})
     world.serve()
     world.pods.put(planned("a", "ua", {"main": [("GPU-1", 60000)]}, plan_id="1-1"))
     world.pods.put(dataclasses.replace(view, **changed))
