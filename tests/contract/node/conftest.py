@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from contract.node.collecting import Cgroups
 from contract.node.fake_kubelet import FakeKubelet
 from contract.node.node_world import PodBook, World
 from fakes.nvml_state import FakeNode
@@ -53,3 +54,8 @@ def nvml_node(fake_nvml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setitem(os.environ, "FAKE_NVML_STATE", str(tmp_path / "nvml.state"))
     return make
+
+
+@pytest.fixture
+def cgroups() -> Cgroups:
+    return Cgroups()

@@ -10,7 +10,7 @@ from typing import Any
 from contract.node.fake_kubelet import FakeKubelet
 from vc_egpu.kube.errors import Unavailable
 from vc_egpu.volcano.annotations import Cards, CardShare
-from vc_egpu_node.cdi import GrantFolder
+from vc_egpu_node.cdi import Grant, GrantFolder
 from vc_egpu_node.identity import Identity, Stock
 from vc_egpu_node.isolation import Isolation
 from vc_egpu_node.kubelet import KubeletLink
@@ -154,3 +154,13 @@ class World:
         """The one device of a CDI spec, by its qualified name."""
         path = self.grants.path(qualified.rpartition("=")[2])
         return dict(json.loads(path.read_text())["devices"][0])
+
+
+def running(world: World, name: str, memory_mib: int) -> Grant:
+    """A container that runs on GPU-1."""
+    world.pods.put(planned(name, f"u-{name}", {"main": [("GPU-1", memory_mib)]}))
+    device = world.kubelet.allocate(owner(name), RES, (name,), f"u-{name}")
+    world.kubelet.pre_start(RES, (name,))
+    grant = world.grants.get(device.rpartition("=")[2])
+    assert grant is not None
+    return grant
