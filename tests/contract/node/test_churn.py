@@ -1,8 +1,8 @@
 """Pods that come and go all day: whatever their number, nothing of them stays with the agent."""
 
 import pytest
+from contract.node.collecting import Cgroups, collector
 from contract.node.node_world import World
-from contract.node.test_collect import Cgroups, collector
 from contract.node.test_live import Isolated
 from unit.kept import open_below, sizes
 from vc_egpu.volcano.node_policy import Policy

@@ -224,8 +224,8 @@ def test_a_process_that_ends_leaves_no_hold_behind(machine: Machine) -> None:
 def test_a_program_that_takes_long_to_end_is_not_at_work_again_meanwhile(machine: Machine) -> None:
     """Our thread runs on until the last, and sees work that was there when all else of ours had ended."""
     machine.add(Box("high", share_class=HIGH, lease_ms=60_000))
-    sees = {"FAKE_CUDA_VISIBLE": "0", "WAYS_LAST_WORDS": _full(machine.root / "last-words")}
-    high = machine.start("high", "hang", 0.05, MS, program=PROGRAM, **sees)
+    words = _full(machine.root / "words")
+    high = machine.start("high", "hang", 0.05, MS, program=PROGRAM, WAYS_LAST_WORDS=words)
     high.begin()
     _wait_until(lambda: _active(machine, "high"))
     assert high.process.stdin
