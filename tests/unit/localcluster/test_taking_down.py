@@ -101,6 +101,7 @@ def _child(code: str, stderr: int | None = None) -> subprocess.Popen[str]:
 _WAITS = """
 import os, signal, sys
 from localcluster import surroundings
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup themselves
 signal.signal(signal.{ignored}, signal.SIG_IGN)
 surroundings.interruptible()
 try:

@@ -40,10 +40,12 @@ WAYS = (
 )
 
 
-def _start(machine: Machine, box: str, *words: object) -> Running:
+def _start(machine: Machine, box: str, *words: object, last_words: str = "") -> Running:
     """A program of tests/ways_actor.c that sees the cards of its container."""
     cards = ",".join(map(str, machine.boxes[box].cards))
-    return machine.start(box, *words, program=PROGRAM, FAKE_CUDA_VISIBLE=cards)
+    return machine.start(
+        box, *words, program=PROGRAM, FAKE_CUDA_VISIBLE=cards, WAYS_LAST_WORDS=last_words
+    )
 
 
 def _wait_until(what: Callable[[], bool]) -> None:
@@ -225,7 +227,7 @@ def test_a_program_that_takes_long_to_end_is_not_at_work_again_meanwhile(machine
     """Our thread runs on until the last, and sees work that was there when all else of ours had ended."""
     machine.add(Box("high", share_class=HIGH, lease_ms=60_000))
     words = _full(machine.root / "words")
-    high = machine.start("high", "hang", 0.05, MS, program=PROGRAM, WAYS_LAST_WORDS=words)
+    high = _start(machine, "high", "hang", 0.05, MS, last_words=words)
     high.begin()
     _wait_until(lambda: _active(machine, "high"))
     assert high.process.stdin
