@@ -12,7 +12,7 @@ from rigs.agent_world import World, agent_world
 from rigs.planned_pods import NAMESPACE, SLEEP, PlannedPod
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano.annotations import CardShare
-from vc_egpu_node.control import Control, decode
+from vc_egpu_node.isolation.control import Control, decode
 
 SHARED = "volcano.sh/vgpu-h20"
 LOOK = (

@@ -21,8 +21,8 @@ from isolation.world import (
 from localcluster.api import wait_until
 from rigs.planned_pods import NAMESPACE
 from vc_egpu.kube.resources import EVENTS, PODS
-from vc_egpu_node import abi
-from vc_egpu_node.control import Control, decode
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.control import Control, decode
 
 OUT_OF_MEMORY = 2
 NS = 1_000_000_000

@@ -14,7 +14,7 @@ from outcomes.world import World
 from stack.install import Stack
 from stack.kit import cards_of, is_running
 from vc_egpu.kube.resources import NODES
-from vc_egpu_node.processes import own_pid
+from vc_egpu_node.containers.processes import own_pid
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 QUICK_TO_LEAVE: Final = [

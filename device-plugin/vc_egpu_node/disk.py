@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from vc_egpu_node.cdi import FILE_PREFIX
-from vc_egpu_node.pages import KINDS
+from vc_egpu_node.containers.cdi import FILE_PREFIX
+from vc_egpu_node.isolation.pages import KINDS
 
 log = logging.getLogger(__name__)
 

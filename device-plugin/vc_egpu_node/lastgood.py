@@ -17,7 +17,7 @@ from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.node_policy import Policy, check_policy, parse_policy
 
 from vc_egpu_node.config import Settings
-from vc_egpu_node.state import write_atomically
+from vc_egpu_node.containers.state import write_atomically
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from vc_egpu.kube.signals import when_told_to_end
 
 from vc_egpu_node.agent import Agent
 from vc_egpu_node.config import ConfigError, parse_flags
+from vc_egpu_node.containers.state import StateError, lock_folder
 from vc_egpu_node.lastgood import wrong_files
 from vc_egpu_node.removal import StillUsedError, remove
-from vc_egpu_node.state import StateError, lock_folder
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 
 log = logging.getLogger("vc_egpu_node")

@@ -13,7 +13,7 @@ from vc_egpu.volcano import names
 from vc_egpu.volcano.annotations import AnnotationError, NodeCards
 from vc_egpu.volcano.quantity import QuantityError, parse_whole
 
-from vc_egpu_node.inventory import NodeFacts, is_counter
+from vc_egpu_node.cards.inventory import NodeFacts, is_counter
 
 log = logging.getLogger(__name__)
 

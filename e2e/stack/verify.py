@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from localcluster import LocalCluster
-from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
+from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
 from vc_egpu.core import invariants
 from vc_egpu.core.cluster import Snapshot
 from vc_egpu.core.reasons import Reason

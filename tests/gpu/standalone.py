@@ -23,12 +23,12 @@ from typing import Any, Final
 import numpy as np
 from children import rest_of
 from vc_egpu.volcano.annotations import CardShare
-from vc_egpu_node import abi
-from vc_egpu_node.cdi import Grant
-from vc_egpu_node.control import Timings
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.library import install
-from vc_egpu_node.pages import ACTIVITY, USAGE, SharedPages
+from vc_egpu_node.containers.cdi import Grant
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.control import Timings
+from vc_egpu_node.isolation.library import install
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, SharedPages
 from vc_egpu_node.vendors.base import CardReading, NodeReading
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 

@@ -1,7 +1,7 @@
 """What the agent needs from a vendor's management library, and the values that come back.
 
 Values are raw readings: an adapter passes on what the library says, however odd, and
-:mod:`vc_egpu_node.inventory` judges it. One thread calls an adapter, so adapters need no locks.
+:mod:`vc_egpu_node.cards.inventory` judges it. One thread calls an adapter, so adapters need no locks.
 """
 
 from collections.abc import Mapping

@@ -12,8 +12,8 @@ from contract.node.fake_kubelet import FakeKubelet
 from contract.node.node_world import PodBook, World
 from fakes.nvml_state import FakeNode
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
-from vc_egpu_node.identity import Stock
-from vc_egpu_node.toolkit import CardNames
+from vc_egpu_node.containers.identity import Stock
+from vc_egpu_node.containers.toolkit import CardNames
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 

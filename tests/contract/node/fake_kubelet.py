@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from vc_egpu_node.kubelet.podresources import CHECKPOINT
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as dp
 from vc_egpu_node.kubelet_api import deviceplugin_pb2_grpc as dp_grpc
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
 from vc_egpu_node.kubelet_api import podresources_pb2_grpc as pr_grpc
-from vc_egpu_node.podresources import CHECKPOINT
 
 Owner = tuple[str, str, str]
 """Namespace, pod, container."""

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from contract.node.collecting import Cgroups, collector, started
 from contract.node.node_world import RES, World, planned
-from vc_egpu_node.podresources import CHECKPOINT
+from vc_egpu_node.kubelet.podresources import CHECKPOINT
 
 
 def test_promises_are_taken_from_the_specs_when_their_records_are_lost(

@@ -9,11 +9,11 @@ import grpc
 import pytest
 from contract.node.node_world import RES, World, planned
 from vc_egpu.volcano.annotations import Cards, CardShare
-from vc_egpu_node.control import Control, Timings
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.library import LIBRARY_NAME, install
-from vc_egpu_node.live import LiveChanges
-from vc_egpu_node.pages import SharedPages
+from vc_egpu_node.isolation.control import Control, Timings
+from vc_egpu_node.isolation.library import LIBRARY_NAME, install
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.live import LiveChanges
+from vc_egpu_node.isolation.pages import SharedPages
 
 ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
-from vc_egpu_node.monitor import FORGET_S, Monitor
+from vc_egpu_node.cards.monitor import FORGET_S, Monitor
 from vc_egpu_node.vendors.base import CardReading, ProcessSample
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 

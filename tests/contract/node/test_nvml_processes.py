@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 from fakes.nvml_state import FakeNode
-from vc_egpu_node.monitor import Monitor
+from vc_egpu_node.cards.monitor import Monitor
 from vc_egpu_node.vendors.base import ProcessSample, UntoldError
 from vc_egpu_node.vendors.nvidia import NvidiaVendor
 

@@ -11,7 +11,7 @@ import pytest
 from unit.admission.build import added, group, let_go, node, pod
 from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
 from unit.admission.test_conduct import plan as plan_text
-from vc_egpu.admission import suspension_words as words
+from vc_egpu.admission.suspension import words
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
 from vc_egpu.core.plan import Plan, Suspension
 from vc_egpu.volcano import names

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, group, pod
-from vc_egpu.admission.gangs import called
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.gangs import called
+from vc_egpu.admission.state.mirror import Mirror
 
 
 def owner(kind: str, name: str) -> dict[str, Any]:

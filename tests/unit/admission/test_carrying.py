@@ -18,8 +18,8 @@ from unit.admission.test_conduct import (
     plan,
     stage_on,
 )
-from vc_egpu.admission import steps
-from vc_egpu.admission.carrying import Carrying
+from vc_egpu.admission.execution import steps
+from vc_egpu.admission.execution.carrying import Carrying
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodPhase, PodUid, Share
 from vc_egpu.core.plan import Plan, Withdrawal
 from vc_egpu.kube.errors import Conflict, Forbidden, KubeError, RequestTimeout, TooManyRequests, Unavailable

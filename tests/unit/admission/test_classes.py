@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
-from vc_egpu.admission.gangs import NO_TEMPLATE, gang_of
-from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.tally import Tally
+from vc_egpu.admission.state.gangs import NO_TEMPLATE, gang_of
+from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.state.tally import Tally
 from vc_egpu.core.cluster import (
     CardId,
     Gang,

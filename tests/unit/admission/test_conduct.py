@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
 from unit.kube.tiny_api import TinyApi, status, tiny_api
-from vc_egpu.admission import steps
-from vc_egpu.admission.conduct import Conductor
-from vc_egpu.admission.evictions import EvictionOrder
-from vc_egpu.admission.executor import Executor
+from vc_egpu.admission.execution import steps
+from vc_egpu.admission.execution.conduct import Conductor
+from vc_egpu.admission.execution.evictions import EvictionOrder
+from vc_egpu.admission.execution.executor import Executor
+from vc_egpu.admission.execution.owners import LEVER_TIMEOUT_S
 from vc_egpu.admission.http import Access
 from vc_egpu.admission.main import Epoch
-from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.orphans import Orphans
-from vc_egpu.admission.owners import LEVER_TIMEOUT_S
+from vc_egpu.admission.recovery.orphans import Orphans
+from vc_egpu.admission.recovery.rollback import RollBack
 from vc_egpu.admission.reports import Reports
-from vc_egpu.admission.rollback import RollBack
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Plan, Withdrawal

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from unit.admission.build import TABLE, added, group, node, pod, queue
 from vc_egpu.admission.deciding import decide_safely
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import Instant, PodUid, Snapshot
 from vc_egpu.core.decide import decide
 from vc_egpu.core.plan import Eviction, Plan

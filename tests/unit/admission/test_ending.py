@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unit.admission.build import TABLE, pod
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.admission.evictions import EvictionOrder
+from vc_egpu.admission.execution.evictions import EvictionOrder
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.settings import Settings

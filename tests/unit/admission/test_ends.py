@@ -10,11 +10,11 @@ from unit.admission.build import TABLE, Json, added, deleted, group, let_go, nod
 from unit.admission.test_conduct import REPLICA_SET
 from unit.kube.tiny_api import tiny_api
 from vc_egpu.admission import loop as loop_module
+from vc_egpu.admission.execution.writes import timestamp
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
-from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.settings import Settings
-from vc_egpu.admission.writes import timestamp
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.ends import REPORTED_S
 from vc_egpu.core.policy import Policy

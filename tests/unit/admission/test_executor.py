@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 from unit.admission.build import TABLE, group, pod
-from vc_egpu.admission.executor import Done, Executor
+from vc_egpu.admission.execution.executor import Done, Executor
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Conflict, KubeError, LeaseLost, NotFound, Unavailable

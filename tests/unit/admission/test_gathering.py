@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
-from vc_egpu.admission import filling
-from vc_egpu.admission.enqueue import Pending
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.inqueue import filling
+from vc_egpu.admission.inqueue.enqueue import Pending
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase
 from vc_egpu.volcano import kept, names
 

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.admission.build import GIVEN, TABLE, Json, added
 from unit.admission.build import node as plain_node
-from vc_egpu.admission import answers, enqueue, suspension_words, writes
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.execution import writes
+from vc_egpu.admission.inqueue import enqueue
+from vc_egpu.admission.state import answers
+from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.suspension import words as suspension_words
 from vc_egpu.volcano import codec, kept, names, pod_codec
 from vc_egpu.volcano.annotations import Cards, CardShare, ContainerRequest, Request
 from vc_egpu.volcano.suspension import SuspendOrder
@@ -238,9 +241,7 @@ def pod_read(document: Json) -> Any:
         writes.is_bound_by_volcano(decoded),
         suspension_words.stands(decoded),
         suspension_words.failed_at(decoded),
-        answers.order_of(decoded),
-        answers.is_paused(decoded),
-        answers.bears_order(decoded),
+        *(read(decoded) for read in (answers.order_of, answers.is_paused, answers.bears_order)),
         pod_codec.claims_of(document),
     )
 
@@ -252,8 +253,7 @@ def node_read(document: Json) -> Any:
 
 
 def job_read(document: Json) -> Any:
-    mirror = Mirror(TABLE)
-    key = mirror.around.put_job(document, deleted=False)
+    key = Mirror(TABLE).around.put_job(document, deleted=False)
     return key, enqueue.is_managed(document), enqueue.template(document, TABLE)
 
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from bench.big_cluster import BigCluster
 from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import codec, kept

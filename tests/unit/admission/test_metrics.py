@@ -5,7 +5,7 @@ from unit.admission.build import TABLE, added, group, node, pod, queue
 from vc_egpu.admission.http import document
 from vc_egpu.admission.loop import View
 from vc_egpu.admission.metrics import Level1
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
 

@@ -2,8 +2,8 @@
 
 from unit.admission.build import TABLE, added, let_go, pod
 from vc_egpu.admission import settled
-from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.missing import AGAIN_AFTER_S, ASK_AFTER_S, MOST_AT_ONCE, Missing
+from vc_egpu.admission.state.mirror import Mirror
 
 
 def test_each_is_asked_for_after_a_while_and_then_now_and_again() -> None:

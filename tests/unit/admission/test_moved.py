@@ -7,8 +7,8 @@ other operators make a PodGroup's name may come onto a pod late, by its controll
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue, version
 from unit.admission.test_steps import planned
-from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.steps import Authority, next_step
+from vc_egpu.admission.execution.steps import Authority, next_step
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import PodUid
 from vc_egpu.volcano import names, plans
 

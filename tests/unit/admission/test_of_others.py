@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
-from vc_egpu.admission import enqueue, filling
-from vc_egpu.admission.enqueue import Pending
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.inqueue import enqueue, filling
+from vc_egpu.admission.inqueue.enqueue import Pending
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.volcano import names, plans
 from vc_egpu.volcano.plans import PlannedMember, PlanRecord

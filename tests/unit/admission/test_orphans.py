@@ -1,7 +1,7 @@
 """Pods that were bound without a plan, and those that only looked so."""
 
 from unit.admission.build import TABLE, let_go, pod
-from vc_egpu.admission.orphans import GRACE_S, Orphans
+from vc_egpu.admission.recovery.orphans import GRACE_S, Orphans
 from vc_egpu.core.cluster import PodUid
 from vc_egpu.volcano import pod_codec
 

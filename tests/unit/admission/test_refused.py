@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from unit.admission.build import TABLE, Json, group, let_go, pod
 from unit.admission.test_conduct import KEY, PLAN_ID, PODS, Stage, plan, roll_back, stage_on
-from vc_egpu.admission import owners
-from vc_egpu.admission.rollback import Watchlist, judge
+from vc_egpu.admission.execution import owners
+from vc_egpu.admission.recovery.rollback import Watchlist, judge
 from vc_egpu.core.cluster import PodUid
 from vc_egpu.volcano import codec, names, pod_codec
 

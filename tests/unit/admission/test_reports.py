@@ -3,9 +3,9 @@
 from typing import Any
 
 from unit.admission.build import TABLE, added, deleted, group, let_go, pod, queue
-from vc_egpu.admission import writes
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.execution import writes
 from vc_egpu.admission.reports import IN_LINE_S, MEMBERS_SETTLE_S, NUMBERS_EVERY_S, Reports
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.reasons import Reason, Verdict
 
 KEY = "default/g"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, group, node, pod, queue, version
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.volcano.codec_resources import given, pod_requests
 

@@ -1,7 +1,7 @@
 """When what failed is tried again."""
 
 import pytest
-from vc_egpu.admission.retries import FIRST_S, Retries
+from vc_egpu.admission.execution.retries import FIRST_S, Retries
 from vc_egpu.kube.errors import BudgetExhausted, KubeError, TooManyRequests, Unavailable
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from unit.admission.build import TABLE, added, group, let_go, pod
-from vc_egpu.admission import backoffs
-from vc_egpu.admission.backoffs import RolledBack
 from vc_egpu.admission.leader import HealthyClock
-from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.rollback import PATIENCE_S, STARVED_S, Watchlist, judge
+from vc_egpu.admission.recovery.rollback import PATIENCE_S, STARVED_S, Watchlist, judge
+from vc_egpu.admission.state import backoffs
+from vc_egpu.admission.state.backoffs import RolledBack
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import NodeName, PodUid
 from vc_egpu.volcano import codec, names, pod_codec
 from vc_egpu.volcano.pod_codec import DecodedPod

@@ -3,8 +3,8 @@
 from typing import Any
 
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod
-from vc_egpu.admission.behind import MOST_S, STILL_S, Behind
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.behind import MOST_S, STILL_S, Behind
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import PodPhase, PodUid
 from vc_egpu.kube.watch import Change, ChangeKind
 

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue
-from vc_egpu.admission.gangs import plan_for
-from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.steps import Authority, BindToPods, Carry, Enqueue, Evict, Strip, next_step
+from vc_egpu.admission.execution.steps import Authority, BindToPods, Carry, Enqueue, Evict, Strip, next_step
+from vc_egpu.admission.state.gangs import plan_for
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy

@@ -7,7 +7,7 @@ import pytest
 from unit.admission.build import added, deleted, node
 from unit.admission.suspended_gang import UIDS, VICTIM, answer, said_of, suspend, suspendable_on, until
 from unit.admission.test_conduct import PODS, Stage
-from vc_egpu.admission.stranded import DEFAULT_AFTER_S
+from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.core.cluster import NodeName
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy

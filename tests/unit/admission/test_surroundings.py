@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
-from vc_egpu.admission.budgets import Selector
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.state.budgets import Selector
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources
 from vc_egpu.volcano import names, plans
 from vc_egpu.volcano.annotations import NodeCard, NodeCards, Request

@@ -25,9 +25,9 @@ from unit.admission.suspended_gang import (
     waiting_for,
 )
 from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
-from vc_egpu.admission import suspension_words as words
 from vc_egpu.admission.loop import View
 from vc_egpu.admission.metrics import Level1
+from vc_egpu.admission.suspension import words
 from vc_egpu.core.cluster import PodUid, SuspensionState
 from vc_egpu.core.plan import Eviction, Plan, Resume, Suspension
 from vc_egpu.volcano import names

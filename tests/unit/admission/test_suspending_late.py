@@ -24,7 +24,7 @@ from unit.admission.suspended_gang import (
     waiting_for,
 )
 from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
-from vc_egpu.admission import suspension_words as words
+from vc_egpu.admission.suspension import words
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
 from vc_egpu.kube.limits import TokenBucket

@@ -16,7 +16,7 @@ from unit.admission.build import added, node
 from unit.admission.suspended_gang import UIDS, VICTIM, order_on, running_gang
 from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.admission import steps
+from vc_egpu.admission.execution import steps
 from vc_egpu.core.cluster import PodUid, SuspensionState
 from vc_egpu.core.plan import Plan, Resume, Suspension
 from vc_egpu.kube.connection import ApiConnection

@@ -7,8 +7,8 @@ import pytest
 from unit.admission.build import TABLE, added, group, let_go, pod, version
 from unit.admission.test_steps import planned
 from unit.admission.test_surroundings import world
-from vc_egpu.admission import enqueue
-from vc_egpu.admission.gangs import NO_TEMPLATE
+from vc_egpu.admission.inqueue import enqueue
+from vc_egpu.admission.state.gangs import NO_TEMPLATE
 from vc_egpu.core.capacity import MANY
 from vc_egpu.core.cluster import ShareClass
 from vc_egpu.core.decide import decide

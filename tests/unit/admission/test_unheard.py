@@ -6,8 +6,8 @@ import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, pod, queue, version
 from unit.admission.test_conduct import GROUPS
 from unit.admission.test_loop import stage_on
-from vc_egpu.admission.mirror import Mirror
-from vc_egpu.admission.unheard import FIRST_S, MOST_S, Unheard
+from vc_egpu.admission.inqueue.unheard import FIRST_S, MOST_S, Unheard
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.volcano import kept, names
 
 KEY = "default/g"

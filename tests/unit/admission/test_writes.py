@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from unit.admission.build import TABLE, group, pod
-from vc_egpu.admission import writes
+from vc_egpu.admission.execution import writes
 from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
 from vc_egpu.volcano import codec, names, pod_codec
 from vc_egpu.volcano.annotations import Cards

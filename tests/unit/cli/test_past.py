@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.admission import backoffs
+from vc_egpu.admission.state import backoffs
 from vc_egpu.cli import past, render, why_view
 from vc_egpu.core.cluster import Instant, NodeName
 from vc_egpu.volcano import names

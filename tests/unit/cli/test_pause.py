@@ -12,7 +12,7 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.admission.suspension_words import Said, condition
+from vc_egpu.admission.suspension.words import Said, condition
 from vc_egpu.cli import cards_view, kubectl, pause, render, why_view
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import Forbidden

@@ -6,8 +6,8 @@ import re
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, overlay
 from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.metrics import Metrics, View
-from vc_egpu_node.monitor import Observation
 from vc_egpu_node.vendors.base import CardReading, CardSample, NodeReading
 
 NAME = re.compile(r"\b(?:vc_egpu|egpu|DCGM)_[A-Za-z_]+")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, of_kind, overlay
-from vc_egpu.admission.sources import WATCHED
+from vc_egpu.admission.state.sources import WATCHED
 from vc_egpu.jobs import groupworker, objects
 from vc_egpu.kube import resources
 from vc_egpu.kube.resources import Resource

@@ -25,7 +25,7 @@ from unit.native.memory_worlds import (
     charged,
     damaged_pages,
 )
-from vc_egpu_node.pages import USAGE, SharedPages
+from vc_egpu_node.isolation.pages import USAGE, SharedPages
 
 CONTEXT = CONTEXT_MIB * MIB
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from unit.native.time_worlds import HARD, MS, Box, Machine, Running
-from vc_egpu_node import abi
+from vc_egpu_node.isolation import abi
 
 LONG_MS = 20_000
 SEEN_S = 30

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.native.time_worlds import FREE, HARD, Box
 from unit.native.virtual_worlds import MS, SECOND, Seen, World
-from vc_egpu_node import abi
+from vc_egpu_node.isolation import abi
 
 WARM_MS = 2000
 """Until it is known that the card does so, and how long the kernels are, a share is kept less exactly."""

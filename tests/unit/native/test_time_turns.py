@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from unit.native.time_worlds import FREE, HARD, HIGH, LOW, Box
 from unit.native.virtual_worlds import EPOCH_NS, MS, Seen, World
-from vc_egpu_node import abi
+from vc_egpu_node.isolation import abi
 
 BOUND_NS = 500_000
 NOISE = 1.3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from unit.native.time_worlds import BUILD, HARD, HIGH, LOW, Box, Machine, Running
-from vc_egpu_node import abi
+from vc_egpu_node.isolation import abi
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from children import rest_of
-from vc_egpu_node import abi
+from vc_egpu_node.isolation import abi
 
 NATIVE: Final = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or NATIVE / "build")

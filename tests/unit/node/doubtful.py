@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from vc_egpu_node import abi
+from vc_egpu_node.isolation import abi
 
 CARD = "GPU-0"
 MIB = 1 << 20

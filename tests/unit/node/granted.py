@@ -3,8 +3,8 @@
 from typing import Any
 
 from vc_egpu.volcano.annotations import CardShare
-from vc_egpu_node.cdi import Grant
-from vc_egpu_node.control import Control, Timings, controls
+from vc_egpu_node.containers.cdi import Grant
+from vc_egpu_node.isolation.control import Control, Timings, controls
 
 
 def grant(name: str, *cards: tuple[str, int, int], **changes: Any) -> Grant:

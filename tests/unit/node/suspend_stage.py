@@ -11,18 +11,18 @@ from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.kube.errors import KubeError
 from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu_node.isolation.secondwall import Seen
+from vc_egpu_node.isolation.wall import Look
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.secondwall import Seen
-from vc_egpu_node.suspend import Store, Suspender
-from vc_egpu_node.suspend_facts import LowPod, NodeState
-from vc_egpu_node.suspend_helper import (
+from vc_egpu_node.suspension.facts import LowPod, NodeState
+from vc_egpu_node.suspension.helper import (
     Answer,
     Verb,
 )
-from vc_egpu_node.suspend_machine import Process, Record
-from vc_egpu_node.suspend_verdict import Verdict
-from vc_egpu_node.suspend_work import Worker
-from vc_egpu_node.wall import Look
+from vc_egpu_node.suspension.machine import Process, Record
+from vc_egpu_node.suspension.suspender import Store, Suspender
+from vc_egpu_node.suspension.verdict import Verdict
+from vc_egpu_node.suspension.work import Worker
 
 CARD = "GPU-1"
 UID = "uid-train"

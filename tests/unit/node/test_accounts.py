@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from unit.node.doubtful import MIB, Proc, activity_page, usage_page
-from vc_egpu_node import abi
-from vc_egpu_node.accounts import (
+from vc_egpu_node.containers.processes import ContainerOfProcess, own_pid, place, start_ticks
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.accounts import (
     MAX_BYTES,
     Activity,
     ContextCost,
@@ -21,9 +22,8 @@ from vc_egpu_node.accounts import (
     read_activity,
     read_usage,
 )
+from vc_egpu_node.isolation.sight import container_of
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess, own_pid, place, start_ticks
-from vc_egpu_node.sight import container_of
 
 # --- pages -------------------------------------------------------------------------------------------
 

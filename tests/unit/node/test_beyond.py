@@ -4,9 +4,9 @@ import random
 
 import pytest
 from unit.node.doubtful import MIB
-from vc_egpu_node import abi
-from vc_egpu_node.accounts import Shared, Slot, Usage
-from vc_egpu_node.beyond import (
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.accounts import Shared, Slot, Usage
+from vc_egpu_node.isolation.beyond import (
     FALL_LOOKS,
     NOTHING,
     UNSTEADY_LOOKS,

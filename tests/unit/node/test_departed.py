@@ -6,11 +6,11 @@ import pytest
 from unit.node.doubtful import CARD, MIB, usage_page
 from unit.node.granted import grant
 from unit.node.wall_stage import Wall
-from vc_egpu_node import abi
-from vc_egpu_node.accounts import Slot, Usage
-from vc_egpu_node.departed import AGAIN_S, Departed
-from vc_egpu_node.pages import USAGE
-from vc_egpu_node.processes import ContainerOfProcess, Host
+from vc_egpu_node.containers.processes import ContainerOfProcess, Host
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.accounts import Slot, Usage
+from vc_egpu_node.isolation.departed import AGAIN_S, Departed
+from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.vendors.base import ProcessSample
 
 

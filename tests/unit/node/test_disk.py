@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from vc_egpu_node.cdi import GrantFolder
+from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.disk import AGAIN_S, TRIAL, Disk
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

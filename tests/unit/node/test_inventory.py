@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from vc_egpu.volcano.annotations import NodeCards
 from vc_egpu.volcano.model_table import GpuModel, ModelTable
 from vc_egpu.volcano.node_policy import Policy
-from vc_egpu_node.inventory import (
+from vc_egpu_node.cards.inventory import (
     CORDONED,
     Holding,
     Inventory,

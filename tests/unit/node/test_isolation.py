@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 from unit.node.built import ELF
 from unit.node.granted import grant
-from vc_egpu_node import abi
-from vc_egpu_node.cdi import Grant, GrantFolder
-from vc_egpu_node.control import Control, Timings
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.library import HOOK_NAME, LIBRARY_NAME, STUB_NAME, LibraryError, drop_unused, install
-from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, SharedPages
-from vc_egpu_node.toolkit import Edits
+from vc_egpu_node.containers.cdi import Grant, GrantFolder
+from vc_egpu_node.containers.toolkit import Edits
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.control import Control, Timings
+from vc_egpu_node.isolation.library import (
+    HOOK_NAME,
+    LIBRARY_NAME,
+    STUB_NAME,
+    LibraryError,
+    drop_unused,
+    install,
+)
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.pages import ACTIVITY, KINDS, USAGE, SharedPages
 
 # --- the library -------------------------------------------------------------------------------------
 

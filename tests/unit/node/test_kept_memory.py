@@ -8,9 +8,9 @@ import pytest
 from unit.node.doubtful import CARD, MIB
 from unit.node.wall_stage import Wall
 from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu_node.cards.monitor import Observation, unattributed_mib
+from vc_egpu_node.isolation.secondwall import Offence
 from vc_egpu_node.metrics import Metrics, View
-from vc_egpu_node.monitor import Observation, unattributed_mib
-from vc_egpu_node.secondwall import Offence
 from vc_egpu_node.vendors.base import CardSample, ProcessSample
 
 LOOKS = 20

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.others import slim_slice
-from vc_egpu_node.kubelet_api import podresources_pb2 as pr
-from vc_egpu_node.others import Kept, Others
-from vc_egpu_node.podresources import (
+from vc_egpu_node.cards.others import Kept, Others
+from vc_egpu_node.kubelet.podresources import (
     CHECKPOINT,
     Checkpoint,
     ContainerRef,
@@ -18,6 +17,7 @@ from vc_egpu_node.podresources import (
     PodResourcesError,
     holders_in,
 )
+from vc_egpu_node.kubelet_api import podresources_pb2 as pr
 from vc_egpu_node.pods import PodView, view
 from vc_egpu_node.pods import slim as slim_pod
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from unit.node.granted import grant, page_of
-from vc_egpu_node import abi
-from vc_egpu_node.control import Control, Limit, encode
-from vc_egpu_node.pages import ControlFile
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.control import Control, Limit, encode
+from vc_egpu_node.isolation.pages import ControlFile
 
 
 def small(mib: int, peers: int = 0) -> Control:
@@ -67,7 +67,7 @@ def test_a_page_of_another_agents_is_made_ours(tmp_path: Path) -> None:
 ON_A_FULL_DISK = """
 import pathlib, subprocess, sys
 from unit.node.test_page_files import small
-from vc_egpu_node.pages import ControlFile
+from vc_egpu_node.isolation.pages import ControlFile
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=True)
 file = ControlFile(folder / "control")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from unit.node.granted import grant, page_of
-from vc_egpu_node import abi
-from vc_egpu_node.beyond import Beyond
-from vc_egpu_node.control import (
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.beyond import Beyond
+from vc_egpu_node.isolation.control import (
     CardFacts,
     ControlError,
     decode,

@@ -14,16 +14,16 @@ from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.errors import NotFound
 from vc_egpu.volcano import names
 from vc_egpu_node import removal
-from vc_egpu_node.cdi import FILE_PREFIX, GrantFolder
 from vc_egpu_node.config import Settings
-from vc_egpu_node.control import Timings
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.library import LIBRARY_NAME, install
+from vc_egpu_node.containers.cdi import FILE_PREFIX, GrantFolder
+from vc_egpu_node.containers.state import AllocationStore
+from vc_egpu_node.containers.toolkit import Edits
+from vc_egpu_node.isolation.control import Timings
+from vc_egpu_node.isolation.library import LIBRARY_NAME, install
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, SharedPages
+from vc_egpu_node.kubelet.plugin import SOCKET_PREFIX
 from vc_egpu_node.node import FIELD_MANAGER
-from vc_egpu_node.pages import ACTIVITY, USAGE, SharedPages
-from vc_egpu_node.plugin import SOCKET_PREFIX
-from vc_egpu_node.state import AllocationStore
-from vc_egpu_node.toolkit import Edits
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 NODE_PATH = "/api/v1/nodes/n1"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from vc_egpu.volcano.annotations import Cards, CardShare
-from vc_egpu_node.admission import (
+from vc_egpu_node.containers.admission import (
     CardLimits,
     HeldShare,
     ShareClass,

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from unit.node.doubtful import CARD, MIB, activity_page, usage_page
 from unit.node.wall_stage import Wall
-from vc_egpu_node import abi
-from vc_egpu_node.accounts import (
+from vc_egpu_node.cards.monitor import Observation
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.accounts import (
     Activity,
 )
-from vc_egpu_node.ceilings import CEILINGS_NAME
-from vc_egpu_node.monitor import Observation
-from vc_egpu_node.pages import ACTIVITY, USAGE
-from vc_egpu_node.secondwall import (
+from vc_egpu_node.isolation.ceilings import CEILINGS_NAME
+from vc_egpu_node.isolation.pages import ACTIVITY, USAGE
+from vc_egpu_node.isolation.secondwall import (
     Allowance,
     Finding,
     Offence,
@@ -26,8 +26,8 @@ from vc_egpu_node.secondwall import (
     lowered,
     strike,
 )
+from vc_egpu_node.isolation.wall import Account
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall import Account
 
 
 def one(pid: int = 1, mib: int = 100, percent: int = 0, owner: str = "a", **changes: Any) -> Seen:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from unit.kept import open_below
 from unit.node.granted import grant, page_of
-from vc_egpu_node.pages import ACTIVITY, KINDS, USAGE, ControlFile, KeptOpen, SharedPages
+from vc_egpu_node.isolation.pages import ACTIVITY, KINDS, USAGE, ControlFile, KeptOpen, SharedPages
 
 
 def test_shared_pages_are_made_emptied_and_let_go(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import NodeSuspension
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.suspend import Store
-from vc_egpu_node.suspend_facts import LowPod, low_pods, spilled_mib
-from vc_egpu_node.suspend_machine import Record
-from vc_egpu_node.suspend_verdict import Verdict
-from vc_egpu_node.suspend_world import away
+from vc_egpu_node.suspension.facts import LowPod, low_pods, spilled_mib
+from vc_egpu_node.suspension.machine import Record
+from vc_egpu_node.suspension.suspender import Store
+from vc_egpu_node.suspension.verdict import Verdict
+from vc_egpu_node.suspension.world import away
 
 
 def test_away_and_back(stage: Stage) -> None:

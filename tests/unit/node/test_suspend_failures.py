@@ -8,8 +8,7 @@ from unit.node.suspend_stage import PROCESS, UID, Stage
 from vc_egpu.core.cluster import SuspensionState
 from vc_egpu.volcano.node_policy import Policy
 from vc_egpu.volcano.suspension import SuspendOrder, is_refused
-from vc_egpu_node.suspend import Store
-from vc_egpu_node.suspend_helper import (
+from vc_egpu_node.suspension.helper import (
     MAX_PROCESSES,
     Answer,
     HelperError,
@@ -17,8 +16,9 @@ from vc_egpu_node.suspend_helper import (
     NotNowError,
     Verb,
 )
-from vc_egpu_node.suspend_machine import ATTEMPTS, RETRY_MOST_S, RETRY_S, Process, Record
-from vc_egpu_node.suspend_verdict import Verdict
+from vc_egpu_node.suspension.machine import ATTEMPTS, RETRY_MOST_S, RETRY_S, Process, Record
+from vc_egpu_node.suspension.suspender import Store
+from vc_egpu_node.suspension.verdict import Verdict
 
 
 def test_what_cannot_be_suspended_is_refused_once_and_the_order_named(stage: Stage) -> None:

@@ -7,7 +7,7 @@ import pytest
 from vc_egpu.kube.errors import KubeError, NotFound, Refused, Temporary
 from vc_egpu.volcano import names
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.suspend_helper import (
+from vc_egpu_node.suspension.helper import (
     Answer,
     HelperError,
     NotBegunError,

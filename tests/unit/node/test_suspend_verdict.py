@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vc_egpu_node.suspend_room import Limited, MemoryLimits, free_mib
-from vc_egpu_node.suspend_verdict import Facts, HostRoom, MemoryRoom, judge
+from vc_egpu_node.suspension.room import Limited, MemoryLimits, free_mib
+from vc_egpu_node.suspension.verdict import Facts, HostRoom, MemoryRoom, judge
 
 GOOD = Facts(
     driver_version="570.124.06",

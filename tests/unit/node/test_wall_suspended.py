@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from unit.node.doubtful import CARD, MIB, usage_page
 from unit.node.wall_stage import Wall
-from vc_egpu_node import abi
-from vc_egpu_node.cdi import Grant
-from vc_egpu_node.pages import USAGE
+from vc_egpu_node.containers.cdi import Grant
+from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.vendors.base import ProcessSample
 
 

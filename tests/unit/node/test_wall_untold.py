@@ -2,7 +2,7 @@
 
 from unit.node.doubtful import CARD, MIB
 from unit.node.wall_stage import Wall
-from vc_egpu_node.secondwall import Offence
+from vc_egpu_node.isolation.secondwall import Offence
 from vc_egpu_node.vendors.base import ProcessSample
 
 

@@ -6,18 +6,18 @@ from typing import Any
 
 from unit.node.doubtful import CARD, Proc, usage_page
 from vc_egpu.volcano.annotations import CardShare
-from vc_egpu_node.cdi import Grant, GrantFolder
-from vc_egpu_node.control import Timings
-from vc_egpu_node.isolation import Isolation
-from vc_egpu_node.library import LIBRARY_NAME, install
-from vc_egpu_node.monitor import Observation
-from vc_egpu_node.pages import USAGE, SharedPages
+from vc_egpu_node.cards.monitor import Observation
+from vc_egpu_node.containers.cdi import Grant, GrantFolder
+from vc_egpu_node.containers.processes import ContainerOfProcess, Host
+from vc_egpu_node.containers.toolkit import Edits
+from vc_egpu_node.isolation.control import Timings
+from vc_egpu_node.isolation.library import LIBRARY_NAME, install
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.pages import USAGE, SharedPages
+from vc_egpu_node.isolation.secondwall import Offence
+from vc_egpu_node.isolation.wall import SecondWall
 from vc_egpu_node.pods import PodView
-from vc_egpu_node.processes import ContainerOfProcess, Host
-from vc_egpu_node.secondwall import Offence
-from vc_egpu_node.toolkit import Edits
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall import SecondWall
 
 
 class Hosts(ContainerOfProcess):

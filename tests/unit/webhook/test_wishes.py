@@ -5,8 +5,8 @@ from unit.admission import build
 from unit.webhook.job_reviews import refusal as job_refusal
 from unit.webhook.pod_reviews import complete, refusal
 from unit.webhook.world import Json, container, job, pod, task
-from vc_egpu.admission import enqueue
-from vc_egpu.admission.gangs import NO_TEMPLATE
+from vc_egpu.admission.inqueue import enqueue
+from vc_egpu.admission.state.gangs import NO_TEMPLATE
 from vc_egpu.volcano import names, pod_codec
 from vc_egpu.volcano.wishes import (
     CARD_LISTS,

@@ -5,7 +5,7 @@ No pod is left waiting for nobody. Whether a pod has room on its cards its node'
 
 import logging
 
-from vc_egpu.admission import writes
+from vc_egpu.admission.execution import writes
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import PODS

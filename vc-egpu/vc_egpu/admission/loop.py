@@ -17,21 +17,23 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from vc_egpu.admission import enqueue, settled, steps
-from vc_egpu.admission.aftercare import Aftercare
+from vc_egpu.admission import settled
 from vc_egpu.admission.collector import QUIET_S, Collector
-from vc_egpu.admission.conduct import Conductor
 from vc_egpu.admission.deciding import decide_safely, without_admissions
-from vc_egpu.admission.executor import Done, Executor
+from vc_egpu.admission.execution import steps
+from vc_egpu.admission.execution.conduct import Conductor
+from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.inqueue import enqueue
+from vc_egpu.admission.inqueue.unheard import Unheard
 from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
-from vc_egpu.admission.loading import SILENCE_S, NotSyncedError, wait_for
-from vc_egpu.admission.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.missing import Missing
 from vc_egpu.admission.operations import Operation
+from vc_egpu.admission.recovery.aftercare import Aftercare
 from vc_egpu.admission.reports import Reports, says_it_waits
 from vc_egpu.admission.settings import Settings
-from vc_egpu.admission.sources import Arrival, Sources
-from vc_egpu.admission.unheard import Unheard
+from vc_egpu.admission.state.loading import SILENCE_S, NotSyncedError, wait_for
+from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
+from vc_egpu.admission.state.sources import Arrival, Sources
 from vc_egpu.core.cluster import PodUid, Snapshot
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
@@ -290,7 +292,7 @@ class Loop:
             self._enqueue()
 
     def _enqueue(self) -> None:
-        """Gangs whose pods nobody makes: see :mod:`.enqueue`."""
+        """Gangs whose pods nobody makes: see :mod:`.inqueue`."""
         clock = self._conductor.clock
         if self._settings.nominates:
             self._pending.plan_from_templates(self._mirror, clock)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from vc_egpu.admission import settings as settings_module
-from vc_egpu.admission.executor import HELPERS, WRITERS
+from vc_egpu.admission.execution.executor import HELPERS, WRITERS
 from vc_egpu.admission.http import Server
 from vc_egpu.admission.leader import Leadership, SoleLeader
-from vc_egpu.admission.loading import NotSyncedError
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.settings import LEASE_NAME, Settings
+from vc_egpu.admission.state.loading import NotSyncedError
 from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.errors import KubeError

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.admission import writes
-from vc_egpu.admission.executor import Executor
-from vc_egpu.admission.gangs import Group
-from vc_egpu.admission.mirror import Mirror
+from vc_egpu.admission.execution import writes
+from vc_egpu.admission.execution.executor import Executor
+from vc_egpu.admission.state.gangs import Group
+from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.cluster import Instant, PodPhase
 from vc_egpu.core.reasons import SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.kube.events import EventRecorder

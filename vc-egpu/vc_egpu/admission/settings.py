@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vc_egpu.admission.stranded import DEFAULT_AFTER_S
-from vc_egpu.admission.suspending import DEFAULT_TIMEOUT_S
+from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
+from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
 from vc_egpu.core.policy import Policy
 from vc_egpu.volcano import names
 

@@ -7,9 +7,9 @@ made anew under running pods, is told so here.
 
 from collections.abc import Iterable
 
-from vc_egpu.admission.mirror import Mirror
 from vc_egpu.admission.reports import Reports, condition_of, says_it_waits
-from vc_egpu.admission.tally import OVER
+from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.state.tally import OVER
 from vc_egpu.core import say
 from vc_egpu.core.cluster import PodPhase
 from vc_egpu.core.reasons import Reason, Verdict

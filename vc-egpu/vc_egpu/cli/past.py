@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from vc_egpu.admission import backoffs
+from vc_egpu.admission.state import backoffs
 from vc_egpu.cli import world
 from vc_egpu.core.cluster import Instant
 from vc_egpu.kube import Json

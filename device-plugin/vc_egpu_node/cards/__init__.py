@@ -1,0 +1,1 @@
+"""What this node has to give. Start at :mod:`.inventory`."""

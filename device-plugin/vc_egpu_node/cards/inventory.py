@@ -1,0 +1,306 @@
+"""From what the vendor's library says to what the node offers. Pure: readings in, values out.
+
+The library may say anything: whatever it says ends up as a card that is not offered, with a reason, or as a
+problem of the node, never as an exception.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import MAX_CARDS_PER_NODE, MAX_MEMORY_MIB, NodeCard, NodeCards
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.node_policy import Policy
+
+from vc_egpu_node.vendors.base import CardReading, NodeReading
+
+UNKNOWN_MODEL: Final = "unknown"
+"""Model of cards whose product the table does not hold; never offered."""
+PROBLEM_CHARS: Final = 512
+"""Of a node's problem: the annotation takes no longer one."""
+CORDONED: Final = "cordoned by the operator"
+"""Reason of a card that an operator took out: it takes nothing new."""
+Mode = Literal["shared", "native", "mig"]
+_MODES: Final[Mapping[str, Mode]] = {"": "shared", "shared": "shared", "native": "native", "mig": "mig"}
+_UUID: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
+_CAPABILITY: Final = re.compile(r"^[0-9]{1,3}\.[0-9]{1,3}$")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the Node object, and the host, say that matters here."""
+
+    mode_label: str = ""
+    cordoned: frozenset[str] = frozenset()
+    """UUIDs that an operator took out."""
+    foreign: str = ""
+    """Whose the cards are if not ours, as :meth:`vc_egpu_node.cards.others.Others.problem` says it."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """UUID to why no container could be started on that card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What the agent still holds on one card."""
+
+    pods: tuple[str, ...] = ()
+    native: bool = False
+    """Held as a whole native card (else as shares)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Cards of one model for one resource."""
+
+    cards: int = 0
+    """All that count: well, ill and cordoned."""
+    out: int = 0
+    """Of these, ill or cordoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What the node offers, and all that follows from it."""
+
+    node_cards: NodeCards
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    """Resource of the kubelet's plugins (``volcano.sh/vgpu-h20``) to its cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standards:
+    """What every card is judged by."""
+
+    table: ModelTable
+    mode: Mode
+    problem: str
+    facts: NodeFacts
+    ill: Mapping[str, str]
+    holdings: Mapping[str, Holding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    card: NodeCard
+    counts: bool
+    """Whether it is offered in principle (it may be ill or cordoned now)."""
+
+
+def take_stock(
+    reading: NodeReading,
+    *,
+    table: ModelTable,
+    policy: Policy,
+    facts: NodeFacts,
+    ill: Mapping[str, str],
+    holdings: Mapping[str, Holding],
+    previous: NodeCards | None,
+    agent_version: str = "",
+    vendor: str = "nvidia",
+) -> Inventory:
+    """The node's inventory. ``ill`` is UUID to reason; ``previous`` keeps indices stable and remembers
+    cards that vanished while something is held on them."""
+    mode = _MODES.get(facts.mode_label)
+    problem = _node_problem(reading, facts, mode)
+    readings, doubts = _readable(reading.cards)
+    problem = problem or doubts
+    known = {card.uuid: card for card in previous.cards} if previous is not None else {}
+    indices = _indices([card.uuid for card in readings], known, holdings)
+    standards = _Standards(table, mode or "shared", problem, facts, ill, holdings)
+    judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
+    present = {entry.card.uuid for entry in judged}
+    judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
+               if uuid not in present and uuid in indices]  # fmt: skip
+    judged.sort(key=lambda entry: entry.card.index)
+    return Inventory(
+        node_cards=NodeCards(
+            agent_version=agent_version[:64],
+            mode=mode or "shared",
+            vendor=vendor,
+            driver_version=_printable(reading.driver_version, 64),
+            cuda_version=_printable(reading.cuda_version, 32),
+            core_ratio=policy.core_ratio,
+            memory_ratio=policy.memory_ratio,
+            ratio_class=policy.ratio_class,
+            host_memory_mib=policy.host_memory_mib,
+            max_sharers=policy.slots_per_card,
+            problem=problem,
+            cards=tuple(entry.card for entry in judged),
+        ),
+        offers=_offers(judged, mode or "shared"),
+    )
+
+
+def _node_problem(reading: NodeReading, facts: NodeFacts, mode: Mode | None) -> str:
+    """Why the node takes nothing at all, or an empty text."""
+    if mode is None:
+        label = _printable(facts.mode_label, 40)
+        return f"label {names.NODE_MODE_LABEL} is {label!r}, not shared, native or mig"
+    if mode == "mig":
+        return f"label {names.NODE_MODE_LABEL} is mig: MIG cards are not offered yet"
+    if facts.foreign:
+        return _printable(facts.foreign, PROBLEM_CHARS)
+    if not reading.cards and reading.problem:
+        return _printable(reading.problem, PROBLEM_CHARS)
+    return ""
+
+
+def _readable(cards: Iterable[CardReading]) -> tuple[list[CardReading], str]:
+    """Cards that can be told apart, and a problem if the list as a whole cannot be trusted."""
+    good: list[CardReading] = []
+    count = Counter(card.uuid for card in cards)
+    for card in cards:
+        if not _UUID.fullmatch(card.uuid):
+            return good, f"card {card.index} has the UUID {_printable(card.uuid, 96)!r}"
+        if count[card.uuid] > 1:
+            return good, f"two cards have the UUID {card.uuid}"
+        if len(good) == MAX_CARDS_PER_NODE:
+            return good, f"the node has more than {MAX_CARDS_PER_NODE} cards"
+        good.append(card)
+    return good, ""
+
+
+def _indices(
+    present: list[str], known: Mapping[str, NodeCard], holdings: Mapping[str, Holding]
+) -> dict[str, int]:
+    """UUID to index. A card keeps its index for as long as the node remembers it: plans name cards by it.
+    A vanished card is remembered while something is held on it."""
+    result = {uuid: known[uuid].index for uuid in present if uuid in known}
+    for uuid, card in known.items():
+        if uuid not in result and holdings.get(uuid, Holding()).pods:
+            result[uuid] = card.index
+    free = (index for index in range(MAX_CARDS_PER_NODE) if index not in set(result.values()))
+    for uuid in present:
+        if uuid not in result:
+            index = next(free, None)
+            if index is not None:
+                result[uuid] = index
+    return result
+
+
+def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
+    """One card: its model, whether it is offered, and why not."""
+    row = by.table.of_product(card.product)
+    held = by.holdings.get(card.uuid, Holding())
+    product = _printable(card.product, 128)
+    refusal = by.problem
+    if not refusal and row is None:
+        refusal = f"product {product!r} is not in the model table"
+    if not refusal and row is not None and card.memory_mib < row.memory_mib:
+        refusal = f"NVML reports {card.memory_mib} MiB, model {row.name} needs {row.memory_mib}"
+    if not refusal and card.memory_mib > MAX_MEMORY_MIB:
+        refusal = f"NVML reports a memory of {card.memory_mib} MiB"
+    if not refusal and card.partitioned:
+        refusal = "MIG mode is on"
+    refusal = refusal or _closed(card, by.mode) or by.facts.unusable.get(card.uuid, "")
+    if not refusal and held.pods and held.native != (by.mode == "native"):
+        refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
+    cordoned = card.uuid in by.facts.cordoned
+    sickness = by.ill.get(card.uuid, "")
+    reason = refusal or sickness or (CORDONED if cordoned else "")
+    entry = NodeCard(
+        uuid=card.uuid,
+        index=index,
+        model=row.name if row is not None else UNKNOWN_MODEL,
+        product=product,
+        memory_mib=min(max(card.memory_mib, 1), MAX_MEMORY_MIB),
+        healthy=not sickness,
+        offered=not refusal and not cordoned,
+        reason=_printable(reason, 256),
+        sm_count=_bounded(card.sm_count, 4096),
+        clock_mhz=_bounded(card.clock_mhz, 100_000),
+        compute_capability=card.compute_capability if _CAPABILITY.fullmatch(card.compute_capability) else "",
+        links={peer: count for peer, count in card.links.items() if _UUID.fullmatch(peer)},
+        held=held.pods,
+    )
+    return _Judged(entry, counts=not refusal)
+
+
+def _closed(card: CardReading, mode: Mode) -> str:
+    """Why the driver would refuse a container on that card, or its second one. MPS and its control daemons
+    set a card's mode, and leave it like that when they are killed."""
+    if card.closed_to == "all" or (card.closed_to == "others" and mode == "shared"):
+        who = "nobody" if card.closed_to == "all" else "one program alone"
+        return f"its compute mode lets {who} in: nvidia-smi -i {card.uuid} -c DEFAULT"
+    return ""
+
+
+def _vanished(card: NodeCard, index: int, holdings: Mapping[str, Holding]) -> _Judged:
+    """A card that the library no longer lists although something is still held on it."""
+    gone = card.model_copy(
+        update={
+            "index": index,
+            "healthy": False,
+            "offered": False,
+            "reason": "the driver no longer lists it",
+            "held": holdings[card.uuid].pods,
+        }
+    )
+    return _Judged(gone, counts=False)
+
+
+def _offers(judged: Iterable[_Judged], mode: Mode) -> dict[str, Offer]:
+    offers: dict[str, Offer] = {}
+    for entry in judged:
+        if not entry.counts:
+            continue
+        name = names.native_resource if mode == "native" else names.shared_resource
+        resource = name(entry.card.model)
+        before = offers.get(resource, Offer())
+        usable = entry.card.healthy and entry.card.offered
+        offers[resource] = Offer(before.cards + 1, before.out + (0 if usable else 1))
+    return offers
+
+
+def counters(inventory: Inventory, table: ModelTable, requested: Mapping[str, int]) -> dict[str, int]:
+    """Extended resources of the node's status: MiB and core percent that its shares may sum up to.
+
+    They are never a wall: cards × S × M and cards × S × 100, and never below what bound pods request."""
+    wanted: dict[str, int] = {}
+    sharers = inventory.node_cards.max_sharers
+    for resource, offer in inventory.offers.items():
+        if not resource.startswith(names.SHARED_PREFIX):
+            continue
+        row = table.get(resource.removeprefix(names.SHARED_PREFIX))
+        if row is not None:
+            wanted[names.memory_total_resource(row.name)] = offer.cards * sharers * row.memory_mib
+            wanted[names.cores_total_resource(row.name)] = offer.cards * sharers * 100
+    for resource, amount in requested.items():
+        if is_counter(resource):
+            wanted[resource] = max(wanted.get(resource, 0), amount)
+    return wanted
+
+
+def is_counter(resource: str) -> bool:
+    """Whether the resource is one of our counters (``volcano.sh/vgpu-<model>-memory`` or ``-cores``)."""
+    if resource in (names.LIMIT_MEMORY, names.LIMIT_CORES) or not resource.startswith(names.SHARED_PREFIX):
+        return False
+    return resource.endswith((names.MEMORY_TOTAL_SUFFIX, names.CORES_TOTAL_SUFFIX))
+
+
+def labels(node_cards: NodeCards) -> dict[str, str]:
+    """Node labels: cards by model (ours), and product, count and presence under NVIDIA's common names."""
+    usable = [card for card in node_cards.cards if card.model != UNKNOWN_MODEL]
+    result = {
+        names.MODEL_LABEL_PREFIX + model: str(count)
+        for model, count in sorted(Counter(card.model for card in usable).items())
+    }
+    if node_cards.cards:
+        product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product)
+        product = product.lstrip("-_.")[:63].rstrip("-_.")  # cut first: with another end no label is taken
+        result[names.NVIDIA_PRESENT_LABEL] = "true"
+        result[names.NVIDIA_COUNT_LABEL] = str(len(node_cards.cards))
+        if product:
+            result[names.NVIDIA_PRODUCT_LABEL] = product
+    return result
+
+
+def _printable(text: str, limit: int) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)[:limit]
+
+
+def _bounded(value: int, limit: int) -> int:
+    return min(max(value, 0), limit)

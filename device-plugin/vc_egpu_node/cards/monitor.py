@@ -1,0 +1,219 @@
+"""The one thread that talks to the vendor's library: counts cards, waits for errors, reads utilisation."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from vc_egpu_node.cards.health import WELL, Health, step
+from vc_egpu_node.vendors.base import (
+    CardReading,
+    CardSample,
+    NodeReading,
+    ProcessSample,
+    UntoldError,
+    Vendor,
+)
+
+log = logging.getLogger(__name__)
+
+FORGET_S: Final = 600.0
+"""A card that the driver no longer lists stays in the inventory, ill, for so long."""
+MISSING: Final = "the driver no longer lists it"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is known of the cards at one moment. Replaced as a whole, never changed."""
+
+    reading: NodeReading = field(default_factory=NodeReading)
+    ill: Mapping[str, str] = field(default_factory=dict)
+    """UUID to reason."""
+    samples: Mapping[str, CardSample] = field(default_factory=dict)
+    processes: Mapping[str, tuple[ProcessSample, ...]] = field(default_factory=dict)
+    untold: frozenset[str] = frozenset()
+    """Cards that did not tell who runs on them: their processes are as they told last."""
+    xids: Mapping[str, int] = field(default_factory=dict)
+    """UUID to the last error number."""
+    scans: int = 0
+    looks: int = 0
+    """How often processes were read."""
+
+
+def unattributed_mib(seen: Observation, uuid: str) -> int | None:
+    """What of a card's memory is used by no process that the driver names; None: it does not tell.
+
+    The driver counts memory for the process that owns it. What only a DMA-BUF keeps, after its owner freed it
+    or ended, is the driver's own (``RmDmabufGetClientAndDevice`` in NVIDIA's kernel module), and so is what
+    it lost of programs that crashed. Used memory and processes are not read at one moment: only a difference
+    that lasts means anything.
+    """
+    sample, processes = seen.samples.get(uuid), seen.processes.get(uuid, ())
+    if uuid in seen.untold or sample is None or sample.memory_used_mib is None:
+        return None
+    if any(one.memory_mib == 0 for one in processes):  # of these it does not tell how much they have
+        return None
+    return max(0, sample.memory_used_mib - sum(one.memory_mib for one in processes))
+
+
+class Monitor:
+    """Watches the cards of one vendor. ``observation`` may be read from any thread."""
+
+    def __init__(
+        self,
+        vendor: Vendor,
+        *,
+        probe_interval_s: float,
+        rescan_interval_s: float,
+        recovery_s: Callable[[], float],
+        on_change: Callable[[], None],
+        look_interval_s: float = 0.0,
+        on_look: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``look_interval_s``: how often processes are read; 0: with everything else. ``on_look`` is called
+        after each time, on the monitor's thread."""
+        self._clock = clock
+        self._vendor = vendor
+        self._look_interval_s = look_interval_s
+        self._on_look = on_look
+        self._probe_interval_s = probe_interval_s
+        self._rescan_interval_s = rescan_interval_s
+        self._recovery_s = recovery_s
+        self._on_change = on_change
+        self._health: dict[str, Health] = {}
+        self._xids: dict[str, int] = {}
+        self._known: dict[str, tuple[CardReading, float]] = {}
+        self._missing: frozenset[str] = frozenset()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cards", daemon=True)
+        self.observation = Observation()
+        self.beat_s = time.monotonic()
+
+    def start(self) -> None:
+        """Begin on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, at the latest after one probe interval."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(self._probe_interval_s + 5)
+        self._vendor.close()
+
+    def _run(self) -> None:
+        scanned_s = float("-inf")
+        while not self._stopping.is_set():
+            self.beat_s = time.monotonic()
+            try:
+                if self._clock() - scanned_s >= self._scan_due_s():
+                    self._scan()
+                    scanned_s = self._clock()
+                self._probe()
+                self._listen()
+            except Exception:
+                log.exception("reading the cards failed, trying again")
+                self._stopping.wait(self._probe_interval_s)
+
+    def _scan_due_s(self) -> float:
+        """Cards are counted more often while some are missing or ill: that is how they come back."""
+        troubled = bool(self.observation.reading.problem) or bool(self.observation.ill)
+        return self._rescan_interval_s / 4 if troubled else self._rescan_interval_s
+
+    def _scan(self) -> None:
+        before = self.observation
+        now_s = self._clock()
+        reading = self._vendor.scan()
+        if reading.problem and reading.problem != before.reading.problem:
+            log.warning("%s", reading.problem)
+        listed = {card.uuid for card in reading.cards}
+        self._known.update({card.uuid: (card, now_s) for card in reading.cards})
+        self._known = {uuid: seen for uuid, seen in self._known.items() if now_s - seen[1] < FORGET_S}
+        self._missing = frozenset(self._known) - listed
+        kept = tuple(self._known[uuid][0] for uuid in sorted(self._missing))
+        # With it goes what was wrong with it: cards are counted more often while any is ill.
+        self._health = {uuid: health for uuid, health in self._health.items() if uuid in self._known}
+        self._xids = {uuid: xid for uuid, xid in self._xids.items() if uuid in self._known}
+        self._publish(reading=replace(reading, cards=reading.cards + kept), scans=before.scans + 1)
+
+    def _probe(self) -> None:
+        """Health and utilisation of every card."""
+        now_s = self._clock()
+        faults = self._vendor.faults()
+        for card in self.observation.reading.cards:
+            fault = MISSING if card.uuid in self._missing else faults.get(card.uuid, "")
+            self._step(card.uuid, now_s, fault)
+        uuids = [card.uuid for card in self.observation.reading.cards]
+        self._publish(
+            samples={uuid: self._vendor.sample(uuid) for uuid in uuids},
+        )
+        self._look()
+
+    def _look(self) -> None:
+        """Who runs on the cards."""
+        uuids = [card.uuid for card in self.observation.reading.cards]
+        before = self.observation
+        processes: dict[str, tuple[ProcessSample, ...]] = {}
+        untold: dict[str, str] = {}
+        for uuid in uuids:
+            try:
+                processes[uuid] = self._vendor.processes(uuid)
+            except UntoldError as error:
+                processes[uuid] = before.processes.get(uuid, ())
+                untold[uuid] = str(error)
+        for uuid in untold.keys() - before.untold:
+            log.warning("card %s does not tell who runs on it: %s", uuid, untold[uuid])
+        self._publish(processes=processes, untold=frozenset(untold))
+        self._on_look()
+
+    def _listen(self) -> None:
+        """Until the next probe is due, or the driver tells of an error; processes are read more often."""
+        due_s = self._clock() + self._probe_interval_s
+        while not self._stopping.is_set():
+            left_s = due_s - self._clock()
+            look_first = 0 < self._look_interval_s < left_s
+            events = self._vendor.wait_events(self._look_interval_s if look_first else max(0.0, left_s))
+            for event in events:
+                log.warning("card %s: XID %d", event.uuid, event.xid)
+                self._xids[event.uuid] = event.xid
+                self._step(event.uuid, self._clock(), f"XID {event.xid}")
+            if events or not look_first:
+                break
+            self.beat_s = time.monotonic()
+            self._look()
+        self._publish()
+
+    def _step(self, uuid: str, now_s: float, fault: str) -> None:
+        before = self._health.get(uuid, WELL)
+        after = step(before, now_s=now_s, fault=fault, recovery_s=self._recovery_s())
+        if before.well and not after.well:
+            log.warning("card %s is ill: %s", uuid, after.reason)
+        elif after.well and not before.well:
+            log.info("card %s is well again", uuid)
+        self._health[uuid] = after
+
+    def _publish(
+        self,
+        *,
+        reading: NodeReading | None = None,
+        samples: Mapping[str, CardSample] | None = None,
+        processes: Mapping[str, tuple[ProcessSample, ...]] | None = None,
+        untold: frozenset[str] | None = None,
+        scans: int | None = None,
+    ) -> None:
+        before = self.observation
+        self.observation = Observation(
+            reading=before.reading if reading is None else reading,
+            ill={uuid: health.reason for uuid, health in self._health.items() if not health.well},
+            samples=before.samples if samples is None else samples,
+            processes=before.processes if processes is None else processes,
+            untold=before.untold if untold is None else untold,
+            xids=dict(self._xids),
+            scans=before.scans if scans is None else scans,
+            looks=before.looks + (processes is not None),
+        )
+        changed = self.observation.reading != before.reading or self.observation.ill != before.ill
+        if changed or (before.scans == 0 and scans):
+            self._on_change()

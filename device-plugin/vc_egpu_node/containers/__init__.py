@@ -1,0 +1,1 @@
+"""Which container gets which cards, and until when. Start at :mod:`.identity`."""

@@ -1,0 +1,276 @@
+"""CDI specs: one file per container, written before the container is created, removed once it is gone.
+
+A file also is the agent's record of what it let in: the grant stands in the device's annotations, so that a
+restarted agent knows what its containers hold, and a rebooted node (whose folder is empty) holds nothing.
+"""
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from vc_egpu.volcano import names
+from vc_egpu.volcano.annotations import CardShare
+
+from vc_egpu_node.containers.admission import HeldShare, ShareClass
+from vc_egpu_node.containers.state import read_promptly, write_atomically
+from vc_egpu_node.containers.toolkit import Edits
+
+log = logging.getLogger(__name__)
+
+CDI_VERSION: Final = "0.6.0"
+"""The first with annotations; every runtime with CDI in the kubelet's sense reads it."""
+FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
+GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
+GRANT_VERSION: Final = 1
+NO_OTHER_CARD: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""An image's default opens no card past the plan."""
+LIMITS_FOLDER: Final = "/etc/egpu"
+"""In the container: read-only, holds ``limits.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one container was let in with. Never changes for the life of the container."""
+
+    name: str
+    """CDI device name."""
+    resource: str
+    ids: tuple[str, ...]
+    """Slots of that resource."""
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    plan_id: str
+    epoch: int
+    share_class: ShareClass
+    core_policy: str
+    native: bool
+    shares: tuple[CardShare, ...]
+    granted_at_s: float
+    """Unix time."""
+
+    @property
+    def held(self) -> tuple[HeldShare, ...]:
+        """The shares as the room check sees them."""
+        return tuple(
+            HeldShare(
+                pod_uid=self.pod_uid,
+                container=self.container,
+                uuid=share.uuid,
+                memory_mib=share.memory_mib,
+                cores_percent=share.cores,
+                share_class=self.share_class,
+                native=self.native,
+                epoch=self.epoch,
+                physical_mib=share.physical_mib,
+            )
+            for share in self.shares
+        )
+
+    @property
+    def cards_json(self) -> str:
+        """This container's entry of the cards annotation."""
+        shares = [_plain(share) for share in self.shares]
+        return json.dumps(shares, separators=(",", ":"))
+
+
+def _plain(share: CardShare) -> dict[str, Any]:
+    return share.model_dump(by_alias=True, exclude_none=True)
+
+
+def qualified(name: str) -> str:
+    """``<vendor>/<class>=<name>``, as the kubelet passes it to the runtime."""
+    return f"{names.CDI_KIND}={name}"
+
+
+class Isolates(Protocol):
+    """What makes grants hold inside the container: :class:`vc_egpu_node.isolation.lifecycle.Isolation`."""
+
+    def prepare(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> dict[str, Any]:
+        """Everything in place before the container starts; edits (mounts, hooks) on top."""
+
+    def running(self, grant: Grant) -> dict[str, Any]:
+        """The same edits for a container that runs; nothing is touched."""
+
+    def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
+        """The container is gone."""
+
+    def forget(self, name: str) -> None:
+        """The same of one that is nobody's: an agent before this one left it."""
+
+
+def spec_of(
+    grant: Grant, toolkit: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The CDI document: exactly this container's cards, and nothing that would open another one."""
+    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", *(f"{k}={v}" for k, v in NO_OTHER_CARD.items())]
+    overruled = {entry.split("=", 1)[0] for entry in own_env}
+    edits = toolkit.merged(shared=not grant.native)
+    edits["env"] = [e for e in edits.get("env", ()) if e.split("=", 1)[0] not in overruled] + own_env
+    edits["mounts"] = [
+        *edits.get("mounts", ()),
+        {
+            "hostPath": str(limits_folder),
+            "containerPath": LIMITS_FOLDER,
+            "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
+        },
+    ]
+    for key, entries in (isolation or {}).items():
+        if entries:
+            edits[key] = [*edits.get(key, ()), *entries]
+    record = {"version": GRANT_VERSION, **asdict(grant)}
+    record["shares"] = [_plain(share) for share in grant.shares]
+    return {
+        "cdiVersion": max(CDI_VERSION, toolkit.cdi_version, key=_version_key),
+        "kind": names.CDI_KIND,
+        "devices": [
+            {
+                "name": grant.name,
+                "annotations": {GRANT_ANNOTATION: json.dumps(record, separators=(",", ":"))},
+                "containerEdits": edits,
+            }
+        ],
+    }
+
+
+def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document that a container reads about itself; ``cards`` adds index, model and product by UUID."""
+    return {
+        "version": 1,
+        "namespace": grant.namespace,
+        "pod": grant.pod,
+        "podUid": grant.pod_uid,
+        "container": grant.container,
+        "planId": grant.plan_id,
+        "class": grant.share_class,
+        "corePolicy": grant.core_policy,
+        "native": grant.native,
+        "cards": [{**_plain(share), **cards.get(share.uuid, {})} for share in grant.shares],
+    }
+
+
+class GrantFolder:
+    """The CDI specs of this node's containers, and the grants in them. Thread-safe."""
+
+    def __init__(self, cdi_dir: Path, limits_dir: Path, isolation: Isolates | None = None) -> None:
+        self._cdi_dir = cdi_dir
+        self._limits_dir = limits_dir
+        self._isolation = isolation
+        self._lock = threading.Lock()
+        self._grants: dict[str, Grant] = {}
+        cdi_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+        limits_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+        for path in sorted(cdi_dir.glob(f"{FILE_PREFIX}*.json")):
+            grant = read_grant(path)
+            if grant is not None:
+                self._grants[grant.name] = grant
+        for leftover in cdi_dir.glob(f".{FILE_PREFIX}*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def path(self, name: str) -> Path:
+        """Where the spec of that device is."""
+        return self._cdi_dir / f"{FILE_PREFIX}{name}.json"
+
+    def get(self, name: str) -> Grant | None:
+        """The grant behind a device name."""
+        with self._lock:
+            return self._grants.get(name)
+
+    def all(self) -> list[Grant]:
+        """All grants that are held."""
+        with self._lock:
+            return list(self._grants.values())
+
+    def reserve(self, grant: Grant) -> None:
+        """Count the grant as held, before anything is written."""
+        with self._lock:
+            self._grants[grant.name] = grant
+
+    def write(
+        self,
+        grant: Grant,
+        toolkit: Edits,
+        cards: Mapping[str, Mapping[str, Any]],
+        *,
+        running: bool = False,
+    ) -> None:
+        """Write the container's files; a spec that is there already and says the same is left alone (every
+        change makes the runtime read all specs again). ``running``: it is not about to start. Raises
+        ``OSError`` and, where the library cannot be told of the grant, ``ValueError``."""
+        folder = self._limits_dir / grant.name
+        folder.mkdir(exist_ok=True, mode=0o755)
+        edits: dict[str, Any] = {}
+        if self._isolation is not None:
+            isolation = self._isolation
+            edits = isolation.running(grant) if running else isolation.prepare(grant, self.all)
+        _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, cards), indent=1) + "\n")
+        _write_if_other(self.path(grant.name), json.dumps(spec_of(grant, toolkit, folder, edits)))
+
+    def leftovers(self) -> dict[str, str]:
+        """Folders of containers that have neither grant nor spec, by name: UID of the pod, empty where none
+        was noted yet. Raises ``OSError``."""
+        found = {}
+        for folder in self._limits_dir.iterdir():
+            if self.get(folder.name) is None and not self.path(folder.name).exists():
+                try:
+                    found[folder.name] = str(json.loads(read_promptly(folder / "limits.json"))["podUid"])
+                except FileNotFoundError:
+                    found[folder.name] = ""
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    log.debug("whose %s is cannot be read: %s", folder, error)
+        return found
+
+    def release(self, name: str) -> None:
+        """The container is gone: its spec first, then its folder, then the grant."""
+        self.path(name).unlink(missing_ok=True)
+        grant = self.get(name)
+        if self._isolation is not None and grant is not None:
+            self._isolation.release(grant, self.all)
+        elif self._isolation is not None:
+            self._isolation.forget(name)
+        try:
+            shutil.rmtree(self._limits_dir / name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("%s was not removed: %s", self._limits_dir / name, error)
+        with self._lock:
+            self._grants.pop(name, None)
+
+
+def read_grant(path: Path) -> Grant | None:
+    """The grant in one of our CDI specs; None (and a log line) if it cannot be read."""
+    try:
+        device = json.loads(path.read_text(encoding="utf-8"))["devices"][0]
+        record = json.loads(device["annotations"][GRANT_ANNOTATION])
+        if record.pop("version") != GRANT_VERSION:
+            raise ValueError("written by another version")
+        record["shares"] = tuple(CardShare.model_validate(share) for share in record["shares"])
+        record["ids"] = tuple(str(one) for one in record["ids"])
+        grant = Grant(**record)
+        if path.name != f"{FILE_PREFIX}{grant.name}.json":
+            raise ValueError(f"names device {grant.name}")
+        _ = grant.held  # validates the numbers
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        log.warning("%s is no spec of this agent: %s", path, error)
+        return None
+    return grant
+
+
+def _write_if_other(path: Path, text: str) -> None:
+    try:
+        if read_promptly(path) == text.encode():
+            return
+    except OSError:
+        pass
+    write_atomically(path, text)
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdecimal() else 0 for part in version.split("."))

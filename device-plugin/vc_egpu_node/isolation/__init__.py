@@ -1,0 +1,1 @@
+"""The library in containers, and the second wall behind it. Start at :mod:`.guard`."""

@@ -1,0 +1,1 @@
+"""What the kubelet asks and is asked. Start at :mod:`.plugin`."""

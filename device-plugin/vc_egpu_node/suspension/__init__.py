@@ -1,0 +1,1 @@
+"""Pods that leave their cards for a while. Start at :mod:`.suspender`."""

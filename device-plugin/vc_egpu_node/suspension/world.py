@@ -1,0 +1,198 @@
+"""Suspension put together with the rest of the agent."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vc_egpu.core.cluster import SuspensionState
+from vc_egpu.kube import ApiConnection, EventRecorder
+from vc_egpu.volcano.node_policy import Policy
+
+from vc_egpu_node.cards.monitor import Observation
+from vc_egpu_node.config import CHECKPOINT_BY_POD, Settings
+from vc_egpu_node.containers import admission
+from vc_egpu_node.containers.cdi import GrantFolder
+from vc_egpu_node.containers.identity import Stock
+from vc_egpu_node.containers.processes import ContainerOfProcess
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.wall import SecondWall
+from vc_egpu_node.node import OwnNode, Teller
+from vc_egpu_node.pods import NodePods
+from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState, low_pods, spilled_mib
+from vc_egpu_node.suspension.helper import Helper, PodHelper, ProgramHelper
+from vc_egpu_node.suspension.room import MemoryLimits
+from vc_egpu_node.suspension.suspender import Store, SuspendedPod, Suspender
+from vc_egpu_node.suspension.verdict import Verdict, judge
+from vc_egpu_node.suspension.work import Worker
+
+log = logging.getLogger(__name__)
+
+RECORDS: Final = "suspensions"
+"""Folder in the agent's state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of the agent it works with."""
+
+    settings: Settings
+    api: ApiConnection
+    grants: GrantFolder
+    pods: NodePods
+    node: OwnNode
+    isolation: Isolation
+    wall: SecondWall
+    hosts: ContainerOfProcess
+    events: EventRecorder
+    policy: Callable[[], Policy]
+    observation: Callable[[], Observation]
+    stock: Callable[[], Stock]
+
+
+class NodeWorld:
+    """See :class:`vc_egpu_node.suspension.suspender.World`."""
+
+    def __init__(self, parts: Parts, facts: FactsOf) -> None:
+        self._parts = parts
+        self._facts = facts
+        self.teller = Teller(parts.node.say_suspension)
+
+    def pods(self) -> Mapping[str, LowPod] | None:
+        """See :meth:`World.pods`."""
+        if not self._parts.pods.synced or self._parts.wall.last.number < 0:
+            return None  # what they hold is not known: an order would be refused for that
+        found = low_pods(self._parts.grants.all(), self._parts.pods.views())
+        self._facts.forget(frozenset(found))
+        return found
+
+    def is_here(self, pod_uid: str) -> bool:
+        """See :meth:`World.is_here`."""
+        return any(view.uid == pod_uid and not view.ended for view in self._parts.pods.views())
+
+    def state(self) -> NodeState:
+        """See :meth:`World.state`."""
+        policy = self._parts.policy()
+        return NodeState(
+            driver_version=self._parts.observation().reading.driver_version,
+            several_allowed=policy.suspend_several_processes,
+            budget_mib=policy.host_memory_mib,
+            booked_mib=spilled_mib(self._parts.grants.all()),
+        )
+
+    def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
+        """See :meth:`World.verdict`."""
+        return judge(self._facts.of_pod(pod, self._parts.wall.last, node))
+
+    def gate(self, pod_uid: str, *, closed: bool) -> None:
+        """See :meth:`World.gate`."""
+        grants = self._parts.grants.all()
+        own = [grant for grant in grants if grant.pod_uid == pod_uid]
+        self._parts.isolation.gate(own, grants, closed=closed)
+
+    def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
+        """See :meth:`World.tell`."""
+        metadata = {"namespace": pod.view.namespace, "name": pod.view.name, "uid": pod.uid}
+        about = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        self._parts.events.event(about, "Warning" if kind == "Warning" else "Normal", reason, text)
+
+    def publish(self, text: str) -> None:
+        """See :meth:`World.publish`."""
+        self.teller.say(text)
+
+
+def shortage(
+    pod: LowPod,
+    card_mib: Mapping[str, int],
+    *,
+    stock: Stock,
+    observation: Observation,
+    held: Iterable[admission.HeldShare],
+) -> str:
+    """Why the pod does not fit onto its cards again: neither by the books nor by what is free; empty: it
+    does. ``held``: of everybody on the node, suspended pods asleep."""
+    everyone = list(held)
+    total = {card.uuid: card.memory_mib for card in observation.reading.cards}
+    for grant in pod.grants:
+        for share in grant.held:
+            card = stock.card(share.uuid)
+            if card is None or not card.healthy:
+                return f"card {share.uuid} is not there or ill"
+            refusal = admission.refusal(stock.limits(card), admission.rivals(everyone, (), share), share)
+            if refusal:
+                return refusal
+    for uuid, needed in card_mib.items():
+        if uuid in observation.untold:
+            return f"card {uuid} does not tell who is on it"
+        sample = observation.samples.get(uuid)
+        reserved = (sample.memory_reserved_mib if sample is not None else 0) or 0
+        used = sum(one.memory_mib for one in observation.processes.get(uuid, ()))
+        free = total.get(uuid, 0) - reserved - used
+        if needed > free:
+            return f"card {uuid} has {free} MiB free, {needed} are needed"
+    return ""
+
+
+def away(state_dir: Path) -> list[str]:
+    """Pods that do not run for having been suspended, as the records say."""
+    folder = state_dir / RECORDS
+    records = Store(folder).all().values() if folder.is_dir() else ()
+    return sorted(f"{one.namespace}/{one.pod}" for one in records if one.state is not SuspensionState.RUNNING)
+
+
+class Suspension:
+    """All of it; what the agent starts, stops and pokes."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Raises ``OSError``."""
+        settings = parts.settings
+        self._helper = _helper(parts)
+        facts = FactsOf(
+            hosts=parts.hosts,
+            limits=MemoryLimits(settings.cgroup_dir),
+            proc_dir=settings.proc_dir,
+            paged=lambda: parts.isolation.paged,
+        )
+
+        def missing(pod: LowPod, card_mib: Mapping[str, int]) -> str:
+            shares = (share for grant in parts.grants.all() for share in grant.held)
+            return shortage(
+                pod,
+                card_mib,
+                stock=parts.stock(),
+                observation=parts.observation(),
+                held=admission.asleep(shares, self.suspender.suspended()),
+            )
+
+        worker = Worker(self._helper, facts, look=lambda: parts.wall.last, shortage=missing)
+        self._world = NodeWorld(parts, facts)
+        self.suspender = Suspender(self._world, worker, Store(settings.state_dir / RECORDS), parts.policy)
+        parts.wall.after_look = self.suspender.poke
+
+    def poke(self) -> None:
+        """Pods changed."""
+        if isinstance(self._helper, PodHelper):
+            self._helper.poke()
+        self.suspender.poke()
+
+    def pods(self) -> list[SuspendedPod]:
+        """For metrics."""
+        return self.suspender.pods()
+
+    def unsaid_s(self) -> float:
+        """Likewise: for how long the Node has not said how far they are."""
+        return self._world.teller.unsaid_s()
+
+
+def _helper(parts: Parts) -> Helper:
+    settings = parts.settings
+    if settings.checkpoint == CHECKPOINT_BY_POD:
+        return PodHelper(
+            parts.api,
+            node=settings.node_name,
+            namespace=settings.checkpoint_namespace,
+            pods=parts.pods,
+            results=settings.state_dir / "checkpoints",
+        )
+    return ProgramHelper(Path(settings.checkpoint))

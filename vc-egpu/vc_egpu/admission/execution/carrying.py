@@ -1,0 +1,69 @@
+"""Which members' gates may fall any moment. While one may, the plan that books its cards stays.
+
+A write that lifts a gate can be answered (it happened, or it can not happen any more), or its outcome can be
+unknown: the API server may still do it. Then the pod is written to once more before its plan goes; writes of
+ours are conditional on the pod's resourceVersion, so that after this one no earlier one can land. Pure.
+"""
+
+from collections.abc import Collection, Container, Iterable
+from dataclasses import dataclass, field
+
+from vc_egpu.admission.state.gangs import Group
+from vc_egpu.core.cluster import PodUid
+from vc_egpu.kube.errors import KubeError, Refused, Stale, TooManyRequests
+
+
+@dataclass(slots=True)
+class Carrying:
+    """Members by UID, gangs by key."""
+
+    under_way: set[PodUid] = field(default_factory=set)
+    """A write is on a thread."""
+    unsettled: set[PodUid] = field(default_factory=set)
+    """A write was sent, by us or by an earlier leader, and nobody knows what became of it."""
+    withheld: set[str] = field(default_factory=set)
+    """Gangs whose plan or members shall go once all this is settled: no gate of theirs falls meanwhile."""
+
+    def inherit(self, groups: Iterable[Group], pods: Container[PodUid]) -> None:
+        """Members of ready plans whose gates an earlier leader may have begun to lift."""
+        for group in groups:
+            if group.plan is not None and group.plan.state == "ready":
+                members = (group.plan.members[key].uid for key in group.outstanding)
+                self.unsettled.update(uid for uid in members if uid in pods)
+
+    def begin(self, uid: PodUid) -> bool:
+        """A write begins; False where one is under way."""
+        if uid in self.under_way:
+            return False
+        self.under_way.add(uid)
+        return True
+
+    def ended(self, uid: PodUid, error: KubeError | None) -> None:
+        """It ended: with an answer, or without."""
+        self.under_way.discard(uid)
+        if error is None or isinstance(error, Stale):
+            # Done now or overtaken: the version that earlier writes were made for is not there any more.
+            self.unsettled.discard(uid)
+        elif not isinstance(error, (Refused, TooManyRequests)):
+            self.unsettled.add(uid)
+
+    def gone(self, uid: PodUid) -> None:
+        """The pod is not there any more."""
+        self.under_way.discard(uid)
+        self.unsettled.discard(uid)
+
+    def begin_unsettled(self, uids: Iterable[PodUid]) -> list[PodUid]:
+        """Those of these whose earlier write is to be made sure of; a write to each of them begins."""
+        return [uid for uid in uids if uid in self.unsettled and self.begin(uid)]
+
+    def is_settled(self, gang: str, uids: Collection[PodUid]) -> bool:
+        """Whether no gate of these members can fall any more; if not, the gang is withheld until then."""
+        if self.under_way.isdisjoint(uids) and self.unsettled.isdisjoint(uids):
+            self.withheld.discard(gang)
+            return True
+        self.withheld.add(gang)
+        return False
+
+    def is_released(self, gang: str, uids: Iterable[PodUid]) -> bool:
+        """Whether something waits for this gang's members, and may be tried again now."""
+        return gang in self.withheld and self.under_way.isdisjoint(uids)

@@ -1,0 +1,1 @@
+"""Gangs whose pods nobody makes: :mod:`.enqueue`, with :mod:`.filling` and :mod:`.unheard`."""

@@ -1,0 +1,290 @@
+"""A PodGroup, its members and its plan, as one gang of the decision. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from vc_egpu.admission.state import answers, backoffs
+from vc_egpu.admission.state.tally import OVER, Tally
+from vc_egpu.core.cluster import (
+    Gang,
+    Instant,
+    Node,
+    NodeName,
+    PlanInForce,
+    PodPhase,
+    PodShape,
+    PodUid,
+    QueueName,
+    Resources,
+    ShareClass,
+    plan_key,
+)
+from vc_egpu.core.plan import Admission
+from vc_egpu.volcano import makers, plans
+from vc_egpu.volcano.annotations import AnnotationError
+from vc_egpu.volcano.codec import DecodedGroup
+from vc_egpu.volcano.payer import payer
+from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The pods that a Job will have once somebody makes them; without rows: nobody is waited for."""
+
+    rows: tuple[tuple[str, int, PodShape], ...] = ()
+    """(task, replicas, shape)"""
+    share_class: ShareClass | None = None
+    queue: str = ""
+    """The Job's, which was checked; empty where it names none."""
+
+
+NO_TEMPLATE = Template()
+
+
+@dataclass(slots=True)
+class Group:
+    """A PodGroup, the plan that stands on it, and the plan that is being written."""
+
+    decoded: DecodedGroup
+    plan: PlanRecord | None = None
+    plan_problem: str = ""
+    booked: PlanRecord | None = None
+    outstanding: set[str] = field(default_factory=set)
+    """Keys of planned members that have not been carried out."""
+    opened: str = ""
+    """The note on a roll-back whose nodes are left out no longer."""
+    ours: bool = False
+    """It had members that ask for cards, or a plan: of other PodGroups nothing is decided, nor told."""
+
+    @property
+    def effective(self) -> PlanRecord | None:
+        """The plan that counts."""
+        return self.booked or self.plan
+
+    @property
+    def waits(self) -> bool:
+        """Whether its plan stands and waits for victims."""
+        return (
+            self.booked is None
+            and self.plan is not None
+            and self.plan.state == "waiting"
+            and bool(self.outstanding)
+        )
+
+    def read_plan(self, nodes: Mapping[NodeName, Node]) -> None:
+        """Read the plan annotation against the present inventory."""
+        self.plan, self.plan_problem = None, ""
+        text = self.decoded.plan_text
+        if not text:
+            return
+        try:
+            plan = plans.decode(text, nodes)
+        except AnnotationError as error:
+            self.plan_problem = f"malformed: {error}"
+            return
+        if plan.group_uid != self.decoded.gang.uid:
+            self.plan_problem = f"made for another PodGroup ({plan.group_uid})"
+            return
+        self.plan = plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """What the members of a gang make of it."""
+
+    share_class: ShareClass
+    priority_value: int
+    queue: QueueName
+
+
+def _rank_of(group: Group, tally: Tally, template: Template, carried: Iterable[ShareClass] = ()) -> _Rank:
+    """``carried``: as what those members run for which the plan in force has been carried out.
+
+    A plan is carried out to its end as what it was made for: who is left becomes no more than was booked.
+    """
+    gang = group.decoded.gang
+    named = gang.share_class if template.share_class is None else template.share_class
+    share_class, priority_value = tally.rank(named)
+    queue = QueueName(payer(gang.queue, (template.queue, *tally.queues())))
+    return _Rank(min((share_class, *carried)), priority_value, queue)
+
+
+def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, template: Template) -> Gang:
+    """The gang with what its members and its plan say now. ``tally``: of these members."""
+    rank = _rank_of(group, tally, template, _carried_as(group, members))
+    retry = backoffs.decode(group.decoded.rolled_back)
+    plan = group.effective
+    in_force = None
+    if plan is not None and group.outstanding:
+        in_force = PlanInForce(
+            plan_id=plan.plan_id,
+            members={k: plan.members[k].placement for k in group.outstanding},
+            victims=plan.victims,
+            created=plan.created,
+            suspends=plan.suspends,
+        )
+    return replace(
+        group.decoded.gang,
+        queue=rank.queue,
+        share_class=rank.share_class,
+        priority_value=rank.priority_value,
+        plan=in_force,
+        blocked_nodes=frozenset() if group.opened == group.decoded.rolled_back else retry.nodes,
+        not_before=retry.until,
+        template=template.rows,
+    )
+
+
+def _carried_as(group: Group, members: Mapping[PodUid, DecodedPod]) -> set[ShareClass]:
+    """As what those members run that were let go for the plan of which others are still outstanding."""
+    plan = group.effective if group.outstanding else None
+    if plan is None:
+        return set()
+    let_go = (members.get(planned.uid) for planned in plan.members.values())
+    pods = [found.pod for found in let_go if found is not None and found.pod.plan_id == plan.plan_id]
+    return {pod.runs_as for pod in pods if pod.runs_as is not None}
+
+
+def is_another(group: Group, tally: Tally, template: Template, known: Gang) -> bool:
+    """Whether what members say makes another gang of it than is known; not whether its plan does."""
+    rank = _rank_of(group, tally, template)
+    if known.plan is not None and rank.share_class >= known.share_class:
+        return rank.queue != known.queue  # until its plan is carried out it rises to nothing
+    return rank != _Rank(known.share_class, known.priority_value, known.queue)
+
+
+def called(group: Group, members: Iterable[DecodedPod]) -> str:
+    """What people call a gang: ``Deployment infer/chat``, by what makes its pods; else its PodGroup."""
+    key, owner = group.decoded.gang.key, group.decoded.owner
+    if owner is None:
+        return f"gang {key}"
+    labels = next((member.labels for member in members if member.owner == owner), {})
+    return makers.called(key.partition("/")[0], owner.kind, owner.name, labels)
+
+
+def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
+    """A member without cards carries no annotation: being ungated is its plan id."""
+    decoded = as_owned(decoded, group)
+    pod = decoded.pod
+    if pod.shape.asks or decoded.gated or group is None:
+        return decoded
+    plan = group.effective
+    if plan is None or pod.plan_id == plan.plan_id:
+        return decoded
+    planned = any(member.uid == pod.uid for member in plan.members.values())
+    return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
+
+
+def as_owned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
+    """A pod that came before its PodGroup is no member of somebody else's.
+
+    Its own is one that belongs to nobody, to what makes the pod, or to the pod (the leader of a set).
+    """
+    if not decoded.group_unseen:
+        return decoded
+    said = decoded.words.problem if decoded.words is not None else ""
+    owner = group.decoded.owner if group is not None else None
+    theirs = ""
+    if owner is not None and owner.uid not in {decoded.pod.uid, decoded.owner.uid if decoded.owner else ""}:
+        theirs = (
+            f"its PodGroup came after it and belongs to {owner.kind} {owner.name!r}, not to what makes it"
+        )
+    problem = "; ".join(text for text in (said, theirs) if text)
+    return decoded if problem == decoded.problem else replace(decoded, problem=problem)
+
+
+def plan_for(
+    admission: Admission, group: Group, members: Mapping[PodUid, DecodedPod], plan_id: str, now: Instant
+) -> PlanRecord:
+    """What is to be written for an admission: with victims it waits for them."""
+    uids = uids_by_key(members)
+    suspends = frozenset(uid for suspension in admission.suspensions for uid in suspension.pods)
+    victims = suspends | {uid for eviction in admission.evictions for uid in eviction.pods}
+    return PlanRecord(
+        plan_id=plan_id,
+        group_uid=group.decoded.gang.uid,
+        state="waiting" if victims else "ready",
+        members={k: PlannedMember(p, uids.get(k, plans.NO_UID)) for k, p in admission.members.items()},
+        victims=victims,
+        suspends=suspends,
+        created=now,
+    )
+
+
+def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:
+    """The members that a new plan can name, by their key in it: those that wait for us alone, and of several
+    under one key the one that decisions see."""
+    waiting = ((uid, members[uid]) for uid in sorted(members) if members[uid].pod.phase is PodPhase.GATED)
+    return {plan_key(m.pod): uid for uid, m in waiting if not m.problem and not m.pod.other_gates}
+
+
+def planned_as(group: Group, uid: PodUid) -> list[str]:
+    """Under which keys the plan that is being carried out still names this pod."""
+    plan = group.effective
+    return [key for key in group.outstanding if plan is not None and plan.members[key].uid == uid]
+
+
+def to_review(before: DecodedPod | None, now: DecodedPod | None, group: Group) -> set[NodeName]:
+    """Nodes that were planned for a pod that asks for something else now, or came after its plan.
+
+    Others may add node selectors and tolerations to pods while they are gated.
+    """
+    if now is None or not group.outstanding or (before is not None and before.pod.shape == now.pod.shape):
+        return set()
+    planned = group.effective.members.get(plan_key(now.pod)) if group.effective is not None else None
+    node = planned.placement.node if planned is not None else None
+    return {node} if node is not None else set()
+
+
+def planned_otherwise(before: Gang | None, now: Gang) -> set[NodeName]:
+    """Nodes that were planned for the gang when it was of another class: it may not fit there as this one."""
+    if now.plan is None or before is None or before.share_class is now.share_class:
+        return set()
+    return {member.node for member in now.plan.members.values() if member.node is not None}
+
+
+def may_help(before: DecodedPod, now: DecodedPod) -> bool:
+    """Whether a decision may come out differently; a pod that goes where it was planned helps nobody."""
+    if (before.pod.phase, now.pod.phase) == (PodPhase.GATED, PodPhase.PLACED):
+        return False
+    return (
+        before.pod.phase is not now.pod.phase
+        or before.problem != now.problem
+        or before.share_class != now.share_class
+        or before.pod.other_gates != now.pod.other_gates
+        or before.pod.shape != now.pod.shape
+        or before.pod.protected != now.pod.protected
+    )
+
+
+def is_one_more(now: DecodedPod, group: Group | None, members: Mapping[PodUid, DecodedPod]) -> bool:
+    """Whether a pod that came changes nothing about its gang but how many it still waits for.
+
+    Pods come one by one: to decide about the gang at each of them, before it is complete, helps nobody.
+    """
+    if group is None or group.effective is not None:
+        return False
+    if not 1 < len(members) < group.decoded.gang.min_member:
+        return False
+    first = (PodPhase.GATED, "", now.share_class, now.priority_value)
+    return all((m.pod.phase, m.problem, m.share_class, m.priority_value) == first for m in members.values())
+
+
+def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
+    """Whether room came back, or may: the pod is gone, over, smaller, may be evicted now, or suspended."""
+    if before is None:
+        return False
+    if now is None:
+        return True
+    return (
+        (now.pod.phase in OVER and before.pod.phase not in OVER)
+        or _shrank(before.pod.shape.requests, now.pod.shape.requests)
+        or (before.pod.protected and not now.pod.protected)
+        or answers.seen(before.pod) != answers.seen(now.pod)
+    )
+
+
+def _shrank(before: Resources, now: Resources) -> bool:
+    """While it runs a pod can be resized in these."""
+    return now.cpu_milli < before.cpu_milli or now.memory_bytes < before.memory_bytes

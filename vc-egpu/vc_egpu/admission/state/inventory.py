@@ -1,0 +1,74 @@
+"""The nodes as this leader sees them: what they offer, and what their agents still hold."""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+from vc_egpu.admission.state.holdings import Holdings
+from vc_egpu.core.cluster import CardId, Node, NodeName, PodUid
+from vc_egpu.core.state import ClusterState
+from vc_egpu.volcano import codec
+from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNews:
+    """What a node's new version brought."""
+
+    node: bool = False
+    """Something that decisions look at."""
+    cards: bool = False
+    held: bool = False
+
+
+NOTHING_NEW = NodeNews()
+
+
+class Inventory:
+    """Enters nodes into the decision's state. ``ill`` and ``unreviewed`` are read and reset by the loop."""
+
+    def __init__(self, state: ClusterState, table: ModelTable) -> None:
+        self.nodes: dict[NodeName, Node] = {}
+        self.holdings = Holdings()
+        self.ill: set[CardId] = set()
+        """Cards that stopped taking shares."""
+        self.unreviewed: set[NodeName] = set()
+        """Nodes that changed since plans in force were looked at last, or pods that are planned there."""
+        self._state = state
+        self._table = table
+        self._documents: dict[NodeName, Document] = {}
+
+    def put(self, document: Document) -> NodeNews:
+        """A node is there, or changed."""
+        name = NodeName(document["metadata"]["name"])
+        before, seen = self.nodes.get(name), self._documents.get(name)
+        self._documents[name] = document
+        if seen is not None and codec.says_the_same(seen, document):
+            return NOTHING_NEW
+        node = codec.node(document, self._table)
+        is_news = node != before
+        new_cards = before is None or before.cards != node.cards
+        if is_news:
+            self.nodes[name] = node
+            self._state.put_node(node)
+            self.unreviewed.add(name)
+        if new_cards:
+            was = {card.uuid for card in (before.cards if before else ()) if card.usable}
+            self.ill |= was - {card.uuid for card in node.cards if card.usable}
+        return NodeNews(is_news, new_cards, self.holdings.put(name, codec.held_by_agent(document)))
+
+    def remove(self, name: NodeName, living: Container[PodUid]) -> None:
+        """A node is gone, with all that was held on it. ``living``: pods whose object is there."""
+        self._documents.pop(name, None)
+        self.nodes.pop(name, None)
+        self.holdings.remove(name, living)
+        self._state.remove_node(name)
+        self.unreviewed.add(name)
+
+    def set_held(self, name: NodeName, pods: Mapping[PodUid, DecodedPod]) -> bool:
+        """Enter what the node's agent holds; whether there is such a node."""
+        node = self.nodes.get(name)
+        if node is not None:
+            self._state.set_held(name, tuple(self.holdings.on(node, pods)))
+        return node is not None

@@ -1,0 +1,400 @@
+"""The cluster as this leader sees it: watch events and its own writes in, the decision's state out.
+
+One thread owns a mirror. Own writes are entered at once: a plan when it is sent (:meth:`Mirror.book`), and
+what the API server answers (:meth:`Mirror.apply`), so that a decision never waits for the watch. An older
+version of an object never replaces a newer one, whichever way it comes.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from vc_egpu.admission.execution import owners
+from vc_egpu.admission.state import backoffs, ends, gangs
+from vc_egpu.admission.state.answers import Answers
+from vc_egpu.admission.state.backoffs import RolledBack
+from vc_egpu.admission.state.claimants import Claimants, ClaimKey
+from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
+from vc_egpu.admission.state.inventory import Inventory
+from vc_egpu.admission.state.surroundings import Surroundings
+from vc_egpu.admission.state.tally import OVER, Tally
+from vc_egpu.admission.state.versions import Versions
+from vc_egpu.core.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
+from vc_egpu.core.state import ClusterState
+from vc_egpu.kube.watch import Change, ChangeKind
+from vc_egpu.volcano import codec, plans, pod_codec
+from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.plans import PlanRecord
+from vc_egpu.volcano.pod_codec import DecodedPod
+
+LOAD_ORDER: Final = (
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "poddisruptionbudgets",
+    "nodes",
+    "queues",
+    "pods",
+    "podgroups",
+    "jobs",
+    "configmaps",
+)
+"""Nodes before plans that name their cards, pods before plans that name them."""
+
+logger = logging.getLogger(__name__)
+
+
+class Mirror:
+    """See the module.
+
+    ``dirty`` collects gangs that something happened to, ``tries`` those for which a decision may come out
+    differently now; ``freed`` says that it may for any gang. The loop reads and resets all three.
+    """
+
+    def __init__(self, table: ModelTable) -> None:
+        self.state = ClusterState({model.name: model.memory_mib for model in table.models})
+        self.table = table
+        self.groups: dict[str, Group] = {}
+        self.pods: dict[PodUid, DecodedPod] = {}
+        self.members: dict[str, dict[PodUid, DecodedPod]] = {}
+        self._tallies: dict[str, Tally] = {}
+        self.inventory = Inventory(self.state, table)
+        self.nodes = self.inventory.nodes
+        self.around = Surroundings()
+        self.ends = ends.Ends()
+        self.answers = Answers()
+        self.templates: dict[str, Template] = {}
+        """Of gangs whose pods nobody makes until they are enqueued."""
+        self.dirty: set[str] = set()
+        self.tries: set[str] = set()
+        self.waiting: set[str] = set()
+        """Gangs whose plan waits for its victims."""
+        self.shielded: dict[PodUid, float] = {}
+        """Pods that could not be evicted lately: no victims until then, on the conductor's clock."""
+        self._shut: dict[str, RolledBack] = {}
+        """Gangs for which nodes are left out, and the note that says so."""
+        self.freed = False
+        self.revision = 0
+        self._versions = Versions()
+        self._claimants = Claimants()
+        self._appliers = {
+            "nodes": self._node,
+            "pods": self._pod,
+            "podgroups": self._group,
+            "queues": self._queue,
+            "poddisruptionbudgets": self._budget,
+            "persistentvolumeclaims": self._claim,
+            "persistentvolumes": self._volume,
+            "configmaps": self._switch,
+            "jobs": self._job,
+        }
+
+    def apply(self, plural: str, change: Change) -> None:
+        """Enter one change. What cannot be read is logged and left out; it never raises."""
+        metadata = change.object.get("metadata") or {}
+        identity = (plural, str(metadata.get("uid")))
+        deleted = change.kind is ChangeKind.DELETED
+        try:
+            if not self._versions.is_news(identity, change):
+                return
+            self._appliers[plural](change.object, deleted=deleted)
+            self.revision += 1
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            where = f"{metadata.get('namespace') or ''}/{metadata.get('name')}"
+            logger.warning("%s %s cannot be read and is left out: %r", plural, where, error)
+
+    def snapshot(self) -> Snapshot:
+        """This moment, for a decision."""
+        return self.state.snapshot(self.revision)
+
+    def settle_all(self) -> None:
+        """After a first load: books that were kept while other kinds were still missing are kept again."""
+        for key, group in self.groups.items():
+            self._refresh(key, group)
+            self.dirty.add(key)
+        for uid in [uid for uid, decoded in self.pods.items() if not decoded.pod.shape.asks]:
+            self._enter_again(uid)
+        for name in self.nodes:
+            self._set_held(name)
+
+    def set_template(self, key: str, template: Template) -> None:
+        """Plan this gang from its template (or, with the empty one, from its pods again)."""
+        if self.templates.get(key, NO_TEMPLATE) != template:
+            self.templates[key] = template
+            self._refresh(key, self.groups[key])
+            self.tries.add(key)
+
+    # --- own writes ------------------------------------------------------------------------------
+
+    def book(self, key: str, plan: PlanRecord) -> None:
+        """A plan is about to be written; it counts from now on."""
+        group = self.groups[key]
+        group.booked = plan
+        self._refresh(key, group)
+
+    def unbook(self, key: str) -> None:
+        """The write is over, well or badly: what stands on the PodGroup counts again."""
+        group = self.groups.get(key)
+        if group is not None and group.booked is not None:
+            stands = group.plan is not None and group.plan.plan_id == group.booked.plan_id
+            group.booked = None
+            self._refresh(key, group)
+            self.dirty.add(key)
+            if not stands or key in self.waiting:
+                # A written waiting plan is looked at once more before anybody is evicted for it.
+                self.tries.add(key)
+            self.freed = self.freed or not stands
+
+    # --- one applier per kind --------------------------------------------------------------------
+
+    def _node(self, document: Document, *, deleted: bool) -> None:
+        name = NodeName(document["metadata"]["name"])
+        if deleted:
+            self.inventory.remove(name, self.pods)
+            self.enter_again(self.answers.remove(name))
+            self.freed = True
+            self._reread_plans(name)
+            return
+        news = self.inventory.put(document)
+        self.freed = self.freed or news.node
+        if news.cards:
+            self._reread_plans(name)
+        if news.held:
+            self._set_held(name)
+        self.enter_again(self.answers.put(document))
+
+    def _set_held(self, name: NodeName) -> None:
+        self.freed = self.inventory.set_held(name, self.pods) or self.freed
+
+    def _pod(self, document: Document, *, deleted: bool) -> None:
+        uid = PodUid(document["metadata"]["uid"])
+        before = self.pods.get(uid)
+        if deleted:
+            self._claimants.remove(uid)
+            if before is None:
+                return
+            del self.pods[uid]
+            self.state.remove_pod(uid)
+            self.answers.gone(uid)
+            if self.inventory.holdings.gone(before) and before.pod.node is not None:
+                self._set_held(before.pod.node)
+            self._settle(before, None)
+            return
+        self._claimants.put(uid, document)
+        decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before)
+        if not decoded.managed:
+            self._foreign(decoded, before)
+            return
+        self._enter(self._known(self.ends.enter(decoded, before)), before)
+
+    def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
+        uid = decoded.pod.uid
+        self.pods[uid] = decoded
+        self.inventory.holdings.remember(decoded)
+        if decoded.problem and decoded.pod.phase is PodPhase.GATED:
+            # It is no member of anything until this is put right; its condition will say so.
+            self.state.remove_pod(uid)
+        else:
+            self.state.put_pod(decoded.pod)
+        if before is not None and before.managed and before.pod.gang != decoded.pod.gang:
+            self._settle(before, None)
+            before = None
+        self._settle(before, decoded)
+
+    def _foreign(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
+        """Somebody else's pod: only what it takes from its node matters, while it takes it."""
+        uid = decoded.pod.uid
+        if decoded.pod.node is not None and decoded.pod.phase not in OVER:
+            self.freed = self.freed or gangs.frees(before, decoded)
+            self.pods[uid] = decoded
+            self.state.put_pod(decoded.pod)
+        elif before is not None:
+            del self.pods[uid]
+            self.state.remove_pod(uid)
+            self.freed = True
+        if before is not None and before.managed:
+            self._settle(before, None)
+
+    def shield(self, uids: Collection[PodUid], until: float) -> None:
+        """These pods are no victims until then (conductor's clock); :meth:`unshield` ends that."""
+        self.shielded.update(dict.fromkeys(uids, until))
+        self.enter_again(uids)
+
+    def unshield(self, clock: float) -> None:
+        """Pods whose time is over may be victims again."""
+        over = [uid for uid, until in self.shielded.items() if until <= clock]
+        for uid in over:
+            del self.shielded[uid]
+        self.enter_again(over)
+
+    def open_nodes(self, now: Instant) -> None:
+        """Nodes that refused a gang long enough ago are left out for it no longer."""
+        for key in [key for key, note in self._shut.items() if not note.shuts(now)]:
+            del self._shut[key]
+            group = self.groups.get(key)
+            if group is not None:
+                group.opened = group.decoded.rolled_back
+                self._refresh(key, group)
+                self.tries.add(key)
+
+    def enter_again(self, uids: Iterable[PodUid]) -> None:
+        """What other objects say about these pods may have changed."""
+        for uid in uids:
+            self._enter_again(uid)
+
+    def _enter_again(self, uid: PodUid) -> None:
+        decoded = self.pods.get(uid)
+        if decoded is not None and decoded.managed:
+            fresh = self._known(decoded)
+            if fresh is not decoded:
+                self._enter(fresh, decoded)
+
+    def _known(self, decoded: DecodedPod) -> DecodedPod:
+        """The pod with what other objects say about it."""
+        planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))
+        return self._protect(self.answers.enter(planned))
+
+    def _protect(self, decoded: DecodedPod) -> DecodedPod:
+        forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)
+        protected, bare = decoded.pod.uid in self.shielded or forbids, not owners.may_be_victim(decoded.owner)
+        if (protected, bare) == (decoded.pod.protected, decoded.pod.bare):
+            return decoded
+        return replace(decoded, pod=replace(decoded.pod, protected=protected, bare=bare))
+
+    def _settle(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
+        """Keep the gang's books after one of its pods changed."""
+        some = now or before
+        if some is None or not some.managed or some.pod.gang is None:
+            self.freed = self.freed or now is None
+            return
+        key = some.pod.gang
+        members = self.members.setdefault(key, {})
+        tally = self._tallies.setdefault(key, Tally())
+        tally.change(members.get(some.pod.uid), now)
+        if now is not None:
+            members[some.pod.uid] = now
+        else:
+            members.pop(some.pod.uid, None)
+        if not members:
+            del self.members[key], self._tallies[key]
+        self.dirty.add(key)
+        group = self.groups.get(key)
+        if before is None and now is not None and gangs.is_one_more(now, group, members):
+            return
+        if before is None or now is None or gangs.may_help(before, now):
+            self.tries.add(key)
+        self.freed = self.freed or gangs.frees(before, now)
+        if group is None:
+            return
+        self.inventory.unreviewed |= gangs.to_review(before, now, group)
+        template, known = self.templates.get(key, NO_TEMPLATE), self.state.gang(key)
+        refresh = known is None or gangs.is_another(group, tally, template, known)
+        if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
+            done = gangs.planned_as(group, some.pod.uid)
+            group.outstanding.difference_update(done)
+            refresh = refresh or not group.outstanding or (bool(done) and now is None)
+            if not group.outstanding and any(m.pod.phase is PodPhase.GATED for m in members.values()):
+                self.tries.add(key)
+        if refresh:
+            self._refresh(key, group)
+
+    def _group(self, document: Document, *, deleted: bool) -> None:
+        metadata = document["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        known = self.groups.get(key)
+        self.dirty.add(key)
+        if deleted:
+            self.tries.add(key)
+            if known is not None and known.decoded.gang.uid == metadata["uid"]:
+                del self.groups[key]
+                self.waiting.discard(key)
+                self.templates.pop(key, None)
+                self.state.remove_gang(key)
+                self.freed = True
+            return
+        decoded = codec.group(document)
+        if known is None or known.decoded.gang.uid != decoded.gang.uid:
+            known = Group(decoded)
+            self.tries.add(key)
+        before, known.decoded = known.decoded, decoded
+        if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
+            self.tries.add(key)
+        self.groups[key] = known
+        if before is decoded:
+            self.enter_again([uid for uid, m in self.members.get(key, {}).items() if m.group_unseen])
+        if decoded.rolled_back != known.opened:
+            self._shut[key] = backoffs.decode(decoded.rolled_back)
+        if known.plan is None or before.plan_text != decoded.plan_text:
+            known.read_plan(self.nodes)
+            if before.plan_text and before.plan_text != decoded.plan_text:
+                self.freed = True
+                self.tries.add(key)
+        self._refresh(key, known)
+
+    def _queue(self, document: Document, *, deleted: bool) -> None:
+        if not deleted:
+            # Schedulers count into a queue's status all the time: that alone helps nobody.
+            self.freed = self.state.put_queue(codec.queue(document)) or self.freed
+            return
+        self.freed = True
+        self.state.remove_queue(QueueName(document["metadata"]["name"]))
+
+    def _budget(self, document: Document, *, deleted: bool) -> None:
+        selectors = self.around.put_budget(document, deleted=deleted)
+        within = f"{document['metadata']['namespace']}/"
+        for key in [key for key in self.members if selectors and key.startswith(within)]:
+            members = self.members[key].items()
+            self.enter_again([uid for uid, m in members if any(one.matches(m.labels) for one in selectors)])
+
+    def _claim(self, document: Document, *, deleted: bool) -> None:
+        if self.around.put_claim(document, deleted=deleted):
+            self._reread([(document["metadata"]["namespace"], document["metadata"]["name"])])
+
+    def _volume(self, document: Document, *, deleted: bool) -> None:
+        if self.around.put_volume(document, deleted=deleted):
+            self._reread(self.around.claims_on(document["metadata"]["name"]))
+
+    def _switch(self, document: Document, *, deleted: bool) -> None:
+        self.around.put_switches(document, deleted=deleted)
+        self.freed = True
+
+    def _job(self, document: Document, *, deleted: bool) -> None:
+        self.dirty.add(self.around.put_job(document, deleted=deleted))
+
+    # --- reading again ---------------------------------------------------------------------------
+
+    def _reread(self, claims: Iterable[ClaimKey]) -> None:
+        for document in self._claimants.of(claims):
+            self._pod(document, deleted=False)
+
+    def _reread_plans(self, node: NodeName) -> None:
+        """A node's cards changed, came or went: plans that are not carried out may mean others now."""
+        for key, group in self.groups.items():
+            plan = group.plan
+            if plan is None or not (group.outstanding or plan.lost):
+                continue
+            if plan.lost or any(member.placement.node == node for member in plan.members.values()):
+                group.read_plan(self.nodes)
+                self._refresh(key, group)
+                self.dirty.add(key)
+
+    def _refresh(self, key: str, group: Group) -> None:
+        """Enter the gang with what its members and its plan say now."""
+        members = self.members.get(key, {})
+        plan = group.effective
+        planned = plan.members.items() if plan is not None else ()
+        group.outstanding = {k for k, member in planned if _is_outstanding(member.uid, members)}
+        (self.waiting.add if group.waits else self.waiting.discard)(key)
+        template = self.templates.get(key, NO_TEMPLATE)
+        group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
+        if group.ours or group.decoded.asks:
+            gang = gangs.gang_of(group, members, self._tallies.get(key, Tally()), template)
+            self.inventory.unreviewed |= gangs.planned_otherwise(self.state.gang(key), gang)
+            self.state.put_gang(gang)
+        else:
+            self.state.remove_gang(key)
+
+
+def _is_outstanding(uid: PodUid, members: Mapping[PodUid, DecodedPod]) -> bool:
+    return uid == plans.NO_UID or (uid in members and members[uid].pod.phase is PodPhase.GATED)

@@ -1,0 +1,101 @@
+"""What is watched beside nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from vc_egpu.admission.state.budgets import Budgets, Selector, budget
+from vc_egpu.admission.state.claimants import ClaimKey
+from vc_egpu.volcano import codec
+from vc_egpu.volcano.codec import Document, Terms
+
+
+class Surroundings:
+    """Each ``put_`` returns whether pods have to be looked at again because of it."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], Document] = {}
+        """Volcano Jobs by (namespace, name)."""
+        self.switches: Mapping[str, str] = {}
+        self._budgets: dict[str, Budgets] = {}
+        """By namespace."""
+        self._claims: dict[ClaimKey, str] = {}
+        self._bound: dict[str, set[ClaimKey]] = {}
+        """The same by volume."""
+        self._volumes: dict[str, Terms] = {}
+
+    def put_budget(self, document: Document, *, deleted: bool) -> tuple[Selector, ...]:
+        """A PodDisruptionBudget changed; returns whose pods, in its namespace, may be guarded otherwise."""
+        metadata = document["metadata"]
+        budgets = self._budgets.setdefault(metadata["namespace"], Budgets())
+        concerned = budgets.put(metadata["name"], None if deleted else budget(document))
+        if not budgets:
+            del self._budgets[metadata["namespace"]]
+        return concerned
+
+    def put_claim(self, document: Document, *, deleted: bool) -> bool:
+        """A PersistentVolumeClaim changed."""
+        metadata = document["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        volume = "" if deleted else (document.get("spec") or {}).get("volumeName") or ""
+        before = self._claims.get(key, "")
+        if deleted:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = volume
+        if volume != before:
+            self._bound.get(before, set()).discard(key)
+            if not self._bound.get(before):
+                self._bound.pop(before, None)
+            if volume:
+                self._bound.setdefault(volume, set()).add(key)
+        return bool(volume != before)
+
+    def claims_on(self, volume: str) -> Collection[ClaimKey]:
+        """The claims that are bound to a volume, by namespace and name."""
+        return self._bound.get(volume, ())
+
+    def put_volume(self, document: Document, *, deleted: bool) -> bool:
+        """A PersistentVolume changed."""
+        name = document["metadata"]["name"]
+        affinity = (document.get("spec") or {}).get("nodeAffinity") or {}
+        terms = () if deleted else codec.node_terms(affinity.get("required"))
+        before = self._volumes.pop(name, ())
+        if not deleted:
+            self._volumes[name] = terms
+        return terms != before
+
+    def put_switches(self, document: Document, *, deleted: bool) -> None:
+        """The operator's ConfigMap changed."""
+        self.switches = {} if deleted else dict(document.get("data") or {})
+
+    def put_job(self, document: Document, *, deleted: bool) -> str:
+        """A Volcano Job changed; returns the key of its gang."""
+        metadata = document["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        if deleted:
+            self.jobs.pop(key, None)
+        else:
+            self.jobs[key] = document
+        return f"{key[0]}/{key[1]}-{metadata['uid']}"
+
+    def claim_terms(self, namespace: str, claim: str) -> Terms:
+        """Where the volume of a claim can be used; empty: anywhere, or not known."""
+        return self._volumes.get(self._claims.get((namespace, claim), ""), ())
+
+    def forbids(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a budget lets no pod with these labels go now."""
+        budgets = self._budgets.get(namespace)
+        return budgets is not None and budgets.forbids(labels)
+
+    def overdrawn(self, leaving: Iterable[tuple[str, Mapping[str, str]]]) -> bool:
+        """Whether budgets forbid that all of these, (namespace, labels) each, go together.
+
+        The API server, asked dry for one pod after the other, says yes to each of them.
+        """
+        by_namespace: dict[str, list[Mapping[str, str]]] = {}
+        for namespace, labels in leaving:
+            by_namespace.setdefault(namespace, []).append(labels)
+        return any(
+            budgets.overdrawn(pods)
+            for namespace, pods in by_namespace.items()
+            if (budgets := self._budgets.get(namespace)) is not None
+        )
