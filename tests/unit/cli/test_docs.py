@@ -172,7 +172,7 @@ def test_resources_that_pages_and_the_demo_ask_for_are_called_so() -> None:
 
 
 def reasons_of_events() -> set[str]:
-    files = (path for folder in SOURCES for path in sorted((DOCS.parent / folder).glob("*.py")))
+    files = (path for folder in SOURCES for path in sorted((DOCS.parent / folder).rglob("*.py")))
     source = "\n".join(path.read_text() for path in files)
     found = {
         word

@@ -60,7 +60,7 @@ IN_LOOPS: dict[str, set[Right]] = {
 
 def calls(folder: Path) -> Iterator[tuple[str, list[ast.expr]]]:
     """Name and arguments of every call."""
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 yield getattr(node.func, "attr", "") or getattr(node.func, "id", ""), node.args
