@@ -93,8 +93,12 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._down_on_exit:
-            self.down()
+        if not self._down_on_exit:
+            return
+        if error is not None:
+            with contextlib.suppress(OSError):  # of a disk that is full: no reason to stay
+                _keep_logs(self._context.state)
+        self.down()
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from localcluster import ClusterSpec, LocalCluster, LocalClusterError, teardown, toolchain
+from localcluster.context import Context
 from localcluster.state import MARK, ClusterRecord, StateDir
 
 E2E = Path(__file__).parents[3] / "e2e"
@@ -67,6 +68,17 @@ def test_a_cluster_goes_where_its_record_cannot_be_written_any_more(state: State
     state.write(ClusterRecord(SPEC, None, {}, "up", None))
     (state.path / "cluster.json.tmp").mkdir()
     teardown.remove(state, _silent)
+    assert not state.path.exists()
+
+
+def test_what_fails_on_a_cluster_leaves_the_logs_of_its_parts(state: StateDir) -> None:
+    record = ClusterRecord(SPEC, None, {}, "up", None)
+    state.write(record)
+    (state.path / "log").mkdir()
+    (state.path / "log" / "kube-proxy").write_text("why")
+    with pytest.raises(RuntimeError), LocalCluster(Context(state, record), down_on_exit=True):
+        raise RuntimeError("the stack did not come up")
+    assert (state.path.parent / ".failed" / SPEC.name / "kube-proxy").read_text() == "why"
     assert not state.path.exists()
 
 
