@@ -35,5 +35,6 @@ def test_low_is_held_by_a_neighbour_that_comes_after_hundreds_of_others(machine:
     high = machine.start("last", "run", 1, 1000, MS)
     high.begin()
     machine.wait_for_units(low, since_ns=high.result()["to_ns"])
-    assert machine.percent_beside(low, high) == 0
+    # Not held it has half of the card. A unit of 100 us goes where high's program had no processor for long.
+    assert machine.percent_beside(low, high) < 1
     low.process.kill()
