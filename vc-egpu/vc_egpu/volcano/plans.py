@@ -117,10 +117,15 @@ class PlanRecord:
         return replace(self, state="ready", victims=frozenset(), suspends=frozenset())
 
 
+def task_name(text: str) -> str:
+    """The name of a task; empty for what is none: no plan that named it could be read again."""
+    return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
+
+
 def can_name(task: str, index: int) -> bool:
     """Whether a plan can name a member by its task and its index: whoever makes pods of no Job may write
     anything there. Others go by their UID."""
-    return 0 < len(task) <= names.LONGEST_TASK and "/" not in task and 0 <= index < _MOST_ROWS
+    return task_name(task) != "" and 0 <= index < _MOST_ROWS
 
 
 def plan_id(epoch: int, number: int) -> str:

@@ -32,7 +32,7 @@ from vc_egpu.volcano.codec import (
 from vc_egpu.volcano.codec_resources import given, pod_requests
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.payer import checked_for
-from vc_egpu.volcano.plans import can_name
+from vc_egpu.volcano.plans import can_name, task_name
 from vc_egpu.volcano.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.share_codec import asks_of, memory_limits, shares_of
 from vc_egpu.volcano.terms import TooManyTermsError, all_of
@@ -221,11 +221,6 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
     )
-
-
-def task_name(text: str) -> str:
-    """The name of a task; empty for what is none: no plan that named it could be read again."""
-    return text if len(text) <= names.LONGEST_TASK and "/" not in text else ""
 
 
 def _is_gated(spec: Document) -> bool:

@@ -191,7 +191,7 @@ def template(job: Document, table: ModelTable) -> Template:
             pod = pod_codec.pod(document, table)
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
-            name = pod_codec.task_name(str(task["name"]))
+            name = plans.task_name(str(task["name"]))
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
         if not name or excess(spec) or long_list(metadata.get("annotations") or {}):
