@@ -5,7 +5,8 @@ from typing import Final
 from vc_egpu.core.cluster import PodPhase, QueueName, Snapshot, plan_key
 from vc_egpu.core.resources import add_to, amounts
 
-_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+"""Phases of pods that have their cards."""
 
 
 def use_by_queue(snapshot: Snapshot) -> dict[QueueName, dict[str, int]]:
@@ -18,7 +19,7 @@ def use_by_queue(snapshot: Snapshot) -> dict[QueueName, dict[str, int]]:
             continue
         plan = gang.plan if gang is not None else None
         in_plan = plan is not None and plan_key(pod) in plan.members and pod.phase is PodPhase.GATED
-        if pod.phase in _HOLDING or in_plan:
+        if pod.phase in HOLDING or in_plan:
             for name in _chain(snapshot, queue):
                 total = use.setdefault(name, {})
                 for resource, amount in amounts(pod.shape).items():

@@ -27,11 +27,10 @@ from vc_egpu.core.cluster import (
     class_of,
     plan_key,
 )
-from vc_egpu.core.counted import use_by_queue
+from vc_egpu.core.counted import HOLDING, use_by_queue
 from vc_egpu.core.reasons import Reason
 from vc_egpu.core.resources import is_model_key
 
-_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _NOISE: Final = 1e-6
 """100 times 1.15 in floating point is a little less than 115."""
 
@@ -117,7 +116,7 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
     seats: dict[tuple[NodeName, CardId], list[_Seat]] = {}
     carried = {(pod.gang, plan_key(pod), pod.plan_id) for pod in snapshot.pods.values()}
     for pod in snapshot.pods.values():
-        if pod.phase in _HOLDING and pod.node is not None:
+        if pod.phase in HOLDING and pod.node is not None:
             share_class = _class_of(snapshot, pod)
             for _, share in pod.shares:
                 who = f"pod {pod.namespace}/{pod.name}"
@@ -154,7 +153,7 @@ def _class_of(snapshot: Snapshot, pod: Pod) -> ShareClass | None:
 def _still_there(snapshot: Snapshot, uid: PodUid, *, suspends: bool) -> bool:
     pod = snapshot.pods.get(uid)
     if pod is not None:
-        return pod.phase in _HOLDING and not (suspends and _is_asleep(pod))
+        return pod.phase in HOLDING and not (suspends and _is_asleep(pod))
     return any(uid == holder for entries in snapshot.held.values() for holder, _ in entries)
 
 
@@ -234,7 +233,7 @@ def host_use(snapshot: Snapshot, *, victims_gone: bool) -> dict[NodeName, int]:
     suspended = {uid for _, plan in plans for uid in plan.suspends if victims_gone}
     evicted = {uid for _, plan in plans for uid in plan.victims if victims_gone} - suspended
     for pod in snapshot.pods.values():
-        if pod.phase in _HOLDING and pod.node is not None and pod.uid not in evicted:
+        if pod.phase in HOLDING and pod.node is not None and pod.uid not in evicted:
             moves = pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
             for _, share in pod.shares:
                 mib = share.memory_mib if moves or pod.uid in suspended else _spilled(share)
@@ -308,7 +307,7 @@ def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterabl
     fresh_start = gang.plan is not None and any(pod.plan_id == gang.plan.plan_id for pod in started)
     if before is not None:
         ran_before = any(
-            pod.gang == gang.key and pod.phase in _HOLDING | {PodPhase.FAILED, PodPhase.SUCCEEDED}
+            pod.gang == gang.key and pod.phase in HOLDING | {PodPhase.FAILED, PodPhase.SUCCEEDED}
             for pod in before.pods.values()
         )
         fresh_start = fresh_start or not ran_before

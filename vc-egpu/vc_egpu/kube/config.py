@@ -95,11 +95,12 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
         else:
             # The package reads the variable once, at import: a process that sets it later is not heard.
             path = _paths(kubeconfig)
-            context = context or _current_context(path)
+            files = KubeConfigMerger(path)
+            context = context or _current_context(files)
             load_kube_config(config_file=path, context=context, client_configuration=configuration)
-            name, user, beside = _active_user(path, context)
+            name, user, beside = _active_user(files, context)
             _check_user(name, user, configuration)
-            proxies.settle(configuration, _own_proxy(path, context))
+            proxies.settle(configuration, _own_proxy(files, context))
             _not_at_once(configuration)
             if user.get("tokenFile"):
                 _read_again(configuration, beside / user["tokenFile"])
@@ -121,24 +122,23 @@ def _paths(kubeconfig: str | Path | None) -> str:
     return str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)
 
 
-def _current_context(path: str) -> str | None:
+def _current_context(files: KubeConfigMerger) -> str | None:
     """Which context is meant where none is named: of several files the first that says so counts, as with
     kubectl. The official package takes the last, which may lead to another cluster."""
-    known = KubeConfigMerger(path)
-    said = (known.config_files[file].get("current-context") for file in known.paths)
+    said = (files.config_files[file].get("current-context") for file in files.paths)
     return next((str(name) for name in said if name), None)
 
 
-def _own_proxy(path: str, context: str | None) -> str:
+def _own_proxy(files: KubeConfigMerger, context: str | None) -> str:
     """The one that the cluster names, or empty."""
-    known = KubeConfigMerger(path).config
+    known = files.config
     active = known["contexts"].get_with_name(context)["context"]
     return str(known["clusters"].get_with_name(active["cluster"])["cluster"].safe_get("proxy-url") or "")
 
 
-def _active_user(path: str, context: str | None) -> tuple[str, Mapping[str, Any], Path]:
+def _active_user(files: KubeConfigMerger, context: str | None) -> tuple[str, Mapping[str, Any], Path]:
     """Name and credentials of the user, as they stand there, and the folder of the file that has them."""
-    known = KubeConfigMerger(path).config
+    known = files.config
     active = known["contexts"].get_with_name(context)
     name = active["context"].safe_get("user")
     found = known["users"].get_with_name(name, safe=True) if name and known.safe_get("users") else None
@@ -173,9 +173,8 @@ def default_namespace(kubeconfig: str | Path | None = None, context: str | None 
         file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
         return os.environ.get("POD_NAMESPACE") or (file.read_text().strip() if file.is_file() else "default")
     try:
-        path = _paths(kubeconfig)
-        merged = KubeConfigMerger(path).config
-        chosen = merged["contexts"].get_with_name(context or _current_context(path))
+        files = KubeConfigMerger(_paths(kubeconfig))
+        chosen = files.config["contexts"].get_with_name(context or _current_context(files))
         return str(chosen["context"].safe_get("namespace") or "default")
     except (ConfigException, OSError, TypeError):
         return "default"  # no such file: whoever connects is told
