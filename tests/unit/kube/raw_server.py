@@ -6,6 +6,10 @@ import time
 from contextlib import suppress
 from typing import BinaryIO
 
+from kubernetes.client import Configuration
+from vc_egpu.kube.config import Endpoint
+from vc_egpu.kube.transport import Transport
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 END = b"|END OF CONNECTION"
 """Behind an answer: the server hangs up then."""
@@ -87,3 +91,10 @@ def _request(lines: BinaryIO) -> bytes:
         if line == b"\r\n":
             return head + bytes(lines.read(length))
     return b""
+
+
+def transport_to(server: Server, *, pool_size: int, timeout_s: float = 30.0) -> Transport:
+    """One that talks to this server, without TLS and without a proxy."""
+    configuration = Configuration(host=f"http://127.0.0.1:{server.port}")
+    configuration.proxy = None
+    return Transport(Endpoint(configuration), pool_size=pool_size, timeout_s=timeout_s)

@@ -4,9 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from kubernetes.client import Configuration
-from unit.kube.raw_server import Server
-from vc_egpu.kube.config import Endpoint
+from unit.kube.raw_server import Server, transport_to
 from vc_egpu.kube.errors import RequestTimeout
 from vc_egpu.kube.transport import Transport
 
@@ -20,9 +18,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def transport(server: Server) -> Iterator[Transport]:
-    configuration = Configuration(host=f"http://127.0.0.1:{server.port}")
-    configuration.proxy = None
-    one = Transport(Endpoint(configuration), pool_size=4)
+    one = transport_to(server, pool_size=4)
     yield one
     one.close()
 

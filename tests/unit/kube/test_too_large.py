@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from kubernetes.client import Configuration
-from unit.kube.raw_server import END, Server
-from vc_egpu.kube.config import Endpoint
+from unit.kube.raw_server import END, Server, transport_to
 from vc_egpu.kube.errors import Unavailable
 from vc_egpu.kube.transport import TooLargeError, Transport
 
@@ -22,9 +20,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def transport(server: Server) -> Iterator[Transport]:
-    configuration = Configuration(host=f"http://127.0.0.1:{server.port}")
-    configuration.proxy = None
-    one = Transport(Endpoint(configuration), pool_size=1, timeout_s=5.0)
+    one = transport_to(server, pool_size=1, timeout_s=5.0)
     yield one
     one.close()
 
