@@ -132,6 +132,31 @@ def test_a_plan_is_looked_at_again_when_a_pod_changed_since_it_was_found_to_hold
     assert stage.after("strip", 1) == []
 
 
+def test_who_is_held_back_for_a_node_is_looked_at_though_nothing_else_happens(stage: Stage) -> None:
+    stage.loop._conductor._carrying.under_way.update(map(PodUid, ("pod-0", "pod-1")))
+    stage.arrives("podgroups", stage.planned())
+    stage.turn()
+    stage.turn()
+    stage.loop._conductor._carrying.under_way.clear()
+    stage.mirror.inventory.unreviewed.add(NodeName("n1"))
+    stage.mirror.dirty.add("default/g")
+    stage.loop._inbox.put(("queues", added(queue())))  # it says what it said before: that wants no decision
+    stage.mirror.freed, stage.mirror.tries = False, set()
+    stage.turn()
+    assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
+
+
+def test_a_pod_that_goes_where_it_was_planned_holds_nobody_else_back_there(stage: Stage) -> None:
+    """Its pin is a wish that it did not have before."""
+    stage.arrives("podgroups", stage.planned())
+    stage.turn()
+    stage.after("carry", 2)
+    for name in ("g-w-0", "g-w-1"):
+        assert stage.mirror.groups["default/g"].outstanding
+        stage.mirror.apply("pods", added(stage.server.objects[f"{PODS}/{name}"]))
+        assert not stage.mirror.inventory.unreviewed
+
+
 def test_a_decision_that_can_not_be_made_keeps_nobody_back_for_ever(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,10 +215,9 @@ class Conductor:
         gang = self.mirror.state.gang(key)
         if gang is None or key in self._carrying.withheld:
             return
-        if not self.mirror.inventory.unreviewed.isdisjoint(
-            member.placement.node for _, _, member in outstanding
-        ):
-            self.mirror.dirty.add(key)  # a node is not what it was: the decision looks at the plan first
+        if {member.placement.node for _, _, member in outstanding} & self.mirror.inventory.unreviewed:
+            self.mirror.dirty.add(key)  # a node is not what it was: the decision looks at the plan first,
+            self.mirror.tries.add(key)  # and soon, whatever else happens
             return
         for _, pod, member in outstanding:
             if self._carrying.begin(pod.pod.uid):

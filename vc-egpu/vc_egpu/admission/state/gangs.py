@@ -228,9 +228,12 @@ def planned_as(group: Group, uid: PodUid) -> list[str]:
 def to_review(before: DecodedPod | None, now: DecodedPod | None, group: Group) -> set[NodeName]:
     """Nodes that were planned for a pod that asks for something else now, or came after its plan.
 
-    Others may add node selectors and tolerations to pods while they are gated.
+    Others may add node selectors and tolerations to pods while they are gated. One that was let go asks for
+    something else as well, the node that it was pinned to: nothing is left to be looked at.
     """
-    if now is None or not group.outstanding or (before is not None and before.pod.shape == now.pod.shape):
+    if now is None or now.pod.phase is not PodPhase.GATED or not group.outstanding:
+        return set()
+    if before is not None and before.pod.shape == now.pod.shape:
         return set()
     planned = group.effective.members.get(plan_key(now.pod)) if group.effective is not None else None
     node = planned.placement.node if planned is not None else None
