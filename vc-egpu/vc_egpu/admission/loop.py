@@ -34,7 +34,7 @@ from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
 from vc_egpu.admission.state.sources import Arrival, Sources
-from vc_egpu.core.cluster import PodUid, Snapshot
+from vc_egpu.core.cluster import PodUid, ShareClass, Snapshot
 from vc_egpu.core.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
@@ -268,6 +268,18 @@ class Loop:
             self._sources.answered("podgroups" if done.uid is None else "pods", done.document)
         if done.uid is not None and done.document is not None:
             self._pod_changed(done.uid)
+        if done.kind == "carry" and done.error is None:
+            self._may_be_victims(done.key)
+
+    def _may_be_victims(self, key: str) -> None:
+        """Low work on its way was nobody's victim: high work that found no room may have its cards now."""
+        gang, group = self._mirror.state.gang(key), self._mirror.groups.get(key)
+        if gang is None or group is None or group.outstanding or gang.share_class is not ShareClass.LOW:
+            return
+        for other, verdict in self._verdicts.items():
+            waits = self._mirror.state.gang(other) if verdict.reason is Reason.WAITING_FOR_CARDS else None
+            if waits is not None and waits.share_class is ShareClass.HIGH:
+                self._mirror.tries.add(other)
 
     def _pod_changed(self, uid: PodUid) -> None:
         pod = self._mirror.pods.get(uid)
