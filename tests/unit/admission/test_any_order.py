@@ -30,7 +30,11 @@ MEMBERS = 2
 STEPS = 2000
 """More than anything here takes."""
 FOLDERS = {"pods": PODS, "podgroups": GROUPS}
-NO_ANSWER = (503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": "no"}, {})
+NO_ANSWER: tuple[int, Json, dict[str, str]] = (
+    503,
+    {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": "no"},
+    {},
+)
 
 
 class Schedule:
