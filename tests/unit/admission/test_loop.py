@@ -392,3 +392,14 @@ def conditions(stage: Stage, count: int) -> list[str]:
         path.partition("?")[0].removesuffix("/status") for _, path, body in stage.server.requests if body
     ]
     return sorted(path.rsplit("/", 1)[-1] for path in about if "/events" not in path)
+
+
+def test_what_a_gateway_says_in_place_of_an_answer_ends_no_leadership(stage: Stage) -> None:
+    """In good JSON, and with the HTTP status of a success."""
+    stage.server.script_for = "schedulingGates"
+    stage.server.script.append((200, {"message": "no backend"}, {}))
+    stage.arrives("podgroups", stage.planned())
+    end = time.monotonic() + 30
+    while any(stage.server.objects[f"{PODS}/g-w-{i}"]["spec"].get("schedulingGates") for i in range(2)):
+        assert time.monotonic() < end
+        stage.turn()

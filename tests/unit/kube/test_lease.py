@@ -131,6 +131,17 @@ def test_a_leader_that_cannot_renew_stops_before_another_may_start(make: Make, s
     server.script.clear()
 
 
+def test_a_gateway_that_answers_in_its_stand_ends_no_leadership(make: Make, server: TinyApi) -> None:
+    """Of a Lease that nobody holds it says nothing."""
+    first = make("a")
+    assert first.started.wait(30)
+    with server.lock:
+        server.script.append((200, {"message": "no backend"}, {}))
+    until(lambda: not server.script)
+    wait_for_another(server, "PUT")
+    assert not first.stopped.is_set()
+
+
 def test_the_fence_counts_from_the_sending_of_the_renewal(make: Make, server: TinyApi) -> None:
     """An answer that comes late must not lengthen the leadership."""
     first = make("a", SHORT)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from vc_egpu.kube import config
-from vc_egpu.kube.errors import Gone, Refused, Unavailable
+from vc_egpu.kube import answers, config
+from vc_egpu.kube.errors import Gone, Refused
 from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import PODS, Resource
 from vc_egpu.kube.transport import (
@@ -147,7 +147,8 @@ class ApiConnection:
         self, resource: Resource, name: str, namespace: str | None = None, *, timeout_s: float | None = None
     ) -> Json:
         """One object; :class:`NotFound` if there is none."""
-        return self.request("GET", resource.path(namespace, name), timeout_s=timeout_s)
+        path = resource.path(namespace, name)
+        return answers.one(resource, self.request("GET", path, timeout_s=timeout_s), f"GET {path}")
 
     def list(
         self,
@@ -209,11 +210,7 @@ class ApiConnection:
         may_be_smaller = "resourceVersion" in query or query.get("limit", 1) != 1
         most = MOST_PAGE_BYTES if may_be_smaller else None
         data = self._transport.exchange("GET", path, query=query, limited=self._limited, most_bytes=most)
-        page = parse(data, f"GET {path}")
-        if "items" not in page:
-            # What something in between says in good JSON is no empty list: all would be taken for deleted.
-            raise Unavailable(f"GET {path}: the answer is no list")
-        return page
+        return answers.page(parse(data, f"GET {path}"), f"GET {path}")
 
     # --- writes --------------------------------------------------------------------------------------
 
@@ -234,7 +231,8 @@ class ApiConnection:
         where = namespace or (body.get("metadata") or {}).get("namespace")
         name, sub = subresource if subresource else (None, None)
         path = resource.path(where if resource.namespaced else None, name, sub)
-        return self.request("POST", path, body, query=_dry_run(dry_run), timeout_s=timeout_s)
+        answer = self.request("POST", path, body, query=_dry_run(dry_run), timeout_s=timeout_s)
+        return answers.one(resource, answer, f"POST {path}", sub)
 
     def update(
         self,
@@ -247,7 +245,8 @@ class ApiConnection:
         """Replace an object; with ``metadata.resourceVersion`` set, only if nobody wrote in between."""
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
-        return self.request("PUT", path, body, timeout_s=timeout_s)
+        answer = self.request("PUT", path, body, timeout_s=timeout_s)
+        return answers.one(resource, answer, f"PUT {path}", subresource)
 
     def update_status(self, resource: Resource, body: Json, *, timeout_s: float | None = None) -> Json:
         """Replace the status subresource."""
@@ -277,14 +276,11 @@ class ApiConnection:
             query["force"] = True
         if dry_run:
             query["dryRun"] = "All"
-        return self.request(
-            "PATCH",
-            resource.path(namespace, name, subresource),
-            body,
-            content_type=_PATCH_TYPES[kind],
-            query=query,
-            timeout_s=timeout_s,
+        path, content_type = resource.path(namespace, name, subresource), _PATCH_TYPES[kind]
+        answer = self.request(
+            "PATCH", path, body, content_type=content_type, query=query, timeout_s=timeout_s
         )
+        return answers.one(resource, answer, f"PATCH {path}", subresource)
 
     def patch_status(
         self,
