@@ -148,6 +148,16 @@ def test_too_many_bytes_are_refused_by_name() -> None:
         plans.encode(plan, nodes)
 
 
+def test_as_many_victims_as_can_be_read_are_written() -> None:
+    """One more would be taken off again by whoever reads it, and written anew, without end."""
+    victims = [uid() for _ in range(plans.MAX_VICTIMS + 1)]
+    member = {"w/0": PlannedMember(MemberPlacement(None), uid())}
+    full = record(member, state="waiting", victims=frozenset(victims[1:]))
+    assert plans.decode(plans.encode(full, {}), {}).victims == full.victims
+    with pytest.raises(plans.PlanTooLargeError, match="8193 victims, the limit is 8192"):
+        plans.encode(record(member, state="waiting", victims=frozenset(victims)), {})
+
+
 def test_a_node_with_other_cards_loses_its_members_only() -> None:
     a, b = node("a"), node("b")
     plan = record({"w/0": PlannedMember(placed(a, 0), uid()), "w/1": PlannedMember(placed(b, 0), uid())})

@@ -27,6 +27,7 @@ from vc_egpu.volcano.annotations import AnnotationError, ContainerName, CoresPer
 MAX_PLAN_BYTES: Final = 240 * 1024
 """The API server allows 256 KiB for all annotations of an object; the rest is left to other writers."""
 MAX_MEMBERS: Final = 2048
+MAX_VICTIMS: Final = 8192
 PlanState = Literal["waiting", "ready"]
 
 NO_UID: Final = PodUid("")
@@ -64,8 +65,8 @@ class _WirePlan(BaseModel):
     group: Annotated[str, Field(min_length=1, max_length=64)]
     state: PlanState
     created: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
-    victims: Annotated[tuple[_ShortUid, ...], Field(max_length=8192)] = ()
-    suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=8192)] = ()
+    victims: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
+    suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     nodes: Annotated[
         tuple[
             tuple[Annotated[str, Field(min_length=1, max_length=253)], Annotated[str, Field(max_length=16)]],
@@ -149,6 +150,8 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
     """The annotation's text. Raises :class:`PlanTooLargeError`; ``KeyError`` for a card its node lacks."""
     if len(record.members) > MAX_MEMBERS:
         raise PlanTooLargeError(f"the plan has {len(record.members)} members, the limit is {MAX_MEMBERS}")
+    if len(record.victims) > MAX_VICTIMS:
+        raise PlanTooLargeError(f"the plan has {len(record.victims)} victims, the limit is {MAX_VICTIMS}")
     tables = _Tables(nodes)
     tasks: dict[str, list[_TaskRow]] = {}
     pods: list[_PodRow] = []
