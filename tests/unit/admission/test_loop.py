@@ -24,7 +24,7 @@ from vc_egpu.admission.settings import Settings
 from vc_egpu.core.cluster import NodeName, PodUid
 from vc_egpu.core.reasons import Reason
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names
+from vc_egpu.volcano import names, plans
 
 
 class Stage:
@@ -403,3 +403,14 @@ def test_what_a_gateway_says_in_place_of_an_answer_ends_no_leadership(stage: Sta
     while any(stage.server.objects[f"{PODS}/g-w-{i}"]["spec"].get("schedulingGates") for i in range(2)):
         assert time.monotonic() < end
         stage.turn()
+
+
+def test_a_gang_whose_plan_is_too_large_is_admitted_nowhere(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in metrics and views either, nor is it passed over when those that wait are looked at again."""
+    monkeypatch.setattr(plans, "MAX_PLAN_BYTES", 10)
+    stage.arrives("podgroups", group())
+    stage.turn()
+    verdict = stage.loop._view().verdicts["default/g"]
+    assert (verdict.reason, "the limit is 10" in verdict.message) == (Reason.EXCEEDS_CAP, True)

@@ -345,7 +345,8 @@ class Loop:
             for key in only:
                 self._verdicts.pop(key, None)
             self._verdicts.update(plan.verdicts)
-        self._conductor.carry_out(plan, time.time())
+        # Not all that is decided can be written: who hears of it here is not admitted.
+        self._verdicts.update(self._conductor.carry_out(plan, time.time()))
         self._conductor.reports.look_again(touched, self._conductor.clock)
 
     def _admitting(self) -> bool:

@@ -83,8 +83,8 @@ class Conductor:
 
     # --- what a decision says --------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, now: Instant) -> None:
-        """Begin everything that a decision asks for."""
+    def carry_out(self, plan: Plan, now: Instant) -> Mapping[str, Verdict]:
+        """Begin everything that a decision asks for; what is to be said of those for whom nothing is begun."""
         verdicts = dict(plan.verdicts)
         # Every decision looks at all plans in force: what was withheld is named again, or goes on.
         self.mirror.dirty.update(self._carrying.withheld)
@@ -113,10 +113,10 @@ class Conductor:
             self.suspending.order(wish.gang, wish.pods, self.next_id(), "a user asked for it")
         for eviction in plan.evictions:
             self.room.replace_broken(eviction)
-        settled = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
-        for key in self.mirror.waiting - settled:
+        for key in self.mirror.waiting - {w.gang for w in plan.withdrawals} - {r.gang for r in plan.ready}:
             self.room.make_for(key)
         self.reports.note(verdicts, self.clock)
+        return verdicts
 
     def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
         """Write a gang's plan; returns why that cannot be done, None where it cannot be done now."""
