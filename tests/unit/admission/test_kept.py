@@ -289,7 +289,7 @@ KINDS: dict[str, tuple[str, Json, Callable[[Json], Any], int]] = {
     "a resized one that is over": ("pods", pod(managed=True, phase="Failed", resized=True), pod_read, 60),
     "somebody else's pod that is resized": ("pods", pod(managed=False, resized=True), pod_read, 40),
     "somebody else's pod": ("pods", pod(managed=False), pod_read, 30),
-    "somebody else's pod that is over": ("pods", pod(managed=False, phase="Succeeded"), pod_read, 30),
+    "somebody else's pod that is over": ("pods", pod(managed=False, phase="Succeeded"), pod_read, 20),
     "a node": ("nodes", node(), node_read, 10),
     "a Job": ("jobs", job(), job_read, 25),
     "a claim": ("persistentvolumeclaims", CLAIM, claim_read, 3),

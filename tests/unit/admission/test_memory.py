@@ -7,10 +7,12 @@ import orjson
 import pytest
 from bench.big_cluster import BigCluster
 from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
+from unit.admission.test_kept import changed
+from unit.admission.test_kept import pod as full_pod
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import codec, kept
+from vc_egpu.volcano import codec, kept, pod_codec
 from vc_egpu.volcano.wishes import MOST_TOLERATIONS
 
 
@@ -80,3 +82,24 @@ def test_of_what_a_gang_needs_little_is_kept(shown: dict[str, str]) -> None:
     spec = {"queue": "a", "tasks": [{"name": "w", "template": {"spec": {"containers": [container]}}}]}
     job = {"metadata": {"name": "j", "namespace": "ml", "uid": "u", "resourceVersion": "1"}, "spec": spec}
     assert len(orjson.dumps(kept.of("jobs", job))) < 1000
+
+
+@pytest.mark.parametrize("state", ["waits", "is over"])
+def test_of_somebody_elses_pod_that_takes_nothing_no_containers_are_kept(state: str) -> None:
+    """Without a node it may wait for ever, beside thousands of others, each as large as objects may be."""
+    document = full_pod(managed=False, phase="Failed" if state == "is over" else "Pending")
+    document["spec"].pop("nodeName" if state == "waits" else "x", None)
+    requests = {f"a.example/{number}": "1" for number in range(10_000)}
+    document["spec"]["containers"][0]["resources"] = {"requests": requests}
+    assert len(orjson.dumps(kept.pod(document))) < 2000
+
+
+def test_what_a_pod_takes_is_read_once_it_has_a_node() -> None:
+    whole = full_pod(managed=False)
+    waiting = changed(whole, ("spec", "nodeName"), removed=True)
+    over = {**whole, "status": {"phase": "Failed"}}
+    before = pod_codec.pod(kept.pod(waiting), TABLE)
+    bound = pod_codec.pod(kept.pod(whole), TABLE, None, before)
+    assert bound == pod_codec.pod(whole, TABLE)
+    assert bound.pod.shape.requests.cpu_milli > 0
+    assert pod_codec.pod(kept.pod(over), TABLE, None, bound) == pod_codec.pod(over, TABLE)

@@ -19,7 +19,7 @@ import orjson
 from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import Document
 from vc_egpu.volcano.codec_resources import RESIZE_PENDING
-from vc_egpu.volcano.pod_codec import is_managed
+from vc_egpu.volcano.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.resource_names import names_cards
 
 Json = dict[str, Any]
@@ -64,16 +64,18 @@ def of(plural: str, document: Json) -> Json:
 
 
 def pod(document: Document) -> Json:
-    """A pod. Of somebody else's only what it takes from its node, and how far it is."""
+    """A pod. Of somebody else's only what it takes from its node, while it does, and how far it is."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     kept = _some(metadata, _IDENTITY)
     resized = _resized(spec, status)
     if not is_managed(metadata, gates):
+        # Whoever may make pods may make thousands that no node takes, with a megabyte of requests each.
+        takes = _common(spec, _TAKES, named=bool(resized)) if takes_room(spec, status) else {}
         return {
             "metadata": kept,
-            "spec": {**_common(spec, _TAKES, named=bool(resized)), **_some(spec, ("nodeName",))},
-            "status": _foreign_status(status) | resized,
+            "spec": {**takes, **_some(spec, ("nodeName",))},
+            "status": _foreign_status(status) | (resized if takes else {}),
         }
     kept |= _some(metadata, ("labels", "ownerReferences"))
     if annotations := metadata.get("annotations"):

@@ -122,7 +122,10 @@ def pod(
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     managed = is_managed(metadata, gates)
     words = before.words if before is not None else None
-    if before is None or words is None or words.managed is not managed or not _same(before.source, document):
+    known = words is not None and words is not _NO_WORDS and words.managed is managed
+    if not managed and not takes_room(spec, status):
+        words = _NO_WORDS
+    elif before is None or words is None or not known or not _same(before.source, document):
         words = _managed(document, table, claim_terms) if managed else _foreign(spec, status)
     node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
     decoded = Pod(
@@ -180,6 +183,15 @@ def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
         or names.GATE in gates
         or names.REQUEST in (metadata.get("annotations") or {})
     )
+
+
+def takes_room(spec: Document, status: Document) -> bool:
+    """Whether a pod takes anything from a node now."""
+    return bool(spec.get("nodeName")) and status.get("phase") not in {"Succeeded", "Failed"}
+
+
+_NO_WORDS: Final = Words(PodShape())
+"""Of somebody else's pod that has no node yet, or is over."""
 
 
 def _foreign(spec: Document, status: Document) -> Words:

@@ -84,7 +84,7 @@ class Conductor:
     # --- what a decision says --------------------------------------------------------------------
 
     def carry_out(self, plan: Plan, now: Instant) -> Mapping[str, Verdict]:
-        """Begin everything that a decision asks for; what is to be said of those for whom nothing is begun."""
+        """Begin all that a decision asks for; what is to be said of those for whom nothing is begun."""
         verdicts = dict(plan.verdicts)
         # Every decision looks at all plans in force: what was withheld is named again, or goes on.
         self.mirror.dirty.update(self._carrying.withheld)
