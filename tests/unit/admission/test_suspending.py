@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
+from unit.admission.build import deleted
 from unit.admission.suspended_gang import (
     ABLE,
     UIDS,
@@ -302,6 +303,20 @@ def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> Non
     stage.conductor.carry_out(Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True),)), 1000.0)
     stage.drive()
     assert stage.asked_to_go() == ["v-0", "v-1"], "asked once"
+
+
+@pytest.mark.parametrize("reason", [words.SUSPENDED, words.RESTORE_FAILED])
+def test_of_a_gang_that_was_evicted_nobody_says_that_it_runs_or_is_away(stage: Stage, reason: str) -> None:
+    suspend(stage)
+    if reason == words.RESTORE_FAILED:
+        stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+        until(stage, lambda: lifted(stage))
+        answer(stage, "failed", reason="out of memory")
+    until(stage, lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == reason)
+    for uid in UIDS:
+        stage.mirror.apply("pods", deleted(stage.server.remove(f"{PODS}/{uid}")))
+    until(stage, lambda: said_of(stage, f"{GROUPS}/v") == words.of_gang([], 0, 0))
+    assert "run" not in words.of_gang([], 0, 0).message
 
 
 def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> None:

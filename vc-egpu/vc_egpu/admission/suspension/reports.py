@@ -72,7 +72,8 @@ class SuspensionReports:
     def has_more(self, key: str, group: Group) -> bool:
         """Whether its PodGroup says something that is not the last word."""
         last = self._gangs.get(key) or words.standing(group.decoded.conditions)
-        return last is not None and last.is_open
+        # A pod that could not come back is replaced, and that is the last word on the pod alone.
+        return last is not None and (last.is_open or last.reason == words.RESTORE_FAILED)
 
     def event(self, about: writes.Json, said: words.Said) -> None:
         """The same as an event."""

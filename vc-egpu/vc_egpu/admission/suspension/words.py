@@ -19,6 +19,8 @@ RESUMED: Final = "Resumed"
 NOT_SUSPENDABLE: Final = "NotSuspendable"
 SUSPEND_FAILED: Final = "SuspendFailed"
 RESTORE_FAILED: Final = "RestoreFailed"
+GONE: Final = "Gone"
+"""Of a gang: none of its pods has cards any more, suspended or not."""
 
 MAX_MESSAGE: Final = 1024
 _OPEN: Final = frozenset({SUSPENDING, SUSPENDED, RESUMING, NOT_SUSPENDABLE})
@@ -120,7 +122,9 @@ def _of_running(pod: DecodedPod, why_not: str) -> Said | None:
 
 
 def of_gang(pods: Sequence[tuple[DecodedPod, Said]], members: int, host_mib: int) -> Said:
-    """The same about a gang, from what is said about its pods; without any of that its pods run."""
+    """The same about a gang, from what is said about its pods; without any of that those that it has run."""
+    if not members:
+        return Said("False", GONE, "the pods that were to leave their cards are gone, or on their way")
     if not pods:
         return Said("False", RESUMED, "all its pods run")
     reasons = {said.reason for _, said in pods}
