@@ -202,7 +202,7 @@ def test_a_card_falls_ill_under_a_running_pod_and_recovers(world: World) -> None
     fake.cards[0].fail_with_xid(79)
     fake.cards[0].recovery_action = 1
     fake.write()
-    world.offers(SHARED, (CARDS - 1) * SLOTS)
+    world.offers(SHARED, (CARDS - 1) * SLOTS + 1)  # its own slot is nobody else's
     ill = world.inventory().cards[0]
     reasons = ("XID 79", "the driver asks for a reset of the card")
     assert (ill.healthy, ill.reason in reasons) == (False, True), ill

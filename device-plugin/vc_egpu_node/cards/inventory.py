@@ -7,7 +7,7 @@ problem of the node, never as an exception.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from vc_egpu.volcano import names
@@ -49,6 +49,8 @@ class Holding:
     pods: tuple[str, ...] = ()
     native: bool = False
     """Held as a whole native card (else as shares)."""
+    containers: int = 0
+    """Each has a slot of the card's resource for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,10 @@ class Offer:
     """All that count: well, ill and cordoned."""
     out: int = 0
     """Of these, ill or cordoned."""
+    out_held: int = 0
+    """Containers that are on these all the same."""
+    beside: int = 0
+    """Containers on cards of the model that do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ def take_stock(
             problem=problem,
             cards=tuple(entry.card for entry in judged),
         ),
-        offers=_offers(judged, mode or "shared"),
+        offers=_offers(judged, mode or "shared", holdings),
     )
 
 
@@ -242,16 +248,19 @@ def _vanished(card: NodeCard, index: int, holdings: Mapping[str, Holding]) -> _J
     return _Judged(gone, counts=False)
 
 
-def _offers(judged: Iterable[_Judged], mode: Mode) -> dict[str, Offer]:
+def _offers(judged: Iterable[_Judged], mode: Mode, holdings: Mapping[str, Holding]) -> dict[str, Offer]:
+    name = names.native_resource if mode == "native" else names.shared_resource
     offers: dict[str, Offer] = {}
-    for entry in judged:
+    for entry in sorted(judged, key=lambda one: not one.counts):
+        resource, card = name(entry.card.model), entry.card
+        before, held = offers.get(resource, Offer()), holdings.get(card.uuid, Holding())
         if not entry.counts:
+            if resource in offers and held.native == (mode == "native"):
+                offers[resource] = replace(before, beside=before.beside + held.containers)
             continue
-        name = names.native_resource if mode == "native" else names.shared_resource
-        resource = name(entry.card.model)
-        before = offers.get(resource, Offer())
-        usable = entry.card.healthy and entry.card.offered
-        offers[resource] = Offer(before.cards + 1, before.out + (0 if usable else 1))
+        out = not (card.healthy and card.offered)
+        out_held = before.out_held + (held.containers if out else 0)
+        offers[resource] = Offer(before.cards + 1, before.out + out, out_held)
     return offers
 
 

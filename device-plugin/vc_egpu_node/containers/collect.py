@@ -65,14 +65,18 @@ class Patience:
 
 def holdings(grants: Iterable[Grant]) -> dict[str, Holding]:
     """What is held, by card."""
-    pods: dict[str, set[str]] = {}
-    native: set[str] = set()
+    found: dict[str, list[Grant]] = {}
     for grant in grants:
         for share in grant.shares:
-            pods.setdefault(share.uuid, set()).add(grant.pod_uid)
-            if grant.native:
-                native.add(share.uuid)
-    return {uuid: Holding(tuple(sorted(uids)), uuid in native) for uuid, uids in pods.items()}
+            found.setdefault(share.uuid, []).append(grant)
+    return {
+        uuid: Holding(
+            pods=tuple(sorted({one.pod_uid for one in here})),
+            native=any(one.native for one in here),
+            containers=len(here),
+        )
+        for uuid, here in found.items()
+    }
 
 
 class Collector:

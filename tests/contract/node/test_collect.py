@@ -32,8 +32,9 @@ def test_what_is_held_and_how(world: World, cgroups: Cgroups) -> None:
     started(world)
     (shared,) = world.grants.all()
     other = dataclasses.replace(shared, name="x", pod_uid="u-x")
-    assert holdings([shared, other]) == {"GPU-1": Holding(("u-p", "u-x"))}
-    assert holdings([dataclasses.replace(shared, native=True)]) == {"GPU-1": Holding(("u-p",), native=True)}
+    assert holdings([shared, other]) == {"GPU-1": Holding(("u-p", "u-x"), containers=2)}
+    whole = dataclasses.replace(shared, native=True)
+    assert holdings([whole]) == {"GPU-1": Holding(("u-p",), native=True, containers=1)}
 
 
 def test_a_finished_pod_lets_go(world: World, cgroups: Cgroups) -> None:

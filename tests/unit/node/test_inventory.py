@@ -103,6 +103,22 @@ def test_ill_and_cordoned_cards_count_but_are_out() -> None:
     assert (by_uuid["GPU-2"].healthy, by_uuid["GPU-2"].reason) == (False, "XID 79")
 
 
+def test_who_is_on_cards_that_are_out_is_counted() -> None:
+    """Their slots are taken already: free ones of other cards must not go for them."""
+    held = {f"GPU-{number}": Holding(("p",), containers=number + 1) for number in range(3)}
+    facts = NodeFacts(cordoned=frozenset({"GPU-1"}))
+    result = stock(card(0), card(1), card(2), facts=facts, ill={"GPU-2": "XID 79"}, holdings=held)
+    assert result.offers == {"volcano.sh/vgpu-h20": Offer(3, 2, out_held=5)}
+    gone = stock(card(0), previous=result.node_cards, holdings=held)
+    assert gone.offers == {"volcano.sh/vgpu-h20": Offer(1, beside=5)}
+    held["GPU-2"] = Holding(("p",), native=True, containers=3)  # of another resource
+    assert stock(card(0), previous=result.node_cards, holdings=held).offers == {
+        "volcano.sh/vgpu-h20": Offer(1, beside=2)
+    }
+    other = stock(card(0, product="Tesla T4"), previous=result.node_cards, holdings=held)
+    assert other.offers == {"volcano.sh/vgpu-t4": Offer(1)}
+
+
 @pytest.mark.parametrize(
     ("facts", "problem"),
     [
