@@ -87,6 +87,7 @@ class Monitor:
         self._xids: dict[str, int] = {}
         self._known: dict[str, tuple[CardReading, float]] = {}
         self._missing: frozenset[str] = frozenset()
+        self._look_due_s = float("-inf")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cards", daemon=True)
         self.observation = Observation()
@@ -149,7 +150,15 @@ class Monitor:
         self._publish(
             samples={uuid: self._vendor.sample(uuid) for uuid in uuids},
         )
-        self._look()
+        self._look_when_due()
+
+    def _look_when_due(self) -> None:
+        """However often the driver tells of errors meanwhile, as it does of each program that crashes: who
+        judges by two looks in a row goes by the time between them."""
+        now_s = self._clock()
+        if now_s >= self._look_due_s:
+            self._look_due_s = now_s + self._look_interval_s
+            self._look()
 
     def _look(self) -> None:
         """Who runs on the cards."""
@@ -172,17 +181,17 @@ class Monitor:
         """Until the next probe is due, or the driver tells of an error; processes are read more often."""
         due_s = self._clock() + self._probe_interval_s
         while not self._stopping.is_set():
-            left_s = due_s - self._clock()
-            look_first = 0 < self._look_interval_s < left_s
-            events = self._vendor.wait_events(self._look_interval_s if look_first else max(0.0, left_s))
+            until_s = min(due_s, self._look_due_s) if self._look_interval_s else due_s
+            events = self._vendor.wait_events(max(0.0, until_s - self._clock()))
             for event in events:
                 log.warning("card %s: XID %d", event.uuid, event.xid)
                 self._xids[event.uuid] = event.xid
                 self._step(event.uuid, self._clock(), f"XID {event.xid}")
-            if events or not look_first:
+            if events or self._clock() >= due_s:
                 break
             self.beat_s = time.monotonic()
-            self._look()
+            if self._look_interval_s:
+                self._look_when_due()
         self._publish()
 
     def _step(self, uuid: str, now_s: float, fault: str) -> None:
