@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vc_egpu.volcano.annotations import AnnotationError, Cards
+
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation.control import shared
@@ -32,6 +34,16 @@ class LowPod:
     def book_mib(self) -> int:
         """The most that it may hold on its cards: what its suspension takes of the host's budget."""
         return sum(share.on_card_mib for grant in self.grants for share in grant.shares)
+
+    @property
+    def containers(self) -> frozenset[str]:
+        """Those with shares: let in, or yet to come, as while an image is pulled."""
+        let_in = frozenset(grant.container for grant in self.grants)
+        try:
+            planned = Cards.decode(self.view.cards or "").containers
+        except AnnotationError:
+            return let_in
+        return let_in | {name for name, shares in planned.items() if shares}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ class FactsOf:
         return Facts(
             driver_version=node.driver_version,
             ending=pod.view.terminating,
-            started=all(grant.container in pod.view.running for grant in pod.grants),
+            started=pod.containers <= pod.view.running,
             isolated=all(grant.name in paged for grant in pod.grants),
             known=all(
                 grant.name in look.usages

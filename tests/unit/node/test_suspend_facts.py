@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from unit.node.granted import grant
 from unit.node.test_suspend_verdict import limited
+from vc_egpu.volcano.annotations import Cards, CardShare
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.accounts import Slot, Usage
 from vc_egpu_node.isolation.secondwall import Seen
@@ -83,6 +84,18 @@ def test_a_pod_that_is_being_deleted_is_not_stopped_in_its_grace(here: Pod) -> N
     assert judge(here.facts).suspendable
     here.pod = replace(here.pod, view=replace(here.pod.view, terminating=True))
     assert judge(here.facts).topic == "end"
+
+
+def test_a_pod_one_of_whose_containers_is_yet_to_come_has_not_started(here: Pod) -> None:
+    """As while its image is pulled: the agent has not let it in, and its launches would not wait."""
+    share = CardShare(uuid="GPU-1", memory_mib=5_000, cores=10)
+    wanted = {"main": (share,), "side": (share,), "late": (share,), "without": ()}
+    cards = Cards(pod_uid=UID, node="n", plan_id="1-1", containers=wanted)
+    here.pod = replace(here.pod, view=replace(here.pod.view, cards=cards.encode()))
+    assert judge(here.facts).topic == "start"
+    there = cards.model_copy(update={"containers": {**wanted, "late": ()}})
+    here.pod = replace(here.pod, view=replace(here.pod.view, cards=there.encode()))
+    assert judge(here.facts).suspendable
 
 
 def test_what_its_pages_and_the_driver_say_is_summed(here: Pod) -> None:
