@@ -1,5 +1,6 @@
 """The port for probes and metrics that every process of ours has."""
 
+import errno
 import http.client
 import socket
 import threading
@@ -163,6 +164,25 @@ def test_connections_that_ask_for_nothing_take_no_thread_each(
             connection.close()
     until(lambda: not serving(others))
     assert not process._server._connections
+
+
+def test_a_process_out_of_descriptors_is_not_busy_with_who_waits(
+    process: GetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever it cannot take stays there to be taken: the next try is not at once."""
+    tries: list[float] = []
+    accept = socket.socket.accept
+
+    def out_of_them(taken: socket.socket) -> tuple[socket.socket, Any]:
+        tries.append(time.monotonic())
+        if len(tries) < 5:
+            raise OSError(errno.EMFILE, "too many open files")
+        return accept(taken)
+
+    monkeypatch.setattr(socket.socket, "accept", out_of_them)
+    began_s = time.monotonic()
+    assert get(process.port, "/healthz")[0] == 200, "in the end"
+    assert time.monotonic() - began_s > 4 * 0.9 * server.PAUSE_S
 
 
 def test_a_client_that_does_not_wait_is_not_worth_a_line(

@@ -1,8 +1,10 @@
 """The plain HTTP server of our processes: ``/metrics``, ``/healthz`` (restart it?), ``/readyz``, views."""
 
+import errno
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +21,10 @@ ALL_ADDRESSES: Final = frozenset({"", "::"})
 
 MOST_CONNECTIONS: Final = 64
 """Each has a thread, and whoever reaches the port may open as many as they like; probes are few."""
+
+FOR_NOBODY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors that say nothing of a connection: it goes on to wait, and the next try meets the same."""
+PAUSE_S: Final = 0.1
 
 Check = Callable[[], str]
 """Empty: in order; else what is not."""
@@ -148,6 +154,15 @@ class _NumberedServer(ThreadingHTTPServer):
         self.socket = listening(*address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next one that waits; where there is no descriptor for it, after a while."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in FOR_NOBODY:
+                time.sleep(PAUSE_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """On a thread. Where there are too many, the one that came first goes."""
