@@ -48,7 +48,8 @@ class KubeletLink:
         self.registrations = 0
         self.beat_s = time.monotonic()
         """When it last looked, once it is started."""
-        self._told = ""
+        self._told: dict[str, str] = {}
+        """What was said last: of the kubelet, under no name, and of each resource."""
 
     def start(self) -> None:
         """Remove what a dead predecessor left, then watch."""
@@ -92,7 +93,7 @@ class KubeletLink:
         """Register what needs it."""
         stamp = _stamp(self._folder / KUBELET_SOCKET)
         if stamp is None:
-            self._say(f"no kubelet at {self._folder / KUBELET_SOCKET}")
+            self._say("", f"no kubelet at {self._folder / KUBELET_SOCKET}")
             with self._lock:
                 self._registered.clear()
             return
@@ -124,19 +125,20 @@ class KubeletLink:
                 )
         except (grpc.RpcError, OSError, RuntimeError) as error:
             detail = error.details() if isinstance(error, grpc.Call) else str(error)
-            self._say(f"{plugin.resource} was not registered: {detail}")
+            self._say(plugin.resource, f"{plugin.resource} was not registered: {detail}")
             return
         with self._lock:
             self._registered[plugin.resource] = (stamp, time.monotonic())
         self.registrations += 1
-        self._told = ""
+        for about in ("", plugin.resource):
+            self._told.pop(about, None)
         log.info("registered %s with the kubelet", plugin.resource)
 
-    def _say(self, text: str) -> None:
+    def _say(self, about: str, text: str) -> None:
         """Once, not twice a second."""
-        if text != self._told:
+        if text != self._told.get(about):
             log.warning("%s; trying on", text)
-            self._told = text
+            self._told[about] = text
 
     def _run(self) -> None:
         while not self._stopping.wait(POLL_S):

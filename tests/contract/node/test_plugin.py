@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from contract.node.node_world import RES, World, owner, planned, running
 from vc_egpu_node.cards.inventory import Offer
 from vc_egpu_node.cards.slots import slots
 from vc_egpu_node.kubelet.podresources import PodResources, PodResourcesError
+from vc_egpu_node.kubelet.registration import KUBELET_SOCKET
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as dp
 
 NATIVE_RES = "volcano.sh/gpu-h20"
@@ -52,6 +54,21 @@ def test_without_a_kubelet_it_waits(world: World) -> None:
     world.link.look()
     assert world.kubelet.registered.acquire(timeout=30)
     assert world.link.settled
+
+
+def test_that_nobody_answers_is_said_once_of_each_resource(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet that is stopped leaves its socket behind, for as long as it is away."""
+    world.kubelet.stop()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(world.kubelet.folder / KUBELET_SOCKET))
+    for resource in (RES, NATIVE_RES):
+        world.link.plugin(resource)
+    for _ in range(3):
+        world.link.look()
+    said = [record.getMessage() for record in caplog.records if "was not registered" in record.getMessage()]
+    assert [text.split()[0] for text in said] == [RES, NATIVE_RES]
 
 
 def test_it_is_told_when_the_kubelet_begins_and_ends_to_follow(world: World) -> None:
