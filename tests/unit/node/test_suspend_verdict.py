@@ -99,6 +99,24 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
     assert limits.of_pod("other", frozenset()) == ()
 
 
+def test_of_what_lies_in_a_pod_only_containers_count_each_with_its_own_limit(tmp_path: Path) -> None:
+    """A sandbox may have a limit too, of a few MiB: what the pod has on its cards is not to fit into that."""
+    limited(tmp_path, cgroup__controllers="memory")
+    pod = tmp_path / "kubepods" / f"pod{UID}"
+    ids = {"ab" * 32: 4_000, "cd" * 32: 2_000}
+    for name, mib in {**ids, "ef" * 32: 16}.items():
+        stat = "inactive_file 0\n"
+        limited(pod / name, memory__max=str(mib << 20), memory__current="1048576", memory__stat=stat)
+    limits = MemoryLimits(tmp_path)
+    expected = tuple(Limited(name, mib, 1) for name, mib in ids.items())
+    assert limits.of_pod(UID, frozenset(ids)) == expected
+    limits.forget(frozenset({UID}))
+    assert limits._known == {UID: pod}
+    limits.forget(frozenset())
+    assert limits._known == {}
+    assert limits.of_pod(UID, frozenset(ids)) == expected
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_all_pods_may_have_together_is_a_limit_too(tmp_path: Path, version: int) -> None:
     """The kubelet's limit. There files count as on the host: all can be read again."""
