@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXTS = 1024 /* work in a further one is not limited; green ones take no room of the card's */, TRIES = 12 };
+enum { CONTEXTS = 1024 /* work in a further one is not limited; green ones take no room of the card's */, TRIES = 12,
+       HOMES = 8 /* streams whose context a thread knows */ };
 
 static struct egpu_context contexts[CONTEXTS];
-EGPU_LINE static _Atomic uint32_t contexts_gone;
+EGPU_LINE static _Atomic uint32_t handles_gone; /* of contexts and streams, which may be others' next */
 EGPU_LINE static struct egpu_lock contexts_lock;
 
 CUresult egpu_relaxed(const struct egpu_real *real, CUstreamCaptureMode *mode) {
@@ -100,12 +101,37 @@ static struct egpu_context *context_add(const struct egpu_real *real, CUcontext 
     return free_row;
 }
 
-struct egpu_context *egpu_context_now(const struct egpu_real *real) {
+/* The context that work on a stream is done in, whatever is current; NULL: the current one. A thread asks once for each. */
+static CUcontext home_of(const struct egpu_real *real, CUstream stream, uint32_t gone) {
+    static __thread __attribute__((tls_model("initial-exec"))) struct { CUstream stream; CUcontext home; uint32_t gone; } homes[HOMES];
+    const uintptr_t at = (uintptr_t)egpu_named_stream(stream);
+    if (at == 0 || real->cuStreamGetCtx == NULL)
+        return NULL;
+    __typeof__(&homes[0]) row = &homes[(at >> 5 ^ at >> 9) % HOMES];
+    if (row->stream != stream || row->gone != gone) {
+        CUcontext home = NULL;
+        if (real->cuStreamGetCtx(stream, &home) != CUDA_SUCCESS)
+            return NULL;
+        row->stream = stream, row->home = home, row->gone = gone;
+    }
+    return row->home;
+}
+
+struct egpu_context *egpu_context_of(const struct egpu_real *real, CUstream stream, CUcontext *elsewhere) {
     static __thread __attribute__((tls_model("initial-exec"))) struct { CUcontext handle; struct egpu_context *context; uint32_t gone; } last;
     CUcontext handle = NULL;
-    if (real->cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
+    *elsewhere = NULL;
+    if (real->cuCtxGetCurrent(&handle) != CUDA_SUCCESS)
+        handle = NULL;
+    uint32_t gone = atomic_load_explicit(&handles_gone, memory_order_acquire);
+    CUcontext home = home_of(real, stream, gone);
+    if (__builtin_expect(home != NULL && home != handle, 0)) {
+        if (real->cuCtxPushCurrent_v2(home) != CUDA_SUCCESS)
+            return NULL;
+        handle = *elsewhere = home;
+    }
+    if (handle == NULL)
         return NULL;
-    uint32_t gone = atomic_load_explicit(&contexts_gone, memory_order_acquire);
     if (last.handle != handle || last.gone != gone) {
         last.context = NULL;
         for (int i = 0; i < CONTEXTS && last.context == NULL; i++)
@@ -143,8 +169,10 @@ void egpu_time_context_gone(CUcontext handle) {
         if (context->card >= 0)
             egpu_resolve_drop(context->card, context);
         egpu_lock(&contexts_lock);
-        atomic_fetch_add(&contexts_gone, 1);
         context->handle = NULL;
         egpu_unlock(&contexts_lock);
     }
+    egpu_handle_gone(); /* and its streams */
 }
+
+void egpu_handle_gone(void) { atomic_fetch_add(&handles_gone, 1); }

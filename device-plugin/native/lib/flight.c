@@ -363,6 +363,7 @@ void egpu_flight_capture(const struct egpu_real *real) {
 }
 
 void egpu_flight_stream_gone(const struct egpu_real *real, CUstream stream) {
+    egpu_handle_gone();
     egpu_lock(&egpu_streams_lock);
     for (int i = 0; i < STREAMS && atomic_load(&streams_open) != 0; i++) {
         egpu_spin_lock(&streams_spin);

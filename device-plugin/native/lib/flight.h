@@ -127,7 +127,10 @@ extern struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
 static inline const void *egpu_named_stream(CUstream stream) { return (uintptr_t)stream > 2 ? stream : NULL; }
 
 /* --- contexts.c --- */
-struct egpu_context *egpu_context_now(const struct egpu_real *real); /* the thread's, if a card of ours; else NULL */
+/* Of work on that stream, if on a card of ours; else NULL. `elsewhere`: if not NULL, that is another than the thread's own,
+ * and is current until the caller pops it. */
+struct egpu_context *egpu_context_of(const struct egpu_real *real, CUstream stream, CUcontext *elsewhere);
+void egpu_handle_gone(void); /* a context or a stream is about to end */
 /* Exchanges the thread's capture mode, so that what we do meanwhile disturbs nobody's capture. */
 CUresult egpu_relaxed(const struct egpu_real *real, CUstreamCaptureMode *mode);
 CUevent egpu_event_take(const struct egpu_real *real, struct egpu_context *context); /* in that context; may be NULL */
@@ -156,6 +159,7 @@ extern struct egpu_lock egpu_streams_lock; /* held while we record on a stream t
 struct egpu_launched {
     const struct egpu_real *real;
     struct egpu_context *context;
+    CUcontext elsewhere; /* the same, where it is not the thread's own; else NULL */
     CUstream stream;
     bool per_thread, unknown, floor;
     struct egpu_kind_row *kind;

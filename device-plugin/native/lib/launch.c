@@ -10,8 +10,27 @@ static bool capturing(const struct egpu_real *real, CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* In the context of the launch. */
+static void begin(struct egpu_launched *launch, uint64_t key) {
+    struct egpu_kind_row *kind = egpu_kind_of(key + ((uint64_t)launch->context->card << 58));
+    uint64_t expects = atomic_load_explicit(&kind->expects, memory_order_relaxed);
+    bool meets = atomic_load_explicit(&kind->meets, memory_order_relaxed) != 0;
+    launch->per_thread = launch->stream == PER_THREAD;
+    launch->kind = kind;
+    launch->unknown = expects == 0 && !meets;
+    launch->booked_ns = expects;
+    launch->now_ns = egpu_now_ns();
+    launch->queued_ns = !meets ? expects : expects / 8 < MEET_NS ? expects / 8 : MEET_NS; /* some pass beside it */
+    if (!egpu_flight_ride(launch)) {
+        egpu_hold(launch);
+        if (__builtin_expect(kind->overtaken != 0, 0))
+            egpu_flight_mark(launch);
+    }
+}
+
 bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *real, CUstream stream, bool per_thread,
                        uint64_t key) {
+    CUcontext elsewhere, same;
     if (key == 0)
         return false;
     if (stream == NULL && per_thread)
@@ -21,32 +40,27 @@ bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *rea
     egpu_watch_start();
     if (__builtin_expect(egpu_control_now() == NULL, 0))
         return false; /* nothing is known of this container: no card of it either */
-    struct egpu_context *context = egpu_context_now(real);
-    if (context == NULL)
-        return false;
-    struct egpu_kind_row *kind = egpu_kind_of(key + ((uint64_t)context->card << 58));
-    uint64_t expects = atomic_load_explicit(&kind->expects, memory_order_relaxed);
-    bool meets = atomic_load_explicit(&kind->meets, memory_order_relaxed) != 0;
-    *launch = (struct egpu_launched){
-        .real = real, .context = context, .stream = stream, .per_thread = stream == PER_THREAD, .kind = kind,
-        .unknown = expects == 0 && !meets, .booked_ns = expects, .now_ns = egpu_now_ns(),
-        .queued_ns = !meets ? expects : expects / 8 < MEET_NS ? expects / 8 : MEET_NS, /* some pass beside it */
-    };
-    if (!egpu_flight_ride(launch)) {
-        egpu_hold(launch);
-        if (__builtin_expect(kind->overtaken != 0, 0))
-            egpu_flight_mark(launch);
+    struct egpu_context *context = egpu_context_of(real, stream, &elsewhere);
+    if (context != NULL) {
+        *launch = (struct egpu_launched){.real = real, .context = context, .elsewhere = elsewhere, .stream = stream};
+        begin(launch, key);
     }
-    return true;
+    if (__builtin_expect(elsewhere != NULL, 0))
+        real->cuCtxPopCurrent_v2(&same);
+    return context != NULL;
 }
 
 CUresult egpu_launch_end(struct egpu_launched *launch, CUresult result) {
+    CUcontext same = launch->elsewhere;
+    const bool there = __builtin_expect(same != NULL, 0) && launch->real->cuCtxPushCurrent_v2(same) == CUDA_SUCCESS;
     if (launch->rides != NULL)
         egpu_flight_rode(launch, result == CUDA_SUCCESS);
     else if (__builtin_expect(result == CUDA_SUCCESS, 1))
         egpu_flight_add(launch);
     else
         egpu_refund(launch);
+    if (there)
+        launch->real->cuCtxPopCurrent_v2(&same);
     return result;
 }
 
