@@ -4,11 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { CONTEXTS = 1024 /* work in a further one is not limited; green ones take no room of the card's */, TRIES = 12,
+enum { ROWS = 1024, BLOCKS = 256 /* green contexts take no room of the card's: it is the driver that has no more */, TRIES = 12,
        HOMES = 8 /* streams whose context a thread knows */ };
 
-static struct egpu_context contexts[CONTEXTS];
+static struct egpu_context rows[ROWS];
+static _Atomic(struct egpu_context *) blocks[BLOCKS] = {rows}; /* made at need, one after the other */
 EGPU_LINE static _Atomic uint32_t handles_gone; /* of contexts and streams, which may be others' next */
 EGPU_LINE static struct egpu_lock contexts_lock;
 
@@ -72,18 +74,37 @@ void egpu_anchor(const struct egpu_real *real, struct egpu_context *context) {
     atomic_store(&context->anchor_now, index);
 }
 
+/* NULL: there are not so many rows. */
+static struct egpu_context *row_at(uint32_t nth) {
+    struct egpu_context *block = nth / ROWS < BLOCKS ? atomic_load_explicit(&blocks[nth / ROWS], memory_order_acquire) : NULL;
+    return block != NULL ? &block[nth % ROWS] : NULL;
+}
+
+/* Under the lock: the first of the rows from that one on, all of which are free. NULL: no memory for more. */
+static struct egpu_context *rows_more(uint32_t nth) {
+    const size_t bytes = sizeof rows;
+    void *block = nth / ROWS < BLOCKS ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (block == MAP_FAILED)
+        return NULL;
+    atomic_store_explicit(&blocks[nth / ROWS], block, memory_order_release);
+    return block;
+}
+
 static struct egpu_context *context_add(const struct egpu_real *real, CUcontext handle) {
     int card = egpu_card_of_context(NULL);
-    struct egpu_context *free_row = NULL;
+    struct egpu_context *free_row = NULL, *row;
+    uint32_t nth = 0;
     egpu_lock(&contexts_lock);
-    for (int i = 0; i < CONTEXTS; i++) {
-        if (contexts[i].handle == handle) {
+    for (; (row = row_at(nth)) != NULL; nth++) {
+        if (row->handle == handle) {
             egpu_unlock(&contexts_lock);
-            return &contexts[i];
+            return row;
         }
-        if (contexts[i].handle == NULL && free_row == NULL)
-            free_row = &contexts[i];
+        if (row->handle == NULL && free_row == NULL)
+            free_row = row;
     }
+    if (free_row == NULL)
+        free_row = rows_more(nth);
     if (free_row != NULL) {
         CUevent *events = free_row->events ? free_row->events : calloc(EGPU_EVENTS, sizeof(CUevent));
         memset(free_row, 0, sizeof *free_row);
@@ -134,9 +155,10 @@ struct egpu_context *egpu_context_of(const struct egpu_real *real, CUstream stre
         return NULL;
     if (last.handle != handle || last.gone != gone) {
         last.context = NULL;
-        for (int i = 0; i < CONTEXTS && last.context == NULL; i++)
-            if (atomic_load_explicit(&contexts[i].handle, memory_order_acquire) == handle)
-                last.context = &contexts[i];
+        struct egpu_context *row;
+        for (uint32_t i = 0; last.context == NULL && (row = row_at(i)) != NULL; i++)
+            if (atomic_load_explicit(&row->handle, memory_order_acquire) == handle)
+                last.context = row;
         if (last.context == NULL)
             last.context = context_add(real, handle);
         last.handle = handle;
@@ -146,8 +168,8 @@ struct egpu_context *egpu_context_of(const struct egpu_real *real, CUstream stre
 }
 
 void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns) {
-    for (int i = 0; i < CONTEXTS; i++) {
-        struct egpu_context *context = &contexts[i];
+    struct egpu_context *context;
+    for (uint32_t i = 0; (context = row_at(i)) != NULL; i++) {
         if (context->handle == NULL || context->card < 0 || now_ns - context->anchored_ns < 4000000000)
             continue;
         egpu_lock(&contexts_lock);
@@ -161,8 +183,8 @@ void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns) {
 }
 
 void egpu_time_context_gone(CUcontext handle) {
-    for (int i = 0; i < CONTEXTS; i++) {
-        struct egpu_context *context = &contexts[i];
+    struct egpu_context *context;
+    for (uint32_t i = 0; (context = row_at(i)) != NULL; i++) {
         if (handle == NULL || context->handle != handle)
             continue;
         egpu_flight_context_gone(context);

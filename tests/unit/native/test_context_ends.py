@@ -87,6 +87,27 @@ while time.monotonic_ns() < began + 2_000_000_000:
     assert 10 < machine.share(program.process.pid, ran["from_ns"], ran["to_ns"]) < 25
 
 
+def test_a_context_beyond_the_thousandth_is_kept_to_the_share_as_well(machine: Machine) -> None:
+    machine.add(Box("a", HARD, 20))
+    code = """
+first = cu.primary()
+cu.cuCtxSetCurrent(first)
+spin = cu.kernel("egpu_spin")
+for _ in range(1030):
+    make_green()
+    cu.launch(spin, None, 1_000)
+stream, began = cu.stream(), time.monotonic_ns()
+while time.monotonic_ns() < began + 2_000_000_000:
+    cu.launch(spin, stream, 1_000_000)
+    cu.cuStreamSynchronize(stream)
+"""
+    program = machine.start("a", "-c", BEGIN + code + END, program=Path(sys.executable))
+    program.begin()
+    ran = program.result()
+    end_ns = ran["to_ns"]
+    assert 10 < machine.share(program.process.pid, end_ns - 2_000_000_000, end_ns) < 25
+
+
 def test_memory_of_a_green_context_is_the_primary_ones(world: World) -> None:
     code = """
 first = cu.primary()
