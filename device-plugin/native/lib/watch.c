@@ -14,7 +14,7 @@ enum { AGAIN_NS = 1000 * 1000 * 1000, STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1
 enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, LONG_TICK_NS = 4 * TICK_NS, IDLE_NS = 100 * 1000 * 1000,
        WANTED_NS = 30 * 1000 * 1000, WAITED_NS = 1000 * 1000 * 1000 };
 
-enum { NOT_STARTED = 0, STARTING = 1, RUNNING = 2, CANNOT = 3 };
+enum { NOT_STARTED = 0, STARTING = 1, RUNNING = 2 };
 EGPU_LINE _Atomic uint32_t egpu_watch_state;
 EGPU_LINE static _Atomic uint32_t bell; /* futex; 1: look now */
 EGPU_LINE static _Atomic uint32_t asleep; /* for longer than a tick */
@@ -212,8 +212,8 @@ void egpu_watch_begin(void) {
     if (!atomic_exchange(&registered, 1))
         __register_atfork(NULL, NULL, child, &__dso_handle);
     const struct egpu_control *control = egpu_control_refresh();
-    if (control == NULL) { /* not a container of ours, or one whose page is lost: no limits are known */
-        atomic_store(&egpu_watch_state, CANNOT);
+    if (control == NULL) { /* no limits are known, and so there is no memory, but they may be by the next launch */
+        atomic_store(&egpu_watch_state, NOT_STARTED);
         return;
     }
     egpu_near_refresh(control);

@@ -3,11 +3,13 @@
 import os
 import resource
 import struct
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from unit.native.test_context_ends import BEGIN, END
 from unit.native.time_worlds import HARD, MS, Box, Machine, Running
 from vc_egpu_node.isolation import abi
 
@@ -70,3 +72,24 @@ def test_a_place_among_the_processes_of_its_container_once_one_is_free(machine: 
     _wait_until(lambda: _owners(page.read_bytes())[5] not in (0, 7))
     machine.wait_for_units(program, units=20, since_ns=time.monotonic_ns())
     program.process.kill()
+
+
+def test_limits_that_a_first_launch_could_not_read_hold_the_next(machine: Machine) -> None:
+    """It was made without a context, and without a descriptor to spare."""
+    machine.add(Box("a", HARD, 30))
+    code = """
+import resource
+before, nothing = resource.getrlimit(resource.RLIMIT_NOFILE), c_void_p()
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+assert cu.code("cuLaunchKernel", nothing, 1, 1, 1, 1, 1, 1, 0, nothing, nothing, nothing)
+resource.setrlimit(resource.RLIMIT_NOFILE, before)
+cu.cuCtxSetCurrent(cu.primary())
+spin, stream, began = cu.kernel("egpu_spin"), cu.stream(), time.monotonic_ns()
+while time.monotonic_ns() < began + 1_500_000_000:
+    cu.launch(spin, stream, 1_000_000)
+    cu.cuStreamSynchronize(stream)
+"""
+    program = machine.start("a", "-c", BEGIN + code + END, program=Path(sys.executable))
+    program.begin()
+    program.result()
+    assert machine.busiest_second_ns(program.process.pid) <= 0.32 * 1000 * MS + 1.2 * MS
