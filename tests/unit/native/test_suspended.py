@@ -134,6 +134,32 @@ def test_books_and_memory_are_the_same_after_it(world: Suspendable) -> None:
     world.close()
 
 
+BACK = f"""
+import ctypes, sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from contract.cuda.binding import Driver
+cu, pid = Driver(ctypes.CDLL("libcuda.so.1")), int(sys.argv[1])
+cu.cuInit(0)
+print(*(cu.code(f"cuCheckpointProcess{{what}}", pid, None) for what in ("Restore", "Unlock")))
+"""
+NOT_PERMITTED = 800
+
+
+def test_a_container_does_not_bring_itself_back(world: Suspendable) -> None:
+    """Whoever has its share of the card meanwhile would run out of memory."""
+    watcher, actor = world.watcher(), world.actor().start()
+    assert actor.do("alloc", 0, 100 * MIB) == OK
+    before, pid = used(watcher), str(actor.process.pid)
+    world.suspended(True)
+    world.checkpoint("suspend", actor)
+    assert world.python(BACK, pid).stdout.split() == [str(NOT_PERMITTED)] * 2
+    assert used(watcher) == 0
+    world.suspended(False)
+    assert world.python(BACK, pid).stdout.split() == [str(OK)] * 2  # its own checkpoints are its own
+    assert used(watcher) == before
+    world.close()
+
+
 NVML = """
 import pynvml
 pynvml.nvmlInit()
