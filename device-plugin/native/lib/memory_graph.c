@@ -4,22 +4,23 @@
 
 #include <stdlib.h>
 
-enum { DEPTH = 8, MOST_NODES = 1 << 24 };
+enum { DEPTH = 64, MOST_NODES = 1 << 24 };
 
 static struct egpu_lock graph_lock;
 
 struct need {
     uint64_t bytes[EGPU_MAX_CARDS];
     CUdevice device[EGPU_MAX_CARDS];
-    bool any, refused; /* refused: some of it on a card that is not one of this container's */
+    bool any, refused; /* refused: some of it on a card that is not one of this container's, or too much to look at */
 };
 
 static void add_nodes(const struct egpu_real *real, CUgraph graph, struct need *need, int depth)
 {
     size_t count = 0;
-    if (depth == DEPTH || real->cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count || count > MOST_NODES)
+    if (real->cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count)
         return;
-    CUgraphNode *nodes = calloc(count, sizeof *nodes);
+    CUgraphNode *nodes = depth < DEPTH && count <= MOST_NODES ? calloc(count, sizeof *nodes) : NULL;
+    need->refused |= !nodes;
     if (!nodes || real->cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS)
         count = 0;
     for (size_t i = 0; i < count; i++) {

@@ -1,5 +1,7 @@
 """Entry points that programs of today seldom call are limited all the same."""
 
+from pathlib import Path
+
 import pytest
 from unit.native.memory_worlds import CAP, CONTEXT_MIB, MIB, OK, OUT_OF_MEMORY, World
 
@@ -93,3 +95,33 @@ def test_ipc_as_before_cuda_11(world: World, way: str) -> None:
     assert taker.info()[0] == left
     assert taker.do("ipc-close", 0) == OK
     assert taker.info()[0] == left + 64 * MIB
+
+
+NESTED = f"""
+import ctypes, sys
+from ctypes import byref, c_void_p
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from contract.cuda.binding import AllocationNode, Driver, Location, PoolProperties
+cu = Driver(ctypes.CDLL("libcuda.so.1"))
+cu.cuInit(0)
+cu.cuCtxSetCurrent(cu.primary())
+free, graph, node, made = cu.free_bytes(), c_void_p(), c_void_p(), c_void_p()
+wanted = AllocationNode(pool=PoolProperties(1, 0, Location(1, 0)), bytes=64 << 20)
+cu.cuGraphCreate(byref(graph), 0)
+cu.cuGraphAddMemAllocNode(byref(node), graph, None, 0, byref(wanted))
+for _ in range(int(sys.argv[1])):
+    outer = c_void_p()
+    cu.cuGraphCreate(byref(outer), 0)
+    cu.cuGraphAddChildGraphNode(byref(node), outer, None, 0, graph)
+    graph = outer
+print(cu.code("cuGraphInstantiateWithFlags", byref(made), graph, 0), free - cu.free_bytes())
+"""
+
+
+@pytest.mark.parametrize("depth", [0, 7, 12, 63])
+def test_memory_of_graphs_is_charged_however_deep_they_lie_in_each_other(world: World, depth: int) -> None:
+    assert world.python(NESTED, str(depth)).stdout.split() == [str(OK), str(64 * MIB)]
+
+
+def test_a_graph_that_lies_too_deep_to_be_looked_at_is_not_made(world: World) -> None:
+    assert world.python(NESTED, "64").stdout.split() == [str(OUT_OF_MEMORY), "0"]
