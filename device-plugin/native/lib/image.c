@@ -53,7 +53,7 @@ static uint64_t declared(const char *at, const char *end)
     }
     for (; at < stop; at++)
         if (*at == '[')
-            bytes = times(bytes, strtoull(at + 1, NULL, 10));
+            bytes = times(bytes, strtoull(at + 1, NULL, 0)); /* 64, 0x40, 0100 */
     return bytes;
 }
 

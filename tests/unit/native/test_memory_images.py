@@ -69,6 +69,7 @@ def _bundle(*members: tuple[int, int, bytes]) -> bytes:
 IMAGES = {
     "text": _text(f".visible .global .align 16 .b8 table[{ARRAY}];"),
     "several dimensions": _text(f".global .align 4 .f32 table[16][{ARRAY // 64}];"),
+    "in another base": _text(f".global .b8 table[{ARRAY // 512:#x}][0{512:o}];"),
     "vectors": _text(f".global .v4 .u32 table[{ARRAY // 16}];"),
     "with a value": _text(f".visible .global .align 4 .u8 table[{ARRAY}] = {{1, 2, 3}};"),
     "binary": _elf(ARRAY),

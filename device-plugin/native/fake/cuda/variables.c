@@ -27,7 +27,7 @@ static size_t variable_bytes(const char *at, const char **name, size_t *name_len
     *name = at;
     *name_length = strcspn(at, " \t\r\n[;={");
     bytes *= vector;
-    while ((at = strchr(at, '[')) && at < end) bytes *= strtoul(++at, NULL, 10);
+    while ((at = strchr(at, '[')) && at < end) bytes *= strtoul(++at, NULL, 0);
     return bytes;
 }
 
