@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 enum { ROWS = 1024, BLOCKS = 256 /* green contexts take no room of the card's: it is the driver that has no more */, TRIES = 12,
-       HOMES = 8 /* streams whose context a thread knows */ };
+       HOMES = 4 /* streams whose context a thread knows; TLS of this kind is scarce */ };
 
 static struct egpu_context rows[ROWS];
 static _Atomic(struct egpu_context *) blocks[BLOCKS] = {rows}; /* made at need, one after the other */
