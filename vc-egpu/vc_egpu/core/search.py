@@ -64,6 +64,8 @@ class _Node:
         self.takes = takes
         """By group: whether the node may take its members at all."""
         self.board = Board(ledger, row)
+        self.ratio = (int(ledger.ratio[row]), int(ledger.ratio_class[row]))
+        """How far memory is oversubscribed, and for whom: what a share takes of a card goes by it."""
         self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
         self.named: dict[str, int] = {}
         for name in names:
@@ -119,6 +121,7 @@ class _Node:
         return (
             self.row if distinct else -1,
             self.takes,
+            self.ratio,
             tuple(self.free),
             self.board.host_free,
             tuple(self.named.items()),
