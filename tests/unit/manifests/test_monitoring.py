@@ -107,7 +107,8 @@ def test_a_name_that_does_not_exist_is_noticed() -> None:
 
 def test_every_process_has_the_port_that_the_scrape_job_looks_for() -> None:
     (job,) = yaml.safe_load((MANIFESTS / "monitoring/scrape.yaml").read_text())["scrape_configs"]
-    kept = {rule["source_labels"][0]: rule["regex"] for rule in job["relabel_configs"] if "action" in rule}
+    rules = job["relabel_configs"]
+    kept = {rule["source_labels"][0]: rule["regex"] for rule in rules if rule.get("action") == "keep"}
     assert kept["__meta_kubernetes_pod_annotation_prometheus_io_scrape"] == "true"
     wanted = kept["__meta_kubernetes_pod_container_port_name"]
     found = 0
@@ -121,3 +122,12 @@ def test_every_process_has_the_port_that_the_scrape_job_looks_for() -> None:
         assert ports[wanted] == asked, document["metadata"]["name"]
         found += 1
     assert found == 4
+
+
+def test_pods_that_are_over_are_not_asked() -> None:
+    """One that its node evicted stays for days; nobody answers there, and nothing is down."""
+    (job,) = yaml.safe_load((MANIFESTS / "monitoring/scrape.yaml").read_text())["scrape_configs"]
+    dropped = [rule for rule in job["relabel_configs"] if rule.get("action") == "drop"]
+    (regex,) = (r["regex"] for r in dropped if r["source_labels"] == ["__meta_kubernetes_pod_phase"])
+    over = {phase for phase in ("Pending", "Running", "Succeeded", "Failed") if re.fullmatch(regex, phase)}
+    assert over == {"Succeeded", "Failed"}

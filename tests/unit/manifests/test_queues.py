@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, of_kind, rendered
+from vc_egpu.kube.resources import BATCH_JOBS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS, VOLCANO_JOBS
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.names import (
     cores_total_resource,
@@ -75,6 +76,21 @@ def test_a_tenant_uses_its_own_queue_and_only_its_admin_edits_it(tenant: str) ->
     assert [(rule["resourceNames"], set(rule["verbs"]) & edits) for rule in admin] == [
         ([tenant], {"update", "patch"})
     ]
+
+
+@pytest.mark.parametrize("role", ["vc-egpu-ml-team", "vc-egpu-tenant-admin"])
+def test_both_see_all_that_why_looks_at_in_their_namespace(role: str) -> None:
+    """Who may not see what makes pods is told of gangs that wait for nothing."""
+    roles = {one["metadata"]["name"]: one for one in of_kind(rendered("queues"), "ClusterRole")}
+    listed = {
+        (group, resource)
+        for rule in roles[role]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if {"get", "list"} <= set(rule["verbs"])
+    }
+    looked_at = (PODS, POD_GROUPS, VOLCANO_JOBS, REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS)
+    assert {(one.group, one.plural) for one in looked_at} | {("", "events")} <= listed
 
 
 def test_high_priority_is_given_to_serving_only() -> None:
