@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from unit.webhook.world import ALICE, OPERATOR, QUEUES, Json, context, create, queue, update
 from vc_egpu.kube.errors import NotFound
+from vc_egpu.volcano.names import memory_total_resource
 from vc_egpu.webhook.context import Review, Settings
 from vc_egpu.webhook.manifests import webhook_configurations
 from vc_egpu.webhook.metrics import Metrics
@@ -44,7 +45,7 @@ class Cache:
         return []
 
 
-def deleted(name: str, cached: Json, server: Server) -> Json:
+def deleted(name: str, cached: Json, server: Server, **changes: Any) -> Json:
     """The response to the review of a deletion, as an API server sends it: no object, and no name where all
     queues of a list are deleted."""
     request = {
@@ -53,7 +54,7 @@ def deleted(name: str, cached: Json, server: Server) -> Json:
         "name": "",
         "userInfo": {"username": "alice"},
         "object": None,
-        "oldObject": queue(name) | {"metadata": {"name": name}},
+        "oldObject": queue(name) | {"metadata": {"name": name}} | changes,
     }
     body = json.dumps({"kind": "AdmissionReview", "request": request}).encode()
 
@@ -84,6 +85,34 @@ def test_a_queue_with_none_under_it_goes_and_nobody_is_asked(name: str) -> None:
     server = Server(CACHED)
     assert deleted(name, CACHED, server)["allowed"]
     assert server.asked == []
+
+
+IN_USE = {
+    "allocated": {"volcano.sh/vgpu-h20": "6", memory_total_resource("h20"): "9000", "cpu": "4"},
+}
+
+
+def test_a_queue_under_another_stays_while_its_cards_are_in_use() -> None:
+    """What ran in it counted for the parent's cap no more: a new queue there gave as much again."""
+    answer = deleted("vision", CACHED, Server(CACHED), spec={"parent": "org-1"}, status=IN_USE)
+    assert answer["allowed"] is False
+    assert answer["status"]["message"] == (
+        "queue 'vision' is in use (6 volcano.sh/vgpu-h20), which would count in 'org-1' no more: "
+        "close it, and delete it once nothing runs in it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parent", "use"),
+    [
+        ("root", IN_USE),
+        ("nobody", IN_USE),
+        ("org-1", {"allocated": {"volcano.sh/vgpu-h20": "0", "cpu": "4"}}),
+        ("org-1", {"allocated": None}),
+    ],
+)
+def test_one_that_nothing_counts_above_or_that_holds_no_card_goes(parent: str, use: Json) -> None:
+    assert deleted("vision", CACHED, Server(CACHED), spec={"parent": parent}, status=use)["allowed"]
 
 
 def test_who_deletes_a_tree_from_its_leaves_up_does_not_wait_for_our_cache() -> None:

@@ -85,8 +85,8 @@ def review_queue(review: Review, context: Context) -> Decision:
 
 
 def review_queue_deleted(review: Review, context: Context) -> Decision:
-    """Keep a queue while others are under it, as Volcano's own webhook does: what they use would no longer
-    count in the queues above it.
+    """Keep a queue while others are under it, as Volcano's own webhook does, or cards in use, where it is
+    under another one itself: what is used would no longer count in the queues above it.
 
     Raises :class:`~vc_egpu.webhook.questions.Unanswered` while only the cache says so: who deletes a tree
     from its leaves up is faster than what we hear of it.
@@ -100,6 +100,16 @@ def review_queue_deleted(review: Review, context: Context) -> Decision:
         return refuse(
             f"queue {name!r} has queues under it ({few(below, _MAX_NAMED)}): "
             "delete those first, or give them another parent"
+        )
+    parent = parent_of(review.object)
+    if parent == ROOT_QUEUE or context.queues.get(parent) is None:
+        return allow()
+    used = {key: amount for key, amount in _use_of(review.object, context.queues).items() if amount > 0}
+    cards = [f"{_shown(used[key])} {key}" for key in sorted(used) if classify(key).is_counted]
+    if cards:
+        return refuse(
+            f"queue {name!r} is in use ({few(cards, _MAX_NAMED)}), which would count in {parent!r} no more: "
+            "close it, and delete it once nothing runs in it"
         )
     return allow()
 
