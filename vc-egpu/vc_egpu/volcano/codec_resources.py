@@ -68,9 +68,14 @@ class Given:
 NOTHING_GIVEN: Final = Given()
 
 
+def is_over(status: Document) -> bool:
+    """Whether a pod has run to its end, well or badly: it takes nothing any more."""
+    return status.get("phase") in {"Succeeded", "Failed"}
+
+
 def given(status: Document) -> Given:
     """For :func:`pod_requests`; a pod that is over has nothing."""
-    if status.get("phase") in {"Succeeded", "Failed"}:
+    if is_over(status):
         return NOTHING_GIVEN
     containers = {
         str(one.get("name")): _both(one)

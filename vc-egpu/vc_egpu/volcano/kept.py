@@ -18,7 +18,7 @@ import orjson
 
 from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import Document
-from vc_egpu.volcano.codec_resources import RESIZE_PENDING
+from vc_egpu.volcano.codec_resources import RESIZE_PENDING, is_over
 from vc_egpu.volcano.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.resource_names import names_cards
 
@@ -206,7 +206,7 @@ def _managed_status(status: Document, resized: Json) -> Json:
 
 def _resized(spec: Document, status: Document) -> Json:
     """Of a pod that is being resized what its node has given it. All others have what their spec says."""
-    if status.get("phase") in {"Succeeded", "Failed"}:
+    if is_over(status):
         return {}
     asked = {c.get("name"): c for kind in ("containers", "initContainers") for c in spec.get(kind) or ()}
     given = {key: status[key] for key in ("containerStatuses", "initContainerStatuses") if status.get(key)}
@@ -231,7 +231,7 @@ def _is_unlike(has: Document, asks: Document) -> bool:
 
 def _ends(status: Document) -> Json:
     """Of a pod that is over: what says when, and why."""
-    if status.get("phase") not in {"Succeeded", "Failed"}:
+    if not is_over(status):
         return {}
     return _some(status, ("conditions", "containerStatuses"))
 

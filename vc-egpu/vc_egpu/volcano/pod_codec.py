@@ -29,7 +29,7 @@ from vc_egpu.volcano.codec import (
     owner_of,
     share_class,
 )
-from vc_egpu.volcano.codec_resources import given, pod_requests
+from vc_egpu.volcano.codec_resources import given, is_over, pod_requests
 from vc_egpu.volcano.model_table import ModelTable
 from vc_egpu.volcano.payer import checked_for
 from vc_egpu.volcano.plans import can_name, task_name
@@ -121,11 +121,12 @@ def pod(
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     managed = is_managed(metadata, gates)
-    words = before.words if before is not None else None
-    known = words is not None and words is not _NO_WORDS and words.managed is managed
+    known = before.words if before is not None and before.words is not _NO_WORDS else None
     if not managed and not takes_room(spec, status):
         words = _NO_WORDS
-    elif before is None or words is None or not known or not _same(before.source, document):
+    elif before and known and known.managed is managed and _same(before.source, document):
+        words = known
+    else:
         words = _managed(document, table, claim_terms) if managed else _foreign(spec, status)
     node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
     decoded = Pod(
@@ -187,7 +188,7 @@ def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
 
 def takes_room(spec: Document, status: Document) -> bool:
     """Whether a pod takes anything from a node now."""
-    return bool(spec.get("nodeName")) and status.get("phase") not in {"Succeeded", "Failed"}
+    return bool(spec.get("nodeName")) and not is_over(status)
 
 
 _NO_WORDS: Final = Words(PodShape())

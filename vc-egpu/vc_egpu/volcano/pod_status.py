@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from vc_egpu.core.cluster import PodPhase
 from vc_egpu.volcano import names
 from vc_egpu.volcano.codec import Document, instant
+from vc_egpu.volcano.codec_resources import is_over
 
 
 def phase_of(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodPhase:
@@ -21,7 +22,7 @@ def phase_of(metadata: Document, status: Document, gates: tuple[str, ...]) -> Po
 
 def finished_at(status: Document) -> float | None:
     """When a pod that is over ended: its last container's end, else the moment the kubelet took it."""
-    if status.get("phase") not in {"Succeeded", "Failed"}:
+    if not is_over(status):
         return None
     ends = [
         instant(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
