@@ -2,21 +2,15 @@
  * does, from outside. Its own checkpoints are the program's affair. */
 #include "internal.h"
 
-static bool away(void)
-{
-    const struct egpu_control *control = egpu_control_refresh();
-    return control && control->suspended == 1;
-}
-
 EGPU_EXPORT CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *how)
 {
     EGPU_DRIVER(real, cuCheckpointProcessRestore);
-    return away() ? CUDA_ERROR_NOT_PERMITTED : real->cuCheckpointProcessRestore(pid, how);
+    return egpu_suspended(egpu_control_refresh()) ? CUDA_ERROR_NOT_PERMITTED : real->cuCheckpointProcessRestore(pid, how);
 }
 
 /* What stands still before its memory goes would run on. */
 EGPU_EXPORT CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *how)
 {
     EGPU_DRIVER(real, cuCheckpointProcessUnlock);
-    return away() ? CUDA_ERROR_NOT_PERMITTED : real->cuCheckpointProcessUnlock(pid, how);
+    return egpu_suspended(egpu_control_refresh()) ? CUDA_ERROR_NOT_PERMITTED : real->cuCheckpointProcessUnlock(pid, how);
 }

@@ -137,7 +137,7 @@ static void fill(struct visit *visit, const struct egpu_launched *launch) {
     const struct egpu_control *control = visit->control;
     struct egpu_gate_in *in = &visit->in;
     struct egpu_activity_slot *slot = egpu_slot_own(in->now_ns, egpu_lease_ns(control));
-    in->suspended = control->suspended == 1;
+    in->suspended = egpu_suspended(control);
     in->rate_ppm = atomic_load_explicit(&card->rate_ppm, memory_order_relaxed);
     in->paid_ns = atomic_load_explicit(&page->paid_ns, memory_order_relaxed);
     in->ahead_ns = in->rate_ppm != EGPU_RATE_FREE ? ahead_of(card, launch) : 0;

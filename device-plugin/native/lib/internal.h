@@ -100,6 +100,8 @@ void *egpu_nvml(const char *name);
 const struct egpu_control *egpu_control_now(void);
 /* Looks whether the page has changed (a few system calls) and returns egpu_control_now(). */
 const struct egpu_control *egpu_control_refresh(void);
+/* True: its share of the card is somebody else's for now. */
+static inline bool egpu_suspended(const struct egpu_control *control) { return control != NULL && control->suspended == 1; }
 /* True: a page as the agent writes it, of a version that we understand. */
 bool egpu_control_sane(const struct egpu_control *page);
 /* `path` under the root for tests, in `buffer`; the path itself in the shipped library. */

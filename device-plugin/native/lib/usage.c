@@ -219,11 +219,8 @@ static int charged(int card)
  * found; one that begins now, or that it did not find, waits here before it takes memory. Not with a lock held. */
 static void wait_while_suspended(void)
 {
-    const struct egpu_control *control = egpu_control_refresh();
-    while (control && control->suspended == 1) {
+    while (egpu_suspended(egpu_control_refresh()))
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-        control = egpu_control_refresh();
-    }
 }
 
 int egpu_charged_device(CUdevice device)
