@@ -37,6 +37,10 @@ NO_ANSWER: tuple[int, Json, dict[str, str]] = (
 )
 
 
+def _kind_of(path: str) -> str:
+    return next(kind for kind, folder in FOLDERS.items() if path.startswith(folder))
+
+
 class Schedule:
     """What is under way, and the draw that says what comes next."""
 
@@ -78,9 +82,10 @@ class Schedule:
         self.stage.loop._inbox.put((kind, self.told[kind].pop(0)))
 
     def _note(self, before: int) -> None:
-        for path, document in self.stage.server.objects.items():
-            if int(document["metadata"]["resourceVersion"]) > before:
-                self.told["pods" if "/pods/" in path else "podgroups"].append(added(copy.deepcopy(document)))
+        for path, document in list(self.stage.server.objects.items()):
+            watched = path.startswith(tuple(FOLDERS.values()))  # events are nobody's business here
+            if watched and int(document["metadata"]["resourceVersion"]) > before:
+                self.told[_kind_of(path)].append(added(copy.deepcopy(document)))
 
     def _make_go(self) -> None:
         """Their controller replaces pods that were marked, as Volcano's does: some time later."""
@@ -145,7 +150,7 @@ class Schedule:
         path = self.draw.choice(sorted(paths))
         document = copy.deepcopy(self.stage.server.objects[path])
         document["metadata"].setdefault("annotations", {})["touched"] = version()
-        self.puts("pods" if path.startswith(PODS) else "podgroups", document)
+        self.puts(_kind_of(path), document)
 
     def fails(self) -> None:
         """The next request is not answered."""
@@ -172,7 +177,7 @@ class Schedule:
         if self.draw.random() < 0.3:
             for path in [*paths, f"{GROUPS}/{name}"]:
                 gone = self.stage.server.remove(path)
-                self.told["pods" if path.startswith(PODS) else "podgroups"].append(deleted(gone))
+                self.told[_kind_of(path)].append(deleted(gone))
         elif paths and not any(objects[path]["spec"].get("schedulingGates") for path in paths):
             for path in paths:
                 document = copy.deepcopy(objects[path])
