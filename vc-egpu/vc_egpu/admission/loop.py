@@ -122,6 +122,8 @@ class Loop:
         self._missing = Missing()
         self._collector = Collector()
         self._verdicts: dict[str, Verdict] = {}
+        self._let_go: set[str] = set()
+        """Gangs of which members' gates fell in this turn."""
         self._decide_s = 0.0
         self._turned_at = time.monotonic()
         self._next_turn = 0.0
@@ -203,6 +205,7 @@ class Loop:
         self._conductor.clock = self._clock.now()
         self._conductor.wake_due()
         self._drive()
+        self._try_high()
         self._conductor.reports.flag_ill_cards(self._mirror)
         if (self._mirror.freed or self._mirror.tries) and self._conductor.clock >= self._next_decide:
             self._decide()
@@ -269,17 +272,22 @@ class Loop:
         if done.uid is not None and done.document is not None:
             self._pod_changed(done.uid)
         if done.kind == "carry" and done.error is None:
-            self._may_be_victims(done.key)
+            self._let_go.add(done.key)
 
-    def _may_be_victims(self, key: str) -> None:
+    def _try_high(self) -> None:
         """Low work on its way was nobody's victim: high work that found no room may have its cards now."""
-        gang, group = self._mirror.state.gang(key), self._mirror.groups.get(key)
-        if gang is None or group is None or group.outstanding or gang.share_class is not ShareClass.LOW:
+        let_go, self._let_go = self._let_go, set()
+        groups = self._mirror.groups
+        all_of_it = (key for key in let_go if key in groups and not groups[key].outstanding)
+        if not any(self._is_of(ShareClass.LOW, key) for key in all_of_it):
             return
-        for other, verdict in self._verdicts.items():
-            waits = self._mirror.state.gang(other) if verdict.reason is Reason.WAITING_FOR_CARDS else None
-            if waits is not None and waits.share_class is ShareClass.HIGH:
-                self._mirror.tries.add(other)
+        for key, verdict in self._verdicts.items():
+            if verdict.reason is Reason.WAITING_FOR_CARDS and self._is_of(ShareClass.HIGH, key):
+                self._mirror.tries.add(key)
+
+    def _is_of(self, share_class: ShareClass, key: str) -> bool:
+        gang = self._mirror.state.gang(key)
+        return gang is not None and gang.share_class is share_class
 
     def _pod_changed(self, uid: PodUid) -> None:
         pod = self._mirror.pods.get(uid)
@@ -345,7 +353,7 @@ class Loop:
             for key in only:
                 self._verdicts.pop(key, None)
             self._verdicts.update(plan.verdicts)
-        # Not all that is decided can be written: who hears of it here is not admitted.
+        # Not all that is decided can be written.
         self._verdicts.update(self._conductor.carry_out(plan, time.time()))
         self._conductor.reports.look_again(touched, self._conductor.clock)
 

@@ -84,8 +84,8 @@ class Conductor:
     # --- what a decision says --------------------------------------------------------------------
 
     def carry_out(self, plan: Plan, now: Instant) -> Mapping[str, Verdict]:
-        """Begin all that a decision asks for; what is to be said of those for whom nothing is begun."""
-        verdicts = dict(plan.verdicts)
+        """Begin all that a decision asks for; returns why gangs cannot be admitted after all."""
+        verdicts, refused = dict(plan.verdicts), dict[str, Verdict]()
         # Every decision looks at all plans in force: what was withheld is named again, or goes on.
         self.mirror.dirty.update(self._carrying.withheld)
         self._carrying.withheld.clear()
@@ -106,7 +106,7 @@ class Conductor:
                 del verdicts[admission.gang]  # something is under way for it
                 self._passed_over |= self._busy & {admission.gang}
             elif refusal:
-                verdicts[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
+                verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
@@ -116,7 +116,7 @@ class Conductor:
         for key in self.mirror.waiting - {w.gang for w in plan.withdrawals} - {r.gang for r in plan.ready}:
             self.room.make_for(key)
         self.reports.note(verdicts, self.clock)
-        return verdicts
+        return refused
 
     def _admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
         """Write a gang's plan; returns why that cannot be done, None where it cannot be done now."""
