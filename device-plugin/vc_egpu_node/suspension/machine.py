@@ -114,8 +114,16 @@ def begun(record: Record, action: Action, order: SuspendOrder | None, now_s: flo
     # Of one that ran nothing is left of what a helper did for an earlier order.
     touched = record.touched and record.state is not SuspensionState.RUNNING
     attempts = record.attempts if record.state is state else 0
-    changes: dict[str, Any] = {"retry_at_s": 0.0, "touched": touched, "attempts": attempts}
-    return _moved(record, state, now_s, plan_id=plan_id, reason="", **changes)
+    return _moved(
+        record,
+        state,
+        now_s,
+        plan_id=plan_id,
+        reason="",
+        retry_at_s=0.0,
+        touched=touched,
+        attempts=attempts,
+    )
 
 
 def refused(record: Record, order: SuspendOrder, reason: str, now_s: float) -> Record:
