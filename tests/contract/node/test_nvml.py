@@ -14,7 +14,7 @@ import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.cards.monitor import FORGET_S, Monitor
 from vc_egpu_node.vendors.base import CardReading, ProcessSample
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 
 MakeNode = Callable[[int], FakeNode]
 LIBRARY_MISMATCH = 18

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from unit.node.granted import grant, page_of
 from vc_egpu_node.isolation import abi
-from vc_egpu_node.isolation.beyond import Beyond
 from vc_egpu_node.isolation.control import (
     CardFacts,
     ControlError,
@@ -18,6 +17,7 @@ from vc_egpu_node.isolation.control import (
     encode,
     neighbours,
 )
+from vc_egpu_node.isolation.unseen_memory import Beyond
 
 ABI = Path(__file__).resolve().parents[3] / "device-plugin" / "native" / "abi"
 NATIVE = ABI.parent

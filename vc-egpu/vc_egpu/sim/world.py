@@ -7,10 +7,11 @@ the same core as the admission controller does, and every step is judged by the 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from vc_egpu.core import invariants
-from vc_egpu.core.absent import nobody_acts
-from vc_egpu.core.capacity import need_of, pods_fitting
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.capacity import need_of, pods_fitting
+from vc_egpu.core.books.state import ClusterState, index_of
+from vc_egpu.core.check import invariants
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     Gang,
     Instant,
     Node,
@@ -26,10 +27,9 @@ from vc_egpu.core.cluster import (
     SuspensionState,
     plan_key,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.state import ClusterState, index_of
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.trial.silent_nodes import nobody_acts
 
 Tasks = tuple[tuple[str, int, PodShape], ...]
 
