@@ -11,7 +11,7 @@ from vc_egpu.kube.wire.config import ConfigError as KubeConfigError
 from vc_egpu.kube.wire.errors import KubeError
 
 from vc_egpu_node.agent import Agent
-from vc_egpu_node.containers.allocations import StateError, lock_folder
+from vc_egpu_node.files import StateError, lock_folder
 from vc_egpu_node.removal import StillUsedError, remove
 from vc_egpu_node.settings.config import ConfigError, parse_flags
 from vc_egpu_node.settings.last_good import wrong_files

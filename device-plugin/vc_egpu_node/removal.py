@@ -25,9 +25,9 @@ from vc_egpu_node.api.node import FIELD_MANAGER, removal_patches
 from vc_egpu_node.api.node import slim as slim_node
 from vc_egpu_node.api.pods import PodView, view
 from vc_egpu_node.api.pods import slim as slim_pod
-from vc_egpu_node.containers.allocations import StateError, lock_folder
 from vc_egpu_node.containers.cdi import FILE_PREFIX
 from vc_egpu_node.deviceplugin.plugin import SOCKET_PREFIX
+from vc_egpu_node.files import StateError, lock_folder
 from vc_egpu_node.isolation.pages import KINDS
 from vc_egpu_node.settings.config import Settings, add_paths
 

@@ -17,7 +17,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CardShare
 
 from vc_egpu_node.containers.admission import HeldShare, ShareClass
-from vc_egpu_node.containers.allocations import read_promptly, write_atomically
+from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.vendors.nvidia.toolkit import Edits
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ NO_OTHER_CARD: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """An image's default opens no card past the plan."""
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
+
+
+class ControlError(ValueError):
+    """A grant cannot be put on a page; the text names what and the limit."""
 
 
 @dataclass(frozen=True, slots=True)

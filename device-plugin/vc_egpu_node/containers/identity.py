@@ -25,8 +25,7 @@ from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.cards.inventory import CORDONED
 from vc_egpu_node.containers import admission
 from vc_egpu_node.containers.allocations import Allocation, AllocationStore
-from vc_egpu_node.containers.cdi import Grant, GrantFolder, qualified
-from vc_egpu_node.isolation.control import ControlError
+from vc_egpu_node.containers.cdi import ControlError, Grant, GrantFolder, qualified
 from vc_egpu_node.kubelet.podresources import (
     Checkpoint,
     ContainerRef,

@@ -7,7 +7,7 @@ from typing import Final
 from vc_egpu.volcano.words.annotations import CardShare
 
 from vc_egpu_node.containers.admission import ShareClass
-from vc_egpu_node.containers.cdi import Grant
+from vc_egpu_node.containers.cdi import ControlError, Grant
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
 
@@ -24,10 +24,6 @@ _NUMBERS: Final = (
     "memory_bytes", "physical_bytes", "context_bytes", "cores_percent", "core_policy", "weight", "flags",
 )  # fmt: skip
 """What a card's entry holds besides its names."""
-
-
-class ControlError(ValueError):
-    """A grant cannot be put on a page; the text names what and the limit."""
 
 
 @dataclass(frozen=True, slots=True)

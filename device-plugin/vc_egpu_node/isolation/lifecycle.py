@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vc_egpu_node.containers.allocations import read_promptly, write_atomically
 from vc_egpu_node.containers.cdi import Grant
+from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.ceilings import Ceilings
 from vc_egpu_node.isolation.control import CardFacts, Control, Timings, controls, encode, neighbours, shared

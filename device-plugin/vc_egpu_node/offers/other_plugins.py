@@ -25,7 +25,7 @@ from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu.volcano.words.other_plugins import devices_of_others, matches, resources_of_others, slim_slice
 
 from vc_egpu_node.api.pods import PodView
-from vc_egpu_node.containers.allocations import write_atomically
+from vc_egpu_node.files import write_atomically
 from vc_egpu_node.kubelet.podresources import Holder, PodResourcesError
 
 log = logging.getLogger(__name__)

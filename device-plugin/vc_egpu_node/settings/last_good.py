@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.node_policy import Policy, check_policy, parse_policy
 
-from vc_egpu_node.containers.allocations import write_atomically
+from vc_egpu_node.files import write_atomically
 from vc_egpu_node.settings.config import Settings
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError
 from vc_egpu.volcano.words.node_policy import Policy
 
-from vc_egpu_node.containers.allocations import write_atomically
+from vc_egpu_node.files import write_atomically
 from vc_egpu_node.suspension import machine
 from vc_egpu_node.suspension.facts import LowPod, NodeState
 from vc_egpu_node.suspension.machine import Action, Record

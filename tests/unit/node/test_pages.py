@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from unit.node.granted import grant, page_of
+from vc_egpu_node.containers.cdi import ControlError
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.control import (
     CardFacts,
-    ControlError,
     decode,
     encode,
     neighbours,

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from vc_egpu.core.books.booking import HostPort, cores_of, requests_of, slots_of
+from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, slots_of
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
@@ -23,6 +23,10 @@ _NAMED_PORTS: Final = 8
 """So many host ports are told of by number."""
 MANY: Final = 4096
 """More members than any gang may have: where a bound of this is reached, nothing binds."""
+
+Cols = tuple[int, ...]
+Assignment = tuple[Cols, ...]
+"""For each ask of a pod, in order: the columns it got."""
 
 
 class AskNeed(NamedTuple):
@@ -373,3 +377,21 @@ def pods_fitting(ledger: Ledger, need: Need, mask: Flags) -> Ints:
 def places(ledger: Ledger, need: Need, mask: Flags) -> int:
     """How many pods of this shape fit in all."""
     return int(rooms(ledger, need, candidates(ledger, need, mask))[0].sum())
+
+
+def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[Seat, ...]:
+    """What the ledger books for a pod seated so on a node with this memory ratio."""
+    return tuple(
+        Seat(
+            col,
+            ask.memory_mib,
+            ask.physical_mib,
+            ask.memory_mib - ask.physical_mib,
+            ask.cores_percent,
+            ask.high,
+            ask.low,
+            int(ask.alone),
+        )
+        for ask, cols in zip((ask.here(ratio_permille) for ask in need.asks), assignment, strict=True)
+        for col in cols
+    )

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from vc_egpu.core.books.booking import Seat
-from vc_egpu.core.books.capacity import AskNeed, Need
+from vc_egpu.core.books.capacity import AskNeed, Assignment, Cols, Need
 from vc_egpu.core.books.ledger import Flags, Ledger
 
 BINPACK: Final = "binpack"
@@ -20,10 +19,6 @@ ROOMIEST: Final = "roomiest"
 """Not a user's policy: the cards that take the most further shares like this first. Keeps the most room."""
 
 _NEVER: Final = -1
-
-Cols = tuple[int, ...]
-Assignment = tuple[Cols, ...]
-"""For each ask of a pod, in order: the columns it got."""
 
 
 @dataclass(slots=True)
@@ -278,21 +273,3 @@ def _fill_by(board: Board, need: Need, count: int, policy: str) -> list[Assignme
             break
         placed.append(assignment)
     return placed
-
-
-def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[Seat, ...]:
-    """What the ledger books for a pod seated so on a node with this memory ratio."""
-    return tuple(
-        Seat(
-            col,
-            ask.memory_mib,
-            ask.physical_mib,
-            ask.memory_mib - ask.physical_mib,
-            ask.cores_percent,
-            ask.high,
-            ask.low,
-            int(ask.alone),
-        )
-        for ask, cols in zip((ask.here(ratio_permille) for ask in need.asks), assignment, strict=True)
-        for col in cols
-    )

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Need, candidates, not_full, rooms
+from vc_egpu.core.books.capacity import Assignment, Need, candidates, not_full, rooms
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.core.model.gangs import GangView, Member
-from vc_egpu.core.placing.pack import BINPACK, SPREAD, Assignment, Board, fill
+from vc_egpu.core.placing.pack import BINPACK, SPREAD, Board, fill
 from vc_egpu.core.placing.search import search
 from vc_egpu.core.trial.trial import Seated, Trial
 

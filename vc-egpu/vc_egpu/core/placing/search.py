@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Need, by_number, pods_fitting, port_conflict
+from vc_egpu.core.books.capacity import Assignment, Need, by_number, pods_fitting, port_conflict
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import Member
-from vc_egpu.core.placing.pack import Assignment, Board
+from vc_egpu.core.placing.pack import Board
 from vc_egpu.core.trial.trial import Trial
 
 MAX_NODES: Final = 48

@@ -6,8 +6,7 @@ need less what high-priority shares hold there now: what they give back is not g
 gangs take no notice. Of two gangs on one card the one suspended first keeps room.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vc_egpu.core.books.booking import Booking
@@ -36,19 +35,6 @@ def keep(trial: Trial, away: Sequence[tuple[str, Sequence[Pod]]]) -> None:
             continue
         claimed |= places
         trial.kept_back.append(_book(trial, gang, awake, _high(trial, asleep)))
-
-
-@contextmanager
-def released(trial: Trial) -> Iterator[None]:
-    """As if nothing were kept for anybody."""
-    now = [(uid, trial.booked(uid)) for kept in trial.kept_back for uid, _ in kept.asleep]
-    for kept in trial.kept_back:
-        for uid, booking in kept.asleep:
-            trial.rebook(uid, booking)
-    yield
-    for uid, before in now:
-        if before is not None:
-            trial.rebook(uid, before)
 
 
 def _awake(trial: Trial, pods: Sequence[Pod]) -> dict[PodUid, Booking]:

@@ -1,13 +1,14 @@
 """The world tried on paper: a copy of what is booked, on which one decision places, evicts and takes back."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from vc_egpu.core.books import capacity, fit
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.books.capacity import AskNeed, Need
+from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
 from vc_egpu.core.model.cluster import (
@@ -29,7 +30,6 @@ from vc_egpu.core.model.effort import Effort
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import add_to
-from vc_egpu.core.placing.pack import Assignment, seats_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,6 +264,18 @@ class Trial:
         """Undo :meth:`sleep`."""
         for uid, booking in slept:
             self.rebook(uid, booking)
+
+    @contextmanager
+    def without_standby(self) -> Iterator[None]:
+        """As if no room were kept for suspended gangs."""
+        now = [(uid, self.booked(uid)) for kept in self.kept_back for uid, _ in kept.asleep]
+        for kept in self.kept_back:
+            for uid, booking in kept.asleep:
+                self.rebook(uid, booking)
+        yield
+        for uid, before in now:
+            if before is not None:
+                self.rebook(uid, before)
 
     def placement(self, seated: Seated) -> MemberPlacement:
         """The member's place as a plan names it: no node for a member without cards."""

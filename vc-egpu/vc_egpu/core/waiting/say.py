@@ -32,7 +32,6 @@ from vc_egpu.core.model.resources import (
 from vc_egpu.core.model.words import FEW, few
 from vc_egpu.core.placing.place import Group, groups_of
 from vc_egpu.core.queues.caps import Limit
-from vc_egpu.core.standing import standby
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import no_victims
 
@@ -150,7 +149,7 @@ def _kept_back(trial: Trial, group: Group, free: int, numbers: dict[str, int | s
     if not trial.kept_back:
         return ""
     wanted = len(group.members)
-    with standby.released(trial):
+    with trial.without_standby():
         more = min(_places(trial, group), wanted)
     if more <= free:
         return ""
