@@ -96,6 +96,10 @@ check: venv ## linters and types
 	$(VENV)/bin/mypy vc-egpu device-plugin e2e
 	$(VENV)/bin/mypy tests  # by itself: both have a conftest.py
 
+.PHONY: house
+house: venv ## the structure of the code: rooms, imports, lines, private names that tests touch
+	@PYTHONPATH=tests $(VENV)/bin/python -m house
+
 test-unit: venv native ## tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
