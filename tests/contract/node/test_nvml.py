@@ -120,7 +120,7 @@ def test_a_container_without_the_library_says_what_brings_it(tmp_path: Path) -> 
         [
             sys.executable,
             "-c",
-            "from vc_egpu_node.vendors import nvidia as n; print(n.NvidiaVendor().scan().problem)",
+            "from vc_egpu_node.vendors.nvidia import readings as n; print(n.NvidiaVendor().scan().problem)",
         ],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         capture_output=True,
