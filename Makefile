@@ -87,7 +87,7 @@ demo: root toolchain native image ## the main job on a real cluster, told step b
 	@$(PY) -m demo $(if $(KEEP),--keep)
 
 # The toolchain first: unit tests of the manifests are skipped without its kubectl.
-test: root check toolchain test-unit test-e2e ## everything that CI runs
+test: root check toolchain test-unit test-e2e test-slice ## everything that CI runs
 
 # --- tests -----------------------------------------------------------------------------------
 .PHONY: check test-unit test-e2e test-long e2e-volcano
@@ -108,6 +108,13 @@ test-e2e: root toolchain native image ## stories on a real cluster
 	trap '$(PY) -m localcluster gc >/dev/null' EXIT; \
 	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
 
+# The other stories, a tenth for each commit: ten commits in a row run all that fits. SLICE=n runs slice n again.
+# How long stories take stands in e2e/slices/durations.json, which `make test-long` writes.
+.PHONY: test-slice
+test-slice: root toolchain native image ## a tenth of the longer stories, by the number of commits (SLICE=n: slice n)
+	trap '$(PY) -m localcluster gc >/dev/null' EXIT; \
+	$(PYTEST) e2e $(E2E_QUICK:%=--ignore=%) --slice $(or $(SLICE),commit) -v -m "not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
+
 .PHONY: toolchain-long
 toolchain-long: venv ## the same and Prometheus, which some long tests run beside the cluster
 	@$(PY) -m localcluster build --with prometheus
@@ -115,7 +122,7 @@ toolchain-long: venv ## the same and Prometheus, which some long tests run besid
 test-long: root toolchain-long native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) --ignore $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) $(CALM)
-	VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
+	VC_EGPU_DURATIONS=e2e/slices/durations.json VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
 
 # What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another
 # version to any target, VC_EGPU_KUBELET one for the nodes alone, VC_EGPU_CONTAINERD theirs: docs/local-cluster.md.
