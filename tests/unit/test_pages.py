@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "[!.]*/README.md", "manifests/**/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "[!.]*/README.md", "manifests/**/README.md")
     for page in ROOT.glob(pattern)
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")

@@ -29,6 +29,7 @@ EVENTS = (
 """How the reasons of events stand in our source."""
 OPERATOR = ("operator.md", "operator-isolation.md", "operator-day-two.md", "operator-beside-others.md")
 PAGES = ("ml-team.md", "tenant-admin.md", *OPERATOR)
+REFERENCE = tuple(sorted(f"reference/{page.name}" for page in (DOCS / "reference").glob("*.md")))
 
 
 def pages() -> str:
@@ -51,7 +52,7 @@ def test_every_command_that_pages_show_is_one() -> None:
     found = [
         root / "README.md",
         root / "queues/README.md",
-        *DOCS.glob("*.md"),
+        *DOCS.rglob("*.md"),
         *root.glob("manifests/**/*.md"),
     ]
     shown = {
@@ -131,7 +132,7 @@ def test_every_operation_that_is_counted_is_in_the_docs() -> None:
     assert [name for name in OPERATIONS if not re.search(rf"[(, \n]{name}[,:)]", page)] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *REFERENCE])
 def test_paths_that_the_docs_name_exist(page: str) -> None:
     root = DOCS.parent
     text = (DOCS / page).read_text()
@@ -163,7 +164,7 @@ def known_to_kubectl() -> set[str]:
 
 def test_resources_that_pages_and_the_demo_ask_for_are_called_so() -> None:
     root = DOCS.parent
-    pages = [*DOCS.glob("*.md"), *root.glob("manifests/**/README.md"), root / "e2e/demo/__main__.py"]
+    pages = [*DOCS.rglob("*.md"), *root.glob("manifests/**/README.md"), root / "e2e/demo/__main__.py"]
     text = "\n".join(path.read_text() for path in (*pages, root / "README.md", root / "queues/README.md"))
     asked = re.findall(r"kubectl (?:get|edit|delete|annotate|label) ([a-z][a-z,.]*)[ `\n/]", text)
     named = {name for words in asked for name in words.split(",")}

@@ -93,7 +93,7 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 
 
 def test_pages_name_metrics_that_exist() -> None:
-    pages = [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "device-plugin/README.md"]
+    pages = [*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "device-plugin/README.md"]
     named = {name.rstrip("_") for page in pages for name in NAME.findall(page.read_text())}
     named -= {"vc_egpu", "vc_egpu_node", "DCGM_FI_DEV"}  # packages, and a family's beginning
     source = defined()
