@@ -27,7 +27,7 @@ EVENTS = (
     r'^[A-Z_]+: Final = "((?:Suspend|Resum|Restore|NotSusp|Limits|Pages)\w+)"$',
 )
 """How the reasons of events stand in our source."""
-OPERATOR = ("operator.md", "operator-isolation.md", "operator-day-two.md", "operator-beside-others.md")
+OPERATOR = ("operator.md", "operator-isolation.md", "operator-day-two.md", "operator-with-other-plugins.md")
 PAGES = ("ml-team.md", "tenant-admin.md", *OPERATOR)
 REFERENCE = tuple(sorted(f"reference/{page.name}" for page in (DOCS / "reference").glob("*.md")))
 
@@ -199,7 +199,7 @@ def test_pages_and_sections_that_the_source_names_are_there() -> None:
     files = [path for folder in folders for path in sorted((root / folder).rglob("*")) if path.is_file()]
     text = "\n".join(path.read_text(errors="replace") for path in files if path.suffix in {".py", ".yaml"})
     named = set(re.findall(r"docs/([\w-]+\.md)", text))
-    assert {"operator.md", "operator-beside-others.md"} <= named
+    assert {"operator.md", "operator-with-other-plugins.md"} <= named
     assert [page for page in sorted(named) if not (DOCS / page).exists()] == []
     title_of = r"['\"]([A-Z][^'\"]+)['\"]"
     sections = re.findall(rf"docs/([\w-]+\.md), {title_of}", text)

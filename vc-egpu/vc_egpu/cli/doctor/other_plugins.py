@@ -30,7 +30,7 @@ DAEMON_SETS: Final = (
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 KEEP_OFF: Final = (
     "one owner per node: keep that plugin off it (nvidia.com/gpu.deploy.device-plugin=false with the GPU "
-    'operator), or ours; see "From another plugin" in docs/operator-beside-others.md'
+    'operator), or ours; see "From another plugin" in docs/operator-with-other-plugins.md'
 )
 
 
