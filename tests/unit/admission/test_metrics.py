@@ -1,5 +1,7 @@
 """Level-1 metrics, and the view for programs beside them: who waits, which cards take anything."""
 
+from pathlib import Path
+
 from prometheus_client import generate_latest
 from unit.admission.build import TABLE, added, group, node, pod, queue
 from vc_egpu.admission.loop import View
@@ -34,6 +36,14 @@ def of_a_replica_set(name: str) -> dict[str, object]:
         "uid": f"rs-{name}",
         "controller": True,
     }
+
+
+def test_the_table_of_metrics_in_the_docs_has_all_of_them_with_their_types() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/admission.md").read_text()
+    view = view_of(Mirror(TABLE))
+    for family in Level1(lambda: view).registry().collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"| `{name}` | {family.type} |" in page
 
 
 def test_cards_of_a_node_that_is_given_up_take_nothing() -> None:
