@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, EventRecorder
@@ -37,7 +38,6 @@ from vc_egpu_node.settings.config import ConfigError, Settings
 from vc_egpu_node.settings.last_good import NodeSettings
 from vc_egpu_node.suspension.world import Suspension
 from vc_egpu_node.vendors.base import Vendor
-from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ SYNC_S: Final = 2.0
 class Agent:
     """One node's agent. ``run`` returns after ``stop``."""
 
-    def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
+    def __init__(self, settings: Settings, api: ApiConnection, vendors: Sequence[Vendor]) -> None:
+        (vendor,) = vendors  # a node has cards of one vendor
+        self._vendor = vendor
         self._settings = settings
         self._api = api
         self._suspension: Suspension | None = None
@@ -69,7 +71,7 @@ class Agent:
         self._synced_once = False
         self._beat_s = time.monotonic()
         self._offers: dict[str, inventory.Offer] = {}
-        self._bypasses = runtime.bypasses(settings.runtime_configs)
+        self._bypasses = runtime.bypasses(settings.runtime_configs, vendor.facts)
         self._cdi_off = ""
         self._problem = ""
         """Why the node takes nothing, as last said on the Node."""
@@ -84,6 +86,7 @@ class Agent:
         self._allocations = AllocationStore(settings.state_dir / "allocations")
         self._guard = Guard(
             settings,
+            vendor=vendor,
             policy=lambda: self._known.policy,
             observation=lambda: self._monitor.observation,
         )
@@ -94,7 +97,6 @@ class Agent:
         self._pods = NodePods(api, settings.node_name, self._pods_changed)
         self._node = OwnNode(api, settings.node_name, self._wake.set)
         self._slices = CardSlices(api, settings.node_name, self._wake.set)
-        self._toolkit = Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device)
         self._processes = ContainerOfProcess(settings.proc_dir)
         self._metrics = Metrics(self._view)
         self._pod_resources = PodResources(settings.pod_resources_socket, observe=self._metrics.observe)
@@ -107,7 +109,7 @@ class Agent:
             pods=self._pods,
             pod_resources=self._pod_resources,
             checkpoint=checkpoint,
-            toolkit=self._toolkit,
+            edits=vendor.edits,
             stock=lambda: self._stocktaking.stock,
             on_change=self._wake.set,
             suspended=lambda: self._suspension.suspender.suspended() if self._suspension else frozenset(),
@@ -129,7 +131,7 @@ class Agent:
             on_change=self._wake.set,
         )
         self._monitor = Monitor(
-            vendor,
+            vendor.readings,
             probe_interval_s=settings.probe_interval_s,
             rescan_interval_s=settings.rescan_interval_s,
             recovery_s=lambda: self._known.policy.recovery_s,
@@ -161,7 +163,7 @@ class Agent:
                 pods=self._pods,
                 slices=self._slices,
                 grants=self._grants,
-                toolkit=self._toolkit,
+                vendor=self._vendor,
                 others=self._others,
                 started=Started(self._processes, self._events, settings.runtime_configs),
                 observation=lambda: self._monitor.observation,
@@ -327,7 +329,7 @@ class Agent:
             node_cards = node_cards.model_copy(update={"problem": problem[: inventory.PROBLEM_CHARS]})
         self._problem = node_cards.problem
         wanted = inventory.counters(stock, self._known.table, self._pods.requested())
-        self._node.write(node_cards, inventory.labels(stock.node_cards), wanted)
+        self._node.write(node_cards, inventory.labels(stock.node_cards, self._vendor.facts.labels), wanted)
         if self._suspension is None:
             self._node.say_suspension(None)
         self._written_s = time.monotonic()

@@ -14,13 +14,13 @@ from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.identity import Identity, Stock
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.library import LibraryError, install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.live import LiveChanges
 from vc_egpu_node.isolation.pages import SharedPages
 from vc_egpu_node.metrics import Metrics
 from vc_egpu_node.settings.config import Settings
 from vc_egpu_node.suspension.world import Parts, Suspension, away
+from vc_egpu_node.vendors.base import LibraryError, Vendor
 from vc_egpu_node.wall.wall import LOOK_S, Account, SecondWall
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Guard:
         self,
         settings: Settings,
         *,
+        vendor: Vendor,
         policy: Callable[[], Policy],
         observation: Callable[[], Observation],
     ) -> None:
@@ -73,9 +74,14 @@ class Guard:
         if settings.library is None:
             log.warning("%s", NOT_CONFIGURED)
             return
+        if vendor.isolation is None:
+            self.problem = self.closed = (
+                f"there is no isolation library for the cards of {vendor.facts.name}: --library has no use"
+            )
+            return
         try:
             self.isolation = Isolation(
-                install(settings.library, settings.state_dir / "library"),
+                vendor.isolation(settings.library, settings.state_dir / "library"),
                 settings.state_dir / "containers",
                 SharedPages(settings.run_dir),
                 pci_bus_ids=lambda: {card.uuid: card.pci_bus_id for card in observation().reading.cards},

@@ -160,7 +160,7 @@ def _later_ones(view: View) -> View:
 
 
 def _labels_of(view: View, card: CardReading) -> list[str]:
-    device = f"nvidia{card.minor if card.minor >= 0 else card.index}"
+    device = card.facts.device(card.index)
     version = view.observation.reading.driver_version
     return [str(card.index), card.uuid, card.pci_bus_id, device, card.product, view.node, version]
 
@@ -177,10 +177,10 @@ def _cards(view: View) -> Iterator[Metric]:
                 family.add_metric(_labels_of(view, card), value)
         yield family
     text = "Value of the last XID error encountered."
-    xids = GaugeMetricFamily("DCGM_FI_DEV_XID_ERRORS", text, labels=_CARD_LABELS)
+    codes = GaugeMetricFamily("DCGM_FI_DEV_XID_ERRORS", text, labels=_CARD_LABELS)
     for card in view.observation.reading.cards:
-        xids.add_metric(_labels_of(view, card), view.observation.xids.get(card.uuid, 0))
-    yield xids
+        codes.add_metric(_labels_of(view, card), view.observation.error_codes.get(card.uuid, 0))
+    yield codes
 
 
 def _inventory(view: View) -> Iterator[Metric]:

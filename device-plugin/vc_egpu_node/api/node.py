@@ -14,16 +14,11 @@ from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 
 from vc_egpu_node.cards.inventory import NodeFacts, is_counter
+from vc_egpu_node.vendors.registry import SHARED_LABELS
 
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "vc-egpu-node"
-SHARED_LABELS: Final = (
-    names.NVIDIA_PRODUCT_LABEL,
-    names.NVIDIA_COUNT_LABEL,
-    names.NVIDIA_PRESENT_LABEL,
-)
-"""Labels that another labeller may own: then they are left alone."""
 NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
 """Annotation of node feature discovery (an instance's own has its name before that): labels that it manages,
 and removes when they are nobody's any more. GPU feature discovery has its labels written by it."""

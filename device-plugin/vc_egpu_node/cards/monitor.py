@@ -13,8 +13,8 @@ from vc_egpu_node.vendors.base import (
     CardSample,
     NodeReading,
     ProcessSample,
+    Readings,
     UntoldError,
-    Vendor,
 )
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ class Observation:
     processes: Mapping[str, tuple[ProcessSample, ...]] = field(default_factory=dict)
     untold: frozenset[str] = frozenset()
     """Cards that did not tell who runs on them: their processes are as they told last."""
-    xids: Mapping[str, int] = field(default_factory=dict)
-    """UUID to the last error number."""
+    error_codes: Mapping[str, int] = field(default_factory=dict)
+    """UUID to the last error number that the driver reported."""
     scans: int = 0
     looks: int = 0
     """How often processes were read."""
@@ -63,7 +63,7 @@ class Monitor:
 
     def __init__(
         self,
-        vendor: Vendor,
+        readings: Readings,
         *,
         probe_interval_s: float,
         rescan_interval_s: float,
@@ -76,7 +76,7 @@ class Monitor:
         """``look_interval_s``: how often processes are read; 0: with everything else. ``on_look`` is called
         after each time, on the monitor's thread."""
         self._clock = clock
-        self._vendor = vendor
+        self._readings = readings
         self._look_interval_s = look_interval_s
         self._on_look = on_look
         self._probe_interval_s = probe_interval_s
@@ -84,7 +84,7 @@ class Monitor:
         self._recovery_s = recovery_s
         self._on_change = on_change
         self._health: dict[str, Health] = {}
-        self._xids: dict[str, int] = {}
+        self._error_codes: dict[str, int] = {}
         self._known: dict[str, tuple[CardReading, float]] = {}
         self._missing: frozenset[str] = frozenset()
         self._look_due_s = float("-inf")
@@ -102,7 +102,7 @@ class Monitor:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(self._probe_interval_s + 5)
-        self._vendor.close()
+        self._readings.close()
 
     def _run(self) -> None:
         scanned_s = float("-inf")
@@ -126,7 +126,7 @@ class Monitor:
     def _scan(self) -> None:
         before = self.observation
         now_s = self._clock()
-        reading = self._vendor.scan()
+        reading = self._readings.scan()
         if reading.problem and reading.problem != before.reading.problem:
             log.warning("%s", reading.problem)
         listed = {card.uuid for card in reading.cards}
@@ -136,19 +136,19 @@ class Monitor:
         kept = tuple(self._known[uuid][0] for uuid in sorted(self._missing))
         # With it goes what was wrong with it: cards are counted more often while any is ill.
         self._health = {uuid: health for uuid, health in self._health.items() if uuid in self._known}
-        self._xids = {uuid: xid for uuid, xid in self._xids.items() if uuid in self._known}
+        self._error_codes = {uuid: code for uuid, code in self._error_codes.items() if uuid in self._known}
         self._publish(reading=replace(reading, cards=reading.cards + kept), scans=before.scans + 1)
 
     def _probe(self) -> None:
         """Health and utilisation of every card."""
         now_s = self._clock()
-        faults = self._vendor.faults()
+        faults = self._readings.faults()
         for card in self.observation.reading.cards:
             fault = MISSING if card.uuid in self._missing else faults.get(card.uuid, "")
             self._step(card.uuid, now_s, fault)
         uuids = [card.uuid for card in self.observation.reading.cards]
         self._publish(
-            samples={uuid: self._vendor.sample(uuid) for uuid in uuids},
+            samples={uuid: self._readings.sample(uuid) for uuid in uuids},
         )
         self._look_when_due()
 
@@ -168,7 +168,7 @@ class Monitor:
         untold: dict[str, str] = {}
         for uuid in uuids:
             try:
-                processes[uuid] = self._vendor.processes(uuid)
+                processes[uuid] = self._readings.processes(uuid)
             except UntoldError as error:
                 processes[uuid] = before.processes.get(uuid, ())
                 untold[uuid] = str(error)
@@ -182,11 +182,11 @@ class Monitor:
         due_s = self._clock() + self._probe_interval_s
         while not self._stopping.is_set():
             until_s = min(due_s, self._look_due_s) if self._look_interval_s else due_s
-            events = self._vendor.wait_events(max(0.0, until_s - self._clock()))
+            events = self._readings.wait_events(max(0.0, until_s - self._clock()))
             for event in events:
-                log.warning("card %s: XID %d", event.uuid, event.xid)
-                self._xids[event.uuid] = event.xid
-                self._step(event.uuid, self._clock(), f"XID {event.xid}")
+                log.warning("card %s: %s", event.uuid, event.text)
+                self._error_codes[event.uuid] = event.code
+                self._step(event.uuid, self._clock(), event.text)
             if events or self._clock() >= due_s:
                 break
             self.beat_s = time.monotonic()
@@ -219,7 +219,7 @@ class Monitor:
             samples=before.samples if samples is None else samples,
             processes=before.processes if processes is None else processes,
             untold=before.untold if untold is None else untold,
-            xids=dict(self._xids),
+            error_codes=dict(self._error_codes),
             scans=before.scans if scans is None else scans,
             looks=before.looks + (processes is not None),
         )

@@ -18,7 +18,8 @@ from vc_egpu.volcano.words.annotations import CardShare
 
 from vc_egpu_node.containers.admission import HeldShare, ShareClass
 from vc_egpu_node.files import read_promptly, write_atomically
-from vc_egpu_node.vendors.nvidia.toolkit import Edits
+from vc_egpu_node.vendors.base import Edits
+from vc_egpu_node.vendors.registry import HIDE
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ CDI_VERSION: Final = "0.6.0"
 FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
 GRANT_VERSION: Final = 1
-NO_OTHER_CARD: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""An image's default opens no card past the plan."""
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
 
@@ -110,12 +109,12 @@ class Isolates(Protocol):
 
 
 def spec_of(
-    grant: Grant, toolkit: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
+    grant: Grant, cards: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The CDI document: exactly this container's cards, and nothing that would open another one."""
-    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", *(f"{k}={v}" for k, v in NO_OTHER_CARD.items())]
+    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", *(f"{k}={v}" for k, v in HIDE.items())]
     overruled = {entry.split("=", 1)[0] for entry in own_env}
-    edits = toolkit.merged(shared=not grant.native)
+    edits = cards.merged()
     edits["env"] = [e for e in edits.get("env", ()) if e.split("=", 1)[0] not in overruled] + own_env
     edits["mounts"] = [
         *edits.get("mounts", ()),
@@ -131,7 +130,7 @@ def spec_of(
     record = {"version": GRANT_VERSION, **asdict(grant)}
     record["shares"] = [_plain(share) for share in grant.shares]
     return {
-        "cdiVersion": max(CDI_VERSION, toolkit.cdi_version, key=_version_key),
+        "cdiVersion": max(CDI_VERSION, cards.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
         "devices": [
             {

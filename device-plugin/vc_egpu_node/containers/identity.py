@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -34,13 +34,15 @@ from vc_egpu_node.kubelet.podresources import (
     UnknownOwnerError,
     owner,
 )
-from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Toolkit, ToolkitError
+from vc_egpu_node.vendors.base import CardReading, ContainerEdits, EditsError
 
 log = logging.getLogger(__name__)
 
 GET_TIMEOUT_S: Final = 3.0
 OWNER_TRIES: Final = 3
 OWNER_PAUSE_S: Final = 0.05
+UNLISTED: Final = -1
+"""Position of a card that the library does not list."""
 UNCOUNTED: Final = "the node's cards have not been counted yet"
 
 Shares = Sequence[admission.HeldShare]
@@ -76,8 +78,8 @@ class Stock:
     node_cards: NodeCards = field(default_factory=NodeCards)
     nominal_mib: Mapping[str, int] = field(default_factory=dict)
     """Model to nominal memory."""
-    known_as: Mapping[str, CardNames] = field(default_factory=dict)
-    """UUID to what the driver calls the card now."""
+    readings: Mapping[str, CardReading] = field(default_factory=dict)
+    """UUID to what the vendor's library says of the card now."""
     ready: bool = False
     """False until the cards were counted once."""
     problem: str = ""
@@ -86,6 +88,10 @@ class Stock:
     def card(self, uuid: str) -> NodeCard | None:
         """The card of that UUID."""
         return next((card for card in self.node_cards.cards if card.uuid == uuid), None)
+
+    def reading(self, uuid: str) -> CardReading:
+        """The card as it was last read; by its UUID alone where the library does not list it."""
+        return self.readings.get(uuid) or CardReading(uuid, UNLISTED, "", 0)
 
     def limits(self, card: NodeCard) -> admission.CardLimits:
         """What the card may hold."""
@@ -116,7 +122,7 @@ class Identity:
         pods: NodePods,
         pod_resources: PodResources,
         checkpoint: Checkpoint,
-        toolkit: Toolkit,
+        edits: ContainerEdits,
         stock: Callable[[], Stock],
         on_change: Callable[[], None] = lambda: None,
         suspended: Callable[[], Collection[str]] = frozenset,
@@ -131,7 +137,7 @@ class Identity:
         self._pods = pods
         self._pod_resources = pod_resources
         self._checkpoint = checkpoint
-        self._toolkit = toolkit
+        self._edits = edits
         self._stock = stock
         self._on_change = on_change
         self._suspended = suspended
@@ -332,14 +338,17 @@ class Identity:
             if card is None or not card.healthy:
                 reason = "is not on this node" if card is None else f"is ill: {card.reason}"
                 raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} {reason}")
-        known_as = [stock.known_as.get(share.uuid) or CardNames(share.uuid, -1) for share in grant.shares]
-        if running:  # its record is kept whatever became of driver and cards
-            known_as = [replace(one, minor=-1) for one in known_as]
+        cards = [stock.reading(share.uuid) for share in grant.shares]
+        shared = not grant.native
         try:
-            edits = self._toolkit.edits(known_as, "" if running else stock.node_cards.driver_version)
+            edits = (
+                self._edits.record(cards, shared=shared)
+                if running
+                else self._edits.edits(cards, stock.node_cards.driver_version, shared=shared)
+            )
             described = {share.uuid: stock.describe(share) for share in grant.shares}
             self._grants.write(grant, edits, described, running=running)
-        except ToolkitError as error:
+        except EditsError as error:
             raise NotAdmittedError(Why.TOOLKIT, str(error)) from error
         except ControlError as error:
             raise NotAdmittedError(Why.WRONG_PLAN, str(error)) from error

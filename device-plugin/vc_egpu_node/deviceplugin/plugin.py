@@ -11,10 +11,10 @@ from typing import Any, Final
 import grpc
 
 from vc_egpu_node.cards.slots import Slot
-from vc_egpu_node.containers.cdi import NO_OTHER_CARD
 from vc_egpu_node.containers.identity import Identity, NotAdmittedError, Why
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as api
 from vc_egpu_node.kubelet_api import deviceplugin_pb2_grpc as api_grpc
+from vc_egpu_node.vendors.registry import HIDE
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
                 name = self._identity.promise(self._resource, _checked(container.devices_ids))
                 # The variables stand in the spec too: these are for a runtime that does not read it.
                 answers.append(
-                    api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name=name)], envs=NO_OTHER_CARD)
+                    api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name=name)], envs=HIDE)
                 )
         except NotAdmittedError as error:
             self._refuse(context, "Allocate", began, error)

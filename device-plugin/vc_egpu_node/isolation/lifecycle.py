@@ -16,9 +16,9 @@ from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.ceilings import Ceilings
 from vc_egpu_node.isolation.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
-from vc_egpu_node.isolation.library import Library, drop_unused
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, ControlFile, Fault, KeptOpen, SharedPages
 from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
+from vc_egpu_node.vendors.base import Library
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class Isolation:
             except (OSError, UnicodeDecodeError) as error:
                 log.warning("which versions of the library are used is not known: %s: %s", path, error)
                 return
-        drop_unused(self.library.folder.parent, used)
+        self.library.drop_others(used)
 
     def _note_version(self, name: str) -> None:
         path = self._folder / name / VERSIONS_NAME

@@ -1,5 +1,5 @@
 """What this node has to give, put together: what the driver reads of its cards, the settings, who else offers
-them, NVIDIA's CDI specs, and whether the runtime started containers as it was asked to."""
+them, the vendor's container edits, and whether the runtime started containers as it was asked to."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from vc_egpu_node.containers.started import Started
 from vc_egpu_node.offers.other_plugins import CardSlices, Others
 from vc_egpu_node.settings.config import ConfigError
 from vc_egpu_node.settings.last_good import NodeSettings
-from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Toolkit
+from vc_egpu_node.vendors.base import Vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Parts:
     pods: NodePods
     slices: CardSlices
     grants: GrantFolder
-    toolkit: Toolkit
+    vendor: Vendor
     others: Others
     started: Started
     observation: Callable[[], Observation]
@@ -54,8 +54,7 @@ class Stocktaking:
         observation, pods, grants = parts.observation(), parts.pods.views(), parts.grants.all()
         cards = observation.reading.cards
         others = parts.others.problem(document["status"], pods, parts.slices.documents(), parts.known.policy)
-        known_as = {card.uuid: CardNames(card.uuid, card.index, card.minor) for card in cards}
-        unusable = parts.toolkit.unusable(known_as.values(), observation.reading.driver_version)
+        unusable = parts.vendor.edits.unusable(cards, observation.reading.driver_version)
         taken = inventory.take_stock(
             observation.reading,
             table=parts.known.table,
@@ -64,13 +63,14 @@ class Stocktaking:
             ill=observation.ill,
             holdings=holdings(grants),
             previous=self.stock.node_cards if self.stock.ready else previous_cards(document),
+            vendor=parts.vendor.facts,
             agent_version=__version__,
         )
         runtime = str(document["status"].get("runtime") or "the container runtime")
         self.stock = Stock(
             node_cards=taken.node_cards,
             nominal_mib={model.name: model.memory_mib for model in parts.known.table.models},
-            known_as=known_as,
+            readings={card.uuid: card for card in cards},
             ready=True,
             problem=parts.started.look(grants, pods, runtime),
         )

@@ -118,7 +118,7 @@ class World:
             pods=self.pods,  # type: ignore[arg-type]
             pod_resources=self.pod_resources,
             checkpoint=Checkpoint(self.kubelet.folder),
-            toolkit=self.toolkit,
+            edits=self.toolkit,
             stock=lambda: self.stock,
             closed=lambda: self.closed,
         )

@@ -21,7 +21,7 @@ from vc_egpu.volcano.words.annotations import Cards, CardShare, NodeCards
 from vc_egpu_node import agent as agent_module
 from vc_egpu_node.agent import STUCK_S, UNFOLLOWED, Agent
 from vc_egpu_node.settings.config import Settings
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
+from vc_egpu_node.vendors.registry import chosen
 
 MODELS = Path(__file__).resolve().parents[3] / "manifests/base/config/models.yaml"
 
@@ -96,7 +96,7 @@ def an_agent(tmp_path: Path, models: Path = MODELS, policy: Path | None = None) 
             listen="127.0.0.1:0",
             probe_interval_s=0.2,
         )
-        agent = Agent(settings, ApiConnection.connect(api.kubeconfig(tmp_path)), NvidiaVendor())
+        agent = Agent(settings, ApiConnection.connect(api.kubeconfig(tmp_path)), chosen(settings))
         thread = threading.Thread(target=agent.run)
         thread.start()
         try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vc_egpu_node.files import write_bytes_atomically
+from vc_egpu_node.vendors.base import LibraryError
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +50,8 @@ _READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
 _TEST_MARK: Final = b"EGPU_TEST_ROOT"
 
 
-class LibraryError(RuntimeError):
-    """The library cannot be used; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
-class Library:
+class CudaLibrary:
     """One installed version."""
 
     digest: str
@@ -75,7 +72,7 @@ class Library:
         files = all(_looks_right(self.folder / path, size) for path, size in self.sizes)
         return files and all(_is_open(one) for one in _folders(self.folder, dict(self.sizes)))
 
-    def again(self) -> "Library":
+    def again(self) -> "CudaLibrary":
         """The same put right, or what lies at its source by now. Raises ``OSError``."""
         try:
             return install(self.source, self.folder.parent, self.machine)
@@ -97,12 +94,20 @@ class Library:
         arguments = [HOOK_NAME, PRELOAD_LINE, str(merged)]
         return [{"hookName": "createContainer", "path": str(self.hook), "args": arguments}]
 
+    def drop_others(self, used: Collection[str]) -> None:
+        """Remove the versions (and drafts of dead agents) that are not among these digests."""
+        versions = self.folder.parent
+        for path in versions.iterdir() if versions.is_dir() else ():
+            if path.name not in used:
+                log.info("version %s of the library is used no more", path.name)
+                shutil.rmtree(path, ignore_errors=True)
+
 
 def _mount(source: Path, target: str) -> dict[str, Any]:
     return {"hostPath": str(source), "containerPath": target, "options": list(_READ_ONLY)}
 
 
-def install(library: Path, versions: Path, machine: str = "") -> Library:
+def install(library: Path, versions: Path, machine: str = "") -> CudaLibrary:
     """Copy the library and what lies beside it into a folder of its own below ``versions``, unless this very
     version is there. Raises :class:`LibraryError`."""
     machine = machine or platform.machine()
@@ -127,7 +132,7 @@ def install(library: Path, versions: Path, machine: str = "") -> Library:
         raise LibraryError(f"{library} was not installed: {error}") from error
     hook = folder / HOOK_NAME if HOOK_NAME in contents else None
     sizes = tuple((path, len(data)) for path, data in wanted.items())
-    return Library(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME], library, machine, sizes)
+    return CudaLibrary(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME], library, machine, sizes)
 
 
 def _check(data: bytes, machine: str, library: Path) -> None:
@@ -207,11 +212,3 @@ def _write(path: Path, data: bytes) -> None:
         os.fchmod(file.fileno(), FILE_MODE)
         file.flush()
         os.fsync(file.fileno())
-
-
-def drop_unused(versions: Path, used: Collection[str]) -> None:
-    """Remove the versions (and drafts of dead agents) that are not among these digests."""
-    for path in versions.iterdir() if versions.is_dir() else ():
-        if path.name not in used:
-            log.info("version %s of the library is used no more", path.name)
-            shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,50 @@
-"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides, and NVML's first
-answer for whoever installs it. Pure."""
+"""NVIDIA's facts and words: labels and variables, what a card's flags mean, what NVML's codes mean. Pure.
 
+Flags and codes are read after NVIDIA's guides.
+"""
+
+from dataclasses import dataclass
 from typing import Final
+
+from vc_egpu.volcano.words import names
+
+from vc_egpu_node.vendors.base import CardReading, NodeLabels, VendorFacts
+
+FACTS: Final = VendorFacts(
+    name="nvidia",
+    library="NVML",
+    partitioned="MIG mode is on",
+    open_command="nvidia-smi -i {uuid} -c DEFAULT",
+    labels=NodeLabels(
+        present=names.NVIDIA_PRESENT_LABEL,
+        count=names.NVIDIA_COUNT_LABEL,
+        product=names.NVIDIA_PRODUCT_LABEL,
+    ),
+    hide={"NVIDIA_VISIBLE_DEVICES": "void"},
+    runtime="nvidia",
+    all_cards="NVIDIA_VISIBLE_DEVICES=all",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaCard:
+    """What only NVIDIA's cards have."""
+
+    sm_count: int = 0
+    """Streaming multiprocessors."""
+    compute_capability: str = ""
+    minor: int = -1
+    """Number of the device node (``/dev/nvidia<minor>``), -1 where unknown."""
+
+    def device(self, index: int) -> str:
+        """See :meth:`vc_egpu_node.vendors.base.CardFacts.device`."""
+        return f"nvidia{self.minor if self.minor >= 0 else index}"
+
+
+def minor_of(card: CardReading) -> int:
+    """Number of the card's device node, -1 where unknown."""
+    return card.facts.minor if isinstance(card.facts, NvidiaCard) else -1
+
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
