@@ -69,16 +69,12 @@ class Monitor:
         rescan_interval_s: float,
         recovery_s: Callable[[], float],
         on_change: Callable[[], None],
-        look_interval_s: float = 0.0,
-        on_look: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``look_interval_s``: how often processes are read; 0: with everything else. ``on_look`` is called
-        after each time, on the monitor's thread."""
         self._clock = clock
         self._readings = readings
-        self._look_interval_s = look_interval_s
-        self._on_look = on_look
+        self._look_interval_s = 0.0
+        self._after_look: Callable[[], None] = lambda: None
         self._probe_interval_s = probe_interval_s
         self._rescan_interval_s = rescan_interval_s
         self._recovery_s = recovery_s
@@ -87,11 +83,16 @@ class Monitor:
         self._error_codes: dict[str, int] = {}
         self._known: dict[str, tuple[CardReading, float]] = {}
         self._missing: frozenset[str] = frozenset()
-        self._look_due_s = float("-inf")
+        self._look_due_s = self._scanned_s = float("-inf")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cards", daemon=True)
         self.observation = Observation()
         self.beat_s = time.monotonic()
+
+    def read_processes(self, every_s: float, then: Callable[[], None]) -> None:
+        """Read processes so often (0: with everything else), and call ``then`` after each time, on the
+        monitor's thread. Only before the start."""
+        self._look_interval_s, self._after_look = every_s, then
 
     def start(self) -> None:
         """Begin on a thread of its own."""
@@ -105,18 +106,22 @@ class Monitor:
         self._readings.close()
 
     def _run(self) -> None:
-        scanned_s = float("-inf")
         while not self._stopping.is_set():
             self.beat_s = time.monotonic()
             try:
-                if self._clock() - scanned_s >= self._scan_due_s():
-                    self._scan()
-                    scanned_s = self._clock()
-                self._probe()
-                self._listen()
+                self.turn()
             except Exception:
                 log.exception("reading the cards failed, trying again")
                 self._stopping.wait(self._probe_interval_s)
+
+    def turn(self) -> None:
+        """Count the cards if that is due, probe them, then listen until the next probe is due. Called by the
+        monitor's own thread, or by a test."""
+        if self._clock() - self._scanned_s >= self._scan_due_s():
+            self._scan()
+            self._scanned_s = self._clock()
+        self._probe()
+        self._listen()
 
     def _scan_due_s(self) -> float:
         """Cards are counted more often while some are missing or ill: that is how they come back."""
@@ -175,7 +180,7 @@ class Monitor:
         for uuid in untold.keys() - before.untold:
             log.warning("card %s does not tell who runs on it: %s", uuid, untold[uuid])
         self._publish(processes=processes, untold=frozenset(untold))
-        self._on_look()
+        self._after_look()
 
     def _listen(self) -> None:
         """Until the next probe is due, or the driver tells of an error; processes are read more often."""

@@ -7,6 +7,7 @@ the lower lease epoch is refused.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final, Literal
 
 from vc_egpu.volcano.codec.plans import epoch_of
@@ -15,6 +16,28 @@ from vc_egpu.volcano.words.annotations import Cards
 ShareClass = Literal["high", "unset", "low"]
 _SLACK: Final = 1e-9
 """Ratios are floats: 100 × 1.1 is a little more than 110."""
+
+
+class Why(Enum):
+    """Why a container does not start."""
+
+    NO_PROMISE = "NoPromise"
+    NO_OWNER = "NoOwner"
+    NO_PLAN = "NoPlan"
+    WRONG_PLAN = "WrongPlan"
+    CARD_NOT_USABLE = "CardNotUsable"
+    NO_ROOM = "NoRoom"
+    TOOLKIT = "Toolkit"
+    NOT_NOW = "NotNow"
+    """The kubelet, the API server or the disk did not answer: the same call may succeed later."""
+
+
+class NotAdmittedError(Exception):
+    """The container must not start (now); the text goes into the pod's event."""
+
+    def __init__(self, why: Why, text: str) -> None:
+        super().__init__(text)
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
 
 
+Described = Mapping[str, Mapping[str, Any]]
+"""By card UUID: index, model and product, as the container may know them."""
+
+
 class ControlError(ValueError):
     """A grant cannot be put on a page; the text names what and the limit."""
 
@@ -98,8 +102,8 @@ class Isolates(Protocol):
     def prepare(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> dict[str, Any]:
         """Everything in place before the container starts; edits (mounts, hooks) on top."""
 
-    def running(self, grant: Grant) -> dict[str, Any]:
-        """The same edits for a container that runs; nothing is touched."""
+    def record(self, grant: Grant) -> dict[str, Any]:
+        """The edits of a container that runs, for its record; nothing is touched."""
 
     def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
         """The container is gone."""
@@ -142,8 +146,8 @@ def spec_of(
     }
 
 
-def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The document that a container reads about itself; ``cards`` adds index, model and product by UUID."""
+def limits_of(grant: Grant, described: Described) -> dict[str, Any]:
+    """The document that a container reads about itself."""
     return {
         "version": 1,
         "namespace": grant.namespace,
@@ -154,7 +158,7 @@ def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str,
         "class": grant.share_class,
         "corePolicy": grant.core_policy,
         "native": grant.native,
-        "cards": [{**_plain(share), **cards.get(share.uuid, {})} for share in grant.shares],
+        "cards": [{**_plain(share), **described.get(share.uuid, {})} for share in grant.shares],
     }
 
 
@@ -195,25 +199,28 @@ class GrantFolder:
         with self._lock:
             self._grants[grant.name] = grant
 
-    def write(
-        self,
-        grant: Grant,
-        toolkit: Edits,
-        cards: Mapping[str, Mapping[str, Any]],
-        *,
-        running: bool = False,
-    ) -> None:
-        """Write the container's files; a spec that is there already and says the same is left alone (every
-        change makes the runtime read all specs again). ``running``: it is not about to start. Raises
-        ``OSError`` and, where the library cannot be told of the grant, ``ValueError``."""
+    def write(self, grant: Grant, cards: Edits, described: Described) -> None:
+        """Write the files of a container that is about to start. A spec that says the same already is left
+        alone: every change makes the runtime read all specs again. Raises ``OSError`` and, where the library
+        cannot be told of the grant, :class:`ControlError`."""
+        folder = self._folder(grant)
+        isolation = self._isolation.prepare(grant, self.all) if self._isolation is not None else {}
+        self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
+
+    def record(self, grant: Grant, cards: Edits, described: Described) -> None:
+        """Write the files of a container that runs. Raises ``OSError``."""
+        folder = self._folder(grant)
+        isolation = self._isolation.record(grant) if self._isolation is not None else {}
+        self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
+
+    def _folder(self, grant: Grant) -> Path:
         folder = self._limits_dir / grant.name
         folder.mkdir(exist_ok=True, mode=0o755)
-        edits: dict[str, Any] = {}
-        if self._isolation is not None:
-            isolation = self._isolation
-            edits = isolation.running(grant) if running else isolation.prepare(grant, self.all)
-        _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, cards), indent=1) + "\n")
-        _write_if_other(self.path(grant.name), json.dumps(spec_of(grant, toolkit, folder, edits)))
+        return folder
+
+    def _put(self, grant: Grant, folder: Path, spec: Mapping[str, Any], described: Described) -> None:
+        _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, described), indent=1) + "\n")
+        _write_if_other(self.path(grant.name), json.dumps(spec))
 
     def leftovers(self) -> dict[str, str]:
         """Folders of containers that have neither grant nor spec, by name: UID of the pod, empty where none

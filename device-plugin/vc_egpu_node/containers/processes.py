@@ -97,7 +97,7 @@ class ContainerOfProcess:
         self._nobodys = {pid: at for pid, at in self._nobodys.items() if pid in lost and now_s - at < AGAIN_S}
         if lost - self._nobodys.keys():
             matches: dict[int, list[Host]] = {}
-            for host in self._in_pods():
+            for host in self.of_pods():
                 if host.own_pid in lost and host.own_pid != host.pid:
                     matches.setdefault(host.own_pid, []).append(host)
             found |= {pid: hosts[0] for pid, hosts in matches.items() if len(hosts) == 1}
@@ -106,16 +106,16 @@ class ContainerOfProcess:
 
     def in_pod(self, pod_uid: str) -> list[Host]:
         """All processes of one pod."""
-        return [host for host in self._in_pods() if host.pod_uid == pod_uid]
+        return [host for host in self.of_pods() if host.pod_uid == pod_uid]
 
     def living(self) -> list[Host]:
         """All processes of pods but those that have ended and only wait for their parents to ask."""
-        return [host for host in self._in_pods() if self.lives(host.pid, host.start_ticks)]
+        return [host for host in self.of_pods() if self.lives(host.pid, host.start_ticks)]
 
     def mounted(self, container_ids: Collection[str]) -> dict[str, frozenset[str]]:
         """By container: where something is mounted in it. Those of which no process tells are left out."""
         found: dict[str, frozenset[str]] = {}
-        for host in self._in_pods():
+        for host in self.of_pods():
             if host.container_id in container_ids:
                 points = _mount_points(self._read(host.pid, "mountinfo"))
                 if points:
@@ -149,7 +149,8 @@ class ContainerOfProcess:
             os.close(descriptor)
         return ""
 
-    def _in_pods(self) -> Iterator[Host]:
+    def of_pods(self) -> Iterator[Host]:
+        """All processes of pods; the whole process tree is read for it."""
         for entry in self._proc_dir.iterdir():
             if entry.name.isdecimal() and place(self._read(int(entry.name), "cgroup"))[0]:
                 host = self.host(int(entry.name))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from vc_egpu.core.model.words import few
-from vc_egpu.kube import EventRecorder
 
+from vc_egpu_node.api.notices import PodEvents
 from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cdi import LIMITS_FOLDER, Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess
@@ -31,9 +31,7 @@ class Started:
     """Looks at each container once, soon after it began: later its programs may have mounted what they like.
     One thread calls it."""
 
-    def __init__(
-        self, hosts: ContainerOfProcess, events: EventRecorder, runtime_configs: Sequence[Path]
-    ) -> None:
+    def __init__(self, hosts: ContainerOfProcess, events: PodEvents, runtime_configs: Sequence[Path]) -> None:
         self._hosts = hosts
         self._configs = runtime_configs
         self._events = events
@@ -70,9 +68,7 @@ class Started:
                 pod, container = running[one]
                 text = f"{container}: {runtime} started it without its cards and limits: CDI is off there"
                 log.error("%s/%s: %s", pod.namespace, pod.name, text)
-                metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-                about = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-                self._events.event(about, "Warning", "StartedWithoutCards", text)
+                self._events.warn(pod.namespace, pod.name, pod.uid, "StartedWithoutCards", text)
 
 
 def _running(grants: Iterable[Grant], pods: Iterable[PodView]) -> dict[str, tuple[PodView, str]]:

@@ -11,7 +11,8 @@ from typing import Any, Final
 import grpc
 
 from vc_egpu_node.cards.slots import Slot
-from vc_egpu_node.containers.identity import Identity, NotAdmittedError, Why
+from vc_egpu_node.containers.admission import NotAdmittedError, Why
+from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as api
 from vc_egpu_node.kubelet_api import deviceplugin_pb2_grpc as api_grpc
 from vc_egpu_node.vendors.registry import HIDE

@@ -122,7 +122,7 @@ class Isolation:
                 raise
         return self._edits(grant.name)
 
-    def running(self, grant: Grant) -> dict[str, Any]:
+    def record(self, grant: Grant) -> dict[str, Any]:
         """The edits of a container that runs already, for its record; nothing is touched."""
         return self._edits(grant.name) if grant.name in self.paged else {}
 

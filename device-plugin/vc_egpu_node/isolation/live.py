@@ -15,8 +15,9 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards
 
 from vc_egpu_node.api.pods import NodePods, PodView
+from vc_egpu_node.containers.admission import NotAdmittedError
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
-from vc_egpu_node.containers.identity import Identity, NotAdmittedError
+from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.isolation.lifecycle import Isolation
 
 log = logging.getLogger(__name__)
@@ -75,16 +76,17 @@ class LiveChanges:
         pods: NodePods,
         identity: Identity,
         isolation: Isolation,
-        refuse: Callable[[PodView, str, str], None],
+        tell: Callable[[str, str, str, str, str], None],
         count: Callable[[str], None] = lambda _outcome: None,
     ) -> None:
-        """``refuse`` tells of a pod: reason and sentence; ``count`` counts ``applied`` and ``refused``."""
+        """``tell`` warns on a pod (namespace, name, UID, reason, sentence); ``count`` counts ``applied`` and
+        ``refused``."""
         self._node = node
         self._grants = grants
         self._pods = pods
         self._identity = identity
         self._isolation = isolation
-        self._refuse = refuse
+        self._tell = tell
         self._count = count
         self._refused: dict[str, str] = {}
 
@@ -126,7 +128,7 @@ class LiveChanges:
             self._refused[pod.uid] = text
             self._count("refused")
             log.warning("%s/%s: %s", pod.namespace, pod.name, text)
-            self._refuse(pod, REFUSED, text)
+            self._tell(pod.namespace, pod.name, pod.uid, REFUSED, text)
 
     def _file(self, grant: Grant) -> None:
         """For the next start and the next agent; in force it is already."""

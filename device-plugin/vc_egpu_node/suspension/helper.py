@@ -232,6 +232,12 @@ class PodHelper:
         with self._changed:
             self._lost -= lost
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """Names of helpers' pods that may still run though their answer is not waited for."""
+        with self._changed:
+            return frozenset(self._lost)
+
     def _lose(self, name: str) -> None:
         with self._changed:
             self._lost.add(name)

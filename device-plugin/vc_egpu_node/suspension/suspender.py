@@ -168,6 +168,17 @@ class Suspender:
         """There is something new to look at."""
         self._due.set()
 
+    @property
+    def busy(self) -> frozenset[str]:
+        """UIDs of pods with which something is under way, as of the last look."""
+        return frozenset(self._busy)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until there is something new to look at, or the time is over; whether there is."""
+        due = self._due.wait(timeout_s)
+        self._due.clear()
+        return due
+
     def suspended(self) -> frozenset[str]:
         """UIDs of pods whose memory has left their cards."""
         with self._lock:
@@ -202,8 +213,7 @@ class Suspender:
                 self.look()
             except Exception:
                 log.exception("a fault of ours in suspension; looking again")
-            self._due.wait(IDLE_S)
-            self._due.clear()
+            self.wait(IDLE_S)
 
     # --- one look ----------------------------------------------------------------------------------
 

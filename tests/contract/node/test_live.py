@@ -45,7 +45,7 @@ class Isolated:
             pods=self.world.pods,  # type: ignore[arg-type]
             identity=self.world.identity,
             isolation=self.isolation,
-            refuse=lambda pod, reason, text: self.told.append((pod.name, reason, text)),
+            tell=lambda _namespace, pod, _uid, reason, text: self.told.append((pod, reason, text)),
             count=self.counted.append,
         )
 

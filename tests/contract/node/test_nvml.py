@@ -13,7 +13,7 @@ import pynvml
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.cards.monitor import FORGET_S, Monitor
-from vc_egpu_node.vendors.base import CardReading, ProcessSample
+from vc_egpu_node.vendors.base import ProcessSample
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
@@ -235,31 +235,28 @@ def open_nodes(folder: Path) -> set[str]:
     return {one.resolve().name for one in Path("/proc/self/fd").iterdir() if one.resolve().parent == folder}
 
 
-class Watching(NvidiaReadings):
-    """Sees which device nodes are open while the library is opened anew."""
-
-    def __init__(self, dev: Path) -> None:
-        super().__init__(dev)
-        self.dev = dev
-        self.seen: set[str] = set()
-
-    def _read_card(self, index: int) -> CardReading:
-        self.seen = open_nodes(self.dev)
-        return super()._read_card(index)
-
-
-def test_cards_stay_awake_while_they_are_counted_anew(nvml_node: MakeNode, tmp_path: Path) -> None:
+def test_cards_stay_awake_while_they_are_counted_anew(
+    nvml_node: MakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of them that have a node here; afterwards nothing is held."""
     nvml_node(2)
     dev = tmp_path / "dev"
     dev.mkdir()
     for name in ("nvidia1", "nvidiactl"):
         (dev / name).touch()
-    vendor = Watching(dev)
+    seen: set[str] = set()
+    read = pynvml.nvmlDeviceGetHandleByIndex
+
+    def note(index: int) -> Any:
+        seen.update(open_nodes(dev))
+        return read(index)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", note)
+    vendor = NvidiaReadings(dev)
     vendor.scan()
-    assert vendor.seen == set()  # which there are is known from the first time on
+    assert seen == set()  # which there are is known from the first time on
     assert len(vendor.scan().cards) == 2
-    assert vendor.seen == {"nvidia1"}
+    assert seen == {"nvidia1"}
     assert open_nodes(dev) == set()
     vendor.close()
 

@@ -114,20 +114,19 @@ def test_what_a_card_told_last_stands_while_it_tells_nothing(
     first.processes, second.processes = [(1, 900, 70)], [(2, 100, 0)]
     node.write()
     monitor = Monitor(
-        vendor, probe_interval_s=1, rescan_interval_s=60, recovery_s=lambda: 60, on_change=lambda: None
+        vendor, probe_interval_s=0.01, rescan_interval_s=60, recovery_s=lambda: 60, on_change=lambda: None
     )
-    monitor._scan()
-    monitor._look()
+    monitor.turn()
     assert monitor.observation.untold == frozenset()
     first.error, second.processes = 999, []
     node.write()
-    monitor._look()
+    monitor.turn()
     seen = monitor.observation
     assert (seen.untold, seen.looks) == (frozenset({first.uuid}), 2)
     assert seen.processes == {first.uuid: (ProcessSample(1, 900, 70),), second.uuid: ()}
     first.error, first.processes = 0, []
     node.write()
-    monitor._look()
+    monitor.turn()
     assert (monitor.observation.untold, monitor.observation.processes[first.uuid]) == (frozenset(), ())
 
 
@@ -151,9 +150,8 @@ def test_processes_are_read_more_often_than_cards(nvml_node: MakeNode, fake_nvml
         rescan_interval_s=60,
         recovery_s=lambda: 0.3,
         on_change=lambda: None,
-        look_interval_s=0.05,
-        on_look=lambda: seen.put(monitor.observation.processes[card.uuid]),
     )
+    monitor.read_processes(0.05, lambda: seen.put(monitor.observation.processes[card.uuid]))
     monitor.start()
     assert seen.get(timeout=30) == ()
     card.processes = [(4242, 900, 70)]

@@ -199,7 +199,7 @@ def test_a_container_from_before_there_were_seeds_goes_on_without(node: Node) ->
     node.let_in(one)
     node.isolation.seed("a").path.unlink()
     node.restart()
-    node.grants.write(one, Edits(), {}, running=True)
+    node.grants.record(one, Edits(), {})
     assert "/run/egpu/seed" not in {mount["containerPath"] for mount in node.edits("a")["mounts"]}
     node.isolation.refresh([grant("a", ("GPU-0", 700, 20))])
     assert not node.isolation.seed("a").path.exists()

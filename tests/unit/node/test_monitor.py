@@ -48,13 +48,11 @@ def watched(storm: Storm, rounds: int, look_interval_s: float = 2.0) -> Monitor:
         rescan_interval_s=60.0,
         recovery_s=lambda: 60.0,
         on_change=lambda: None,
-        look_interval_s=look_interval_s,
         clock=lambda: storm.now_s,
     )
-    monitor._scan()
+    monitor.read_processes(look_interval_s, lambda: None)
     for _ in range(rounds):
-        monitor._probe()
-        monitor._listen()
+        monitor.turn()
     return monitor
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 from unit.node.granted import grant
@@ -23,8 +22,8 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
-    def event(self, about: Any, kind: str, reason: str, text: str) -> None:
-        self.events.append((about["metadata"]["name"], f"{kind}/{reason}", text))
+    def warn(self, namespace: str, pod: str, uid: str, reason: str, text: str) -> None:
+        self.events.append((pod, f"Warning/{reason}", text))
 
 
 class Counting(ContainerOfProcess):

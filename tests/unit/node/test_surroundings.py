@@ -22,9 +22,9 @@ class Counting(ContainerOfProcess):
 
     walks = 0
 
-    def _in_pods(self) -> Iterator[Host]:
+    def of_pods(self) -> Iterator[Host]:
         self.walks += 1
-        return super()._in_pods()
+        return super().of_pods()
 
 
 @pytest.mark.parametrize(
