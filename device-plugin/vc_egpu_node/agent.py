@@ -13,9 +13,8 @@ from vc_egpu.volcano.words import names
 
 from vc_egpu_node.api.notices import Notices
 from vc_egpu_node.cards import inventory
-from vc_egpu_node.cards.slots import slots
 from vc_egpu_node.containers import runtime
-from vc_egpu_node.containers.collect import Patience
+from vc_egpu_node.containers.collector import Patience
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.parts import assemble
 from vc_egpu_node.settings.config import ConfigError, Settings
@@ -176,7 +175,7 @@ class Agent:
         document = self._sources.node.document()
         if not synced or self._sources.monitor.observation.scans == 0 or document is None:
             return False
-        self.parts.others.remember(self.parts.others_before.load())
+        self.parts.others.remember(self.parts.offers_file.load())
         version = document["status"].get("runtime") or ""
         self._cdi_off = runtime.cdi_off(self._settings.runtime_configs, version)
         self.parts.stocktaking.take()
@@ -244,7 +243,7 @@ class Agent:
             per_card = 1 if native else self._sources.known.policy.slots_per_card
             used = self.parts.books.allocations.ids_in_use(resource)
             # Posted before the plugin is seen by the registration: the kubelet's first list is the true one.
-            self.parts.link.plugin(resource).board.post(slots(offer, per_card, used))
+            self.parts.link.plugin(resource).board.post(inventory.slots(offer, per_card, used))
 
     def _tell(self, stock: inventory.Inventory) -> None:
         """Events on the Node for what people must know, once each."""

@@ -11,7 +11,7 @@ from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.isolation.live import LiveChanges
+from vc_egpu_node.isolation.live_limits import LiveLimits
 from vc_egpu_node.isolation.pages import SharedPages
 from vc_egpu_node.settings.config import Settings
 from vc_egpu_node.vendors.base import LibraryError, Vendor
@@ -88,12 +88,12 @@ class Guard:
         isolation: Isolation | None,
         grants: GrantFolder,
         wall: SecondWall | None,
-        live: LiveChanges | None,
+        live_limits: LiveLimits | None,
     ) -> None:
         self._isolation = isolation
         self._grants = grants
         self._wall = wall
-        self._live = live
+        self._live_limits = live_limits
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -128,5 +128,5 @@ class Guard:
 
     def change_limits(self) -> None:
         """Apply what the admission layer changed for pods that run."""
-        if self._live is not None:
-            self._live.apply()
+        if self._live_limits is not None:
+            self._live_limits.apply()

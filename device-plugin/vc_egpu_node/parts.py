@@ -15,20 +15,20 @@ from vc_egpu_node.cards.monitor import Monitor, Observation
 from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
-from vc_egpu_node.containers.collect import Collector
+from vc_egpu_node.containers.collector import Collector
 from vc_egpu_node.containers.identity import Identity, Stock
 from vc_egpu_node.containers.owners import Owners
 from vc_egpu_node.containers.processes import ContainerOfProcess
-from vc_egpu_node.containers.started import Started
+from vc_egpu_node.containers.start_checks import StartChecks
 from vc_egpu_node.deviceplugin.plugin import Plugin
 from vc_egpu_node.deviceplugin.registration import KubeletLink
 from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
 from vc_egpu_node.guard import Guard, Protection, protection_of, timings_of
-from vc_egpu_node.isolation.live import LiveChanges
+from vc_egpu_node.isolation.live_limits import LiveLimits
 from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
 from vc_egpu_node.metrics import Metrics
-from vc_egpu_node.offers.other_plugins import CardSlices, Kept, Others
+from vc_egpu_node.offers.other_plugins import CardSlices, OffersFile, OtherPlugins
 from vc_egpu_node.offers.stocktaking import Parts as StockParts
 from vc_egpu_node.offers.stocktaking import Stocktaking
 from vc_egpu_node.settings.config import Settings
@@ -172,8 +172,8 @@ class Parts:
 
     sources: Sources
     books: Books
-    others: Others
-    others_before: Kept
+    others: OtherPlugins
+    offers_file: OffersFile
     stocktaking: Stocktaking
     guard: Guard
     suspension: Suspension | None
@@ -190,8 +190,8 @@ def assemble(
     pods, kubelet, checkpoint = sources.pods, sources.kubelet, sources.checkpoint
 
     # What the node has to give.
-    others_before = Kept(settings.state_dir / "others.json")
-    others = Others(kubelet.holders, checkpoint.resources, others_before.keep)
+    offers_file = OffersFile(settings.state_dir / "others.json")
+    others = OtherPlugins(kubelet.holders, checkpoint.resources, offers_file.keep)
     stocktaking = _stocktaking(sources, books, others)
 
     # What holds running containers to what they were granted.
@@ -208,7 +208,7 @@ def assemble(
         pods=pods,
         edits=vendor.edits,
     )
-    live = _live_changes(sources, books, identity, metrics)
+    live_limits = _live_limits(sources, books, identity, metrics)
     collector = Collector(
         allocations=books.allocations,
         grants=books.grants,
@@ -222,9 +222,9 @@ def assemble(
         sources=sources,
         books=books,
         others=others,
-        others_before=others_before,
+        offers_file=offers_file,
         stocktaking=stocktaking,
-        guard=Guard(books.protection.isolation, books.grants, wall, live),
+        guard=Guard(books.protection.isolation, books.grants, wall, live_limits),
         suspension=suspension,
         collector=collector,
         link=KubeletLink(
@@ -235,7 +235,7 @@ def assemble(
     )
 
 
-def _stocktaking(sources: Sources, books: Books, others: Others) -> Stocktaking:
+def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stocktaking:
     settings = sources.settings
     return Stocktaking(
         StockParts(
@@ -247,7 +247,7 @@ def _stocktaking(sources: Sources, books: Books, others: Others) -> Stocktaking:
             slices=sources.slices,
             grants=books.grants,
             others=others,
-            started=Started(sources.hosts, sources.pod_events, settings.runtime_configs),
+            start_checks=StartChecks(sources.hosts, sources.pod_events, settings.runtime_configs),
             observation=sources.observation,
         )
     )
@@ -304,11 +304,11 @@ def _suspension(
     )
 
 
-def _live_changes(sources: Sources, books: Books, identity: Identity, metrics: Metrics) -> LiveChanges | None:
+def _live_limits(sources: Sources, books: Books, identity: Identity, metrics: Metrics) -> LiveLimits | None:
     isolation = books.protection.isolation
     if isolation is None:
         return None
-    return LiveChanges(
+    return LiveLimits(
         node=sources.settings.node_name,
         grants=books.grants,
         pods=sources.pods,

@@ -6,7 +6,7 @@ problem of the node, never as an exception.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -37,7 +37,7 @@ class NodeFacts:
     cordoned: frozenset[str] = frozenset()
     """UUIDs that an operator took out."""
     foreign: str = ""
-    """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.Others.problem`."""
+    """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.OtherPlugins.problem`."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """UUID to why no container could be started on that card."""
 
@@ -266,6 +266,42 @@ def _offers(judged: Iterable[_Judged], mode: Mode, holdings: Mapping[str, Holdin
         out_held = before.out_held + (held.containers if out else 0)
         offers[resource] = Offer(before.cards + 1, before.out + out, out_held)
     return offers
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One device as the kubelet sees it.
+
+    A slot is no card: it says "one more share may start here", and the pod's annotation says on which card.
+    So an ill card makes free slots unhealthy, never one that a running container holds.
+    """
+
+    id: str
+    healthy: bool
+
+
+def slot_id(number: int) -> str:
+    """``s0``, ``s1``, ...: the same ids after every restart."""
+    return f"s{number}"
+
+
+def slots(offer: Offer, per_card: int, in_use: Set[str]) -> tuple[Slot, ...]:
+    """All slots: cards × ``per_card``, of which out × ``per_card``, less what is held there, are unhealthy:
+    free ones, the last. What is held of cards that do not count is listed on top.
+
+    Slots in use stay listed and healthy even where cards or ``per_card`` became fewer."""
+    ids = [slot_id(number) for number in range(offer.cards * per_card + offer.beside)]
+    known = set(ids)
+    ids += sorted((used for used in in_use if used not in known), key=_order_of_slot)
+    free = [identity for identity in ids if identity not in in_use and identity in known]
+    out = max(0, offer.out * per_card - offer.out_held)
+    unhealthy = set(free[max(0, len(free) - out) :]) if out else set()
+    return tuple(Slot(identity, identity not in unhealthy) for identity in ids)
+
+
+def _order_of_slot(identity: str) -> tuple[int, str]:
+    digits = identity[1:]
+    return (int(digits), "") if digits.isdecimal() else (1 << 30, identity)
 
 
 def counters(inventory: Inventory, table: ModelTable, requested: Mapping[str, int]) -> dict[str, int]:

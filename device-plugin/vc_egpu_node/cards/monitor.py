@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vc_egpu_node.cards.health import WELL, Health, step
 from vc_egpu_node.vendors.base import (
     CardReading,
     CardSample,
@@ -22,6 +21,42 @@ log = logging.getLogger(__name__)
 FORGET_S: Final = 600.0
 """A card that the driver no longer lists stays in the inventory, ill, for so long."""
 MISSING: Final = "the driver no longer lists it"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether one card is in order; one :func:`step` per observation.
+
+    =========  =====================================  =========
+    state      what is seen                           next
+    =========  =====================================  =========
+    well       fault or error event                   ill
+    ill        fault or error event                   ill (the quiet time begins again)
+    ill        nothing for ``recovery_s``             well
+    =========  =====================================  =========
+    """
+
+    reason: str = ""
+    """Empty: well."""
+    last_bad_s: float = 0.0
+    """When something was last wrong, on the caller's monotonic clock."""
+
+    @property
+    def well(self) -> bool:
+        """Whether the card may take containers."""
+        return not self.reason
+
+
+WELL: Final = Health()
+
+
+def step(health: Health, *, now_s: float, fault: str, recovery_s: float) -> Health:
+    """The state after one observation; ``fault`` says what is wrong now, empty if nothing is."""
+    if fault:
+        return Health(reason=fault, last_bad_s=now_s)
+    if health.well or now_s - health.last_bad_s < recovery_s:
+        return health
+    return WELL
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 With a vendor's runtime as the default one, an image that names all cards gets every card of the node without
 asking Kubernetes. The agent cannot close that door, but it says that it is open. Where a file
-leaves CDI off the agent only warns, since another may be in force; :mod:`.started` looks.
+leaves CDI off the agent only warns, since another may be in force; :mod:`.start_checks` looks.
 """
 
 import json

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import grpc
 
-from vc_egpu_node.cards.slots import Slot
+from vc_egpu_node.cards.inventory import Slot
 from vc_egpu_node.containers.admission import NotAdmittedError, Why
 from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as api

@@ -41,7 +41,7 @@ UNSEEN_LIMIT_S: Final = 10.0
 Json = dict[str, Any]
 
 
-class Kept:
+class OffersFile:
     """Who offered this node's cards a short while ago, for the agent after this one."""
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class Kept:
             log.debug("who offers cards here is not kept on the node yet: %s", error)
 
 
-class Others:
+class OtherPlugins:
     """Remembers who offered this node's cards, and when. One thread calls it."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Others:
     ) -> None:
         """``holders`` asks the kubelet, see :meth:`PodResources.holders`, and ``given`` reads what it wrote
         down, see :meth:`Checkpoint.resources`; ``keep`` is told at each look who offers cards or did a short
-        while ago, see :class:`Kept`."""
+        while ago, see :class:`OffersFile`."""
         self._holders = holders
         self._given = given
         self._keep = keep

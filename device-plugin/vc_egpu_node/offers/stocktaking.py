@@ -12,10 +12,10 @@ from vc_egpu_node.api.pods import NodePods
 from vc_egpu_node.cards import inventory
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import GrantFolder
-from vc_egpu_node.containers.collect import holdings
+from vc_egpu_node.containers.collector import holdings
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.containers.started import Started
-from vc_egpu_node.offers.other_plugins import CardSlices, Others
+from vc_egpu_node.containers.start_checks import StartChecks
+from vc_egpu_node.offers.other_plugins import CardSlices, OtherPlugins
 from vc_egpu_node.settings.config import ConfigError
 from vc_egpu_node.settings.last_good import NodeSettings
 from vc_egpu_node.vendors.base import Vendor
@@ -32,8 +32,8 @@ class Parts:
     slices: CardSlices
     grants: GrantFolder
     vendor: Vendor
-    others: Others
-    started: Started
+    others: OtherPlugins
+    start_checks: StartChecks
     observation: Callable[[], Observation]
 
 
@@ -72,6 +72,6 @@ class Stocktaking:
             nominal_mib={model.name: model.memory_mib for model in parts.known.table.models},
             readings={card.uuid: card for card in cards},
             ready=True,
-            problem=parts.started.look(grants, pods, runtime),
+            problem=parts.start_checks.look(grants, pods, runtime),
         )
         return taken

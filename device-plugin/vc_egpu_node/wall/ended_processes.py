@@ -27,7 +27,7 @@ Key = tuple[str, int]
 """(name of the container, owner as its slot names it)."""
 
 
-class Departed:
+class EndedProcesses:
     """One thread calls it."""
 
     def __init__(self, hosts: ContainerOfProcess, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,6 +1,6 @@
 """Every other second: what the driver sees of each container, what its pages say, and what is done about it.
 
-The judgement is :mod:`.secondwall`; this module fetches, tells and, where the node's policy says so, kills.
+The judgement is :mod:`.offences`; this module fetches, tells and, where the node's policy says so, kills.
 It also puts right what containers did to their pages, learns what a context costs, and tells libraries what
 the driver shows beyond their count (:mod:`.beyond`).
 """
@@ -25,10 +25,10 @@ from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE
 from vc_egpu_node.isolation.unseen_memory import Beyond, Books, Process, Shown
-from vc_egpu_node.wall import secondwall
-from vc_egpu_node.wall.ended_processes import Departed
-from vc_egpu_node.wall.secondwall import Action, Allowance, Finding, Offence, Seen
-from vc_egpu_node.wall.sight import MIB, Sight
+from vc_egpu_node.wall import offences
+from vc_egpu_node.wall.ended_processes import EndedProcesses
+from vc_egpu_node.wall.offences import Action, Allowance, Finding, Offence, Seen
+from vc_egpu_node.wall.owners_of_processes import MIB, OwnersOfProcesses
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class SecondWall:
         self._pods = pods
         self._isolation = isolation
         self._hosts = hosts
-        self._sight = Sight(hosts)
-        self._departed = Departed(hosts, monotonic)
+        self._owners = OwnersOfProcesses(hosts)
+        self._ended = EndedProcesses(hosts, monotonic)
         self._observation = observation
         self._policy = policy
         self._timings = timings
@@ -184,9 +184,9 @@ class SecondWall:
             self.accounts = tuple(_accounts(grants, pages, told))
             return []
         usages = {name: page.usage for name, page in pages.items() if page.complete}
-        seen, shown = self._sight.look(observation, grants, views, usages)
-        usages = self._departed.without(usages, grants, shown)
-        for name, places in self._departed.foreign.items():
+        seen, shown = self._owners.look(observation, grants, views, usages)
+        usages = self._ended.without(usages, grants, shown)
+        for name, places in self._ended.foreign.items():
             self._isolation.pages.give_up(name, places)
         pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
         # Of a card that is not listed nothing is told either: the driver was away when this agent began.
@@ -203,8 +203,8 @@ class SecondWall:
         beyond = {one.name: self._books.figures(one, allowances[one.name].memory_mib) for one in limited}
         self._isolation.tell_beyond(beyond, self._grants())
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
-        judged = secondwall.judge(seen, allowances, untold)
-        self._strikes, proven = secondwall.strike(self._strikes, judged, untold)
+        judged = offences.judge(seen, allowances, untold)
+        self._strikes, proven = offences.strike(self._strikes, judged, untold)
         self.accounts = tuple(_accounts(grants, pages, beyond))
         self.last = Look(tuple(seen), usages, observation.looks, untold)
         for finding in proven:
@@ -261,7 +261,7 @@ class SecondWall:
         for uuid, ceiling in before.items():
             granted = memory.get(uuid, 0)
             used = sum(one.memory_mib for one in seen if (one.owner, one.uuid) == (grant.name, uuid))
-            memory[uuid] = ceiling if away or uuid in untold else secondwall.lowered(ceiling, granted, used)
+            memory[uuid] = ceiling if away or uuid in untold else offences.lowered(ceiling, granted, used)
             if memory[uuid] > granted:
                 after[uuid] = memory[uuid]
         if after != before:
@@ -269,7 +269,7 @@ class SecondWall:
         held: frozenset[str] = frozenset()
         if grant.share_class == "low" and grant.name in pages:
             samples = (self._samples.get(key, (0, 0)) for key in _higher(grant, grants, pages))
-            if secondwall.held_through(samples):
+            if offences.held_through(samples):
                 held = frozenset(memory)
         return Allowance(memory, whole=grant.native, held=held)
 

@@ -34,7 +34,7 @@ from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, SharedPages
 from vc_egpu_node.vendors.base import Edits, ProcessSample
 from vc_egpu_node.vendors.nvidia.preload import install
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 from vc_egpu_node.wall.wall import Account, SecondWall
 
 DRIVER = """

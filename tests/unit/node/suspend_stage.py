@@ -20,7 +20,7 @@ from vc_egpu_node.suspension.machine import Process, Record
 from vc_egpu_node.suspension.suspender import Store, Suspender
 from vc_egpu_node.suspension.verdict import Verdict
 from vc_egpu_node.suspension.work import Worker
-from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.offences import Seen
 from vc_egpu_node.wall.wall import Look
 
 CARD = "GPU-1"

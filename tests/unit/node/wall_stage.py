@@ -15,7 +15,7 @@ from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import USAGE, SharedPages
 from vc_egpu_node.vendors.base import Edits, ProcessSample
 from vc_egpu_node.vendors.nvidia.preload import LIBRARY_NAME, install
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 from vc_egpu_node.wall.wall import SecondWall
 
 

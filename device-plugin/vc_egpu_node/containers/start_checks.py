@@ -27,7 +27,7 @@ LOOKS: Final = 3
 """A container of which no process can be seen (in a virtual machine) is looked for so often."""
 
 
-class Started:
+class StartChecks:
     """Looks at each container once, soon after it began: later its programs may have mounted what they like.
     One thread calls it."""
 

@@ -11,7 +11,7 @@ from contract.node.node_world import RES, World, planned
 from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.isolation.control import Control, Timings
 from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.isolation.live import LiveChanges
+from vc_egpu_node.isolation.live_limits import LiveLimits
 from vc_egpu_node.isolation.pages import SharedPages
 from vc_egpu_node.vendors.nvidia.preload import LIBRARY_NAME, install
 
@@ -39,7 +39,7 @@ class Isolated:
             timings=Timings,
         )
         self.world.assemble()
-        self.live = LiveChanges(
+        self.live = LiveLimits(
             node="node-1",
             grants=self.world.grants,
             pods=self.world.pods,  # type: ignore[arg-type]

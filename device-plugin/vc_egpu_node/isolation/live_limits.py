@@ -65,7 +65,7 @@ def _after(grant: Grant, cards: Cards, pod_uid: str, node: str) -> Grant:
     )
 
 
-class LiveChanges:
+class LiveLimits:
     """Applies them. One thread calls it."""
 
     def __init__(

@@ -9,12 +9,12 @@ from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation.accounts import Usage
 from vc_egpu_node.isolation.unseen_memory import Process, Shown
-from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.offences import Seen
 
 MIB: Final = 1024 * 1024
 
 
-class Sight:
+class OwnersOfProcesses:
     """One thread calls it."""
 
     def __init__(self, hosts: ContainerOfProcess) -> None:
