@@ -1,4 +1,4 @@
-"""The agent: all parts put together, and the loop that keeps Node, slots and files in step."""
+"""The agent: the loop over its parts, which keeps Node, slots and files in step."""
 
 import logging
 import threading
@@ -31,7 +31,7 @@ STUCK_S: Final = 60.0
 UNFOLLOWED: Final = "the kubelet does not know the cards yet"
 REPLACED: Final = "the node agent is being replaced: nothing new until the next one is there"
 ARRIVAL_S: Final = 1.0
-"""Pods whose gate fell before anybody heard of :data:`REPLACED` are bound by then."""
+"""Pods whose gate fell before the admission layer heard of :data:`REPLACED` are bound by then."""
 HANDOVER_S: Final = 4.0
 """The longest that an agent that is told to end waits for pods that were placed on its cards to start."""
 SYNC_S: Final = 2.0
@@ -91,7 +91,7 @@ class Agent:
         try:
             self._hand_over()
         except (KubeError, ConfigError) as error:
-            log.warning("nobody could be told that this agent ends: %s", error)
+            log.warning("the Node does not say that this agent ends: %s", error)
 
     def _change_limits(self) -> None:
         """At once, before what happens together is gathered: a change is in force soon."""
@@ -102,8 +102,8 @@ class Agent:
                 log.exception("a fault of ours; limits are looked at again")
 
     def _hand_over(self) -> None:
-        """While no agent offers slots the kubelet refuses pods, for good: so before this one ends, nothing
-        new is placed here, and what is on its way already still starts."""
+        """While no agent offers slots, the kubelet refuses pods and does not ask again. So before this agent
+        ends, nothing new is placed here, and pods on their way still start."""
         if not self._synced_once:
             return
         self._write(self.parts.stocktaking.take(), REPLACED)
@@ -148,7 +148,7 @@ class Agent:
             if beat_s is not None and now_s - beat_s > STUCK_S:
                 return f"the {name} loop has not moved for {now_s - beat_s:.0f} s"
         if self._sources.monitor.observation.reading.outdated:
-            return "the driver was replaced since this process began: it has to begin anew"
+            return "the driver was replaced since this process began: it has to start again"
         if self.parts.books.protection.passing:
             return f"{self.parts.books.protection.closed}; a new process tries again"
         return ""
@@ -233,8 +233,9 @@ class Agent:
         self._notices.event("models", self._sources.known.models_problem, "ModelTableBroken")
 
     def _post_slots(self, stock: inventory.Inventory) -> None:
-        """Slots of every resource that this process ever offered, or that somebody holds: the kubelet starts
-        no container again whose resource nobody registers. Of what is offered no more only those in use."""
+        """Post the slots of every resource that this process ever offered or that a container holds. The
+        kubelet restarts no container whose resource is not registered. Where a resource is no longer
+        offered, only slots in use remain."""
         known = {plugin.resource for plugin in self.parts.link.plugins()}
         held = {promise.resource for promise in self.parts.books.allocations.all()}
         for resource in known | held | set(stock.offers):

@@ -72,7 +72,7 @@ def protection_of(
             timings=lambda: timings_of(policy()),
         )
     except (LibraryError, OSError) as error:
-        text = f"the isolation library cannot be used, so nobody gets a share: {error}"
+        text = f"the isolation library cannot be used, so no pod gets a share: {error}"
         passing = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
         return Protection(problem=text, closed=text, passing=passing)
     test_build = f"{settings.library} is a test build: programs can choose their own limits"

@@ -1,6 +1,6 @@
 """Level-2 metrics: cards as dcgm-exporter names and measures them, containers under ``egpu_node_``.
 
-Families are made anew at each scrape from what is known then; only the kubelet's calls are counted on.
+Families are made at each scrape from what is known then; only counts go on from scrape to scrape.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -146,8 +146,8 @@ class Metrics(Collector):
 
 
 def _later_ones(view: View) -> View:
-    """Of each name the later one: a pod that was deleted with force may still hold its cards while its
-    successor of the same name starts, and a series has one value."""
+    """Keep the later one of each name. A pod that was deleted with force may still hold its cards while its
+    successor of the same name starts. But a series has one value."""
     grants = sorted(view.grants, key=lambda one: one.granted_at_s)
     return replace(
         view,

@@ -46,7 +46,7 @@ class PodView:
     """Text of the order to suspend it."""
     terminating: bool = False
     asks: frozenset[str] = frozenset()
-    """Names of the extended resources that its containers ask for, whoever offers them."""
+    """Names of the extended resources that its containers ask for, ours or another plugin's."""
     claims: bool = False
     """It has claims for devices of DRA drivers."""
     kubelet_uid: str = ""

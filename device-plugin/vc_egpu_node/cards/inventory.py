@@ -1,7 +1,7 @@
 """From what the vendor's library says to what the node offers. Pure: readings in, values out.
 
-The library may say anything: whatever it says ends up as a card that is not offered, with a reason, or as a
-problem of the node, never as an exception.
+The library may say anything. It ends up as a card that is not offered, with a reason, or as a problem of the
+node, never as an exception.
 """
 
 import re
@@ -20,7 +20,7 @@ from vc_egpu_node.vendors.base import CardReading, NodeLabels, NodeReading, Vend
 UNKNOWN_MODEL: Final = "unknown"
 """Model of cards whose product the table does not hold; never offered."""
 PROBLEM_CHARS: Final = 512
-"""Of a node's problem: the annotation takes no longer one."""
+"""The longest problem of a node that the annotation takes."""
 CORDONED: Final = "cordoned by the operator"
 """Reason of a card that an operator took out: it takes nothing new."""
 Mode = Literal["shared", "native", "mig"]
@@ -60,9 +60,9 @@ class Offer:
     cards: int = 0
     """All that count: well, ill and cordoned."""
     out: int = 0
-    """Of these, ill or cordoned."""
+    """Those that are ill or cordoned."""
     out_held: int = 0
-    """Containers that are on these all the same."""
+    """Containers that run on such cards all the same."""
     beside: int = 0
     """Containers on cards of the model that do not count."""
 
@@ -230,10 +230,10 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
 
 
 def _closed(card: CardReading, by: _Standards) -> str:
-    """Why the driver would refuse a container on that card, or its second one. MPS and its control daemons
-    set a card's mode, and leave it like that when they are killed."""
+    """Why the driver would refuse a container on that card, or its second one. MPS sets a card's mode, and
+    leaves it so when it is killed."""
     if card.closed_to == "all" or (card.closed_to == "others" and by.mode == "shared"):
-        who = "nobody" if card.closed_to == "all" else "one program alone"
+        who = "no program" if card.closed_to == "all" else "one program alone"
         return f"its compute mode lets {who} in: {by.vendor.open_command.format(uuid=card.uuid)}"
     return ""
 

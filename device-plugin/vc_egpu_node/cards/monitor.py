@@ -27,13 +27,8 @@ MISSING: Final = "the driver no longer lists it"
 class Health:
     """Whether one card is in order; one :func:`step` per observation.
 
-    =========  =====================================  =========
-    state      what is seen                           next
-    =========  =====================================  =========
-    well       fault or error event                   ill
-    ill        fault or error event                   ill (the quiet time begins again)
-    ill        nothing for ``recovery_s``             well
-    =========  =====================================  =========
+    - A fault or an error event makes the card ill, and starts its quiet time again.
+    - An ill card of which nothing is heard for ``recovery_s`` is well.
     """
 
     reason: str = ""
@@ -78,17 +73,17 @@ class Observation:
 
 
 def unattributed_mib(seen: Observation, uuid: str) -> int | None:
-    """What of a card's memory is used by no process that the driver names; None: it does not tell.
+    """Memory of a card that is used, but by no process that the driver names; None: the card does not tell.
 
-    The driver counts memory for the process that owns it. What only a DMA-BUF keeps, after its owner freed it
-    or ended, is the driver's own (``RmDmabufGetClientAndDevice`` in NVIDIA's kernel module), and so is what
-    it lost of programs that crashed. Used memory and processes are not read at one moment: only a difference
-    that lasts means anything.
+    The driver counts memory for the process that owns it. Memory that only a DMA-BUF keeps counts as the
+    driver's own (``RmDmabufGetClientAndDevice`` in NVIDIA's kernel module). Memory that crashed programs
+    left behind does so too. Used memory and processes are not read at one moment: only a difference that
+    lasts means anything.
     """
     sample, processes = seen.samples.get(uuid), seen.processes.get(uuid, ())
     if uuid in seen.untold or sample is None or sample.memory_used_mib is None:
         return None
-    if any(one.memory_mib == 0 for one in processes):  # of these it does not tell how much they have
+    if any(one.memory_mib == 0 for one in processes):  # the card does not tell how much these have
         return None
     return max(0, sample.memory_used_mib - sum(one.memory_mib for one in processes))
 
@@ -193,15 +188,15 @@ class Monitor:
         self._look_when_due()
 
     def _look_when_due(self) -> None:
-        """However often the driver tells of errors meanwhile, as it does of each program that crashes: who
-        judges by two looks in a row goes by the time between them."""
+        """Read processes on time, however many errors the driver reports meanwhile. The second wall judges
+        by two looks in a row, and relies on the time between them."""
         now_s = self._clock()
         if now_s >= self._look_due_s:
             self._look_due_s = now_s + self._look_interval_s
             self._look()
 
     def _look(self) -> None:
-        """Who runs on the cards."""
+        """Read the processes on the cards."""
         uuids = [card.uuid for card in self.observation.reading.cards]
         before = self.observation
         processes: dict[str, tuple[ProcessSample, ...]] = {}

@@ -1,7 +1,8 @@
 """CDI specs: one file per container, written before the container is created, removed once it is gone.
 
-A file also is the agent's record of what it let in: the grant stands in the device's annotations, so that a
-restarted agent knows what its containers hold, and a rebooted node (whose folder is empty) holds nothing.
+A file is also the agent's record of what it let in: the grant stands in the device's annotations. So a
+restarted agent knows what its containers hold. After a reboot the folder is empty, and the node holds
+nothing.
 """
 
 import json
@@ -109,7 +110,7 @@ class Isolates(Protocol):
         """The container is gone."""
 
     def forget(self, name: str) -> None:
-        """The same of one that is nobody's: an agent before this one left it."""
+        """The same for a container without an owner: an earlier agent left it."""
 
 
 def spec_of(

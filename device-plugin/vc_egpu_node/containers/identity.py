@@ -1,9 +1,10 @@
-"""Who is this container, and may it start on its cards.
+"""Whether a container may start on its cards, and the proof of which container it is.
 
-``promise`` answers the kubelet's Allocate: one CDI device name per container, kept before it is given.
-``admit`` answers PreStartContainer, just before the container is created: the kubelet says which container
-holds the slots, the API server which cards that container got, the card's room is checked, and only then the
-CDI spec is written that the name stands for. Nothing is ever guessed: what cannot be proven does not start.
+``promise`` answers the kubelet's Allocate: one CDI device name per container, kept on disk before it is
+given. ``admit`` answers PreStartContainer, just before the container is created. The kubelet says which
+container holds the slots, and the API server which cards that container got. Then the card's room is
+checked, and only then is the CDI spec written that the name stands for. Nothing is ever guessed: what cannot
+be proven does not start.
 """
 
 import threading
@@ -143,7 +144,7 @@ class Identity:
                 "delete the pod",
             )
         known = self._grants.get(allocation.name)
-        if known is not None:  # the container starts again: same name, same cards, nobody to ask
+        if known is not None:  # the container starts again: same name, same cards, no more questions
             self._let_in_again(known)
             return known
         owner = self._owners.of(resource, ids)
@@ -183,14 +184,14 @@ class Identity:
         )
 
     def restore(self, grant: Grant) -> None:
-        """Count a container that runs already as let in (no room is asked), and write its files again."""
+        """Count a container that runs already as let in, without a check of room, and write its files."""
         self._grants.reserve(grant)
         if grant.native or not self._around.closed:  # else they would let its next start go without limits
             self.rewrite(grant)
 
     def change(self, grants: Sequence[Grant]) -> None:
-        """Other limits for containers of one pod that run, all or none: the cards' sums are checked again for
-        those that take more, then the books are changed. Files are written by :meth:`rewrite`. Raises
+        """Change the limits of one pod's running containers, all or none. The cards' sums are checked again
+        for those that take more, then the books are changed. Files are written by :meth:`rewrite`. Raises
         :class:`NotAdmittedError`."""
         stock = self._around.stock
         names_changed = {grant.name for grant in grants}

@@ -63,9 +63,9 @@ class Owners:
 
     def _pod(self, ref: ContainerRef, uid: str | None) -> PodView:
         """The very pod that the kubelet starts. The watch's copy is taken only if the kubelet's own record
-        confirms its UID: under the same name it might still have a pod that was deleted. Without that record
-        (its file cannot be read) a deleted pod's container could start in its successor's name: then nobody
-        starts unless every other source knows of one pod only."""
+        confirms its UID: the watch may still have a deleted pod of that name. Where the record cannot be
+        read, a deleted pod's container could start in its successor's name. Then the container starts only
+        if every other source knows a single pod."""
         pod = self._pods.known(ref.namespace, ref.pod)
         if pod is not None and pod.uid == uid and pod.cards is not None:
             return pod

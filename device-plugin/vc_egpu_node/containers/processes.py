@@ -1,7 +1,7 @@
 """Which container a process on a card belongs to: host PID to cgroup to pod and container.
 
-By looking, never by probing: what the kernel says of a process in its cgroup file (version 1 or 2, either
-driver) and status file is enough, also for processes that go round the library.
+The agent looks and never probes. A process's cgroup file (version 1 or 2, either driver) and status file say
+enough, also for processes that bypass the library.
 """
 
 import os
@@ -17,7 +17,7 @@ from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
 
 _CONTAINER_ID: Final = re.compile(r"(?<!conmon-)[0-9a-f]{64}")
-"""CRI-O's monitor of a container is beside it, not in it."""
+"""CRI-O's monitor of a container runs next to it, not in it."""
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[./\n]|$)"
 )
@@ -78,11 +78,11 @@ class ContainerOfProcess:
         return Host(pid, start, container_id, pod_uid, own_pid(self._read(pid, "status")) or pid)
 
     def hosts(self, pids: Iterable[int], *, inner: bool = True) -> dict[int, Host]:
-        """PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
-        namespace (``inner``: this one may): where nothing on the host that could use a card has it, the one
-        process of a pod which has it there is meant. A program of the host on a card is itself: no container
-        answers for it, and nobody reads the whole process tree because it is there, nor each time for a PID
-        that nobody had."""
+        """Map PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
+        namespace (``inner``: this one may). Then a PID that no possible user of a card has on the host means
+        the one process of a pod which has it inside. A program of the host on a card is itself: no container
+        answers for it. It causes no walk over the process tree, and a PID that no process had causes one
+        only now and then."""
         found: dict[int, Host] = {}
         lost: set[int] = set()
         for pid in set(pids):

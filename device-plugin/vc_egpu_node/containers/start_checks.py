@@ -1,8 +1,8 @@
 """Whether containers were started as their CDI specs say.
 
-A runtime in which CDI is switched off (containerd 1.7 as it comes) starts a container without the edits that
-it was asked for: without its cards, and without what limits it where it finds cards in another way. Nobody is
-told, neither kubelet nor user. What is mounted in a container can be seen from outside, though.
+A runtime in which CDI is switched off (containerd 1.7 by default) starts a container without the edits that
+it was asked for. The container has no cards, or no limits where it finds cards in another way. Neither
+kubelet nor user is told. But the agent can see from outside what is mounted in a container.
 
 It is no proof: programs in a container can have mounts of their own, a sandbox's or to do harm. So it counts
 only where the runtime may have CDI off.
@@ -40,8 +40,8 @@ class StartChecks:
         self._looks: dict[str, int] = {}
 
     def look(self, grants: Iterable[Grant], pods: Iterable[PodView], runtime: str) -> str:
-        """Why nobody may start here, or an empty text: containers run that were started without their edits.
-        ``runtime`` is its name and version."""
+        """Why no container may start here, or an empty text: containers run that were started without their
+        edits. ``runtime`` is its name and version."""
         running = _running(grants, pods)
         self._right = {one: right for one, right in self._right.items() if one in running}
         self._looks = {one: number for one, number in self._looks.items() if one in running}

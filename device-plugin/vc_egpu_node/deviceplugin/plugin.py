@@ -58,7 +58,7 @@ class SlotBoard:
             return self._slots
 
     def post(self, slots: tuple[Slot, ...]) -> None:
-        """Decide anew; equal slots wake nobody."""
+        """Replace the slots; equal ones wake no follower."""
         with self._condition:
             if slots != self._slots or self._version == 0:
                 self._slots = slots
@@ -98,12 +98,12 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
         self._identity = identity
         self._observe = observe
         self._following: set[object] = set()
-        """A token for each stream: streams end and begin at once on threads of their own, and a count of them
-        that is off by one would have the plugin registered anew for ever, or never again."""
+        """A token for each stream. Streams begin and end on threads of their own. With a count that is off
+        by one, the plugin would be registered again and again, or never."""
 
     @property
     def followed(self) -> bool:
-        """Whether anybody listens to the slots."""
+        """Whether the kubelet listens to the slots."""
         return bool(self._following)
 
     def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - gRPC's
@@ -206,7 +206,7 @@ class Plugin:
             self.board.wake()
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop; this plugin does not start again."""
         self.board.close()
         self.stop(grace_s=1.0)
         self.socket.unlink(missing_ok=True)

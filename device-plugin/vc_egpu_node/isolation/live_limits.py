@@ -1,5 +1,5 @@
-"""Limits of containers that run, changed: the admission layer rewrites the pod's cards annotation, the agent
-checks the cards' sums again and applies what fits, in place.
+"""Limits of containers that run. The admission layer rewrites the pod's cards annotation; the agent checks
+the cards' sums again and applies what fits, in place.
 
 Only the admission layer may write that annotation (an admission policy of the cluster sees to it). Memory,
 cores, class and core policy may change; the cards of a running container cannot.

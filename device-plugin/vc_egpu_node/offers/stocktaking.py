@@ -1,5 +1,5 @@
-"""What this node has to give, put together: what the driver reads of its cards, the settings, who else offers
-them, the vendor's container edits, and whether the runtime started containers as it was asked to."""
+"""What this node has to give, put together. It depends on the driver's readings, the settings, other
+plugins, the vendor's container edits, and on whether the runtime applied the edits of earlier containers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Stocktaking:
         """As last taken: what may start goes by it."""
 
     def take(self) -> inventory.Inventory:
-        """Look at everything anew. Raises :class:`ConfigError` where there is no Node."""
+        """Look at everything again. Raises :class:`ConfigError` where there is no Node."""
         parts = self._parts
         document = parts.node.document()
         if document is None:

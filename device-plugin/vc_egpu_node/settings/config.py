@@ -68,7 +68,7 @@ class Settings:
     probe_interval_s: float = 5.0
     """How often health and utilisation are read."""
     rescan_interval_s: float = 60.0
-    """How often cards are counted anew (they are at once when one is lost)."""
+    """How often cards are counted again (at once when one is lost)."""
     log_level: str = "INFO"
     action: Action = "run"
 

@@ -30,7 +30,7 @@ class Limited:
     limit_mib: int
     used_mib: int
     above: str = ""
-    """Name of a cgroup of several pods: the kubelet holds all together to what it reserves for nobody."""
+    """Name of a cgroup of several pods: the kubelet holds all together to what it does not reserve."""
 
 
 def free_mib(proc_dir: Path) -> int:

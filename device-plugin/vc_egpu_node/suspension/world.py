@@ -111,7 +111,7 @@ def shortage(
     held: Iterable[admission.HeldShare],
 ) -> str:
     """Why the pod does not fit onto its cards again: neither by the books nor by what is free; empty: it
-    does. ``held``: of everybody on the node, suspended pods asleep."""
+    does. ``held``: all shares on the node, suspended pods asleep."""
     everyone = list(held)
     total = {card.uuid: card.memory_mib for card in observation.reading.cards}
     for grant in pod.grants:

@@ -9,7 +9,7 @@ from vc_egpu_node.vendors.nvidia.bundle import bundle as nvidia
 from vc_egpu_node.vendors.nvidia.words import FACTS as NVIDIA
 
 FACTS: Final[tuple[VendorFacts, ...]] = (NVIDIA,)
-"""Of every vendor, whether this node has its cards or not."""
+"""Facts of every vendor, whether this node has its cards or not."""
 BUNDLES: Final[Mapping[VendorName, Callable[[Settings], Vendor]]] = {"nvidia": nvidia}
 
 HIDE: Final[Mapping[str, str]] = {key: value for facts in FACTS for key, value in facts.hide.items()}

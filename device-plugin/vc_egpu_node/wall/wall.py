@@ -1,8 +1,8 @@
 """Every other second: what the driver sees of each container, what its pages say, and what is done about it.
 
-The judgement is :mod:`.offences`; this module fetches, tells and, where the node's policy says so, kills.
-It also puts right what containers did to their pages, learns what a context costs, and tells libraries what
-the driver shows beyond their count (:mod:`.beyond`).
+The judgement is :mod:`.offences`; this module fetches, tells and, where the node's policy says so, kills. It
+also repairs what containers did to their pages and learns what a context costs. And it tells libraries what
+the driver shows beyond their count (:mod:`vc_egpu_node.isolation.unseen_memory`).
 """
 
 import logging
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 2.0
 SAMPLE_S: Final = 0.1
 IDLE_S: Final = 10.0
-"""It turns so often though nobody tells of anything, to be seen to."""
+"""It turns so often though nothing is new, to show that it lives."""
 TELL_AGAIN_S: Final = 300.0
 PAGES: Final = "PagesPutRight"
 """Reason of the event about a container that damaged its own pages."""
@@ -76,8 +76,8 @@ class _Pages:
     usage: Usage | None
     activity: tuple[Activity, ...]
     complete: bool
-    """The usage page is there. A container cannot remove it: somebody on the host did, if not. One that it
-    keeps from being read says nothing."""
+    """The usage page is there. A container cannot remove it: if it is gone, a program of the host removed
+    it. A page that the container keeps from being read says nothing."""
 
 
 class SecondWall:
@@ -169,7 +169,7 @@ class SecondWall:
 
     def look(self) -> list[Finding]:
         """One look; what was proven by it. The same observation is looked at once. While the pods are not
-        known nobody's processes are: pages are mended and told of, and nothing counts as gone."""
+        known, no process has an owner: pages are repaired and reported, and nothing counts as gone."""
         observation = self._observation()
         if observation.looks == self._looks:
             return []
@@ -189,7 +189,7 @@ class SecondWall:
         for name, places in self._ended.foreign.items():
             self._isolation.pages.give_up(name, places)
         pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
-        # Of a card that is not listed nothing is told either: the driver was away when this agent began.
+        # A card that is not listed tells nothing either: the driver was away when this agent began.
         granted = {share.uuid for grant in grants for share in grant.shares}
         untold = observation.untold | granted - observation.processes.keys()
         limited = [one for one in grants if one.name in pages]
@@ -278,9 +278,9 @@ class SecondWall:
     ) -> None:
         """A context's cost, once for each container and card.
 
-        The library could not reserve it, or only what one costs in another container, for contexts that are
-        there already; their programs may have taken all that they were told is free: it is not held against
-        them. Nor is more than they were granted: root in a container writes what it likes into its page.
+        The library could not reserve it for contexts that are there already, or only what one costs in
+        another container. Their programs may have taken all that they were told is free, so it is not held
+        against them. Only up to their grant, though: root in a container writes what it likes into its page.
         """
         costs: dict[tuple[str, str], ContextCost] = {}
         learnt = []
@@ -307,7 +307,7 @@ class SecondWall:
             self._isolation.refresh(self._grants(), learnt)
 
     def _forgive(self, name: str, share: CardShare, early: Collection[Process], over: int) -> None:
-        """``over``: bytes that each of these contexts takes and that nobody counted."""
+        """``over``: bytes that each of these contexts takes and that were not counted."""
         if over <= 0:
             return
         self._books.at_least((name, share.uuid), early, over)
@@ -321,7 +321,7 @@ class SecondWall:
     def _act(self, finding: Finding, grants: Iterable[Grant]) -> None:
         grant = next((one for one in grants if one.name == finding.owner), None)
         reason = finding.offence.value
-        if grant is None:  # a container without cards of ours: never killed, since nobody promised it to us
+        if grant is None:  # a container without cards of ours: never killed, since it is not ours
             namespace, pod, container, uid = finding.owner.split("/", 3)
             if self._fresh((finding.owner, reason, finding.uuid)):
                 self._count(finding.offence, "reported")
@@ -371,7 +371,7 @@ def _higher(grant: Grant, grants: Iterable[Grant], pages: Mapping[str, _Pages]) 
 
 
 def _watched(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> set[tuple[str, int, int]]:
-    """Those of class high that somebody of class low has to wait for."""
+    """Those of class high that a container of class low has to wait for."""
     everyone = list(grants)
     low = [one for one in everyone if one.share_class == "low" and one.name in pages]
     return {key for one in low for key in _higher(one, everyone, pages)}

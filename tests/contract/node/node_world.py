@@ -100,7 +100,7 @@ class World:
     changed: threading.Event = field(default_factory=threading.Event)
     """Set when the kubelet begins or ends to follow."""
     closed: str = ""
-    """Why nobody gets a share."""
+    """Why no pod gets a share."""
     isolation: Isolation | None = None
     """Taken at the next :meth:`assemble`."""
 

@@ -1,4 +1,4 @@
-"""The guard of a node's shares: its settings, and why it lets nobody in."""
+"""The guard of a node's shares: its settings, and why it lets no pod in."""
 
 import platform
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_a_node_without_a_library_says_so(
         assert "nothing limits them" in caplog.text
     else:
         assert guard.problem == guard.closed
-        assert "nobody gets a share: there is no" in guard.closed
+        assert "no pod gets a share: there is no" in guard.closed
         assert not guard.passing
 
 
@@ -57,7 +57,7 @@ def test_a_disk_that_takes_nothing_lets_nobody_go_unlimited(tmp_path: Path, sour
     source.write_bytes(ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little"))
     guard = protection_of(settings, NVIDIA, policy=Policy, observation=Observation)
     assert guard.isolation is None
-    assert "nobody gets a share" in guard.closed
+    assert "no pod gets a share" in guard.closed
     assert guard.passing
 
 

@@ -75,7 +75,7 @@ def test_healthy_cards_are_offered_by_model() -> None:
             {"closed_to": "others"},
             "its compute mode lets one program alone in: nvidia-smi -i GPU-0 -c DEFAULT",
         ),
-        ({"closed_to": "all"}, "its compute mode lets nobody in: nvidia-smi -i GPU-0 -c DEFAULT"),
+        ({"closed_to": "all"}, "its compute mode lets no program in: nvidia-smi -i GPU-0 -c DEFAULT"),
     ],
 )
 def test_cards_that_are_not_offered_say_why(changes: dict[str, object], reason: str) -> None:

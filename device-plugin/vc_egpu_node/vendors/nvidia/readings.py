@@ -66,8 +66,8 @@ class NvidiaReadings:
         self._wide_lists = False
         self._ecc_seen: dict[str, int] = {}
         self._wants_reset: dict[str, int] = {}
-        """UUID to error. Nobody can reset a card that this process has open: it ends with the process, or
-        when the driver no longer listed the card."""
+        """UUID to error. A card that this process has open cannot be reset. So the entry ends with the
+        process, or when the driver no longer lists the card."""
         self._early: tuple[CardEvent, ...] = ()
         """Told before the set of events was closed for a new scan."""
 
@@ -271,7 +271,7 @@ class NvidiaReadings:
         mps = {one.pid for one in together}
         since_us = int((time.time() - 2) * 1_000_000)
         samples = _optional(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us) or []
-        # Of a process that has just ended any number may stand there.
+        # A process that has just ended may have any number there.
         newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: int(one.timeStamp))}
         return tuple(
             ProcessSample(
@@ -305,7 +305,7 @@ def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
 
 @contextmanager
 def _awake(minors: Iterable[int], dev: Path) -> Iterator[None]:
-    """Holds cards that nobody uses: where no persistence daemon does, they lie down when the library is
+    """Hold cards that no program uses: where no persistence daemon does, they lie down when the library is
     closed, and take seconds to answer again."""
     with ExitStack() as held:
         for minor in minors:

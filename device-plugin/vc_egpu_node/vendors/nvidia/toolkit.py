@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 NVIDIA_KIND: Final = "nvidia.com/gpu"
 TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
-"""A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver guarantees and allows a
-container on a card, by two variables of the container's environment. The tenant writes those, and what one is
-guaranteed others lack: on a shared card the plan says it."""
+"""A hook of newer toolkits (seen in 1.20.1). As root it sets what the driver guarantees and allows a
+container on a card, by two variables of the container's environment. The tenant writes these variables, and
+a guarantee to one takes from the others. On a shared card only the plan may say it."""
 
 UNKNOWN_MINOR: Final = -1
 _CARD_NODE: Final = re.compile(r"/dev/nvidia(\d+)")

@@ -51,12 +51,13 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 preemptive clean-up, video decoder exception, context switch time-out."""
 
 RESET_XIDS: Final = frozenset({62, 64, 95, 119, 120, 140})
-"""Errors after which NVIDIA wants the card to be reset, though it may still answer: halted microcontroller,
-rows that cannot be remapped, uncontained and unrecovered memory errors, firmware that does not answer."""
+"""Errors after which NVIDIA wants the card to be reset, though it may still answer. They are a halted
+microcontroller, rows that cannot be remapped, uncontained and unrecovered memory errors, and firmware that
+does not answer."""
 
 SETS_PAGES_ASIDE: Final = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
-"""Compute capabilities of the chips (GA100, GH100, GB100 and their like) that contain a memory error in the
-programs which met it, and whose driver takes the page out of use at once."""
+"""Compute capabilities of chips such as GA100, GH100 and GB100. They contain a memory error in the programs
+that met it, and their driver takes the page out of use at once."""
 
 RECOVERY: Final = {
     1: "for a reset of the card",
@@ -86,8 +87,8 @@ def no_beginning(code: int, text: str) -> str:
 def rows_fault(*, pending: bool, failed: bool, capability: tuple[int, int] | None) -> str:
     """What remapped rows say against the card; empty: nothing.
 
-    Rows that wait for the next reset are out of use until then where pages are set aside: work goes on there,
-    and new work may begin. Elsewhere they are still given to programs.
+    Where pages are set aside, rows that wait for the next reset are out of use until then. Work goes on, and
+    new work may begin. Elsewhere they are still given to programs.
     """
     if failed:
         return "a memory row could not be remapped"
