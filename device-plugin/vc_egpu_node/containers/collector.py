@@ -127,8 +127,8 @@ class Collector:
         return leaving
 
     def sweep(self) -> None:
-        """Let go of what is left over: promises that were never claimed, grants that a later one of the same
-        container replaced, and folders of neither grant nor promise. Slower and rarer than :meth:`collect`.
+        """Let go of what is left over, more rarely than :meth:`collect` is called. That is promises never
+        claimed, grants that a later one replaced, and folders of neither grant nor promise.
         """
         if not self._pods.synced:
             return
