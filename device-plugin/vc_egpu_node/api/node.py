@@ -20,8 +20,9 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "vc-egpu-node"
 NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
-"""Annotation of node feature discovery (an instance's own has its name before that): labels that it manages,
-and removes when no labeller asks for them any more. GPU feature discovery has its labels written by it."""
+"""Annotation of node feature discovery (an instance's own has its name before that): labels that it manages.
+It removes them when no labeller asks for them any more. GPU feature discovery has its labels written by it.
+"""
 WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION)
 """Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
