@@ -83,6 +83,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "suspension",
         "metrics",
         "guard",
+        "parts",
         "agent",
         "main",
         "__main__",
