@@ -7,9 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    page
-    for pattern in ("*.md", "docs/**/*.md", "[!.]*/README.md", "manifests/**/README.md")
-    for page in ROOT.glob(pattern)
+    {
+        page
+        for pattern in ("*.md", "docs/**/*.md", "[!.]*/README.md", "manifests/**/README.md")
+        for page in ROOT.glob(pattern)
+    }
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 

@@ -26,8 +26,8 @@ def exists(name: str, source: str) -> bool:
         return True
     for prefix in ("egpu_card_", "egpu_node_container_"):
         if name.startswith(prefix) and f'f"{prefix}{{name}}"' in source:
-            end = name.removeprefix(prefix)
-            return f'"{end}"' in source or f'f"{{prefix}}{end}"' in source
+            ends = {one.removeprefix(prefix) for one in (name, stem)}
+            return any(f'"{end}"' in source or f'f"{{prefix}}{end}"' in source for end in ends)
     return False
 
 
