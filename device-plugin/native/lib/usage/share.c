@@ -1,5 +1,5 @@
 /* Memory that several processes hold, counted once: entries of the usage page with a bit per holding slot. */
-#include "usage_page.h"
+#include "page.h"
 
 enum { CARD_MASK = 0xf, BYTES_MASK_BITS = 0xfff };
 

@@ -1,5 +1,5 @@
 /* NVML shows the container's own slice of a card and its own processes, with the pids that they have inside. */
-#include "nvml_view.h"
+#include "view.h"
 
 #include <stdlib.h>
 

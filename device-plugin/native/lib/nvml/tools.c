@@ -2,7 +2,7 @@
  * header: words of which the first is the table's size in bytes, the others functions. Drivers add to its end, so a
  * function keeps its place (seen with nvidia-smi 535.261.03, 550.163.01, 555.58.02; NVIDIA's k8s-test-infra finds the
  * lists at the same places in 580.65.06, with the same records). Programs get a copy with our lists in it. */
-#include "nvml_view.h"
+#include "view.h"
 
 #include <stdlib.h>
 #include <string.h>

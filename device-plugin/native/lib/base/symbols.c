@@ -11,8 +11,8 @@
 #define EGPU_API_TDS(name, suffix, since, arguments) \
     ROW(name##suffix, name, since, 0) ROW(name##suffix##_ptds, name, since, 1)
 const struct egpu_symbol egpu_symbols[] = {
-#include "../include/egpu_cuda_api.def"
-#include "../include/egpu_cuda_memory.def"
+#include "../../include/egpu_cuda_api.def"
+#include "../../include/egpu_cuda_memory.def"
 };
 const size_t egpu_symbol_count = sizeof egpu_symbols / sizeof *egpu_symbols;
 

@@ -1,7 +1,7 @@
 /* What ran on a card, as the pages of its containers say: by rows, and summed up. By the watcher only. */
 #pragma once
 
-#include "activity.h"
+#include "../activity/activity.h"
 #include "settle.h"
 
 enum {

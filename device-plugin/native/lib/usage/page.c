@@ -1,6 +1,6 @@
 /* The usage page: mapped, a slot of our own in it, the slots of the dead emptied. */
 #define _GNU_SOURCE
-#include "usage_page.h"
+#include "page.h"
 
 #include <errno.h>
 #include <fcntl.h>

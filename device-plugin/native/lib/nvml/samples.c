@@ -2,7 +2,7 @@
  *
  * A driver that knows of namespaces gives a container the pids that its own processes have inside, and leaves those of
  * others as the host has them; one that does not gives all as the host has them: then none is known to be ours. */
-#include "nvml_view.h"
+#include "view.h"
 
 enum { UTILIZATION_V1 = 0x01000018 };
 

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "flight.h"
+#include "../time/flight.h"
 
 static const int64_t TOLD_NS = EGPU_WORDS_QUIET_NS / 2;
 

@@ -1,7 +1,7 @@
 #include "gate.h"
 
-#include "../abi/activity.h"
-#include "internal.h"
+#include "../../abi/activity.h"
+#include "../base/internal.h"
 #include "limiter.h"
 
 static int64_t earliest(int64_t a, int64_t b) { return a < b ? a : b; }

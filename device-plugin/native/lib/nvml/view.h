@@ -1,7 +1,7 @@
 /* What the files of NVML's view share. Structs follow NVIDIA's published ABI. */
 #pragma once
 
-#include "memory.h"
+#include "../memory/memory.h"
 
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef int nvmlReturn_t;

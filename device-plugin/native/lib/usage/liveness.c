@@ -1,6 +1,6 @@
 /* Who lives. A process is its pid, its namespace and its start time: pids come again. */
 #define _GNU_SOURCE
-#include "memory.h"
+#include "../memory/memory.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  * EGPU_TURN_MOST_NS. */
 #pragma once
 
-#include "activity.h"
+#include "../activity/activity.h"
 
 enum { EGPU_TURN_MOST_NS = 500 * 1000 * 1000 };
 

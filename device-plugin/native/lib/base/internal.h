@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../abi/control.h"
-#include "../include/egpu_cuda.h"
+#include "../../abi/control.h"
+#include "../../include/egpu_cuda.h"
 
 #define EGPU_EXPORT __attribute__((visibility("default")))
 
@@ -29,8 +29,8 @@ struct egpu_real {
 #define EGPU_API_TDS(name, suffix, since, arguments) \
     __typeof__(name##suffix) *name##suffix;          \
     __typeof__(name##suffix##_ptds) *name##suffix##_ptds;
-#include "../include/egpu_cuda_api.def"
-#include "../include/egpu_cuda_memory.def"
+#include "../../include/egpu_cuda_api.def"
+#include "../../include/egpu_cuda_memory.def"
 #undef EGPU_API
 #undef EGPU_API_TSZ
 #undef EGPU_API_TDS

@@ -1,8 +1,8 @@
 /* The memory side of the library: what is charged to whom. */
 #pragma once
 
-#include "../abi/usage.h"
-#include "internal.h"
+#include "../../abi/usage.h"
+#include "../base/internal.h"
 
 #define EGPU_GRANULE (2ull << 20) /* what the driver takes memory from the card in */
 
@@ -145,7 +145,7 @@ void egpu_end_linear(const struct egpu_track *track);
 struct egpu_track *egpu_context_take(uint64_t context, size_t *count);
 void egpu_end_of_context(const struct egpu_track *tracks, size_t count);
 
-/* --- memory_context.c, for memory_primary.c ---------------------------------------------------------- */
+/* --- context.c, for primary.c ---------------------------------------------------------- */
 
 /* What one context is expected to take, as the agent has learnt it. */
 uint64_t egpu_context_overhead(int card);

@@ -1,6 +1,6 @@
 /* What is in use over all processes of the container, and whether more fits under the cap. */
 #define _GNU_SOURCE
-#include "usage_page.h"
+#include "page.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,8 +1,8 @@
 /* This container's activity page and those of its neighbours, mapped. */
 #pragma once
 
-#include "../abi/activity.h"
-#include "internal.h"
+#include "../../abi/activity.h"
+#include "../base/internal.h"
 
 enum { EGPU_WORDS_QUIET_NS = 100 * 1000 * 1000 }; /* words that are listened to have not changed for so long */
 

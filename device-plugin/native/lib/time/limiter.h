@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../abi/activity.h"
+#include "../../abi/activity.h"
 
 enum {
     EGPU_BURST_NS = 8 * 1000 * 1000,

@@ -1,6 +1,6 @@
 #include "limiter.h"
 
-#include "../abi/control.h"
+#include "../../abi/control.h"
 
 enum { SECOND_NS = 1000 * 1000 * 1000 };
 

@@ -6,9 +6,9 @@
  * does this in the background (watch.c); launches that wait do it for themselves. */
 #pragma once
 
-#include "activity.h"
+#include "../activity/activity.h"
 #include "gate.h"
-#include "internal.h"
+#include "../base/internal.h"
 #include "limiter.h"
 #include "settle.h"
 #include "stretches.h"
