@@ -115,7 +115,7 @@ int egpu_card_of_device(CUdevice device);
 int egpu_card_of_context(CUcontext context); /* NULL: the current one */
 int egpu_card_of_uuid(const char *uuid, const char *pci_bus_id);
 
-/* --- small things --------------------------------------------------------------------------------- */
+/* --- util.c: a line on stderr, locks, sums -------------------------------------------------------- */
 
 /* Says it on stderr, once per `key` (a literal) and process, with "libvgpu-egpu: " before it. */
 void egpu_say_once(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));

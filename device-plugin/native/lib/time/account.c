@@ -1,7 +1,7 @@
 /* How much device time work took that has ended, what that changes in the share's books, and the share's rate. */
 #define _GNU_SOURCE
 #include "flight.h"
-#include "runs.h"
+#include "card_history.h"
 
 #include <linux/futex.h>
 #include <string.h>

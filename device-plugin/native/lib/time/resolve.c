@@ -1,7 +1,7 @@
 /* Which work has ended. What it took is reckoned a little later (account.c). */
 #define _GNU_SOURCE
 #include "flight.h"
-#include "runs.h"
+#include "card_history.h"
 
 enum { LATE_NS = 60 * 1000, MEETS = 200, HINTS = 3, OVERTAKEN = 10000, BUSY_STREAMS = 16, PROCESSES = 8 /* of a neighbour, believed */ };
 enum { MEET_NS = 2 * 1000 * 1000, MEETING_NS = 10 * 1000 * 1000, PATIENCE_MORE_NS = 25 * 1000 * 1000, PATIENCE_MOST_NS = 150 * 1000 * 1000 };

@@ -1,5 +1,5 @@
 /* What ran on a card, as each container's page says, for longer than the page holds it. */
-#include "runs.h"
+#include "card_history.h"
 
 #include "flight.h"
 
