@@ -138,10 +138,3 @@ static inline uint64_t egpu_sub(uint64_t left, uint64_t right) /* saturates */
 {
     return left > right ? left - right : 0;
 }
-
-/* --- what the wrappers of memory.c tell the compute side, where that defines it ------------------- */
-
-void egpu_time_context_made(CUcontext context) __attribute__((weak));
-void egpu_time_context_gone(CUcontext context) __attribute__((weak)); /* before it is destroyed */
-void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) __attribute__((weak));
-void egpu_time_exec_gone(CUgraphExec exec) __attribute__((weak));     /* before it is destroyed */

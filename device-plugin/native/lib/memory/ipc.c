@@ -1,8 +1,6 @@
 /* Memory that another process of the container opens stays charged once, as long as anyone holds it. */
 #include "memory.h"
 
-uint64_t egpu_blob_key(const void *blob, size_t size);
-
 static bool set_shared(struct egpu_track *track, void *data)
 {
     const struct egpu_track *wanted = data;

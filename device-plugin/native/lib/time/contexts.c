@@ -1,5 +1,6 @@
 /* The program's contexts: whose card they are, our events in them, their clocks against the host's. */
 #define _GNU_SOURCE
+#include "../memory/hooks.h"
 #include "flight.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* Kernels and graphs, and the captures inside which nothing is touched. */
+#include "../memory/hooks.h"
 #include "launch.h"
 
 enum { DEVICES_MOST = 64, MEET_NS = 50 * 1000 };

@@ -1,6 +1,6 @@
 /* Who lives. A process is its pid, its namespace and its start time: pids come again. */
 #define _GNU_SOURCE
-#include "../memory/memory.h"
+#include "usage.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* usage.c and share.c: the page and this process's place in it. All under `egpu_usage.lock`. */
 #pragma once
 
-#include "../memory/memory.h"
+#include "usage.h"
 
 struct egpu_usage_state {
     struct egpu_lock lock;

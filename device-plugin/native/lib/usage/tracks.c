@@ -1,5 +1,5 @@
 /* What this process holds: one hash table of (kind, key). */
-#include "../memory/memory.h"
+#include "usage.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,6 @@
 #define _GNU_SOURCE
 #include "page.h"
 
-#include <string.h>
-#include <time.h>
-
 struct sums {
     uint64_t device, managed;
 };
@@ -101,20 +98,6 @@ bool egpu_try_charge(int card, uint64_t device, uint64_t managed)
     return good;
 }
 
-CUresult egpu_charge(int card, uint64_t device, uint64_t managed)
-{
-    if (card == EGPU_NO_LIMITS || (!device && !managed))
-        return CUDA_SUCCESS;
-    if (card < 0 || card >= EGPU_MAX_CARDS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (egpu_try_charge(card, device, managed))
-        return CUDA_SUCCESS;
-    /* Pools and graphs give memory back without a call that we see. */
-    egpu_pools_refresh(card);
-    egpu_graphs_refresh(card);
-    return egpu_try_charge(card, device, managed) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 void egpu_charge_anyway(int card, uint64_t device, uint64_t managed)
 {
     if (card < 0 || card >= EGPU_MAX_CARDS || (!device && !managed))
@@ -135,16 +118,10 @@ void egpu_discharge(int card, uint64_t device, uint64_t managed)
     egpu_usage_leave();
 }
 
-struct egpu_room egpu_room_on(int card)
+struct egpu_room egpu_room_under(const struct egpu_control *control, int card)
 {
-    const struct egpu_control *control = egpu_control_now();
-    struct egpu_room room = {0};
-    if (!control || card < 0 || card >= (int)control->card_count)
-        return room;
-    egpu_pools_refresh(card);
-    egpu_graphs_refresh(card);
     const struct egpu_control_card *limits = &control->cards[card];
-    room.total = limits->memory_bytes;
+    struct egpu_room room = {.total = limits->memory_bytes};
     egpu_usage_enter();
     if (egpu_usage.page && egpu_usage.slot >= 0) {
         egpu_usage_reap();
@@ -204,37 +181,4 @@ size_t egpu_processes_on(int card, uint32_t *pids, uint64_t *bytes, size_t size)
     }
     egpu_usage_leave();
     return count;
-}
-
-static int charged(int card)
-{
-    if (card < EGPU_NO_CARD)
-        return EGPU_NO_LIMITS; /* the driver will refuse the call itself */
-    if (card < 0 && egpu_control_now())
-        egpu_say_once("card", "this card is not one of those granted to the container: no memory on it");
-    return card < 0 ? EGPU_NO_CARD : card;
-}
-
-/* While the container is suspended its share of the card is somebody else's. The driver halts the processes that it
- * found; one that begins now, or that it did not find, waits here before it takes memory. Not with a lock held. */
-static void wait_while_suspended(void)
-{
-    while (egpu_suspended(egpu_control_refresh()))
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-}
-
-int egpu_charged_device(CUdevice device)
-{
-    wait_while_suspended();
-    return charged(egpu_card_of_device(device));
-}
-
-int egpu_charged_current(void)
-{
-    const struct egpu_real *real = egpu_driver();
-    CUdevice device;
-    wait_while_suspended();
-    if (!real || !real->cuCtxGetDevice || real->cuCtxGetDevice(&device) != CUDA_SUCCESS)
-        return EGPU_NO_LIMITS; /* no context: the driver will refuse the call itself */
-    return charged(egpu_card_of_device(device));
 }
