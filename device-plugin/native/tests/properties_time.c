@@ -6,6 +6,7 @@
 
 #include "../abi/activity.h"
 #include "../abi/control.h"
+#include "../lib/activity/activity.h"
 #include "../lib/time/gate.h"
 #include "../lib/time/limiter.h"
 #include "../lib/time/settle.h"

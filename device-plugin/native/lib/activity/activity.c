@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../time/flight.h"
-
 static const int64_t TOLD_NS = EGPU_WORDS_QUIET_NS / 2;
+
+EGPU_LINE _Atomic uint32_t egpu_announced[EGPU_ACTIVITY_CARDS];
 
 static _Atomic(struct egpu_activity *) own;
 static _Atomic(struct egpu_activity_slot *) own_slot;
@@ -112,7 +112,7 @@ static bool take_slot(struct egpu_activity_slot *one, uint64_t number, int64_t n
     one->active = one->alone = 0;
     for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
         one->queued_ns[card] = one->due_ns[card] = 0;
-        if (egpu_cards[card].announced)
+        if (egpu_announced[card])
             atomic_fetch_or(&one->active, 1u << card);
     }
     return true;

@@ -47,6 +47,22 @@ int64_t egpu_near_copied_ns(void); /* when that was last; 0: never */
  * no waiting: one is active or lately was, or it cannot be waited for; then launches look. By the watcher only. */
 bool egpu_near_listen(const struct egpu_near_all *all, const struct egpu_control *control, int64_t now_ns, int64_t wait_ns);
 
+/* What a neighbour's page says, believed only so far: its beat within the lease, progress within the hang time. */
+struct egpu_claim {
+    uint32_t word;
+    uint64_t beat_ns, progress_ns;
+};
+static inline bool egpu_claim_holds(const struct egpu_claim *claim, int64_t now_ns, uint64_t lease_ns, uint64_t hang_ns) {
+    if ((claim->word & EGPU_WORD_ACTIVE) == 0)
+        return false;
+    uint64_t now = (uint64_t)now_ns;
+    if (claim->beat_ns > now + lease_ns || claim->progress_ns > now + lease_ns)
+        return false; /* stamps of the future: not a page that anybody keeps */
+    if (claim->beat_ns < now && now - claim->beat_ns > lease_ns)
+        return false;
+    return claim->progress_ns >= now || now - claim->progress_ns <= hang_ns;
+}
+
 /* The card that holds launches of this container now, or NULL. */
 const struct egpu_near *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
                                              int64_t now_ns);
@@ -59,6 +75,8 @@ struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns);
 void egpu_slot_leave(void);
 void egpu_slot_forget(void); /* in a forked child: it was the parent's */
 
+/* By card: this process has said that it is active. Launches look at it, so it has a cache line of its own. */
+extern _Atomic uint32_t egpu_announced[EGPU_ACTIVITY_CARDS];
 /* Says that this process is active on the card, or no longer. The word falls when no process of it is. `tell`: lower
  * classes are near, and where the container did nothing for long they may be listening. */
 void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns, bool tell);

@@ -1,6 +1,6 @@
 /* What the neighbours' pages say, as copies; and who listens to the words of the higher classes. */
 #define _GNU_SOURCE
-#include "../time/flight.h"
+#include "activity.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -17,6 +17,8 @@
 #include "../../include/egpu_cuda.h"
 
 #define EGPU_EXPORT __attribute__((visibility("default")))
+/* What launches read lies in other cache lines than what the watcher writes at each look. */
+#define EGPU_LINE _Alignas(64)
 
 /* --- symbols.c: every entry point, its place in struct egpu_real, its wrapper --------------------- */
 
@@ -102,6 +104,11 @@ const struct egpu_control *egpu_control_now(void);
 const struct egpu_control *egpu_control_refresh(void);
 /* True: its share of the card is somebody else's for now. */
 static inline bool egpu_suspended(const struct egpu_control *control) { return control != NULL && control->suspended == 1; }
+/* For so long after its last beat a process counts as alive. */
+static inline uint64_t egpu_lease_ns(const struct egpu_control *control)
+{
+    return (control && control->lease_ms ? control->lease_ms : 1000) * 1000000ull;
+}
 /* True: a page as the agent writes it, of a version that we understand. */
 bool egpu_control_sane(const struct egpu_control *page);
 /* `path` under the root for tests, in `buffer`; the path itself in the shipped library. */
@@ -115,6 +122,10 @@ int egpu_card_of_device(CUdevice device);
 int egpu_card_of_context(CUcontext context); /* NULL: the current one */
 int egpu_card_of_uuid(const char *uuid, const char *pci_bus_id);
 
+/* --- clock.c -------------------------------------------------------------------------------------- */
+
+int64_t egpu_now_ns(void); /* CLOCK_MONOTONIC */
+
 /* --- util.c: a line on stderr, locks, sums -------------------------------------------------------- */
 
 /* Says it on stderr, once per `key` (a literal) and process, with "libvgpu-egpu: " before it. */
@@ -125,6 +136,14 @@ void egpu_say_once(const char *key, const char *format, ...) __attribute__((form
 struct egpu_lock { _Atomic uint32_t holder; };
 void egpu_lock(struct egpu_lock *lock);
 void egpu_unlock(struct egpu_lock *lock);
+
+/* A lock for a few lines without system calls; a child of a fork resets it. */
+struct egpu_spin { _Atomic uint32_t held; };
+void egpu_spin_lock(struct egpu_spin *lock);
+static inline void egpu_spin_unlock(struct egpu_spin *lock)
+{
+    atomic_store_explicit(&lock->held, 0, memory_order_release);
+}
 
 /* In between this thread is not cancelled (pthread_cancel): nobody would let go of what it holds. They nest. */
 void egpu_keep_thread(void);

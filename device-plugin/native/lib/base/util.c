@@ -1,4 +1,4 @@
-/* A line on stderr, and a lock. */
+/* A line on stderr, and two locks. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -117,4 +118,10 @@ void egpu_unlock(struct egpu_lock *lock)
 {
     atomic_store_explicit(&lock->holder, 0, memory_order_release);
     egpu_let_thread();
+}
+
+void egpu_spin_lock(struct egpu_spin *lock) {
+    for (unsigned tries = 0; atomic_exchange_explicit(&lock->held, 1, memory_order_acquire); tries++)
+        if (tries > 100) /* not nanosleep(): there a thread may be cancelled, and it may hold what all others wait for */
+            syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 5000}, NULL);
 }

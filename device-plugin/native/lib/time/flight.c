@@ -168,8 +168,8 @@ bool egpu_flight_ride(struct egpu_launched *launch) {
     struct egpu_open *open = recent;
     launch->rides = NULL;
     launch->ahead_ns = 0;
-    if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread || !card->announced ||
-        launch->booked_ns > EGPU_RIDES_NS ||
+    if (launch->unknown || launch->queued_ns != launch->booked_ns || launch->per_thread ||
+        !egpu_announced[launch->context->card] || launch->booked_ns > EGPU_RIDES_NS ||
         atomic_load_explicit(&launch->kind->seen, memory_order_relaxed) < EGPU_RIDES)
         return false;
     const struct egpu_near_all *near = egpu_near_now();

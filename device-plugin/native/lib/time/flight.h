@@ -24,16 +24,6 @@ enum { EGPU_RIDES_NS = EGPU_BATCH_NS / 2 };
 /* A launch rides only where its kind was measured so often: a first look may be wrong by any factor. */
 enum { EGPU_RIDES = 8 };
 
-/* A lock for a few lines without system calls; a child of a fork resets it. */
-struct egpu_spin { _Atomic uint32_t held; };
-void egpu_spin_lock(struct egpu_spin *lock);
-static inline void egpu_spin_unlock(struct egpu_spin *lock) {
-    atomic_store_explicit(&lock->held, 0, memory_order_release);
-}
-
-/* What launches read lies in other cache lines than what the watcher writes at each look. */
-#define EGPU_LINE _Alignas(64)
-
 /* A kind of unit. Launches read the first line and nothing else. */
 struct egpu_kind_row {
     EGPU_LINE _Atomic uint64_t key;
@@ -96,7 +86,6 @@ struct egpu_card {
     _Atomic uint32_t capped;    /* launches that wait for the share */
     _Atomic int64_t held_since_ns;
     EGPU_LINE _Atomic uint32_t used; /* anything was ever launched here */
-    _Atomic uint32_t announced; /* this process has said that it is active */
     _Atomic uint64_t rate_ppm;
     EGPU_LINE _Atomic int64_t ended_ns; /* when the last batch did; 0: none has */
     _Atomic int64_t begin_ns;   /* from when the oldest batch runs; 0: none */
@@ -139,7 +128,6 @@ void egpu_anchor(const struct egpu_real *real, struct egpu_context *context);
 void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
 
 /* --- kinds.c --- */
-int64_t egpu_now_ns(void);
 struct egpu_kind_row *egpu_kind_of(uint64_t key);
 struct egpu_kind_row *egpu_kind_known(uint64_t key); /* NULL: there is none */
 static inline void egpu_kind_forget(struct egpu_kind_row *kind) { /* under the card's lock */
@@ -221,9 +209,6 @@ void egpu_crowd_note(int card, int64_t now_ns, uint64_t lease_ns);
 /* Books what ended EGPU_SETTLE_NS ago. */
 void egpu_settle_card(int card, int64_t now_ns);
 void egpu_rates(const struct egpu_control *control, int64_t now_ns);
-static inline uint64_t egpu_lease_ns(const struct egpu_control *control) {
-    return (control && control->lease_ms ? control->lease_ms : 1000) * 1000000ull;
-}
 
 /* --- watch.c --- */
 void egpu_watch_begin(void);

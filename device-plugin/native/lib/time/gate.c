@@ -1,6 +1,5 @@
 #include "gate.h"
 
-#include "../../abi/activity.h"
 #include "../base/internal.h"
 #include "limiter.h"
 
@@ -141,15 +140,4 @@ int64_t egpu_pulse_until(const struct egpu_pulse *pulse, int64_t now_ns, uint64_
         return 0;
     int64_t until = pulse->ended_ns + (int64_t)pause_allowed(pulse, most_ns);
     return until > now_ns ? until : 0;
-}
-
-bool egpu_claim_holds(const struct egpu_claim *claim, int64_t now_ns, uint64_t lease_ns, uint64_t hang_ns) {
-    if ((claim->word & EGPU_WORD_ACTIVE) == 0)
-        return false;
-    uint64_t now = (uint64_t)now_ns;
-    if (claim->beat_ns > now + lease_ns || claim->progress_ns > now + lease_ns)
-        return false; /* stamps of the future: not a page that anybody keeps */
-    if (claim->beat_ns < now && now - claim->beat_ns > lease_ns)
-        return false;
-    return claim->progress_ns >= now || now - claim->progress_ns <= hang_ns;
 }

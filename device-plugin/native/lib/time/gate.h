@@ -106,10 +106,3 @@ void egpu_pulse_ended(struct egpu_pulse *pulse, int64_t ended_ns);
 void egpu_pulse_capped(struct egpu_pulse *pulse);
 /* 0: not active; INT64_MAX: as long as work is in flight; else the moment at which it stops being active. */
 int64_t egpu_pulse_until(const struct egpu_pulse *pulse, int64_t now_ns, uint64_t most_ns);
-
-/* What a neighbour's page says, believed only so far: its beat within the lease, progress within the hang time. */
-struct egpu_claim {
-    uint32_t word;
-    uint64_t beat_ns, progress_ns;
-};
-bool egpu_claim_holds(const struct egpu_claim *claim, int64_t now_ns, uint64_t lease_ns, uint64_t hang_ns);

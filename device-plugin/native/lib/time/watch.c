@@ -37,7 +37,7 @@ static void rest(int64_t wait_ns, bool deep) {
     if (deep)
         atomic_store(&asleep, 1);
     for (int i = 0; deep && wait_ns > TICK_NS && i < EGPU_ACTIVITY_CARDS; i++)
-        if (egpu_cards[i].announced) /* by one who did not see that we go to sleep */
+        if (egpu_announced[i]) /* by one who did not see that we go to sleep */
             time = (struct timespec){.tv_nsec = TICK_NS};
     syscall(SYS_futex, &bell, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, &time, NULL, 0);
     atomic_store(&bell, 0);
@@ -47,7 +47,7 @@ static void rest(int64_t wait_ns, bool deep) {
 /* Says that the process is idle on the card once it is. Returns when to look again. */
 static int64_t follow_pulse(int index, const struct egpu_control *control, bool wake, int64_t now_ns) {
     struct egpu_card *card = &egpu_cards[index];
-    if (!card->announced)
+    if (!egpu_announced[index])
         return INT64_MAX;
     egpu_spin_lock(&card->lock);
     if (card->flying == 0 && card->pulse.busy)
@@ -60,10 +60,10 @@ static int64_t follow_pulse(int index, const struct egpu_control *control, bool 
     egpu_spin_unlock(&card->lock);
     if (until != 0)
         return until;
-    atomic_store(&card->announced, 0);
+    atomic_store(&egpu_announced[index], 0);
     struct egpu_activity_card *page = &egpu_activity_own()->cards[index];
     if (atomic_load(&card->flying) != 0) { /* launched just now, by one who saw it announced */
-        atomic_store(&card->announced, 1);
+        atomic_store(&egpu_announced[index], 1);
         return INT64_MAX;
     }
     egpu_say_idle(index, now_ns, egpu_lease_ns(control), wake);
@@ -140,12 +140,12 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
         egpu_resolve(real, i, now_ns);
         egpu_settle_card(i, now_ns);
         int64_t until = follow_pulse(i, control, below, now_ns);
-        if (card->announced)
+        if (egpu_announced[i])
             page->beat_ns = (uint64_t)now_ns;
-        if (card->announced && (page->word & EGPU_WORD_ACTIVE) == 0) /* it was taken for dead: it had not run for long */
+        if (egpu_announced[i] && (page->word & EGPU_WORD_ACTIVE) == 0) /* it was taken for dead: it had not run for long */
             egpu_say_active(i, now_ns, lease, below);
-        busy |= card->announced || settles(card) || card->capped;
-        if (*prompt && card->announced) {
+        busy |= egpu_announced[i] || settles(card) || card->capped;
+        if (*prompt && egpu_announced[i]) {
             int64_t end = card->begin_ns + (int64_t)card->oldest_ns;
             int64_t soon = until != INT64_MAX ? until : end > now_ns + PROMPT_LEAST_NS ? end : now_ns + PROMPT_LEAST_NS;
             soon = soon < now_ns + PROMPT_MOST_NS ? soon : now_ns + PROMPT_MOST_NS;
@@ -193,7 +193,7 @@ static void child(void) { /* its parent's work is not its own, and it has no wat
     egpu_flight_forget();
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
-        card->flying = card->unknown = card->announced = card->capped = card->polling = card->lock.held = 0;
+        card->flying = card->unknown = egpu_announced[i] = card->capped = card->polling = card->lock.held = 0;
         card->pending = card->settling = NULL;
         card->due_ns = card->begin_ns = 0;
     }
@@ -246,7 +246,7 @@ void egpu_watch_launch(int index, int64_t now_ns) {
         atomic_store_explicit(&last_launch_ns, now_ns, memory_order_relaxed);
         page->wanted_ns = (uint64_t)now_ns;
     }
-    if (__builtin_expect(atomic_load(&card->announced), 1))
+    if (__builtin_expect(atomic_load(&egpu_announced[index]), 1))
         return;
     card->used = 1;
     egpu_spin_lock(&card->lock);
@@ -255,7 +255,7 @@ void egpu_watch_launch(int index, int64_t now_ns) {
     uint64_t none = 0;
     atomic_compare_exchange_strong(&page->started_ns, &none, (uint64_t)now_ns);
     egpu_say_active(index, now_ns, egpu_lease_ns(control), egpu_near_now()->any_below);
-    atomic_store(&card->announced, 1);
+    atomic_store(&egpu_announced[index], 1);
     if (atomic_load(&asleep))
         ring();
 }
