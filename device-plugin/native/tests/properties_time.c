@@ -10,7 +10,6 @@
 #include "../lib/time/gate.h"
 #include "../lib/time/limiter.h"
 #include "../lib/time/settle.h"
-#include "../lib/time/stretches.h"
 
 enum { MS = 1000 * 1000, LOG = 1 << 16 };
 static const int64_t SECOND = 1000 * MS;

@@ -8,7 +8,7 @@ from unit.native.time_building import compiled
 
 STEPS_QUICK = 100_000
 STEPS_ALL = 1_000_000
-PARTS = ("limiter", "gate", "settle", "stretches")
+PARTS = ("limiter", "gate", "settle")
 SOURCES = ("tests/properties_time.c", *(f"lib/time/{part}.c" for part in PARTS))
 
 

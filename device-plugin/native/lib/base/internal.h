@@ -2,7 +2,7 @@
  *
  * Nothing here runs before a program looks for, or calls, an entry point of the CUDA driver or of NVML. The library
  * finds the driver that the program itself loaded (elf.c, loader.c), answers look-ups of wrapped names with its own
- * functions (lookup.c, symbols.c), and those call the driver through `struct egpu_real`.
+ * functions (lookup.c), and those call the driver through `struct egpu_real`.
  *
  * libc only, no libpthread and no libdl: with glibc 2.17 these are libraries of their own which a program may lack.
  * egpu_libc("pthread_create") finds such a function once the program has the driver, which needs them itself. */
@@ -20,7 +20,7 @@
 /* What launches read lies in other cache lines than what the watcher writes at each look. */
 #define EGPU_LINE _Alignas(64)
 
-/* --- symbols.c: every entry point, its place in struct egpu_real, its wrapper --------------------- */
+/* --- every entry point of the driver, and its place in struct egpu_real ----------------------------- */
 
 /* The real driver's functions. NULL: this driver does not have it. */
 struct egpu_real {
@@ -47,11 +47,6 @@ struct egpu_symbol {
 };
 extern const struct egpu_symbol egpu_symbols[];
 extern const size_t egpu_symbol_count;
-
-/* The wrapper of that exported name ("cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"), or NULL. */
-void *egpu_wrapper(const char *name);
-/* The wrapper of that row of egpu_symbols, or NULL. */
-void *egpu_wrapper_of(const struct egpu_symbol *symbol);
 
 /* --- elf.c: loaded objects, read without the dynamic linker's help -------------------------------- */
 

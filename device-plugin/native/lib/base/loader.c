@@ -6,6 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* All entry points of the driver. */
+#define ROW(symbol, base, since, per_thread) \
+    { #symbol, #base, since, per_thread, offsetof(struct egpu_real, symbol) },
+#define EGPU_API(name, suffix, since, arguments) ROW(name##suffix, name, since, 0)
+#define EGPU_API_TSZ(name, suffix, since, arguments) \
+    ROW(name##suffix, name, since, 0) ROW(name##suffix##_ptsz, name, since, 1)
+#define EGPU_API_TDS(name, suffix, since, arguments) \
+    ROW(name##suffix, name, since, 0) ROW(name##suffix##_ptds, name, since, 1)
+const struct egpu_symbol egpu_symbols[] = {
+#include "../../include/egpu_cuda_api.def"
+#include "../../include/egpu_cuda_memory.def"
+};
+const size_t egpu_symbol_count = sizeof egpu_symbols / sizeof *egpu_symbols;
+
 _Atomic(const struct egpu_real *) egpu_real_table;
 
 static struct egpu_lock loading;

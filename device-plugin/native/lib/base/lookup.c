@@ -74,6 +74,35 @@ __asm__(".text\n"
 #error "neither x86-64 nor arm64"
 #endif
 
+/* --- what this library wraps --- */
+
+/* NVML's functions have no common prototype here; only their addresses matter. */
+#define EGPU_WRAP(name)
+#define EGPU_WRAP_NVML(name) extern int name(void);
+#include "symbols_memory.def"
+#include "symbols_time.def"
+#undef EGPU_WRAP
+#undef EGPU_WRAP_NVML
+
+#define EGPU_WRAP(name) { #name, (void (*)(void))name },
+#define EGPU_WRAP_NVML(name) { #name, (void (*)(void))name },
+static const struct { const char *name; void (*wrapper)(void); } wraps[] = {
+#include "symbols_memory.def"
+#include "symbols_time.def"
+};
+enum { WRAPS = sizeof wraps / sizeof *wraps };
+
+/* The wrapper of that exported name ("cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"), or NULL. */
+static void *wrapper_of(const char *name)
+{
+    for (size_t i = 0; i < WRAPS; i++)
+        if (strcmp(wraps[i].name, name) == 0)
+            return (void *)wraps[i].wrapper;
+    return NULL;
+}
+
+/* --- dlsym and dlvsym --- */
+
 static void *real_function(_Atomic(void *) *slot, const char *name)
 {
     void *function = atomic_load_explicit(slot, memory_order_acquire);
@@ -97,9 +126,9 @@ static void *our_function(const char *name)
     if (!name)
         return NULL;
     if (name[0] == 'c' && name[1] == 'u')
-        return egpu_wrapper(name);
+        return wrapper_of(name);
     if (name[0] == 'n' && strncmp(name, "nvml", 4) == 0)
-        return egpu_wrapper(name);
+        return wrapper_of(name);
     if (name[0] != 'd' || name[1] != 'l')
         return NULL;
     return strcmp(name, "dlsym") == 0 ? (void *)dlsym : strcmp(name, "dlvsym") == 0 ? (void *)dlvsym : NULL;
@@ -228,8 +257,8 @@ static void replace(const char *symbol, void **function, int asked, bool per_thr
         bool named = strcmp(row->base, symbol) == 0;
         newest = row->since > newest ? row->since : newest;
         /* Two names may share one function: then the name decides. */
-        if (known == *function && egpu_wrapper_of(row) && (named || !wrapper))
-            wrapper = egpu_wrapper_of(row);
+        if (known == *function && wrapper_of(row->name) && (named || !wrapper))
+            wrapper = wrapper_of(row->name);
         if (named && row->since <= version && row->per_thread <= per_thread &&
             (!by_name || row->per_thread > by_name->per_thread ||
              (row->per_thread == by_name->per_thread && row->since > by_name->since)))
@@ -237,9 +266,9 @@ static void replace(const char *symbol, void **function, int asked, bool per_thr
     }
     /* A driver may answer with an address that it does not export. For programs of a later CUDA than we know that may
      * be a call with other arguments: ours is the right one only if earlier programs get the same. */
-    if (!wrapper && by_name && egpu_wrapper_of(by_name)) {
+    if (!wrapper && by_name && wrapper_of(by_name->name)) {
         if (version <= newest || answer_to(real, symbol, newest, per_thread) == *function)
-            wrapper = egpu_wrapper_of(by_name);
+            wrapper = wrapper_of(by_name->name);
         else
             egpu_say_once(by_name->base, "this program asks for a later kind of %s than is known: it is not limited", symbol);
     }

@@ -143,3 +143,20 @@ EGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
     EGPU_DRIVER(real, cuCtxSynchronize_v2);
     return synchronised(real->cuCtxSynchronize_v2(context));
 }
+
+/* --- checkpoints --- */
+
+/* A container that is suspended does not bring itself back: another one has its share of the card meanwhile. The agent
+ * does, from outside. The container's own checkpoints are the program's affair. */
+EGPU_EXPORT CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *how)
+{
+    EGPU_DRIVER(real, cuCheckpointProcessRestore);
+    return egpu_suspended(egpu_control_refresh()) ? CUDA_ERROR_NOT_PERMITTED : real->cuCheckpointProcessRestore(pid, how);
+}
+
+/* What stands still before its memory goes would run on. */
+EGPU_EXPORT CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *how)
+{
+    EGPU_DRIVER(real, cuCheckpointProcessUnlock);
+    return egpu_suspended(egpu_control_refresh()) ? CUDA_ERROR_NOT_PERMITTED : real->cuCheckpointProcessUnlock(pid, how);
+}

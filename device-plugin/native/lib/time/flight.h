@@ -11,7 +11,6 @@
 #include "../base/internal.h"
 #include "limiter.h"
 #include "settle.h"
-#include "stretches.h"
 #include "turns.h"
 
 enum { EGPU_BATCHES = 2048, EGPU_BATCH_NS = 40 * 1000, EGPU_BATCH_LAUNCHES = 64, EGPU_SETTLE_NS = 3 * 1000 * 1000 };
@@ -126,15 +125,6 @@ CUevent egpu_event_take(const struct egpu_real *real, struct egpu_context *conte
 void egpu_event_give(struct egpu_context *context, CUevent event);
 void egpu_anchor(const struct egpu_real *real, struct egpu_context *context);
 void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
-
-/* --- kinds.c --- */
-struct egpu_kind_row *egpu_kind_of(uint64_t key);
-struct egpu_kind_row *egpu_kind_known(uint64_t key); /* NULL: there is none */
-static inline void egpu_kind_forget(struct egpu_kind_row *kind) { /* under the card's lock */
-    kind->steady = kind->seen = 0;
-    kind->expects = kind->alone_ns = 0;
-    kind->stats = (struct egpu_kind){0};
-}
 
 /* --- flight.c --- */
 extern _Atomic uint64_t egpu_batch_ns; /* longer where nobody else is on the card: what ran when matters less */

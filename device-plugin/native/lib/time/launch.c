@@ -1,9 +1,46 @@
-/* Kernels and graphs, and the captures inside which nothing is touched. */
+/* Kernels and graphs, what is known of each kind of them, and the captures inside which nothing is touched. */
 #include "../memory/hooks.h"
 #include "launch.h"
 
-enum { DEVICES_MOST = 64, MEET_NS = 50 * 1000 };
+enum { DEVICES_MOST = 64, MEET_NS = 50 * 1000, KINDS = 4096 };
 #define PER_THREAD ((CUstream)2) /* CU_STREAM_PER_THREAD */
+
+/* --- what is known of each kind of unit --- */
+
+static struct egpu_kind_row kinds[KINDS];
+
+static struct egpu_kind_row *kind_at(uint64_t key, uint32_t nth) {
+    return &kinds[(((key | 1) * 0x9e3779b97f4a7c15u >> 40) + nth) % KINDS];
+}
+
+static struct egpu_kind_row *kind_of(uint64_t key) {
+    key |= 1;
+    for (uint32_t i = 0; i < 8; i++) {
+        struct egpu_kind_row *row = kind_at(key, i);
+        uint64_t there = atomic_load_explicit(&row->key, memory_order_acquire);
+        if (there == key)
+            return row;
+        if (there == 0 && (atomic_compare_exchange_strong(&row->key, &there, key) || there == key))
+            return row;
+    }
+    return kind_at(key, 0); /* full here: it shares a row, and what is known of it is a mean of both */
+}
+
+/* NULL: there is none. */
+static struct egpu_kind_row *kind_known(uint64_t key) {
+    for (uint32_t i = 0; i < 8; i++)
+        if (kind_at(key, i)->key == (key | 1))
+            return kind_at(key, i);
+    return NULL;
+}
+
+static void kind_forget(struct egpu_kind_row *kind) { /* under the card's lock */
+    kind->steady = kind->seen = 0;
+    kind->expects = kind->alone_ns = 0;
+    kind->stats = (struct egpu_kind){0};
+}
+
+/* --- one launch --- */
 
 static bool capturing(const struct egpu_real *real, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -13,7 +50,7 @@ static bool capturing(const struct egpu_real *real, CUstream stream) {
 
 /* In the context of the launch. */
 static void begin(struct egpu_launched *launch, uint64_t key) {
-    struct egpu_kind_row *kind = egpu_kind_of(key + ((uint64_t)launch->context->card << 58));
+    struct egpu_kind_row *kind = kind_of(key + ((uint64_t)launch->context->card << 58));
     uint64_t expects = atomic_load_explicit(&kind->expects, memory_order_relaxed);
     bool meets = atomic_load_explicit(&kind->meets, memory_order_relaxed) != 0;
     launch->per_thread = launch->stream == PER_THREAD;
@@ -116,11 +153,11 @@ EGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *li
 void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
     (void)graph;
     for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
-        struct egpu_kind_row *kind = egpu_kind_known(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58));
+        struct egpu_kind_row *kind = kind_known(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58));
         if (kind == NULL)
             continue;
         egpu_spin_lock(&egpu_cards[card].lock);
-        egpu_kind_forget(kind);
+        kind_forget(kind);
         egpu_spin_unlock(&egpu_cards[card].lock);
     }
 }
