@@ -15,8 +15,10 @@ import resource
 import time
 from dataclasses import replace
 
-from vc_egpu.admission.collector import Collector
-from vc_egpu.core.cluster import (
+from vc_egpu.admission.garbage_collector import Collector
+from vc_egpu.core.books.state import ClusterState, fresh_index
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
     CardId,
@@ -35,9 +37,7 @@ from vc_egpu.core.cluster import (
     ShareClass,
     plan_key,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.state import ClusterState, fresh_index
+from vc_egpu.core.model.policy import Policy
 
 GIB = 1 << 30
 H20_MIB = 98304

@@ -10,6 +10,8 @@ from outcomes.world import World, world
 from rigs import admission
 from rigs.team import NAMESPACE, team
 from rigs.webhook import Rig
+from slices import choice
+from slices.durations import recorder
 from stack.install import Stack
 from stack.shared import shared_stack
 from vc_egpu.kube.connection import ApiConnection
@@ -27,6 +29,29 @@ SHARING = {
     "test_policies_nodes.py": "webhook_rig",
 }
 """Of these files: the fixture whose cluster they share."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--slice``: a part of the stories, see :mod:`slices`."""
+    parser.addoption("--slice", metavar="NUMBER", help="a tenth of the stories: a number, or 'commit'")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record how long stories take, where the environment asks for it."""
+    plugin = recorder()
+    if plugin is not None:
+        config.pluginmanager.register(plugin, "vc-egpu-durations")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which slice runs."""
+    return choice.header(config)
+
+
+@pytest.hookimpl(trylast=True)  # after the markers have had their say
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the stories of the slice."""
+    choice.keep(config, items)
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]

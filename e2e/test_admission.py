@@ -12,8 +12,8 @@ from localcluster.net import free_ports
 from rigs.admission import SYSTEM, Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
 from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, POD_GROUPS, PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]

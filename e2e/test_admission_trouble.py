@@ -8,7 +8,7 @@ import pytest
 from rigs.admission import Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 OUTAGE_S = 30.0

@@ -17,7 +17,7 @@ from outcomes.workload import Json, Task, container, job, pod, shares
 from stack.install import Stack
 from stack.kit import StoryError, condition
 from vc_egpu.kube.resources import POD_GROUPS, PODS, QUEUES
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 CAP = {names.shared_resource("h20"): 6, names.memory_total_resource("h20"): 400_000}

@@ -8,7 +8,7 @@ import pytest
 from stack.install import NAMESPACE, Stack
 from stack.kit import condition, phase
 from vc_egpu.kube.resources import POD_GROUPS, QUEUES
-from vc_egpu.volcano.names import CONDITION_ADMITTED
+from vc_egpu.volcano.words.names import CONDITION_ADMITTED
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "manifests" / "examples"
 STORY = "cap-waits"

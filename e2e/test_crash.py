@@ -25,8 +25,8 @@ from rigs.write_tap import Moment, Strike, Write, WriteTap
 from stack.hostprocess import HostProcess
 from stack.kit import StoryError, condition
 from vc_egpu.kube.resources import PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 LONG = bool(os.environ.get("VC_EGPU_LONG"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from outcomes import gangs_of_others
 from outcomes.world import World
-from vc_egpu.volcano.names import SCHEDULER_DEFAULT
+from vc_egpu.volcano.words.names import SCHEDULER_DEFAULT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -13,9 +13,9 @@ from stack.identity import service_account_kubeconfig
 from stack.install import NAMESPACE, OVERLAY, Stack, stack_images
 from stack.kit import Json, phase
 from stack.removal import CLUSTER_WIDE, OURS, gated, left_on_hosts, listed, of_ours, remove
-from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import CORE_EVENTS, NODES, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.words import names
 from volcano.processes import Volcano, VolcanoProcesses
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ from rigs.agent_on_node import FAKE_LIBRARIES, AgentOnNode
 from rigs.agent_world import World, agent_world
 from rigs.planned_pods import NAMESPACE, SLEEP, PlannedPod
 from vc_egpu.kube.resources import PODS
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.isolation.control import Control, decode
 
 SHARED = "volcano.sh/vgpu-h20"

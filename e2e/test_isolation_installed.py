@@ -15,7 +15,7 @@ from stack.install import REPOSITORY, Stack
 from stack.kit import running
 from stack.removal import left_on_hosts
 from vc_egpu.kube.resources import EVENTS
-from vc_egpu.volcano.names import PRIORITY
+from vc_egpu.volcano.words.names import PRIORITY
 
 NAMESPACE = "isolated"
 pytestmark = [pytest.mark.cluster, pytest.mark.long]

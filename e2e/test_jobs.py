@@ -21,7 +21,7 @@ from rigs.jobs import (
     uids,
 )
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 from volcano.processes import Volcano
 
 pytestmark = pytest.mark.cluster

@@ -19,8 +19,8 @@ from rigs.jobs import (
 )
 from stack.hostprocess import HostProcess
 from vc_egpu.kube.resources import COMMANDS, DEPLOYMENTS, LEASES, POD_GROUPS, PODS, QUEUES
-from vc_egpu.volcano import names
-from vc_egpu.volcano.command import CommandAction
+from vc_egpu.volcano.api.command import CommandAction
+from vc_egpu.volcano.words import names
 
 OUTAGE_S = 2 * jobs_rig.LEASE_S
 """So that nobody leads meanwhile."""

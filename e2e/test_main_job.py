@@ -12,8 +12,8 @@ from stack.install import Stack
 from stack.kit import cards_of, is_gated, is_running, phase
 from stack.verify import check_containers
 from vc_egpu.kube.resources import NODES, POD_GROUPS
-from vc_egpu.volcano.annotations import Cards
-from vc_egpu.volcano.names import CARDS, NODE_MODE_LABEL, native_resource, shared_resource
+from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.names import CARDS, NODE_MODE_LABEL, native_resource, shared_resource
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -9,8 +9,8 @@ from localcluster.api import wait_until
 from rigs.agent_world import World, agent_world, all_started
 from rigs.planned_pods import NAMESPACE, PlannedPod
 from vc_egpu.kube.resources import NODES, PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import CardShare
 
 CARDS = 4
 SLOTS = 10

@@ -7,7 +7,7 @@ from localcluster import toolchain
 from localcluster.api import wait_until
 from rigs.agent_world import World, agent_world
 from rigs.planned_pods import PlannedPod
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
 
 SHARED = "volcano.sh/vgpu-h20"
 pytestmark = [

@@ -10,10 +10,10 @@ import pytest
 from rigs.agent_world import World, agent_world, all_started
 from rigs.other_plugin import OtherPlugin
 from rigs.planned_pods import NAMESPACE, PlannedPod
-from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import NODES, PODS, RESOURCE_SLICES
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import CardShare, NodeCards
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import CardShare, NodeCards
 
 CARDS = 4
 SLOTS = 10

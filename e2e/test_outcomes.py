@@ -17,9 +17,9 @@ from outcomes.world import World
 from stack import webhook
 from stack.install import NAMESPACE, Stack
 from stack.kit import cards_of, is_gated, is_running
-from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS, Resource
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import Forbidden, KubeError
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")

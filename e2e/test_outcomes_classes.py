@@ -3,8 +3,8 @@
 import pytest
 from outcomes.workload import Json, Task, job, shares, stateful_set
 from outcomes.world import World
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 

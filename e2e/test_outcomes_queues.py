@@ -10,7 +10,7 @@ from outcomes.workload import Task, deployment, job, shares
 from outcomes.world import World, capability
 from stack.kit import StoryError, is_gated
 from vc_egpu.kube.resources import QUEUES
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 H20: Final = names.shared_resource("h20")

@@ -12,8 +12,8 @@ from localcluster.api import wait_until
 from stack.install import Stack
 from stack.kit import running
 from vc_egpu.kube.resources import CONFIG_MAPS, NODES, PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards, NodeCards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, NodeCards
 
 NAMESPACE = "oversub"
 SYSTEM = names.SYSTEM_NAMESPACE

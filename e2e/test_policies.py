@@ -10,13 +10,13 @@ from rigs.team import NAMESPACE, Json, ensure, pod
 from rigs.webhook import Rig
 from stack import webhook
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, NotFound
 from vc_egpu.kube.resources import (
     POD_GROUPS,
     PODS,
     Resource,
 )
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.volcano.words.annotations import Cards
 
 QUEUES_FOLDER = Path(__file__).resolve().parents[1] / "queues"
 VALIDATING_POLICIES = Resource(

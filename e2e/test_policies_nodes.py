@@ -5,8 +5,8 @@ from rigs.team import NAMESPACE, Json
 from rigs.webhook import Rig
 from stack.identity import bound_token_kubeconfig
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden
 from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.kube.wire.errors import Forbidden
 
 pytestmark = pytest.mark.cluster
 

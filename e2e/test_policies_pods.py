@@ -9,8 +9,8 @@ from localcluster.api import wait_until
 from rigs.team import NAMESPACE, Json, ensure, pod
 from rigs.webhook import Rig
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import PODS
+from vc_egpu.kube.wire.errors import Forbidden, KubeError
 
 pytestmark = pytest.mark.cluster
 RUNTIME_CLASS: Final = (

@@ -18,7 +18,7 @@ from rigs.suspender import Suspender, until_known
 from stack.kit import condition
 from vc_egpu.cli import pause
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from rigs.suspension import TEAM, Here, Json, suspending
 from stack.install import NAMESPACE
 from stack.kit import running
 from vc_egpu.kube.resources import NODES, PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.suspension import NodeSuspension
+from vc_egpu.volcano.codec.suspension import NodeSuspension
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -15,9 +15,9 @@ from stack.identity import bound_token_kubeconfig
 from stack.install import NAMESPACE
 from stack.kit import running
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.errors import Refused
 from vc_egpu.kube.resources import EVENTS, POD_TEMPLATES, PODS
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import Refused
+from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 

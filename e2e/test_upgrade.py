@@ -21,7 +21,7 @@ from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import is_gated, is_running
 from stack.removal import CLUSTER_WIDE, gated, listed, of_ours, remove
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, VOLCANO_JOBS
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 FIRST: Final = "7c2385d25334400faf21aeaced3fc56f70d21a43"
 """The first version that passed the demo."""

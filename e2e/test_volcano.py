@@ -21,9 +21,9 @@ from stack import verify
 from stack.install import Stack, stack_images
 from stack.kit import Json, Kit, running
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
-from vc_egpu.volcano.annotations import Cards
-from vc_egpu.volcano.codec_resources import pod_requests, resources
-from vc_egpu.volcano.names import (
+from vc_egpu.volcano.codec.sums import pod_requests, resources
+from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.names import (
     CARDS,
     GROUP_NAME,
     LIMIT_CORES,
@@ -31,7 +31,7 @@ from vc_egpu.volcano.names import (
     PRIORITY,
     shared_resource,
 )
-from vc_egpu.volcano.quantity import parse_scaled
+from vc_egpu.volcano.words.quantity import parse_scaled
 from volcano.conf import ConfName
 from volcano.player import play, queues_open
 from volcano.processes import Volcano, VolcanoProcesses

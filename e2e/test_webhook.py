@@ -19,7 +19,6 @@ from rigs.team import NAMESPACE, Json, pod
 from rigs.webhook import Rig
 from stack import webhook
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden, KubeError
 from vc_egpu.kube.resources import (
     BATCH_JOBS,
     COMMANDS,
@@ -30,6 +29,7 @@ from vc_egpu.kube.resources import (
     QUEUES,
     VOLCANO_JOBS,
 )
+from vc_egpu.kube.wire.errors import Forbidden, KubeError
 
 pytestmark = pytest.mark.cluster
 REPLACED_TIMEOUT_S = 120.0

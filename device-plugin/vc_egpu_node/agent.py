@@ -6,37 +6,38 @@ import time
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, EventRecorder
-from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.server import GetServer, address_of, pages
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.words import names
 
-from vc_egpu_node.cards import inventory, stocktaking
+from vc_egpu_node.api.node import OwnNode
+from vc_egpu_node.api.notices import Notices
+from vc_egpu_node.api.pods import NodePods
+from vc_egpu_node.cards import inventory
 from vc_egpu_node.cards.monitor import Monitor
-from vc_egpu_node.cards.others import CardSlices, Kept, Others
 from vc_egpu_node.cards.slots import slots
-from vc_egpu_node.config import ConfigError, Settings
 from vc_egpu_node.containers import runtime
+from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.collect import Collector, Patience
 from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.containers.started import Started
-from vc_egpu_node.containers.state import AllocationStore
-from vc_egpu_node.containers.toolkit import Toolkit
+from vc_egpu_node.deviceplugin.plugin import Plugin
+from vc_egpu_node.deviceplugin.registration import KubeletLink
 from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
-from vc_egpu_node.isolation.guard import Guard
+from vc_egpu_node.guard import Guard
 from vc_egpu_node.isolation.pages import USAGE
-from vc_egpu_node.kubelet.plugin import Plugin
 from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
-from vc_egpu_node.kubelet.registration import KubeletLink
-from vc_egpu_node.lastgood import NodeSettings
 from vc_egpu_node.metrics import Metrics, View
-from vc_egpu_node.node import OwnNode
-from vc_egpu_node.notices import Notices
-from vc_egpu_node.pods import NodePods
+from vc_egpu_node.offers import stocktaking
+from vc_egpu_node.offers.other_plugins import CardSlices, Kept, Others
+from vc_egpu_node.settings.config import ConfigError, Settings
+from vc_egpu_node.settings.last_good import NodeSettings
 from vc_egpu_node.suspension.world import Suspension
 from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
 
 log = logging.getLogger(__name__)
 

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Sequence
 
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.config import ConfigError as KubeConfigError
-from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.signals import when_told_to_end
+from vc_egpu.kube.wire.config import ConfigError as KubeConfigError
+from vc_egpu.kube.wire.errors import KubeError
 
 from vc_egpu_node.agent import Agent
-from vc_egpu_node.config import ConfigError, parse_flags
-from vc_egpu_node.containers.state import StateError, lock_folder
-from vc_egpu_node.lastgood import wrong_files
+from vc_egpu_node.files import StateError, lock_folder
 from vc_egpu_node.removal import StillUsedError, remove
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.settings.config import ConfigError, parse_flags
+from vc_egpu_node.settings.last_good import wrong_files
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 
 log = logging.getLogger("vc_egpu_node")
 

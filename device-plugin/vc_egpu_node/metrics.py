@@ -10,17 +10,17 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.words.annotations import NodeCards
 
 from vc_egpu_node.cards.monitor import Observation, unattributed_mib
 from vc_egpu_node.cards.slots import Slot
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import Use
-from vc_egpu_node.isolation.secondwall import ACTIONS, Action, Offence
-from vc_egpu_node.isolation.wall import Account
 from vc_egpu_node.suspension.suspender import SuspendedPod
 from vc_egpu_node.vendors.base import CardReading
+from vc_egpu_node.wall.secondwall import ACTIONS, Action, Offence
+from vc_egpu_node.wall.wall import Account
 
 CALL_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _CARD_LABELS: Final = (

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.config import ConfigError
-from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.signals import when_told_to_end
+from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.kube.wire.errors import KubeError, NotFound
 
-from vc_egpu_node.config import Settings, add_paths
+from vc_egpu_node.api.node import FIELD_MANAGER, removal_patches
+from vc_egpu_node.api.node import slim as slim_node
+from vc_egpu_node.api.pods import PodView, view
+from vc_egpu_node.api.pods import slim as slim_pod
 from vc_egpu_node.containers.cdi import FILE_PREFIX
-from vc_egpu_node.containers.state import StateError, lock_folder
+from vc_egpu_node.deviceplugin.plugin import SOCKET_PREFIX
+from vc_egpu_node.files import StateError, lock_folder
 from vc_egpu_node.isolation.pages import KINDS
-from vc_egpu_node.kubelet.plugin import SOCKET_PREFIX
-from vc_egpu_node.node import FIELD_MANAGER, removal_patches
-from vc_egpu_node.node import slim as slim_node
-from vc_egpu_node.pods import PodView, view
-from vc_egpu_node.pods import slim as slim_pod
+from vc_egpu_node.settings.config import Settings, add_paths
 
 log = logging.getLogger("vc_egpu_node.removal")
 

@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from vc_egpu.core.cluster import Card, CardId, MemberPlacement, Mode, Node, NodeName, PodUid, Resources, Share
-from vc_egpu.volcano import names, plans
-from vc_egpu.volcano.annotations import Cards, CardShare, ContainerRequest, NodeCard, NodeCards, Request
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.core.model.cluster import (
+    Card,
+    CardId,
+    MemberPlacement,
+    Mode,
+    Node,
+    NodeName,
+    PodUid,
+    Resources,
+    Share,
+)
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare, ContainerRequest, NodeCard, NodeCards, Request
 
 Json = dict[str, Any]
 GANG: Final = 8

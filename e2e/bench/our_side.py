@@ -13,8 +13,8 @@ from stack.hostmode import HostOptions, HostStack, SchedulerName
 from stack.hostprocess import HostProcess
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import QUEUES
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CARDS, LIMIT_CORES, LIMIT_MEMORY, NODE_CARDS, shared_resource
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import CARDS, LIMIT_CORES, LIMIT_MEMORY, NODE_CARDS, shared_resource
 from volcano.processes import Volcano, VolcanoProcesses
 
 from bench.sides import CARDS_PER_NODE, Running, Side, kwok_node

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import orjson
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, Temporary
 from vc_egpu.kube.resources import PODS
-from vc_egpu.kube.transport import Query
+from vc_egpu.kube.wire.errors import KubeError, Temporary
+from vc_egpu.kube.wire.transport import Query
 
 _IDLE_S: Final = 300.0
 _VERSION: Final = re.compile(rb'"resourceVersion":"(\d+)"')

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import NotFound, Temporary
 from vc_egpu.kube.resources import VOLCANO_JOBS, Resource
+from vc_egpu.kube.wire.errors import NotFound, Temporary
 
 from bench.watching import BenchError, GangTimes, PodWatch
 

@@ -9,7 +9,7 @@ from localcluster import ClusterSpec, LocalCluster, LocalClusterError, surroundi
 from localcluster.errors import in_words
 from stack.install import ISOLATED, Stack, stack_images
 from stack.kit import StoryError
-from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.wire.errors import KubeError
 
 from demo.screen import Screen
 from demo.story import Story

@@ -7,7 +7,7 @@ from typing import Any
 
 from stack.figures import Figures, first
 from stack.kit import StoryError
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
 
 from demo.screen import Screen
 

@@ -11,8 +11,8 @@ from stack.figures import Figures
 from stack.kit import Json, Kit, StoryError, condition, phase, running
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
-from vc_egpu.volcano.annotations import Cards, CardShare
-from vc_egpu.volcano.names import CARDS, CONDITION_ADMITTED, JOB_NAME
+from vc_egpu.volcano.words.annotations import Cards, CardShare
+from vc_egpu.volcano.words.names import CARDS, CONDITION_ADMITTED, JOB_NAME
 
 from demo.screen import Screen
 from demo.sharing import Sharing
@@ -264,9 +264,7 @@ class Story:
         self.screen.plain(self.egpu("cards"))
 
     def _pods(self, job: str | None = None) -> dict[str, Json]:
-        listed = self.kit.api.list(
-            PODS, NAMESPACE, label_selector=f"{JOB_NAME}={job}" if job else None
-        )
+        listed = self.kit.api.list(PODS, NAMESPACE, label_selector=f"{JOB_NAME}={job}" if job else None)
         return {pod["metadata"]["name"]: pod for pod in listed.items}
 
     def _inside(self, pod: str, variable: str) -> str:

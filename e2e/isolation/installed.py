@@ -6,7 +6,7 @@ from typing import Any
 
 from localcluster import ClusterSpec, LocalCluster
 from stack.install import ISOLATED, Stack, stack_images
-from vc_egpu.volcano.names import QUEUE_NAME
+from vc_egpu.volcano.words.names import QUEUE_NAME
 
 from isolation.image import IMAGE, archive
 

@@ -15,7 +15,7 @@ from rigs.agent_world import World
 from rigs.planned_pods import NAMESPACE, SLEEP, PlannedPod, Planner
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 
 from isolation.driver import BUILT, NVML_STATE, PROGRAMS, FakeDriver
 from isolation.image import IMAGE, PROBE, archive

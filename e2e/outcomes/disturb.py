@@ -11,10 +11,10 @@ from typing import Final
 from localcluster import RealNode
 from stack.install import FAKE_FOLDER, NAMESPACE, Stack
 from stack.kit import Json, is_true
-from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
-from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu.volcano.names import NODE_CARDS, POLICY_CONFIG_MAP
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.words.annotations import NodeCards
+from vc_egpu.volcano.words.names import NODE_CARDS, POLICY_CONFIG_MAP
 
 STATE: Final = f"{FAKE_FOLDER}/state"
 AGENT: Final = "vc-egpu-node-agent"

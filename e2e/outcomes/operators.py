@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rigs.gangs import owner_reference
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 from outcomes import workload
 from outcomes.workload import Json, container, pod_spec

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from localcluster.images import BUSYBOX_IMAGE
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 UNTIL_TOLD: Final = "trap exit TERM; while :; do sleep 0.2; done"

@@ -14,7 +14,6 @@ import yaml
 from stack.install import MODELS, Stack
 from stack.kit import Json, Kit, StoryError, cards_of, condition, is_gated, is_running
 from stack.verify import check_containers, check_invariants, gated_without_reason
-from vc_egpu.kube.errors import KubeError, NotFound, Temporary
 from vc_egpu.kube.resources import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -24,8 +23,9 @@ from vc_egpu.kube.resources import (
     STATEFUL_SETS,
     VOLCANO_JOBS,
 )
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
+from vc_egpu.kube.wire.errors import KubeError, NotFound, Temporary
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
 from outcomes.workload import H20_MIB
 

@@ -18,9 +18,8 @@ from stack.fakes import inventory, offered
 from stack.hostprocess import HostProcess
 from stack.kit import Kit, is_true
 from stack.verify import check_invariants, look
-from vc_egpu.core import invariants
+from vc_egpu.core.check import invariants
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import AlreadyExists, Conflict, NotFound
 from vc_egpu.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -32,9 +31,10 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
 )
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector
-from vc_egpu.volcano import names
-from vc_egpu.volcano.crds import files
-from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, NotFound
+from vc_egpu.volcano.api.crds import files
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.model_table import ModelTable
 
 from rigs.gangs import Gang, admitted, job, pod, podgroup
 

@@ -13,8 +13,8 @@ from localcluster.api import wait_until
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import EVENTS, NODES, PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import NodeCards
 
 from rigs.agent_on_node import AgentOnNode
 from rigs.planned_pods import NAMESPACE, PlannedPod, Planner, said

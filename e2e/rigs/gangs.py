@@ -6,9 +6,9 @@ from typing import Any
 from stack.fakes import H20_MEMORY_MIB
 from stack.kit import condition
 from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import ContainerRequest, Request
-from vc_egpu.volcano.request import totals_of
+from vc_egpu.volcano.codec.request import totals_of
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import ContainerRequest, Request
 
 Json = dict[str, Any]
 

@@ -13,7 +13,6 @@ from localcluster import LocalCluster, images
 from stack.hostprocess import HostProcess
 from stack.kit import Kit, is_running
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import NotFound
 from vc_egpu.kube.resources import (
     COMMANDS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -24,9 +23,10 @@ from vc_egpu.kube.resources import (
     QUEUES,
     VOLCANO_JOBS,
 )
-from vc_egpu.volcano.client import VolcanoClient
-from vc_egpu.volcano.crds import files
-from vc_egpu.volcano.job import Job
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.api.client import VolcanoClient
+from vc_egpu.volcano.api.crds import files
+from vc_egpu.volcano.api.job import Job
 from volcano.processes import Volcano, VolcanoProcesses
 
 Json = dict[str, Any]

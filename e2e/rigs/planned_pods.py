@@ -9,8 +9,8 @@ from typing import Any
 
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 
 BUSYBOX = "vc-egpu.local/busybox:1"
 NAMESPACE = "default"

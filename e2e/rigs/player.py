@@ -13,8 +13,8 @@ from stack.install import Stack
 from stack.kit import Json, StoryError, cards_of, condition, is_gated, phase
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, VOLCANO_JOBS
-from vc_egpu.volcano.annotations import Cards
-from vc_egpu.volcano.names import (
+from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.names import (
     CARDS,
     CONDITION_ADMITTED,
     CONDITION_SUSPENDED,

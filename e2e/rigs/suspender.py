@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localcluster.api import wait_until
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.kube.errors import NotFound
+from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards, NodeCards
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, NodeCards
 
 from rigs.admission import Rig
 

@@ -13,8 +13,8 @@ from stack.install import ISOLATED, NAMESPACE, Stack, stack_images
 from stack.kit import running
 from stack.suspension import until_suspendable
 from vc_egpu.kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 TEAM = "suspended"

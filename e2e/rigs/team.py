@@ -11,8 +11,8 @@ from typing import Any
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import PODS, QUEUES, SERVICE_ACCOUNTS
+from vc_egpu.kube.wire.errors import KubeError
 
 from rigs.webhook import Rig
 

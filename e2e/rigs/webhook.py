@@ -17,10 +17,10 @@ from stack.hostprocess import HostProcess
 from stack.identity import service_account_kubeconfig
 from stack.kit import Kit
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError
-from vc_egpu.volcano.names import PLAN
-from vc_egpu.webhook.manifests import webhook_configurations
-from vc_egpu.webhook.policies import admission_policies
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.words.names import PLAN
+from vc_egpu.webhook.policies.checks import admission_policies
+from vc_egpu.webhook.policies.manifests import webhook_configurations
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]

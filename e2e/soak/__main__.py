@@ -21,9 +21,9 @@ from outcomes import disturb
 from outcomes.world import World, world
 from stack.install import NAMESPACE, Stack, stack_images
 from stack.kit import StoryError
-from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import CONFIG_MAPS
-from vc_egpu.volcano.names import CDI_KIND, POLICY_CONFIG_MAP
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.words.names import CDI_KIND, POLICY_CONFIG_MAP
 
 from soak.figures import sizes
 from soak.ground import Ground

@@ -10,9 +10,8 @@ from stack.install import MODELS
 from stack.kit import Json, StoryError, condition, is_gated, is_running
 from stack.verify import look
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import Policy
-from vc_egpu.kube.errors import KubeError
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube.resources import (
     CORE_EVENTS,
     DEPLOYMENTS,
@@ -22,8 +21,9 @@ from vc_egpu.kube.resources import (
     STATEFUL_SETS,
     VOLCANO_JOBS,
 )
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
 REST_TIMEOUT_S: Final = 600.0
 _LOOK_S: Final = 1.0

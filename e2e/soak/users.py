@@ -10,7 +10,6 @@ from outcomes.workload import Json, Task, container, deployment, job, pod, share
 from outcomes.world import World, capability
 from stack.kit import StoryError
 from vc_egpu.kube.connection import Propagation
-from vc_egpu.kube.errors import AlreadyExists, Conflict, NotFound, Refused
 from vc_egpu.kube.resources import (
     COMMANDS,
     DEPLOYMENTS,
@@ -21,6 +20,7 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
     Resource,
 )
+from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, NotFound, Refused
 
 from soak.ground import Ground
 

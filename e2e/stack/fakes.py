@@ -6,8 +6,8 @@ its inventory is written on it as an agent would have written it.
 
 from typing import Final
 
-from vc_egpu.volcano.annotations import NodeCard, NodeCards
-from vc_egpu.volcano.names import cores_total_resource, memory_total_resource, shared_resource
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.words.names import cores_total_resource, memory_total_resource, shared_resource
 
 H20_MEMORY_MIB: Final = 98304
 SHARERS: Final = 100

@@ -17,7 +17,7 @@ from localcluster.api import wait_until
 from localcluster.cluster import LocalCluster
 from localcluster.net import free_ports
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano.names import SCHEDULER_DEFAULT, SCHEDULER_VOLCANO
+from vc_egpu.volcano.words.names import SCHEDULER_DEFAULT, SCHEDULER_VOLCANO
 from volcano.processes import Volcano
 
 from stack import webhook

@@ -13,8 +13,8 @@ from isolation.driver import BUILT, FakeDriver
 from localcluster import LocalCluster, RealNode
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, NODES
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import shared_resource
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import shared_resource
 
 from stack import verify
 from stack.fakes import nvml_state

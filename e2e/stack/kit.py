@@ -10,10 +10,10 @@ import orjson
 import yaml
 from localcluster.patience import stretched
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Gone, KubeError, Temporary
 from vc_egpu.kube.resources import NODES, PODS, Resource
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.kube.wire.errors import Gone, KubeError, Temporary
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from localcluster.api import wait_until
 from vc_egpu.kube.resources import NODES
-from vc_egpu.volcano.names import NODE_SUSPENSION
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension
+from vc_egpu.volcano.words.names import NODE_SUSPENSION
 
 from stack.figures import Figures
 from stack.kit import Json, Kit

@@ -3,8 +3,8 @@
 A test that gives up on a machine that is gone by the time somebody reads of it has only its message.
 """
 
-from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.resources import PODS
+from vc_egpu.kube.wire.errors import KubeError
 
 from stack.kit import Json, Kit, is_true
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from localcluster import LocalCluster
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
-from vc_egpu.core import invariants
-from vc_egpu.core.cluster import Snapshot
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.check import invariants
+from vc_egpu.core.model.cluster import Snapshot
+from vc_egpu.core.model.reasons import Reason
 from vc_egpu.kube import resources
 from vc_egpu.kube.resources import POD_GROUPS, PODS, Resource
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano.annotations import Cards
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, ENV_CARDS
+from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import CARDS, CDI_KIND, CONDITION_ADMITTED, DOMAIN, ENV_CARDS
 
 from stack.kit import Json, Kit, StoryError, condition, is_gated
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError
+from vc_egpu.kube.wire.errors import KubeError
 
 NAMESPACE = "vc-egpu-system"
 CONFIGURATIONS = ("mutatingwebhookconfiguration/vc-egpu", "validatingwebhookconfiguration/vc-egpu")

@@ -5,7 +5,7 @@ from stack import verify
 from stack.install import Stack
 from stack.kit import Json, Kit, condition
 from vc_egpu.kube.resources import POD_GROUPS, QUEUES
-from vc_egpu.volcano.names import CONDITION_ADMITTED
+from vc_egpu.volcano.words.names import CONDITION_ADMITTED
 
 from volcano.conf import ConfName
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
-from vc_egpu.volcano import crds
-from vc_egpu.volcano.command import Command
-from vc_egpu.volcano.job import Job
-from vc_egpu.volcano.meta import ApiObject, ModelError
-from vc_egpu.volcano.podgroup import PodGroup
-from vc_egpu.volcano.queue import Queue
+from vc_egpu.volcano.api import crds
+from vc_egpu.volcano.api.command import Command
+from vc_egpu.volcano.api.job import Job
+from vc_egpu.volcano.api.meta import ApiObject, ModelError
+from vc_egpu.volcano.api.podgroup import PodGroup
+from vc_egpu.volcano.api.queue import Queue
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS: dict[tuple[str, str], type[ApiObject]] = {
@@ -36,7 +36,7 @@ def test_committed_crds_are_the_generated_ones() -> None:
     folder = ROOT / "manifests/crds"
     for name, content in crds.files().items():
         assert (folder / name).read_text() == content, (
-            f"{name}: run python -m vc_egpu.volcano.crds manifests/crds"
+            f"{name}: run python -m vc_egpu.volcano.api.crds manifests/crds"
         )
 
 

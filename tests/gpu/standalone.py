@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 from children import rest_of
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.control import Timings
@@ -30,7 +30,7 @@ from vc_egpu_node.isolation.library import install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, SharedPages
 from vc_egpu_node.vendors.base import CardReading, NodeReading
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or ROOT / "device-plugin" / "native" / "build")

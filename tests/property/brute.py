@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     CardAsk,
     Gang,
     Mode,

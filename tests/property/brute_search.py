@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations, product
 
 from property.brute import fits, low_of, world
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     Gang,
     Pod,
     PodPhase,

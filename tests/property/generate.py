@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 from property import brute
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
     CardId,

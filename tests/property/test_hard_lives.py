@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 from property import generate
 from property.test_world import STEPS, Life
-from vc_egpu.core import invariants
-from vc_egpu.core.cluster import (
+from vc_egpu.core.check import invariants
+from vc_egpu.core.model.cluster import (
     Pod,
     PodPhase,
     PodShape,
@@ -23,7 +23,7 @@ from vc_egpu.core.cluster import (
     Resources,
     Snapshot,
 )
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.reasons import Reason
 
 LIVES = 600 if os.environ.get("VC_EGPU_LONG") == "1" else 30
 

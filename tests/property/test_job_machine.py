@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.jobs.worlds import NOW, job, task
-from vc_egpu.jobs.draft import Decision, Group
-from vc_egpu.jobs.machine import decide
-from vc_egpu.jobs.views import Eviction, GroupView, Order, PodPhase, PodView, World
-from vc_egpu.volcano.job import Job, JobAction, JobPhase
-from vc_egpu.volcano.podgroup import PodGroupPhase
+from vc_egpu.jobs.rules.draft import Decision, Group
+from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.jobs.rules.views import Eviction, GroupView, Order, PodPhase, PodView, World
+from vc_egpu.volcano.api.job import Job, JobAction, JobPhase
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
 
 ENDS = {JobPhase.COMPLETED, JobPhase.FAILED}
 ACTIONS = ("RestartJob", "RestartTask", "RestartPod")

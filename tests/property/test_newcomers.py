@@ -5,8 +5,8 @@ import random
 
 import pytest
 from scenario.script import Script
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.core.model.policy import Policy
 
 LIVES = 400 if os.environ.get("VC_EGPU_LONG") == "1" else 25
 CARD_GIB = 96

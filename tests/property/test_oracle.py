@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 from property import brute, generate
 from property import brute_search as search
-from vc_egpu.core import invariants
-from vc_egpu.core.cluster import (
+from vc_egpu.core.check import invariants
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     Gang,
     PlanInForce,
     PodPhase,
@@ -21,10 +22,9 @@ from vc_egpu.core.cluster import (
     SuspensionState,
     plan_key,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Admission, Eviction, Plan, Suspension
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.plan import Admission, Eviction, Plan, Suspension
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason
 
 NOW = 2000.0
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu.core.cluster import PodPhase, Requirement
-from vc_egpu.volcano import names, pod_codec
-from vc_egpu.volcano.annotations import Cards, CardShare, ContainerRequest, Request
-from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.core.model.cluster import PodPhase, Requirement
+from vc_egpu.volcano.codec import pod_codec
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare, ContainerRequest, Request
+from vc_egpu.volcano.words.model_table import ModelTable
 
 Json = dict[str, Any]
 TABLE = ModelTable.from_yaml("models: [{name: h20, products: [NVIDIA H20], memoryMiB: 98304}]")

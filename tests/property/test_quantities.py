@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu.volcano.quantity import MAX_VALUE, QuantityError, parse, parse_scaled, parse_whole
+from vc_egpu.volcano.words.quantity import MAX_VALUE, QuantityError, parse, parse_scaled, parse_whole
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),

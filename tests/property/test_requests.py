@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.webhook.world import TABLE, Json, context, create, job, patched, pod, task, update
-from vc_egpu.volcano.annotations import Request
-from vc_egpu.volcano.request import AskError, read_pod
-from vc_egpu.webhook.jobs import review_job
-from vc_egpu.webhook.pods import review_pod
+from vc_egpu.volcano.codec.request import AskError, read_pod
+from vc_egpu.volcano.words.annotations import Request
+from vc_egpu.webhook.reviews.jobs import review_job
+from vc_egpu.webhook.reviews.pods import review_pod
 
 NAMES = [
     "vgpu-h20", "vgpu-v100-32g", "vgpu-nothing", "gpu-h20", "vgpu-memory", "vgpu-memory-percentage",

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from property import generate
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.index import Index
+from vc_egpu.core.books.state import ClusterState, fresh_index, index_of
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
     MemberPlacement,
@@ -24,10 +27,7 @@ from vc_egpu.core.cluster import (
     SuspensionState,
     plan_key,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.index import Index
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.state import ClusterState, fresh_index, index_of
+from vc_egpu.core.model.policy import Policy
 
 SEQUENCES = 60
 CHANGES = 80

@@ -7,9 +7,9 @@ from dataclasses import replace
 from property import brute, generate
 from property import brute_search as search
 from property.test_oracle import NOW, carry_out
-from vc_egpu.core.cluster import Gang, Pod, PodPhase, PodUid, QueueName, ShareClass, Snapshot
 from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.cluster import Gang, Pod, PodPhase, PodUid, QueueName, ShareClass, Snapshot
+from vc_egpu.core.model.policy import Policy
 
 CASES = 150
 KEY = "ns/grows"

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 from property import generate
-from vc_egpu.core import invariants
-from vc_egpu.core.cluster import (
+from vc_egpu.core.check import invariants
+from vc_egpu.core.model.cluster import (
     Gang,
     PlanInForce,
     Pod,
@@ -23,8 +23,8 @@ from vc_egpu.core.cluster import (
     ShareClass,
     Snapshot,
 )
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.reasons import Reason
 from vc_egpu.sim.world import World
 
 LONG = os.environ.get("VC_EGPU_LONG") == "1"

@@ -1,6 +1,6 @@
 """Words of the scenario language as values: ``key=value`` options, amounts, and what a pod asks for."""
 
-from vc_egpu.core.cluster import CardAsk, CardId, PodShape, Resources, Toleration
+from vc_egpu.core.model.cluster import CardAsk, CardId, PodShape, Resources, Toleration
 
 MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
 """Memory of one card in MiB."""

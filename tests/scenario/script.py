@@ -48,7 +48,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from scenario import asks, told
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     Card,
     CardId,
     Gang,
@@ -64,7 +64,7 @@ from vc_egpu.core.cluster import (
     SuspensionState,
     Taint,
 )
-from vc_egpu.core.plan import Plan
+from vc_egpu.core.model.plan import Plan
 from vc_egpu.sim.world import Tasks, World
 
 _PREFIX = "volcano.sh/"

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from vc_egpu.core.cluster import Pod, PodPhase, PodUid, ShareClass, Snapshot, SuspensionState, class_of
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.cluster import Pod, PodPhase, PodUid, ShareClass, Snapshot, SuspensionState, class_of
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.reasons import Reason
 from vc_egpu.sim.world import World
 
 

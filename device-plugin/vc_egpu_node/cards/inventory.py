@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import MAX_CARDS_PER_NODE, MAX_MEMORY_MIB, NodeCard, NodeCards
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.node_policy import Policy
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, MAX_MEMORY_MIB, NodeCard, NodeCards
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.vendors.base import CardReading, NodeReading
 
@@ -37,7 +37,7 @@ class NodeFacts:
     cordoned: frozenset[str] = frozenset()
     """UUIDs that an operator took out."""
     foreign: str = ""
-    """Whose the cards are if not ours, as :meth:`vc_egpu_node.cards.others.Others.problem` says it."""
+    """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.Others.problem`."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """UUID to why no container could be started on that card."""
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from vc_egpu.volcano.annotations import Cards
-from vc_egpu.volcano.plans import epoch_of
+from vc_egpu.volcano.codec.plans import epoch_of
+from vc_egpu.volcano.words.annotations import Cards
 
 ShareClass = Literal["high", "unset", "low"]
 _SLACK: Final = 1e-9

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import CardShare
 
 from vc_egpu_node.containers.admission import HeldShare, ShareClass
-from vc_egpu_node.containers.state import read_promptly, write_atomically
-from vc_egpu_node.containers.toolkit import Edits
+from vc_egpu_node.files import read_promptly, write_atomically
+from vc_egpu_node.vendors.nvidia.toolkit import Edits
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,10 @@ NO_OTHER_CARD: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """An image's default opens no card past the plan."""
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
+
+
+class ControlError(ValueError):
+    """A grant cannot be put on a page; the text names what and the limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from typing import Final
 
 from vc_egpu.kube import Backoff
 
+from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.cards.inventory import Holding
+from vc_egpu_node.containers.allocations import Allocation, AllocationStore
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.identity import Identity, NotAdmittedError
-from vc_egpu_node.containers.state import Allocation, AllocationStore
 from vc_egpu_node.kubelet.podresources import (
     Checkpoint,
     CheckpointEntry,
@@ -23,7 +24,6 @@ from vc_egpu_node.kubelet.podresources import (
     PodResources,
     PodResourcesError,
 )
-from vc_egpu_node.pods import NodePods, PodView
 
 log = logging.getLogger(__name__)
 

@@ -16,17 +16,16 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from vc_egpu.kube.errors import KubeError
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import AnnotationError, Cards, CardShare, NodeCard, NodeCards
-from vc_egpu.volcano.plans import epoch_of
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.codec.plans import epoch_of
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards, CardShare, NodeCard, NodeCards
 
+from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.cards.inventory import CORDONED
 from vc_egpu_node.containers import admission
-from vc_egpu_node.containers.cdi import Grant, GrantFolder, qualified
-from vc_egpu_node.containers.state import Allocation, AllocationStore
-from vc_egpu_node.containers.toolkit import CardNames, Toolkit, ToolkitError
-from vc_egpu_node.isolation.control import ControlError
+from vc_egpu_node.containers.allocations import Allocation, AllocationStore
+from vc_egpu_node.containers.cdi import ControlError, Grant, GrantFolder, qualified
 from vc_egpu_node.kubelet.podresources import (
     Checkpoint,
     ContainerRef,
@@ -35,7 +34,7 @@ from vc_egpu_node.kubelet.podresources import (
     UnknownOwnerError,
     owner,
 )
-from vc_egpu_node.pods import NodePods, PodView
+from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Toolkit, ToolkitError
 
 log = logging.getLogger(__name__)
 

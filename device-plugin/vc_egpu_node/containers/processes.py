@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vc_egpu_node.pods import PodView
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
 
 _CONTAINER_ID: Final = re.compile(r"(?<!conmon-)[0-9a-f]{64}")

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from vc_egpu.core.words import few
+from vc_egpu.core.model.words import few
 from vc_egpu.kube import EventRecorder
 
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cdi import LIMITS_FOLDER, Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.containers.runtime import may_lack_cdi
-from vc_egpu_node.pods import PodView
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from vc_egpu_node.containers.state import read_promptly, write_atomically
+from vc_egpu_node.files import read_promptly, write_atomically
 
 log = logging.getLogger(__name__)
 

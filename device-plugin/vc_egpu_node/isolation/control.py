@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
 
 from vc_egpu_node.containers.admission import ShareClass
-from vc_egpu_node.containers.cdi import Grant
+from vc_egpu_node.containers.cdi import ControlError, Grant
 from vc_egpu_node.isolation import abi
-from vc_egpu_node.isolation.beyond import NOTHING, Beyond
+from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
 
 MIB: Final = 1024 * 1024
 _CLASSES: Final[Mapping[ShareClass, int]] = {
@@ -24,10 +24,6 @@ _NUMBERS: Final = (
     "memory_bytes", "physical_bytes", "context_bytes", "cores_percent", "core_policy", "weight", "flags",
 )  # fmt: skip
 """What a card's entry holds besides its names."""
-
-
-class ControlError(ValueError):
-    """A grant cannot be put on a page; the text names what and the limit."""
 
 
 @dataclass(frozen=True, slots=True)

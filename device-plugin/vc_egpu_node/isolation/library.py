@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vc_egpu_node.containers.state import write_bytes_atomically
+from vc_egpu_node.files import write_bytes_atomically
 
 log = logging.getLogger(__name__)
 

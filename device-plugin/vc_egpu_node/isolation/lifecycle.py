@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from vc_egpu_node.containers.cdi import Grant
-from vc_egpu_node.containers.state import read_promptly, write_atomically
+from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.isolation import abi
-from vc_egpu_node.isolation.beyond import NOTHING, Beyond
 from vc_egpu_node.isolation.ceilings import Ceilings
 from vc_egpu_node.isolation.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
 from vc_egpu_node.isolation.library import Library, drop_unused
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, ControlFile, Fault, KeptOpen, SharedPages
+from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import AnnotationError, Cards
-from vc_egpu.volcano.plans import epoch_of
+from vc_egpu.volcano.codec.plans import epoch_of
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards
 
+from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.identity import Identity, NotAdmittedError
 from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.pods import NodePods, PodView
 
 log = logging.getLogger(__name__)
 

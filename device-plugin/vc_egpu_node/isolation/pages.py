@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from vc_egpu_node.containers.state import read_promptly, write_bytes_atomically
+from vc_egpu_node.files import read_promptly, write_bytes_atomically
 from vc_egpu_node.isolation import abi, control
 
 log = logging.getLogger(__name__)

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vc_egpu.volcano.annotations import AnnotationError, Cards
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards
 
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation.control import shared
-from vc_egpu_node.isolation.wall import Look
-from vc_egpu_node.pods import PodView
 from vc_egpu_node.suspension.machine import Process
 from vc_egpu_node.suspension.room import Limited, MemoryLimits, free_mib
 from vc_egpu_node.suspension.verdict import Facts, HostRoom, MemoryRoom
+from vc_egpu_node.wall.wall import Look
 
 MIB = 1 << 20
 

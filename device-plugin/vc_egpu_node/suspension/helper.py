@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound, Refused
 from vc_egpu.kube.resources import POD_TEMPLATES, PODS
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import KubeError, NotFound, Refused
+from vc_egpu.volcano.words import names
 
-from vc_egpu_node.pods import TERMINAL, NodePods
+from vc_egpu_node.api.pods import TERMINAL, NodePods
 from vc_egpu_node.suspension.machine import Process
 
 log = logging.getLogger(__name__)

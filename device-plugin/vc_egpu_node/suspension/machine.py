@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final, Self
 
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.suspension import MAX_REASON, PodSuspension, SuspendOrder
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.codec.suspension import MAX_REASON, PodSuspension, SuspendOrder
 
 from vc_egpu_node.suspension.verdict import Verdict
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.kube.errors import KubeError
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError
+from vc_egpu.volcano.words.node_policy import Policy
 
-from vc_egpu_node.containers.state import write_atomically
+from vc_egpu_node.files import write_atomically
 from vc_egpu_node.suspension import machine
 from vc_egpu_node.suspension.facts import LowPod, NodeState
 from vc_egpu_node.suspension.machine import Action, Record

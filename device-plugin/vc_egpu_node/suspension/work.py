@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.node_policy import Policy
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.words.node_policy import Policy
 
-from vc_egpu_node.isolation.wall import Look
 from vc_egpu_node.suspension.facts import FactsOf, LowPod
 from vc_egpu_node.suspension.helper import (
     MAX_PROCESSES,
@@ -23,6 +22,7 @@ from vc_egpu_node.suspension.helper import (
     Verb,
 )
 from vc_egpu_node.suspension.machine import Process, Record
+from vc_egpu_node.wall.wall import Look
 
 log = logging.getLogger(__name__)
 

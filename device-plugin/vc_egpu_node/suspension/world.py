@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vc_egpu.core.cluster import SuspensionState
+from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.kube import ApiConnection, EventRecorder
-from vc_egpu.volcano.node_policy import Policy
+from vc_egpu.volcano.words.node_policy import Policy
 
+from vc_egpu_node.api.node import OwnNode, Teller
+from vc_egpu_node.api.pods import NodePods
 from vc_egpu_node.cards.monitor import Observation
-from vc_egpu_node.config import CHECKPOINT_BY_POD, Settings
 from vc_egpu_node.containers import admission
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.identity import Stock
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.isolation.wall import SecondWall
-from vc_egpu_node.node import OwnNode, Teller
-from vc_egpu_node.pods import NodePods
+from vc_egpu_node.settings.config import CHECKPOINT_BY_POD, Settings
 from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState, low_pods, spilled_mib
 from vc_egpu_node.suspension.helper import Helper, PodHelper, ProgramHelper
 from vc_egpu_node.suspension.room import MemoryLimits
 from vc_egpu_node.suspension.suspender import Store, SuspendedPod, Suspender
 from vc_egpu_node.suspension.verdict import Verdict, judge
 from vc_egpu_node.suspension.work import Worker
+from vc_egpu_node.wall.wall import SecondWall
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from contract.node.collecting import Cgroups
 from contract.node.fake_kubelet import FakeKubelet
 from contract.node.node_world import PodBook, World
 from fakes.nvml_state import FakeNode
-from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.containers.toolkit import CardNames
+from vc_egpu_node.vendors.nvidia.toolkit import CardNames
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 

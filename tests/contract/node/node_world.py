@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from contract.node.fake_kubelet import FakeKubelet
-from vc_egpu.kube.errors import Unavailable
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.kube.wire.errors import Unavailable
+from vc_egpu.volcano.words.annotations import Cards, CardShare
+from vc_egpu_node.api.pods import PodView
+from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.identity import Identity, Stock
-from vc_egpu_node.containers.state import AllocationStore
-from vc_egpu_node.containers.toolkit import Toolkit
+from vc_egpu_node.deviceplugin.plugin import Plugin
+from vc_egpu_node.deviceplugin.registration import KubeletLink
 from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.kubelet.plugin import Plugin
 from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
-from vc_egpu_node.kubelet.registration import KubeletLink
-from vc_egpu_node.pods import PodView
+from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
 
 RES = "volcano.sh/vgpu-h20"
 NODE = "node-1"

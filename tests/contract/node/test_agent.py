@@ -16,12 +16,12 @@ from contract.node.node_world import RES, owner
 from fakes.nvml_state import FakeNode
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards, CardShare, NodeCards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare, NodeCards
 from vc_egpu_node import agent as agent_module
 from vc_egpu_node.agent import STUCK_S, UNFOLLOWED, Agent
-from vc_egpu_node.config import Settings
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.settings.config import Settings
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 
 MODELS = Path(__file__).resolve().parents[3] / "manifests/base/config/models.yaml"
 

@@ -5,12 +5,12 @@ from contract.node.collecting import Cgroups, collector
 from contract.node.node_world import World
 from contract.node.test_live import Isolated
 from unit.kept import open_below, sizes
-from vc_egpu.volcano.node_policy import Policy
+from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.processes import ContainerOfProcess
-from vc_egpu_node.isolation.guard import timings_of
-from vc_egpu_node.isolation.wall import SecondWall
+from vc_egpu_node.guard import timings_of
 from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.wall.wall import SecondWall
 
 POLICY = Policy()
 

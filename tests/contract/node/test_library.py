@@ -24,23 +24,23 @@ from unit.native.memory_worlds import (
     Share,
     World,
 )
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.processes import ContainerOfProcess
-from vc_egpu_node.containers.toolkit import Edits
 from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.library import install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, SharedPages
-from vc_egpu_node.isolation.secondwall import Offence
-from vc_egpu_node.isolation.wall import Account, SecondWall
-from vc_egpu_node.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.nvidia.toolkit import Edits
+from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.wall import Account, SecondWall
 
 DRIVER = """
 import json, sys
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 vendor = NvidiaVendor()
 assert not vendor.scan().problem
 for _ in sys.stdin:

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from contract.node.node_world import RES, World, planned
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.isolation.control import Control, Timings
 from vc_egpu_node.isolation.library import LIBRARY_NAME, install
 from vc_egpu_node.isolation.lifecycle import Isolation

@@ -14,7 +14,7 @@ import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.cards.monitor import FORGET_S, Monitor
 from vc_egpu_node.vendors.base import CardReading, ProcessSample
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 
 MakeNode = Callable[[int], FakeNode]
 LIBRARY_MISMATCH = 18
@@ -120,7 +120,7 @@ def test_a_container_without_the_library_says_what_brings_it(tmp_path: Path) -> 
         [
             sys.executable,
             "-c",
-            "from vc_egpu_node.vendors import nvidia as n; print(n.NvidiaVendor().scan().problem)",
+            "from vc_egpu_node.vendors.nvidia import readings as n; print(n.NvidiaVendor().scan().problem)",
         ],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         capture_output=True,

@@ -9,7 +9,7 @@ import pytest
 from fakes.nvml_state import FakeNode
 from vc_egpu_node.cards.monitor import Monitor
 from vc_egpu_node.vendors.base import ProcessSample, UntoldError
-from vc_egpu_node.vendors.nvidia import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
 
 MakeNode = Callable[[int], FakeNode]
 

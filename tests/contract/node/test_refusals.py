@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 import pytest
 from contract.node.node_world import NODE, RES, World, owner, planned
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.containers.toolkit import CardNames
+from vc_egpu_node.vendors.nvidia.toolkit import CardNames
 
 NATIVE_RES = "volcano.sh/gpu-h20"
 MAIN = {"main": [("GPU-1", 4000)]}

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from contract.node.test_library import Container, Node
 from unit.native.memory_worlds import BUILD, CONTEXT_MIB
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.containers.processes import ContainerOfProcess
-from vc_egpu_node.isolation.wall import Look
 from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState, low_pods
 from vc_egpu_node.suspension.helper import ProgramHelper
 from vc_egpu_node.suspension.room import MemoryLimits
 from vc_egpu_node.suspension.suspender import Store, Suspender
 from vc_egpu_node.suspension.verdict import Verdict, judge
 from vc_egpu_node.suspension.work import Worker
+from vc_egpu_node.wall.wall import Look
 
 pytestmark = pytest.mark.timeout(180)
 HELD_MIB = 600

@@ -5,9 +5,9 @@ import uuid
 from typing import Any
 
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import Cards, CardShare, ContainerRequest, NodeCard, NodeCards, Request
-from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare, ContainerRequest, NodeCard, NodeCards, Request
+from vc_egpu.volcano.words.model_table import ModelTable
 
 Json = dict[str, Any]
 TABLE = ModelTable.from_yaml("models: [{name: h20, products: [NVIDIA H20], memoryMiB: 98304}]")

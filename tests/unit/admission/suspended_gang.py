@@ -11,13 +11,13 @@ import pytest
 from unit.admission.build import added, group, let_go, node, pod
 from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
 from unit.admission.test_conduct import plan as plan_text
-from vc_egpu.admission.suspension import words
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
-from vc_egpu.core.plan import Plan, Suspension
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.plans import PlannedMember
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
+from vc_egpu.core.model.plan import Plan, Suspension
+from vc_egpu.volcano.codec.plans import PlannedMember
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError
 
 VICTIM = "default/v"
 UIDS = [PodUid("v-0"), PodUid("v-1")]

@@ -1,11 +1,11 @@
 """Who may read metrics, while others want to know how much they can get in the way."""
 
 import pytest
-from vc_egpu.admission import http
-from vc_egpu.admission.http import Access
+from vc_egpu.admission.serving import http
+from vc_egpu.admission.serving.http import Access
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, Unavailable
-from vc_egpu.kube.limits import TokenBucket
+from vc_egpu.kube.wire.errors import KubeError, Unavailable
+from vc_egpu.kube.wire.limits import TokenBucket
 
 
 class Answering(Access):

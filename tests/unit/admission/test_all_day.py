@@ -11,8 +11,8 @@ from unit.admission.test_conduct import GROUPS, PODS
 from unit.admission.test_loop import Stage, stage_on
 from unit.kept import sizes
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import ContainerRequest, Request
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import ContainerRequest, Request
 
 REMEMBERED = ("._gone", "._due")
 """Kept on purpose: UIDs of what is gone (50,000 at most), and what is not due any more, until its time."""

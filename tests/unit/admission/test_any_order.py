@@ -21,7 +21,7 @@ from unit.admission.test_loop import Stage, stage_on
 from vc_egpu.admission.loop import _Question
 from vc_egpu.core.decide import decide
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 SEEDS = 1000 if os.environ.get("VC_EGPU_LONG") == "1" else 60
 GANGS = 8

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from unit.admission.build import group
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.admission.state.behind import MOST_S, STILL_S, Behind
-from vc_egpu.admission.state.sources import WATCHED, Arrival, Sources
+from vc_egpu.admission.intake.sources import WATCHED, Arrival, Sources
+from vc_egpu.admission.intake.stalled_watches import MOST_S, STILL_S, Behind
 from vc_egpu.kube import ApiConnection
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/podgroups"

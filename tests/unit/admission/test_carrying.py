@@ -20,11 +20,18 @@ from unit.admission.test_conduct import (
 )
 from vc_egpu.admission.execution import steps
 from vc_egpu.admission.execution.carrying import Carrying
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodPhase, PodUid, Share
-from vc_egpu.core.plan import Plan, Withdrawal
-from vc_egpu.kube.errors import Conflict, Forbidden, KubeError, RequestTimeout, TooManyRequests, Unavailable
-from vc_egpu.volcano import names
-from vc_egpu.volcano.plans import PlannedMember
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodPhase, PodUid, Share
+from vc_egpu.core.model.plan import Plan, Withdrawal
+from vc_egpu.kube.wire.errors import (
+    Conflict,
+    Forbidden,
+    KubeError,
+    RequestTimeout,
+    TooManyRequests,
+    Unavailable,
+)
+from vc_egpu.volcano.codec.plans import PlannedMember
+from vc_egpu.volcano.words import names
 
 WITHDRAWN = Plan(1, (), (Withdrawal(KEY, PLAN_ID, "node n1 takes nothing now"),), (), {})
 UID = PodUid("pod-0")

@@ -3,9 +3,9 @@
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.counted import use_by_queue
-from vc_egpu.core.state import index_of
-from vc_egpu.volcano import names
+from vc_egpu.core.books.state import index_of
+from vc_egpu.core.check.recount import use_by_queue
+from vc_egpu.volcano.words import names
 
 
 def checked_for(queue: str, index: int = 0) -> Json:

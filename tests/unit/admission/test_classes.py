@@ -8,7 +8,7 @@ from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, gang_of
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.state.tally import Tally
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
     MemberPlacement,
@@ -18,8 +18,9 @@ from vc_egpu.core.cluster import (
     ShareClass,
     class_of,
 )
-from vc_egpu.volcano import names, plans
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 KEY = "default/g"

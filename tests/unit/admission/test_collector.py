@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from vc_egpu.admission.collector import FULL_S, TIDY_S, Collector
+from vc_egpu.admission.garbage_collector import FULL_S, TIDY_S, Collector
 
 
 @pytest.fixture

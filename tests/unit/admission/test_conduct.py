@@ -9,26 +9,27 @@ from typing import Any
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
 from unit.kube.tiny_api import TinyApi, status, tiny_api
+from vc_egpu.admission.carry_out import Conductor
 from vc_egpu.admission.execution import steps
-from vc_egpu.admission.execution.conduct import Conductor
 from vc_egpu.admission.execution.evictions import EvictionOrder
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.owners import LEVER_TIMEOUT_S
-from vc_egpu.admission.http import Access
 from vc_egpu.admission.main import Epoch
 from vc_egpu.admission.recovery.orphans import Orphans
 from vc_egpu.admission.recovery.rollback import RollBack
-from vc_egpu.admission.reports import Reports
+from vc_egpu.admission.serving.http import Access
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.admission.state.owners import LEVER_TIMEOUT_S
+from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan, Withdrawal
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.core.model.plan import Plan, Withdrawal
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano import names, plans, pod_codec
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.codec import plans, pod_codec
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.words import names
 
 KEY, PLAN_ID = "default/g", "5-1"
 PODS = "/api/v1/namespaces/default/pods"

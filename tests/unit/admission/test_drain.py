@@ -7,8 +7,8 @@ from unit.admission.test_conduct import PLAN_ID, PODS
 from unit.kube.tiny_api import tiny_api
 from vc_egpu.admission.drain import drain
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names
-from vc_egpu.volcano.suspension import SuspendOrder
+from vc_egpu.volcano.codec.suspension import SuspendOrder
+from vc_egpu.volcano.words import names
 
 
 def test_gates_are_lifted_and_suspended_pods_told_to_come_back(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.settings import Settings
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import pod_codec
+from vc_egpu.volcano.codec import pod_codec
 
 
 def asked(server: TinyApi) -> int:

@@ -16,10 +16,10 @@ from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
-from vc_egpu.core.ends import REPORTED_S
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.finish_times import REPORTED_S
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 NOW = 1_800_000_000.0
 HOLD_S = Policy().replacement_hold_s

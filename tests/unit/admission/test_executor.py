@@ -6,12 +6,13 @@ from typing import Any, cast
 import pytest
 from unit.admission.build import TABLE, group, pod
 from vc_egpu.admission.execution.executor import Done, Executor
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Conflict, KubeError, LeaseLost, NotFound, Unavailable
 from vc_egpu.kube.resources import Resource
-from vc_egpu.volcano import codec, names, pod_codec
-from vc_egpu.volcano.plans import PlannedMember
+from vc_egpu.kube.wire.errors import Conflict, KubeError, LeaseLost, NotFound, Unavailable
+from vc_egpu.volcano.codec import cluster_codec, pod_codec
+from vc_egpu.volcano.codec.plans import PlannedMember
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 KEY = "team/g"
@@ -109,7 +110,7 @@ def test_after_a_write_that_came_too_late_it_is_looked_at_what_is_there(
 )
 def test_after_a_plan_whose_write_failed_as_well(now: Json | KubeError, kind: str, *, gone: bool) -> None:
     """Where nobody knows, what was booked stays booked and it is asked again."""
-    decoded = codec.group(group(uid="uid-g"))
+    decoded = cluster_codec.group(group(uid="uid-g"))
     api = Api(Conflict("somebody wrote to it"), now)
     done = told(api, lambda executor: executor.write_group("plan", KEY, decoded, {"metadata": {}}, "5-1"))
     assert (done.kind, done.gone, done.plan_id) == (kind, gone, "5-1")
@@ -117,7 +118,7 @@ def test_after_a_plan_whose_write_failed_as_well(now: Json | KubeError, kind: st
 
 
 def test_who_leads_no_more_does_not_even_look() -> None:
-    decoded = codec.group(group(uid="uid-g"))
+    decoded = cluster_codec.group(group(uid="uid-g"))
     api = Api(LeaseLost("another leads"))
     done = told(api, lambda executor: executor.write_group("plan", KEY, decoded, {"metadata": {}}, "5-1"))
     assert isinstance(done.error, LeaseLost)

@@ -7,8 +7,9 @@ from unit.admission.build import TABLE, Json, added, deleted, group, let_go, nod
 from vc_egpu.admission.inqueue import filling
 from vc_egpu.admission.inqueue.enqueue import Pending
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import PodPhase
-from vc_egpu.volcano import kept, names
+from vc_egpu.core.model.cluster import PodPhase
+from vc_egpu.volcano.codec import trim
+from vc_egpu.volcano.words import names
 
 KEY = "default/g"
 
@@ -206,7 +207,7 @@ def test_nobody_makes_way_for_a_job_that_is_being_deleted() -> None:
     assert pending.due(10.0) == ["default/a"]
     going = job("a", "high")
     going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "2"}
-    mirror.apply("jobs", added(kept.of("jobs", going)))
+    mirror.apply("jobs", added(trim.of("jobs", going)))
     pending.look("default/a", mirror, 10.0)
     assert pending.due(10.0) == []
     assert pending.admit(mirror, 10.0) == []

@@ -16,10 +16,11 @@ from vc_egpu.admission.execution import writes
 from vc_egpu.admission.inqueue import enqueue
 from vc_egpu.admission.state import answers
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.admission.suspension import words as suspension_words
-from vc_egpu.volcano import codec, kept, names, pod_codec
-from vc_egpu.volcano.annotations import Cards, CardShare, ContainerRequest, Request
-from vc_egpu.volcano.suspension import SuspendOrder
+from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.volcano.codec import cluster_codec, pod_codec, trim
+from vc_egpu.volcano.codec.suspension import SuspendOrder
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare, ContainerRequest, Request
 
 Path = tuple[str | int, ...]
 
@@ -153,7 +154,7 @@ def pod_status(phase: str, *, resized: bool = False) -> Json:
         "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:20:05Z"},
             said(names.CONDITION_ADMITTED, "Admitted"),
-            said(names.CONDITION_SUSPENDED, suspension_words.SUSPEND_FAILED),
+            said(names.CONDITION_SUSPENDED, words.SUSPEND_FAILED),
             *([said("PodResizePending", "Infeasible")] if resized else ()),
         ],
         **(GIVEN | {"initContainerStatuses": [{"name": "side", **GIVEN}]} if resized else {}),
@@ -239,8 +240,8 @@ def pod_read(document: Json) -> Any:
     return (
         decoded,
         writes.is_bound_by_volcano(decoded),
-        suspension_words.stands(decoded),
-        suspension_words.failed_at(decoded),
+        words.stands(decoded),
+        words.failed_at(decoded),
         *(read(decoded) for read in (answers.order_of, answers.is_paused, answers.bears_order)),
         pod_codec.claims_of(document),
     )
@@ -249,7 +250,7 @@ def pod_read(document: Json) -> Any:
 def node_read(document: Json) -> Any:
     mirror = Mirror(TABLE)
     mirror.apply("nodes", added(document))
-    return dict(mirror.nodes), codec.held_by_agent(document)
+    return dict(mirror.nodes), cluster_codec.held_by_agent(document)
 
 
 def job_read(document: Json) -> Any:
@@ -356,27 +357,27 @@ def test_whatever_changes_what_is_read_is_kept(name: str) -> None:
             version = changed(document, path, removed=removed)
             now = outcome(read, version)
             telling += now != before
-            assert outcome(read, kept.of(plural, copy.deepcopy(version))) == now, (path, removed)
+            assert outcome(read, trim.of(plural, copy.deepcopy(version))) == now, (path, removed)
     assert telling >= least  # or the documents above are too poor to show anything
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_kept_may_be_kept_again(name: str) -> None:
     plural, document, _, _ = KINDS[name]
-    once = kept.of(plural, copy.deepcopy(document))
-    assert kept.of(plural, once) == once
+    once = trim.of(plural, copy.deepcopy(document))
+    assert trim.of(plural, once) == once
 
 
 @pytest.mark.parametrize("name", ["somebody else's pod", "a node", "a member"])
 def test_most_of_an_object_is_not_kept(name: str) -> None:
     plural, document, _, _ = KINDS[name]
-    assert len(orjson.dumps(kept.of(plural, document))) < 0.6 * len(orjson.dumps(document))
+    assert len(orjson.dumps(trim.of(plural, document))) < 0.6 * len(orjson.dumps(document))
 
 
 def test_what_pods_have_in_common_is_kept_once() -> None:
     first, second = pod(managed=False), pod(managed=False)
     second["metadata"]["uid"] = "another"
-    specs = [kept.pod(document)["spec"]["containers"] for document in (first, second)]
+    specs = [trim.pod(document)["spec"]["containers"] for document in (first, second)]
     assert specs[0] is specs[1]
 
 
@@ -397,4 +398,4 @@ def test_no_object_is_too_odd_to_be_kept(data: st.DataObject, name: str, wrong: 
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = wrong
-    kept.of(plural, odd)
+    trim.of(plural, odd)

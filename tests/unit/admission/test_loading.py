@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 import pytest
-from vc_egpu.admission.state.loading import SILENCE_S, NotSyncedError, wait_for
+from vc_egpu.admission.intake.loading import SILENCE_S, NotSyncedError, wait_for
 
 
 class Slow:

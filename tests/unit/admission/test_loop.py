@@ -12,18 +12,19 @@ from unit.admission.build import TABLE, Json, added, deleted, group, let_go, nod
 from unit.admission.test_conduct import GROUPS, PLAN_ID, PODS, plan
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission import loop as loop_module
-from vc_egpu.admission.collector import QUIET_S, Collector
 from vc_egpu.admission.execution import steps
 from vc_egpu.admission.execution.executor import Done
-from vc_egpu.admission.execution.making_room import SHIELD_S
+from vc_egpu.admission.garbage_collector import QUIET_S, Collector
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
-from vc_egpu.admission.missing import ASK_AFTER_S
+from vc_egpu.admission.making_room import SHIELD_S
+from vc_egpu.admission.missing_groups import ASK_AFTER_S
 from vc_egpu.admission.settings import Settings
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.core.model.reasons import Reason
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names, plans
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.words import names
 
 
 class Stage:

@@ -2,12 +2,12 @@
 
 from prometheus_client import generate_latest
 from unit.admission.build import TABLE, added, group, node, pod, queue
-from vc_egpu.admission.http import document
 from vc_egpu.admission.loop import View
-from vc_egpu.admission.metrics import Level1
+from vc_egpu.admission.serving.http import document
+from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.policy import Policy
 
 
 def view_of(mirror: Mirror) -> View:

@@ -1,9 +1,9 @@
 """When PodGroups that nobody told of are asked for."""
 
 from unit.admission.build import TABLE, added, let_go, pod
-from vc_egpu.admission import settled
-from vc_egpu.admission.missing import AGAIN_AFTER_S, ASK_AFTER_S, MOST_AT_ONCE, Missing
+from vc_egpu.admission.missing_groups import AGAIN_AFTER_S, ASK_AFTER_S, MOST_AT_ONCE, Missing
 from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.telling import nothing_to_decide
 
 
 def test_each_is_asked_for_after_a_while_and_then_now_and_again() -> None:
@@ -40,4 +40,4 @@ def test_who_ended_waits_for_no_podgroup() -> None:
     for name, status in (("ended", {"phase": "Succeeded"}), ("runs", {"phase": "Running"})):
         mirror.apply("pods", added(let_go(pod(f"{name}-0", gang=name), "5-1", bound=True, **status)))
     mirror.apply("pods", added(pod("waits-0", gang="waits")))
-    assert settled.without_group(mirror).keys() == {"default/runs", "default/waits"}
+    assert nothing_to_decide.without_group(mirror).keys() == {"default/runs", "default/waits"}

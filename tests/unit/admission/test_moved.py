@@ -9,8 +9,9 @@ from unit.admission.build import TABLE, Json, added, deleted, group, let_go, nod
 from unit.admission.test_steps import planned
 from vc_egpu.admission.execution.steps import Authority, next_step
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.volcano import names, plans
+from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.words import names
 
 OLD, NEW = "default/g", "default/h"
 

@@ -7,9 +7,10 @@ from unit.admission.build import TABLE, added, deleted, group, node, pod, queue
 from vc_egpu.admission.inqueue import enqueue, filling
 from vc_egpu.admission.inqueue.enqueue import Pending
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
-from vc_egpu.volcano import names, plans
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 KEY = "default/g"

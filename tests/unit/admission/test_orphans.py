@@ -2,8 +2,8 @@
 
 from unit.admission.build import TABLE, let_go, pod
 from vc_egpu.admission.recovery.orphans import GRACE_S, Orphans
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.volcano import pod_codec
+from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.volcano.codec import pod_codec
 
 UID = PodUid("pod-0")
 

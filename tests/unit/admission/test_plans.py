@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 from unit.admission import build
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     Card,
     CardId,
     MemberPlacement,
@@ -15,9 +15,10 @@ from vc_egpu.core.cluster import (
     Share,
     plan_key,
 )
-from vc_egpu.volcano import names, plans, pod_codec
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.codec import plans, pod_codec
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError
 
 
 def uid() -> PodUid:

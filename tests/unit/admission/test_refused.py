@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from unit.admission.build import TABLE, Json, group, let_go, pod
 from unit.admission.test_conduct import KEY, PLAN_ID, PODS, Stage, plan, roll_back, stage_on
-from vc_egpu.admission.execution import owners
 from vc_egpu.admission.recovery.rollback import Watchlist, judge
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.volcano import codec, names, pod_codec
+from vc_egpu.admission.state import owners
+from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.volcano.codec import cluster_codec, pod_codec
+from vc_egpu.volcano.words import names
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
 
@@ -83,7 +84,7 @@ def test_a_refused_member_without_cards_is_seen_after_its_plan_is_gone() -> None
     assert not member.pod.plan_id
     watchlist = Watchlist()
     watchlist.note(member, 0.0)
-    back = judge(codec.group(group(members=1)).gang, {member.pod.uid: member}, watchlist, 0.0)
+    back = judge(cluster_codec.group(group(members=1)).gang, {member.pod.uid: member}, watchlist, 0.0)
     assert back is not None
     assert [found.pod.name for found in back.pods] == ["g-w-0"]
 
@@ -98,7 +99,7 @@ def test_a_member_that_ran_before_its_node_was_rebooted_was_refused_all_the_same
     member = pod_codec.pod(raw, TABLE)
     watchlist = Watchlist()
     watchlist.note(member, 0.0)
-    back = judge(codec.group(group(members=1)).gang, {member.pod.uid: member}, watchlist, 0.0)
+    back = judge(cluster_codec.group(group(members=1)).gang, {member.pod.uid: member}, watchlist, 0.0)
     assert back is not None
     assert [found.pod.name for found in back.pods] == ["g-w-0"]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from unit.admission.build import TABLE, added, deleted, group, let_go, pod, queue
 from vc_egpu.admission.execution import writes
-from vc_egpu.admission.reports import IN_LINE_S, MEMBERS_SETTLE_S, NUMBERS_EVERY_S, Reports
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.admission.telling.reports import IN_LINE_S, MEMBERS_SETTLE_S, NUMBERS_EVERY_S, Reports
+from vc_egpu.core.model.reasons import Reason, Verdict
 
 KEY = "default/g"
 MISSING = Verdict(Reason.WAITING_FOR_MEMBERS, "0 of 2 members are there")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from unit.admission.build import TABLE, added, group, node, pod, queue, version
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import PodPhase, PodUid
-from vc_egpu.volcano.codec_resources import given, pod_requests
+from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.volcano.codec.sums import given, pod_requests
 
 
 def requests(cpu: str, **more: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 from vc_egpu.admission.execution.retries import FIRST_S, Retries
-from vc_egpu.kube.errors import BudgetExhausted, KubeError, TooManyRequests, Unavailable
+from vc_egpu.kube.wire.errors import BudgetExhausted, KubeError, TooManyRequests, Unavailable
 
 
 @pytest.mark.parametrize("error", [TooManyRequests("x", retry_after_s=5), Unavailable("x", retry_after_s=5)])

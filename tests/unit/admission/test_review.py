@@ -9,8 +9,8 @@ from unit.admission.test_conduct import GROUPS, PODS
 from unit.admission.test_loop import Stage, stage_on
 from vc_egpu.admission import deciding
 from vc_egpu.admission import loop as loop_module
-from vc_egpu.core.cluster import NodeName, PodUid
-from vc_egpu.volcano import names
+from vc_egpu.core.model.cluster import NodeName, PodUid
+from vc_egpu.volcano.words import names
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from vc_egpu.admission.recovery.rollback import PATIENCE_S, STARVED_S, Watchlist
 from vc_egpu.admission.state import backoffs
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import NodeName, PodUid
-from vc_egpu.volcano import codec, names, pod_codec
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import NodeName, PodUid
+from vc_egpu.volcano.codec import cluster_codec, pod_codec
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.words import names
 
-GANG = codec.group(group(members=2)).gang
+GANG = cluster_codec.group(group(members=2)).gang
 WAITING = {
     "waiting": {"reason": "CreateContainerConfigError", "message": "PreStartContainer: no plan for it"}
 }
@@ -56,7 +57,7 @@ def test_the_clock_runs_from_the_last_gate_that_fell() -> None:
 def test_a_large_gang_comes_to_its_nodes_at_the_pace_of_its_scheduler() -> None:
     """Gates fall by the hundred in a second; a kube-scheduler as it comes binds at most fifty."""
     most = 2000
-    gang = codec.group(group(members=most)).gang
+    gang = cluster_codec.group(group(members=most)).gang
     members, watchlist = watch(*(member(i, bound=False) for i in range(most)))
     for i in range(most):
         found = member(i, bound=True)
@@ -118,7 +119,7 @@ def test_surplus_comes_back_alone() -> None:
 
 
 def test_who_has_succeeded_or_is_bound_counts_as_well_and_who_is_in_trouble_does_not() -> None:
-    gang = codec.group(group(members=3)).gang
+    gang = cluster_codec.group(group(members=3)).gang
     done = member(0, bound=True, phase="Succeeded")
     stuck = member(3, bound=False)
     members, watchlist = watch(done, member(1, bound=True), member(2, bound=True), stuck)
@@ -136,7 +137,7 @@ def test_who_has_succeeded_or_is_bound_counts_as_well_and_who_is_in_trouble_does
 
 
 def test_of_a_service_each_comes_back_alone() -> None:
-    gang = replace(codec.group(group(members=2)).gang, single=True)
+    gang = replace(cluster_codec.group(group(members=2)).gang, single=True)
     members, watchlist = watch(member(0, bound=True), member(1, bound=False))
     back = judge(gang, members, watchlist, PATIENCE_S)
     assert back is not None
@@ -281,7 +282,7 @@ def replica(index: int, plan_id: str, *, bound: bool = False) -> DecodedPod:
 
 def test_gates_that_fall_for_later_plans_give_nobody_more_time() -> None:
     """A Deployment that grows and shrinks all the time: a replica that is stuck comes back all the same."""
-    gang = codec.group(group(name="podgroup-set-g", members=1)).gang
+    gang = cluster_codec.group(group(name="podgroup-set-g", members=1)).gang
     members, watchlist = watch(replica(0, "5-0", bound=True), replica(1, "5-1"))
     later = replica(2, "5-2")
     watchlist.note(later, PATIENCE_S - 5)

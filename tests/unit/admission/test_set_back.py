@@ -3,9 +3,9 @@
 from typing import Any
 
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod
-from vc_egpu.admission.state.behind import MOST_S, STILL_S, Behind
+from vc_egpu.admission.intake.stalled_watches import MOST_S, STILL_S, Behind
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import PodPhase, PodUid
+from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.kube.watch import Change, ChangeKind
 
 Json = dict[str, Any]

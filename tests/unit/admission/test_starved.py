@@ -8,7 +8,7 @@ from unit.admission.build import added, group, let_go, node, pod, queue
 from unit.admission.test_conduct import PLAN_ID
 from unit.admission.test_loop import Stage, stage_on
 from vc_egpu.admission.recovery.rollback import STARVED_S, finds_no_room
-from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.core.model.reasons import Reason, Verdict
 
 KEY = "default/g"
 FULL_S = STARVED_S + 10

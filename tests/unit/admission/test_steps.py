@@ -6,12 +6,13 @@ from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod
 from vc_egpu.admission.execution.steps import Authority, BindToPods, Carry, Enqueue, Evict, Strip, next_step
 from vc_egpu.admission.state.gangs import plan_for
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import names, plans
-from vc_egpu.volcano.annotations import ContainerRequest, Request
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import ContainerRequest, Request
 
 KEY = "default/g"
 MINE = Authority(epoch=5)

@@ -8,10 +8,10 @@ from unit.admission.build import added, deleted, node
 from unit.admission.suspended_gang import UIDS, VICTIM, answer, said_of, suspend, suspendable_on, until
 from unit.admission.test_conduct import PODS, Stage
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
-from vc_egpu.core.cluster import NodeName
 from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import names
+from vc_egpu.core.model.cluster import NodeName
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.volcano.words import names
 
 
 @pytest.fixture

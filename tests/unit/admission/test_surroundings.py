@@ -7,11 +7,12 @@ import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
 from vc_egpu.admission.state.budgets import Selector
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources
-from vc_egpu.volcano import names, plans
-from vc_egpu.volcano.annotations import NodeCard, NodeCards, Request
-from vc_egpu.volcano.codec_resources import pod_requests
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.codec.sums import pod_requests
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards, Request
 
 
 def world() -> Mirror:

@@ -27,12 +27,12 @@ from unit.admission.suspended_gang import (
 )
 from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from vc_egpu.admission.loop import View
-from vc_egpu.admission.metrics import Level1
-from vc_egpu.admission.suspension import words
-from vc_egpu.core.cluster import PodUid, SuspensionState
-from vc_egpu.core.plan import Eviction, Plan, Resume, Suspension
-from vc_egpu.volcano import names
-from vc_egpu.volcano.suspension import PodSuspension, SuspendOrder
+from vc_egpu.admission.serving.metrics import Level1
+from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.core.model.cluster import PodUid, SuspensionState
+from vc_egpu.core.model.plan import Eviction, Plan, Resume, Suspension
+from vc_egpu.volcano.codec.suspension import PodSuspension, SuspendOrder
+from vc_egpu.volcano.words import names
 
 ABOVE_TIMEOUT_S = 61.0
 
@@ -50,8 +50,14 @@ def test_a_gang_is_told_to_leave_as_a_whole_and_says_where_its_memory_is(stage: 
     assert len({order.plan_id for order in orders if order}) == 1
     assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
     assert stage.mirror.freed, "room came about"
-    until(stage, lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Suspended")
-    until(stage, lambda: (said_of(stage, f"{PODS}/v-1") or words.Said("", "", "")).reason == "Suspended")
+    until(
+        stage,
+        lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Suspended",
+    )
+    until(
+        stage,
+        lambda: (said_of(stage, f"{PODS}/v-1") or words.Said("", "", "")).reason == "Suspended",
+    )
     said = said_of(stage, f"{GROUPS}/v")
     assert said is not None
     assert "2 of 2 pods on 1 node, 62000 MiB of GPU memory on the host" in said.message
@@ -76,8 +82,14 @@ def test_the_cards_of_who_comes_back_are_its_own_before_the_order_is_off(stage: 
     stage.server.delay_s = 0
     answer(stage, "running")
     assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
-    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "Resumed")
-    until(stage, lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Resumed")
+    until(
+        stage,
+        lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "Resumed",
+    )
+    until(
+        stage,
+        lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Resumed",
+    )
     assert stage.conductor.counters["resumed"] == 2
 
 
@@ -171,7 +183,10 @@ def test_an_agent_that_tried_in_vain_is_not_waited_for(stage: Stage) -> None:
     until(stage, lambda: ordered(stage))
     answer(stage, "running", reason="a process did not let itself be locked in 5 s")
     until(stage, lambda: lifted(stage))
-    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "SuspendFailed")
+    until(
+        stage,
+        lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "SuspendFailed",
+    )
     said = said_of(stage, f"{PODS}/v-0")
     assert said is not None
     assert "did not let itself be locked in 5 s" in said.message
@@ -272,7 +287,10 @@ def test_a_wish_that_cannot_be_met_is_answered_with_the_reason(stage: Stage) -> 
     raw = stage.server.objects[f"{PODS}/v-0"]
     annotations = {**raw["metadata"]["annotations"], names.PAUSE: "true"}
     stage.put("pods", {**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
-    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable")
+    until(
+        stage,
+        lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable",
+    )
     said = said_of(stage, f"{PODS}/v-0")
     assert said is not None
     assert "driver 550.54 has no process checkpoint" in said.message
@@ -287,7 +305,10 @@ def test_a_wish_that_the_host_has_no_room_for_is_answered_too(stage: Stage) -> N
     assert said_of(stage, f"{PODS}/v-0") is None, "the decision may still meet it"
     stage.later(3.5)
     stage.conductor.suspending.tick(stage.conductor.clock)
-    until(stage, lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable")
+    until(
+        stage,
+        lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable",
+    )
     said = said_of(stage, f"{PODS}/v-0")
     assert said is not None
     assert "0 MiB of host memory aside, the 2 pods of its gang there need 60000 MiB" in said.message

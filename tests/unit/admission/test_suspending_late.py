@@ -24,11 +24,11 @@ from unit.admission.suspended_gang import (
     waiting_for,
 )
 from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
-from vc_egpu.admission.suspension import words
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.core.plan import Plan, Resume, Suspension
-from vc_egpu.kube.limits import TokenBucket
-from vc_egpu.volcano.suspension import PodSuspension
+from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.core.model.plan import Plan, Resume, Suspension
+from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.volcano.codec.suspension import PodSuspension
 
 ABOVE_TIMEOUT_S = 61.0
 

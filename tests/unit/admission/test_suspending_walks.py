@@ -17,11 +17,11 @@ from unit.admission.suspended_gang import UIDS, VICTIM, order_on, running_gang
 from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission.execution import steps
-from vc_egpu.core.cluster import PodUid, SuspensionState
-from vc_egpu.core.plan import Plan, Resume, Suspension
+from vc_egpu.core.model.cluster import PodUid, SuspensionState
+from vc_egpu.core.model.plan import Plan, Resume, Suspension
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension
+from vc_egpu.volcano.words import names
 
 SEEDS = 200 if os.environ.get("VC_EGPU_LONG") else 12
 STEPS = 80

@@ -9,11 +9,12 @@ from unit.admission.test_steps import planned
 from unit.admission.test_surroundings import world
 from vc_egpu.admission.inqueue import enqueue
 from vc_egpu.admission.state.gangs import NO_TEMPLATE
-from vc_egpu.core.capacity import MANY
-from vc_egpu.core.cluster import ShareClass
+from vc_egpu.core.books.capacity import MANY
 from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import kept, names, plans
+from vc_egpu.core.model.cluster import ShareClass
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.volcano.codec import plans, trim
+from vc_egpu.volcano.words import names
 
 
 def job(memory: str = "30000") -> dict[str, Any]:
@@ -121,7 +122,7 @@ def test_in_the_hosts_network_a_templates_ports_are_the_hosts(*, in_hosts_networ
     spec = asked["spec"]["tasks"][0]["template"]["spec"]
     spec["hostNetwork"] = in_hosts_network
     spec["containers"][0]["ports"] = [{"containerPort": 22}, {"containerPort": 80, "hostPort": 8080}]
-    [(_, _, shape)] = enqueue.template(kept.of("jobs", asked), TABLE).rows
+    [(_, _, shape)] = enqueue.template(trim.of("jobs", asked), TABLE).rows
     assert shape.host_ports == ((("", "TCP", 22),) if in_hosts_network else ()) + (("", "TCP", 8080),)
 
 

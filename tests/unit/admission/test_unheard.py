@@ -6,9 +6,10 @@ import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, pod, queue, version
 from unit.admission.test_conduct import GROUPS
 from unit.admission.test_loop import stage_on
-from vc_egpu.admission.inqueue.unheard import FIRST_S, MOST_S, Unheard
+from vc_egpu.admission.inqueue.retry_enqueue import FIRST_S, MOST_S, Unheard
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.volcano import kept, names
+from vc_egpu.volcano.codec import trim
+from vc_egpu.volcano.words import names
 
 KEY = "default/g"
 
@@ -27,7 +28,7 @@ def job(phase: str = "Pending", *, managed: bool = True) -> Json:
 def world(phase: str = "Inqueue", *, of: Json | None = None) -> tuple[Unheard, Mirror]:
     mirror, unheard = Mirror(TABLE), Unheard()
     mirror.apply("queues", added(queue()))
-    mirror.apply("jobs", added(kept.job(of if of is not None else job())))
+    mirror.apply("jobs", added(trim.job(of if of is not None else job())))
     mirror.apply("podgroups", added(group(phase=phase)))
     unheard.look(KEY, mirror, 0.0)
     return unheard, mirror
@@ -81,7 +82,7 @@ def test_the_phase_goes_back_and_forth_once(tmp_path: Path) -> None:
     with stage_on(tmp_path) as stage:
         for index in range(2):
             stage.mirror.apply("pods", deleted(pod(f"g-w-{index}", index=index, uid=f"pod-{index}")))
-        stage.mirror.apply("jobs", added(kept.job(job())))
+        stage.mirror.apply("jobs", added(trim.job(job())))
         stage.arrives("podgroups", group(phase="Inqueue"))
         stage.turn()
         stage.server.requests.clear()

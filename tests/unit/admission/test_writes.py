@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from unit.admission.build import TABLE, group, pod
 from vc_egpu.admission.execution import writes
-from vc_egpu.core.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
-from vc_egpu.volcano import codec, names, pod_codec
-from vc_egpu.volcano.annotations import Cards
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, Share, ShareClass
+from vc_egpu.volcano.codec import cluster_codec, pod_codec
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards
 
 PLACE = MemberPlacement(NodeName("n1"), (("main", Share(CardId("GPU-n1-2"), 30000, 30)),))
 TERM_A = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
@@ -125,7 +126,7 @@ def test_a_condition_says_since_when_and_no_more_than_fits() -> None:
 def test_conditions_of_others_on_a_podgroup_are_kept() -> None:
     other = {"type": "Unschedulable", "status": "True"}
     old = writes.condition(admitted=False, reason="WaitingForCards", message="0 of 2", now=0)
-    decoded = codec.group(group(conditions=[other, old]))
+    decoded = cluster_codec.group(group(conditions=[other, old]))
     new = writes.condition(admitted=True, reason="Admitted", message="2 members placed", now=1)
     patch = writes.group_patch(decoded, annotations={names.PLAN: "x"}, condition=new)
     assert patch["status"]["conditions"] == [other, new]
@@ -135,10 +136,10 @@ def test_conditions_of_others_on_a_podgroup_are_kept() -> None:
 
 def test_the_record_of_who_wrote_which_field_goes_where_nobody_applies_the_podgroup() -> None:
     document = group()
-    patch = writes.group_patch(codec.group(document), phase="Inqueue")
-    lighter = writes.unrecorded(patch, codec.group(document))
+    patch = writes.group_patch(cluster_codec.group(document), phase="Inqueue")
+    lighter = writes.unrecorded(patch, cluster_codec.group(document))
     assert lighter["metadata"] == {**patch["metadata"], "managedFields": [{}]}
     assert lighter["status"] == patch["status"]
     for owners in ([], [{**document["metadata"]["ownerReferences"][0], "apiVersion": "apps/v1"}]):
         document["metadata"]["ownerReferences"] = owners
-        assert writes.unrecorded(patch, codec.group(document)) == patch
+        assert writes.unrecorded(patch, cluster_codec.group(document)) == patch

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import (
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import (
     Cards,
     CardShare,
     ContainerRequest,

@@ -3,11 +3,12 @@
 import orjson
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import cards_view, kubectl, render
-from vc_egpu.volcano.names import CORDONED_CARDS
+from vc_egpu.cli import kubectl
+from vc_egpu.cli.views import cards, render
+from vc_egpu.volcano.words.names import CORDONED_CARDS
 
 
-def shown(report: cards_view.CardsReport) -> str:
+def shown(report: cards.CardsReport) -> str:
     console = render.console()
     with console.capture() as captured:
         console.print(render.cards(report))
@@ -19,7 +20,7 @@ def test_training_and_inference_on_one_card() -> None:
         docs.pod("train-0", cards={"GPU-a": (61440, 100)}, share_class="low"),
         docs.pod("infer-0", cards={"GPU-a": (30720, 50)}, share_class="high"),
     ]
-    report = cards_view.report([docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))], pods)
+    report = cards.report([docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))], pods)
     shared, free = report.cards
     assert [sharer.pod for sharer in shared.sharers] == ["ml/infer-0", "ml/train-0"]
     assert (shared.used_mib, shared.memory_mib) == (92160, docs.MEMORY_MIB)
@@ -33,7 +34,7 @@ def test_training_and_inference_on_one_card() -> None:
 
 def test_unset_counts_on_both_sides() -> None:
     pods = [docs.pod("job-0", cards={"GPU-a": (1024, 30)})]
-    (row,) = cards_view.report([docs.node("n1", docs.card("GPU-a"))], pods).cards
+    (row,) = cards.report([docs.node("n1", docs.card("GPU-a"))], pods).cards
     assert (row.cores_high_percent, row.cores_low_percent) == (30, 30)
 
 
@@ -42,12 +43,12 @@ def test_what_is_over_holds_no_card() -> None:
         docs.pod("done-0", cards={"GPU-a": (1024, 10)}, phase="Succeeded"),
         docs.pod("bad-0", cards={"GPU-a": (1024, 10)}, phase="Failed"),
     ]
-    (row,) = cards_view.report([docs.node("n1", docs.card("GPU-a"))], pods).cards
+    (row,) = cards.report([docs.node("n1", docs.card("GPU-a"))], pods).cards
     assert row.used_mib == 0
 
 
 def test_the_table_s_memory_counts_not_the_driver_s() -> None:
-    (row,) = cards_view.report([docs.node("n1", docs.card("GPU-a"))], [], {"h20": 97871}).cards
+    (row,) = cards.report([docs.node("n1", docs.card("GPU-a"))], [], {"h20": 97871}).cards
     assert row.memory_mib == 97871
 
 
@@ -64,13 +65,13 @@ def test_the_table_s_memory_counts_not_the_driver_s() -> None:
     ],
 )
 def test_why_a_card_takes_nothing_new(node: docs.Json, state: str) -> None:
-    assert cards_view.report([node], []).cards[0].state == state
+    assert cards.report([node], []).cards[0].state == state
 
 
 def test_garbage_on_a_node_is_said_and_harms_no_other() -> None:
     bad = docs.node("n1")
     bad["metadata"]["annotations"]["egpu.volcano.sh/node-cards"] = "{nonsense"
-    report = cards_view.report([bad, docs.node("n2", docs.card("GPU-b"))], [])
+    report = cards.report([bad, docs.node("n2", docs.card("GPU-b"))], [])
     assert [row.node for row in report.cards] == ["n2"]
     assert any("n1 takes nothing" in note and "malformed" in note for note in report.notes)
 
@@ -78,26 +79,26 @@ def test_garbage_on_a_node_is_said_and_harms_no_other() -> None:
 def test_an_annotation_of_another_pod_is_not_believed() -> None:
     forged = docs.pod("a", cards={"GPU-a": (1024, 10)})
     forged["metadata"]["uid"] = "another"
-    assert cards_view.report([docs.node("n1", docs.card("GPU-a"))], [forged]).cards[0].sharers == ()
+    assert cards.report([docs.node("n1", docs.card("GPU-a"))], [forged]).cards[0].sharers == ()
 
 
 def test_shares_of_pods_out_of_sight_are_counted() -> None:
     held = docs.card("GPU-a", held=("uid-seen", "uid-unseen"))
     seen = docs.pod("seen", cards={"GPU-a": (1024, 10)})
-    report = cards_view.report([docs.node("n1", held)], [seen], partial="you may list pods in ml only")
+    report = cards.report([docs.node("n1", held)], [seen], partial="you may list pods in ml only")
     assert report.cards[0].unseen == 1
     assert "you may list pods in ml only" in report.notes
     text = shown(report)
     assert "1 pod that is not seen here" in text
     assert "1024+? of 98304  10+?|10+?" in text, "a card that others fill is not shown as free"
     assert "note: +? is what the pods have that are not seen here" in text
-    alone = cards_view.report([docs.node("n1", docs.card("GPU-a", held=("uid-seen",)))], [seen])
+    alone = cards.report([docs.node("n1", docs.card("GPU-a", held=("uid-seen",)))], [seen])
     assert "?" not in shown(alone)
 
 
 def test_a_cordon_names_cards_by_uuid_which_are_shown_for_one_node() -> None:
     node = docs.node("n1", docs.card("GPU-a"), annotations={CORDONED_CARDS: "GPU-A"})
-    report = cards_view.report([node], [])
+    report = cards.report([node], [])
     assert "n1 cordons GPU-A, which it has not" in report.notes
     assert "GPU-a" not in shown(report)
     console = render.console()
@@ -108,12 +109,12 @@ def test_a_cordon_names_cards_by_uuid_which_are_shown_for_one_node() -> None:
 
 def test_no_cards_at_all_points_to_the_doctor() -> None:
     plain = {"metadata": {"name": "n1"}, "status": {}}
-    report = cards_view.report([plain], [])
+    report = cards.report([plain], [])
     assert "doctor" in shown(report)
 
 
 def test_json_has_units_in_its_names() -> None:
-    report = cards_view.report([docs.node("n1", docs.card("GPU-a"))], [])
+    report = cards.report([docs.node("n1", docs.card("GPU-a"))], [])
     (row,) = orjson.loads(kubectl.as_json(report))["cards"]
     assert row["memory_mib"] == docs.MEMORY_MIB
     assert {"used_mib", "cores_high_percent", "cores_low_percent"} <= set(row)
@@ -122,6 +123,6 @@ def test_json_has_units_in_its_names() -> None:
 def test_no_number_is_cut_off_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     pod = docs.pod("a-pod-with-a-name-of-some-length", cards={"GPU-a": (61440, 100)})
-    text = shown(cards_view.report([docs.node("n1", docs.card("GPU-a"))], [pod]))
+    text = shown(cards.report([docs.node("n1", docs.card("GPU-a"))], [pod]))
     assert "61440 of 98304" in text
     assert "a-pod-with-a-name-of-some-length" in text

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.cli import kubectl, why_view
+from vc_egpu.cli import kubectl
+from vc_egpu.cli.views import why
 
 WAITS = docs.verdict("WaitingForQuota", "the queue research has 0 of 2 left")
 
@@ -42,7 +43,7 @@ def cron_job(*, suspend: bool = False, last: str = "") -> docs.Json:
 
 
 def jobs_told(makers: Sequence[docs.Json], *groups: docs.Json, name: str = "nightly") -> list[str]:
-    told = why_view.stories(name, "ml", groups=groups, pods=[], queues={}, makers=makers)
+    told = why.stories(name, "ml", groups=groups, pods=[], queues={}, makers=makers)
     return [story.job for story in told]
 
 
@@ -62,7 +63,7 @@ def test_all_that_are_not_over() -> None:
 
 
 def test_another_cron_jobs_are_not() -> None:
-    with pytest.raises(why_view.UnknownJobError, match="did you mean nightly"):
+    with pytest.raises(why.UnknownJobError, match="did you mean nightly"):
         jobs_told([job("other-1", 1, cron="other"), *OVER], gang("other-1"), *GANGS, name="nightlyy")
 
 
@@ -71,8 +72,8 @@ def test_the_last_one_has_no_gang_since_its_pods_are_refused() -> None:
     makers = [*OVER, job("nightly-3", 3)]
     about = {"kind": "Job", "name": "nightly-3", "namespace": "ml", "uid": "uid-nightly-3"}
     event = {"involvedObject": about, "reason": "FailedCreate", "message": "may not use queue x"}
-    with pytest.raises(why_view.UnknownJobError, match="Job nightly-3 cannot make a pod: may not use"):
-        why_view.stories("nightly", "ml", groups=GANGS, pods=[], queues={}, makers=makers, events=[event])
+    with pytest.raises(why.UnknownJobError, match="Job nightly-3 cannot make a pod: may not use"):
+        why.stories("nightly", "ml", groups=GANGS, pods=[], queues={}, makers=makers, events=[event])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_the_last_one_has_no_gang_since_its_pods_are_refused() -> None:
     ],
 )
 def test_one_without_jobs(there: docs.Json, words: str) -> None:
-    with pytest.raises(why_view.UnknownJobError) as told:
+    with pytest.raises(why.UnknownJobError) as told:
         jobs_told([there])
     assert words in str(told.value)
 

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from pydantic import BaseModel
 from vc_egpu.admission import settings
-from vc_egpu.admission.operations import OPERATIONS
+from vc_egpu.admission.execution.operations import OPERATIONS
 from vc_egpu.cli import kubectl
 from vc_egpu.cli.main import PROCESSES
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.reasons import Reason
 from vc_egpu.jobs import main as jobs
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.webhook.options import SettingsFile
+from vc_egpu.volcano.words.node_policy import Policy
+from vc_egpu.webhook.serving.options import SettingsFile
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 SOURCES = ("vc-egpu/vc_egpu/admission", "vc-egpu/vc_egpu/jobs", "device-plugin/vc_egpu_node")

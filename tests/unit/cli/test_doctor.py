@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import status, tiny_api
-from vc_egpu.cli import doctor, doctor_facts, render
-from vc_egpu.cli.doctor_facts import Facts
-from vc_egpu.cli.doctor_stack import CLASSES, CRDS, removal_findings
-from vc_egpu.cli.findings import Finding
+from vc_egpu.cli.doctor import checkup, facts
+from vc_egpu.cli.doctor.facts import Facts
+from vc_egpu.cli.doctor.findings import Finding
+from vc_egpu.cli.doctor.stack import CLASSES, CRDS, removal_findings
+from vc_egpu.cli.views import render
 from vc_egpu.cli.world import Listing
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 
@@ -59,7 +60,7 @@ def healthy() -> Facts:
 
 
 def bad(facts: Facts) -> list[Finding]:
-    return [finding for finding in doctor.examine(facts, NOW) if finding.level != "ok"]
+    return [finding for finding in checkup.examine(facts, NOW) if finding.level != "ok"]
 
 
 def said(found: Sequence[Finding]) -> str:
@@ -68,7 +69,7 @@ def said(found: Sequence[Finding]) -> str:
 
 def test_a_healthy_cluster_has_nothing_to_say() -> None:
     assert bad(healthy()) == []
-    assert doctor.verdict(doctor.examine(healthy(), NOW)) == "ok"
+    assert checkup.verdict(checkup.examine(healthy(), NOW)) == "ok"
 
 
 def kubelet(version: str) -> docs.Json:
@@ -162,7 +163,7 @@ def test_half_of_the_replicas_is_a_warning_none_a_failure() -> None:
             named(name, spec={"replicas": 2}, status={"readyReplicas": count})
             for name in ("vc-egpu-admission", "vc-egpu-webhook")
         ]
-        return doctor.verdict(doctor.examine(replace(healthy(), deployments=Listing(deployments)), NOW))
+        return checkup.verdict(checkup.examine(replace(healthy(), deployments=Listing(deployments)), NOW))
 
     assert (ready(1), ready(0)) == ("warn", "fail")
 
@@ -294,11 +295,11 @@ def test_a_firewall_before_the_webhook_is_told_of(answer: Any, level: str, tmp_p
         server.put(f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}", {"metadata": {}})
         server.script_for, server.script = '"Queue"', [answer]
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
-            unreached = doctor_facts.read(api).unreached
+            unreached = facts.read(api).unreached
         tried = [path for method, path, _ in server.requests if method == "POST"]
         assert [path.rpartition("/")[2] for path in tried] == ["queues?dryRun=All"]
     found = bad(replace(healthy(), unreached=unreached))
-    assert doctor.verdict(found) == level
+    assert checkup.verdict(found) == level
     assert ("9443" in said(found)) is (level == "fail")
 
 
@@ -325,9 +326,9 @@ def test_who_may_see_nothing_is_told_nothing_but_that() -> None:
         kind: Listing((), f"you may not list {kind}")
         for kind in (*kinds, "policy_bindings", "runtime_classes")
     }
-    found = doctor.examine(replace(healthy(), **hidden), NOW)
+    found = checkup.examine(replace(healthy(), **hidden), NOW)
     assert {finding.topic for finding in found if finding.level != "warn"} == {"kubernetes"}
-    assert doctor.verdict(found) == "warn"
+    assert checkup.verdict(found) == "warn"
     told = said(found)
     assert [kind for kind in kinds if f"may not list {kind}" not in told] == []
 
@@ -346,7 +347,7 @@ def test_the_switch_is_read(written: str | None, stopped: bool, tmp_path: Path) 
             server.put(place, {"metadata": {"name": "x"}, "data": {"stopAdmitting": written}})
         server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
         api = ApiConnection.connect(server.kubeconfig(tmp_path))
-        assert doctor_facts.read(api).stopped is stopped
+        assert facts.read(api).stopped is stopped
         api.close()
 
 
@@ -379,10 +380,10 @@ def test_how_old_a_lease_is_the_clusters_clock_tells(
         server.script_for = "SelfSubjectReview"
         server.script = [(201, {"metadata": {"creationTimestamp": there.strftime("%Y-%m-%dT%H:%M:%SZ")}}, {})]
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
-            facts = doctor_facts.read(api)
-    found = doctor.examine(replace(healthy(), leases=facts.leases, clock_ahead_s=facts.clock_ahead_s))
+            seen = facts.read(api)
+    found = checkup.examine(replace(healthy(), leases=seen.leases, clock_ahead_s=seen.clock_ahead_s))
     about = [f for f in found if f.topic in {"clock", "leader"} and f.level != "ok"]
-    assert doctor.verdict(about) == level, said(about)
+    assert checkup.verdict(about) == level, said(about)
     assert any(f"s {'ahead of' if ahead_s > 0 else 'behind'} the cluster's" in f.text for f in about) is bool(
         ahead_s
     )
@@ -397,4 +398,4 @@ def test_a_clock_that_nobody_tells_is_ones_own(tmp_path: Path) -> None:
         server.script_for = "SelfSubjectReview"
         server.script = [(403, status(403, "Forbidden"), {})]
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
-            assert doctor_facts.read(api).clock_ahead_s == 0
+            assert facts.read(api).clock_ahead_s == 0

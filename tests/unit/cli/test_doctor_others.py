@@ -8,11 +8,11 @@ import pytest
 from unit.cli import documents as docs
 from unit.cli.test_doctor import NOW, bad, healthy, said
 from unit.kube.tiny_api import status, tiny_api
-from vc_egpu.cli import doctor, doctor_facts
-from vc_egpu.cli.doctor_facts import Facts
+from vc_egpu.cli.doctor import checkup, facts
+from vc_egpu.cli.doctor.facts import Facts
 from vc_egpu.cli.world import Listing
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 
 def with_resource(name: str, capacity: str, allocatable: str) -> docs.Json:
@@ -113,7 +113,7 @@ def test_claims_are_read(tmp_path: Path) -> None:
         server.put("/version", {"gitVersion": "v1.36.3"})
         server.put("/apis/resource.k8s.io/v1/resourceclaims/c", a_claim() | {"spec": {"devices": {}}})
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
-            (read,) = doctor_facts.read(api).claims.items
+            (read,) = facts.read(api).claims.items
     assert bad(by_claim(read)) != []
     assert "spec" not in read
 
@@ -121,7 +121,7 @@ def test_claims_are_read(tmp_path: Path) -> None:
 def test_cards_of_a_node_that_is_not_ready_are_not_counted() -> None:
     """It said that all cards are offered while half of them take nothing new."""
     nodes = [docs.node("n1", docs.card("GPU-a")), docs.node("n2", docs.card("GPU-b"), ready="Unknown")]
-    found = doctor.examine(
+    found = checkup.examine(
         replace(healthy(), nodes=Listing(nodes), kubelet_configs={"n1": {}, "n2": {}}), NOW
     )
     assert "warn cards: n2 is not ready: nothing new goes onto its cards (1)" in said(found)
@@ -136,5 +136,5 @@ def test_a_model_table_that_is_not_there_is_told_of(code: int, level: str, tmp_p
         refused = status(code, "NotFound" if code == 404 else "Forbidden")
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
             server.script = [(code, refused, {})]
-            models = doctor_facts._text(api, names.MODELS_CONFIG_MAP, "models.yaml")
-    assert doctor.verdict(doctor.examine(replace(healthy(), models=models), NOW)) == level
+            models = facts._text(api, names.MODELS_CONFIG_MAP, "models.yaml")
+    assert checkup.verdict(checkup.examine(replace(healthy(), models=models), NOW)) == level

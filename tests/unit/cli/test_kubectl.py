@@ -11,13 +11,9 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.cli import (
-    kubectl,
-    pause,
-    render,
-    stop,
-)
-from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
+from vc_egpu.cli import kubectl, pause, stop
+from vc_egpu.cli.views import render
+from vc_egpu.kube.wire.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
 
 
 @pytest.fixture

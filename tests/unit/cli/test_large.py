@@ -11,10 +11,11 @@ import pytest
 from unit.cli import documents as docs
 from unit.cli.test_doctor import bad, healthy, said
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.cli import cards_view, kubectl, making, queues_view, stop, trouble, waiting_view, why_view, world
-from vc_egpu.cli.doctor_stack import removal_findings
+from vc_egpu.cli import kubectl, stop, world
+from vc_egpu.cli.doctor.stack import removal_findings
+from vc_egpu.cli.views import cards, owners, queues, trouble, waiting, why
 from vc_egpu.cli.world import Listing
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 
 @pytest.fixture
@@ -49,11 +50,11 @@ def test_of_events_those_are_read_that_are_told_of(
 
 def test_a_name_that_is_misspelt_is_not_answered_with_thousands() -> None:
     nodes = [docs.node(f"node-{i:04}", docs.card(f"GPU-{i}")) for i in range(2000)]
-    report = cards_view.report(nodes, [])
-    assert [card.node for card in cards_view.of_node(report, "node-0007").cards] == ["node-0007"]
-    (near,) = cards_view.of_node(report, "nod-0007").notes
+    report = cards.report(nodes, [])
+    assert [card.node for card in cards.of_node(report, "node-0007").cards] == ["node-0007"]
+    (near,) = cards.of_node(report, "nod-0007").notes
     assert near == "no cards on nod-0007; did you mean node-0007?"
-    (far,) = cards_view.of_node(report, "xyz").notes
+    (far,) = cards.of_node(report, "xyz").notes
     assert far == "no cards on xyz; there are some on node-0000, node-0001, node-0002 and 1997 more"
     with pytest.raises(stop.UnknownQueueError) as caught:
         stop.choose([docs.queue(f"tenant-{i}") for i in range(500)], ["xyz"])
@@ -95,7 +96,7 @@ def test_what_is_not_there_is_not_looked_for_in_each_pair() -> None:
 
     groups = [docs.group(f"g{i}", "research", job=f"job-{i}") for i in range(50)]
     makers = [{"metadata": Metadata(name=f"web-{i}", uid=f"rs{i}"), "spec": {}} for i in range(50)]
-    assert why_view.meant("nobody", groups, [], makers) == []
+    assert why.meant("nobody", groups, [], makers) == []
     assert len(looked) < 50 * 10
 
 
@@ -113,7 +114,7 @@ def test_what_no_table_shows_is_not_kept() -> None:
     }
     thin = world.light_node(copy.deepcopy(node))
     assert "images" not in thin["status"]
-    assert cards_view.report([thin], []) == cards_view.report([node], [])
+    assert cards.report([thin], []) == cards.report([node], [])
     assert trouble.notes([pod | {"spec": {"nodeName": "n1"}}], {"n1": thin}) == trouble.notes(
         [pod | {"spec": {"nodeName": "n1"}}], {"n1": node}
     )
@@ -121,7 +122,7 @@ def test_what_no_table_shows_is_not_kept() -> None:
     assert trouble.not_ours([light]) == trouble.not_ours([pod])
     assert "nvidia.com/gpu" in trouble.not_ours([light])
     bare = world.light_maker(copy.deepcopy(maker))
-    assert making.rest("web", [bare]) == making.rest("web", [maker]) == "web asks for no pods (replicas: 0)"
+    assert owners.rest("web", [bare]) == owners.rest("web", [maker]) == "web asks for no pods (replicas: 0)"
     kept = json.dumps([thin, light, bare])
     assert not any(word in kept for word in ("managedFields", "template", '"env"', '"names"'))
 
@@ -156,12 +157,12 @@ def test_tables_show_of_a_light_pod_what_they_show_of_the_whole() -> None:
     light = [world.light_pod(copy.deepcopy(pod)) for pod in pods]
     assert all("containers" not in pod["spec"] for pod in light)
     groups, nodes = [docs.group("g", "research")], [docs.node("n1", docs.card("GPU-a"))]
-    queues = [docs.queue("research", h20=4)]
+    known = [docs.queue("research", h20=4)]
     for report in (
-        lambda pods: cards_view.report(nodes, pods),
-        lambda pods: queues_view.report(queues, groups, pods),
-        lambda pods: waiting_view.report(groups, pods, place="ml"),
+        lambda pods: cards.report(nodes, pods),
+        lambda pods: queues.report(known, groups, pods),
+        lambda pods: waiting.report(groups, pods, place="ml"),
         removal_findings,
-        lambda pods: [why_view._member(pod) for pod in pods],
+        lambda pods: [why._member(pod) for pod in pods],
     ):
         assert report(light) == report(pods)

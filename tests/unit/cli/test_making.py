@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.cli import kubectl, making, why_view
+from vc_egpu.cli import kubectl
+from vc_egpu.cli.views import owners, why
 
 QUOTA = docs.verdict("WaitingForQuota", "asks for 1 share of h20; the queue serving has 0 of 2 left")
 PLACED = docs.verdict("Admitted", "2 members placed")
@@ -62,9 +63,7 @@ def notes(
     groups = [group for found in gangs for group in found["groups"]]
     pods = [pod for found in gangs for pod in found["pods"]]
     queues = {"serving": docs.queue("serving", h20=2)}
-    told = why_view.stories(
-        "chat", "ml", groups=groups, pods=pods, queues=queues, makers=makers, events=events
-    )
+    told = why.stories("chat", "ml", groups=groups, pods=pods, queues=queues, makers=makers, events=events)
     return [note for story in told for note in story.notes]
 
 
@@ -165,4 +164,4 @@ def test_why_asks_the_replica_sets_of_a_deployment_that_runs(
 def test_whose_name_only_begins_alike_is_somebody_else(kind: str, name: str, *, is_its: bool) -> None:
     """``why web`` told of another Job that was refused, instead of what is near."""
     event = {"reason": "FailedCreate", "involvedObject": {"kind": kind, "name": name}, "message": "quota"}
-    assert bool(making.refusal("web", [event])) is is_its
+    assert bool(owners.refusal("web", [event])) is is_its

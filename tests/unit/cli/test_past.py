@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from unit.cli import documents as docs
 from vc_egpu.admission.state import backoffs
-from vc_egpu.cli import past, render, why_view
-from vc_egpu.core.cluster import Instant, NodeName
-from vc_egpu.volcano import names
+from vc_egpu.cli.views import history, render, why
+from vc_egpu.core.model.cluster import Instant, NodeName
+from vc_egpu.volcano.words import names
 
 AT = datetime(2026, 1, 1, 12, 0, tzinfo=UTC).timestamp()
 MADE_ROOM = "makes room for gang serving/infer-1 of higher priority"
@@ -32,7 +32,7 @@ def tell(
     made: str = "2026-01-01T11:00:00Z",
     owner: str = "train",
     begun: str = "",
-) -> why_view.GangStory:
+) -> why.GangStory:
     said = docs.verdict("WaitingForCards", "asks for 2 shares of h20; none of 2 members would find a place")
     group = docs.group("train-1", "research", job=owner, said=said, members=2)
     group["metadata"]["ownerReferences"][0]["kind"] = kind
@@ -43,7 +43,7 @@ def tell(
     if begun:
         pods[0]["metadata"]["generateName"] = begun
     queues = {"research": docs.queue("research", h20=6)}
-    (story,) = why_view.stories(
+    (story,) = why.stories(
         owner, "ml", groups=[group], pods=pods, queues=queues, events=events, now=Instant(AT)
     )
     return story
@@ -135,4 +135,4 @@ def test_a_roll_back_of_long_ago_is_forgotten_as_the_controller_forgets_it() -> 
 
 @pytest.mark.parametrize("text", ["", "{", '{"version": 2}', '{"count": -1}'])
 def test_garbage_says_nothing(text: str) -> None:
-    assert not past.roll_backs(text, Instant(AT))
+    assert not history.roll_backs(text, Instant(AT))

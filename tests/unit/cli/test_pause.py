@@ -12,11 +12,12 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.admission.suspension.words import Said, condition
-from vc_egpu.cli import cards_view, kubectl, pause, render, why_view
+from vc_egpu.admission.telling.suspension_words import Said, condition
+from vc_egpu.cli import kubectl, pause
+from vc_egpu.cli.views import cards, render, why
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import Forbidden
+from vc_egpu.volcano.words import names
 
 PODS = "/api/v1/namespaces/ml/pods"
 GANG = ("train-0", "train-1")
@@ -311,7 +312,7 @@ def test_cards_and_why_show_who_is_away() -> None:
     pod = docs.pod("train-0", cards={"GPU-a": (61440, 100)}, share_class="low", group="train")
     pod["metadata"]["annotations"][names.SUSPEND] = "{}"
     pod["status"]["conditions"] = [condition(AWAY, 0.0)]
-    report = cards_view.report([docs.node("n1", docs.card("GPU-a"))], [pod])
+    report = cards.report([docs.node("n1", docs.card("GPU-a"))], [pod])
     (row,) = report.cards
     assert (row.used_mib, row.suspended_mib, row.cores_low_percent) == (0, 61440, 0)
     assert row.sharers[0].phase == "Suspended"
@@ -323,7 +324,7 @@ def test_cards_and_why_show_who_is_away() -> None:
         "metadata": {"name": "train", "namespace": "ml"},
         "status": {"conditions": [condition(AWAY, 0.0)]},
     }
-    (story,) = why_view.stories("train", "ml", groups=[group], pods=[pod], queues={})
+    (story,) = why.stories("train", "ml", groups=[group], pods=[pod], queues={})
     assert any("on the host of n1" in note for note in story.notes)
     assert story.members[0].phase == "Suspended"
 

@@ -10,7 +10,7 @@ from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
 from vc_egpu.cli import kubectl, stop
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import Forbidden
+from vc_egpu.kube.wire.errors import Forbidden
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Columns for people: aligned, whole, and nothing after the last word of a line."""
 
 from rich.text import Text
-from vc_egpu.cli import render
-from vc_egpu.cli.table import Table
+from vc_egpu.cli.views import render
+from vc_egpu.cli.views.table import Table
 
 
 def printed(table: Table) -> list[str]:

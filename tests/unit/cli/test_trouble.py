@@ -1,8 +1,8 @@
 """`kubectl egpu why` on what is wrong below running members."""
 
 from unit.cli import documents as docs
-from vc_egpu.cli import trouble, why_view
-from vc_egpu.core.cluster import OUT_OF_SERVICE
+from vc_egpu.cli.views import trouble, why
+from vc_egpu.core.model.cluster import OUT_OF_SERVICE
 
 POD = docs.pod("train-w-0", group="train-1", cards={"GPU-a": (1024, 25)})
 
@@ -54,7 +54,7 @@ def test_members_that_are_done_or_wait_have_no_trouble() -> None:
 
 def test_why_shows_it_as_a_note() -> None:
     node = docs.node("n1", docs.card("GPU-a"), ready="Unknown")
-    (story,) = why_view.stories(
+    (story,) = why.stories(
         "train",
         "ml",
         groups=[docs.group("train-1", "research", job="train")],

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.cli import kubectl, render, waiting_view, why_view
+from vc_egpu.cli import kubectl
+from vc_egpu.cli.views import render, waiting, why
 
 SENTENCE = "asks for 4 shares of h20 (61440 MiB, 25 cores each); the queue research has 2 of 6 left"
 
@@ -30,7 +31,7 @@ def test_what_waits_longest_comes_first_and_what_runs_is_left_out() -> None:
         docs.group("runs-1", "serving", job="runs", said=said("Admitted")),
         done,
     ]
-    report = waiting_view.report(groups, [gated("a-w-0", "a-1", share_class="low")], place="ml")
+    report = waiting.report(groups, [gated("a-w-0", "a-1", share_class="low")], place="ml")
     assert [(row.gang, row.reason) for row in report.waiting] == [
         ("ml/c", "QueueClosed"),
         ("ml/b", "WaitingForCards"),
@@ -43,15 +44,13 @@ def test_what_waits_longest_comes_first_and_what_runs_is_left_out() -> None:
 def test_a_gang_of_which_nobody_said_anything_is_there_and_one_that_is_not_ours_is_not() -> None:
     plain = docs.pod("cpu-w-0", group="cpu-1")
     groups = [docs.group("new-1", "research", job="new"), docs.group("cpu-1", "research", job="cpu")]
-    report = waiting_view.report(groups, [gated("new-w-0", "new-1"), plain], place="")
-    assert [(row.gang, row.reason, row.since) for row in report.waiting] == [
-        ("ml/new", why_view.NO_VERDICT, "")
-    ]
+    report = waiting.report(groups, [gated("new-w-0", "new-1"), plain], place="")
+    assert [(row.gang, row.reason, row.since) for row in report.waiting] == [("ml/new", why.NO_VERDICT, "")]
 
 
 def test_replicas_of_a_deployment_are_named_as_their_user_names_them() -> None:
     pod = gated("web-6bd9-x", "g", labels={"pod-template-hash": "6bd9"}, owner=("ReplicaSet", "web-6bd9"))
-    report = waiting_view.report([docs.group("g", "research", said=said("WaitingForCards"))], [pod], place="")
+    report = waiting.report([docs.group("g", "research", said=said("WaitingForCards"))], [pod], place="")
     assert [row.gang for row in report.waiting] == ["ml/web"]
 
 
@@ -69,7 +68,7 @@ def test_what_is_refused_at_the_door_has_no_gang_and_is_told_of() -> None:
     """Nothing waits then, and whoever looked for what keeps a Deployment back found nothing."""
     makers = [maker("web-6bd9", 3, 0), maker("fine-1", 2, 2), maker("new-1", 2, 0), maker("old-1", 0, 0)]
     events = [refused("web-6bd9"), refused("fine-1"), refused("old-1"), refused("new-1", "an-earlier-one")]
-    report = waiting_view.report([], [], place="ml", makers=makers, events=events)
+    report = waiting.report([], [], place="ml", makers=makers, events=events)
     assert report.notes == ("ml: ReplicaSet web-6bd9 cannot make a pod: denied: may not use queue 'a'",)
     console = render.console()
     with console.capture() as captured:
@@ -81,9 +80,9 @@ def test_the_sentences_are_shown_whole() -> None:
     group = docs.group("a-1", "research", job="a", said=said("WaitingForQuota"))
     console = render.console()
     with console.capture() as captured:
-        console.print(render.waiting(waiting_view.report([group], [], place="ml")))
-        console.print(render.waiting(waiting_view.report([], [], place="ml")))
-        console.print(render.waiting(waiting_view.report([], [], place="")))
+        console.print(render.waiting(waiting.report([group], [], place="ml")))
+        console.print(render.waiting(waiting.report([], [], place="ml")))
+        console.print(render.waiting(waiting.report([], [], place="")))
     lines = captured.get().splitlines()
     assert SENTENCE in lines[1]
     empty = [line.rstrip() for line in lines[2:]]

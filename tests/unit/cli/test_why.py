@@ -4,17 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import render, waiting_view, why_view, world
+from vc_egpu.cli import world
+from vc_egpu.cli.views import render, waiting, why
 
 SENTENCE = "asks for 4 shares of h20; the queue research has 2 of 6 left"
 
 
-def tell(name: str, **lists: list[docs.Json]) -> tuple[why_view.GangStory, ...]:
+def tell(name: str, **lists: list[docs.Json]) -> tuple[why.GangStory, ...]:
     queues = {q["metadata"]["name"]: q for q in lists.pop("queues", [docs.queue("research", h20=6)])}
     groups, pods, jobs, events = (lists.pop(kind, []) for kind in ("groups", "pods", "jobs", "events"))
     makers = lists.pop("makers", [])
     assert not lists, "misspelt"
-    return why_view.stories(
+    return why.stories(
         name,
         "ml",
         groups=groups,
@@ -96,7 +97,7 @@ def test_cards_and_class_of_an_admitted_gang() -> None:
 
 
 def test_near_names_are_offered() -> None:
-    with pytest.raises(why_view.UnknownJobError, match=r"did you mean train"):
+    with pytest.raises(why.UnknownJobError, match=r"did you mean train"):
         tell("trian", **waiting_gang())
 
 
@@ -121,19 +122,19 @@ def test_pods_are_not_gone_through_for_each_gang() -> None:
 
 
 def test_a_name_like_nothing_says_what_there_is() -> None:
-    with pytest.raises(why_view.UnknownJobError, match=r"there are train$"):
+    with pytest.raises(why.UnknownJobError, match=r"there are train$"):
         tell("zzzzzz", **waiting_gang())
     many = [docs.group(f"j{i}-1", "research", job=f"j{i}") for i in range(8)]
-    with pytest.raises(why_view.UnknownJobError, match=r"there are j0, j1, j2, j3, j4 and 3 more$"):
+    with pytest.raises(why.UnknownJobError, match=r"there are j0, j1, j2, j3, j4 and 3 more$"):
         tell("zzzzzz", groups=many)
-    with pytest.raises(why_view.UnknownJobError, match="no gangs at all"):
+    with pytest.raises(why.UnknownJobError, match="no gangs at all"):
         tell("train")
 
 
 def test_a_pod_that_is_not_ours_is_said_to_be_so() -> None:
     plain = docs.pod("web")
     plain["metadata"]["labels"] = {}
-    with pytest.raises(why_view.UnknownJobError, match="nothing to do with it"):
+    with pytest.raises(why.UnknownJobError, match="nothing to do with it"):
         tell("web", pods=[plain])
 
 
@@ -145,10 +146,10 @@ def test_a_refusal_by_the_webhook_is_told() -> None:
         "message": "Error creating: admission webhook denied the request: may not use queue 'a'",
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
-    with pytest.raises(why_view.UnknownJobError, match="may not use queue 'a'"):
+    with pytest.raises(why.UnknownJobError, match="may not use queue 'a'"):
         tell("web", events=[event])
     bare = {"involvedObject": {"name": "web-6bd9"}, "reason": "FailedCreate"}
-    with pytest.raises(why_view.UnknownJobError, match="web-6bd9 cannot make a pod"):
+    with pytest.raises(why.UnknownJobError, match="web-6bd9 cannot make a pod"):
         tell("web", events=[bare, {"reason": "FailedCreate"}])
 
 
@@ -189,7 +190,7 @@ def test_no_verdict_points_to_the_doctor() -> None:
     for document in (*gang["groups"], *gang["pods"]):
         document["status"]["conditions"] = []
     (story,) = tell("train", **gang)
-    assert story.reason == why_view.NO_VERDICT
+    assert story.reason == why.NO_VERDICT
     assert any("half a minute" in note and "doctor" in note for note in story.notes), "as the page says"
 
 
@@ -231,7 +232,7 @@ def test_a_gang_that_asks_for_no_cards_does_not_wait_for_a_verdict(limits: docs.
     plain["metadata"]["labels"] = {}
     plain["spec"]["containers"] = [{"name": "main", "resources": {"limits": limits}}]
     (story,) = tell("cpu", groups=[docs.group("cpu-1", "research", job="cpu")], pods=[plain])
-    assert story.reason == why_view.NOT_MANAGED
+    assert story.reason == why.NOT_MANAGED
     assert words in story.message
 
 
@@ -317,7 +318,7 @@ def test_who_wants_no_pods_waits_for_none(kind: str, name: str, spec: docs.Json,
     group, maker = made_by(kind, name, **spec)
     (story,) = tell(name, groups=[group], makers=[maker])
     assert (story.reason, story.message, story.admitted, story.notes) == ("AsksForNone", said, False, ())
-    assert waiting_view.report([group], [], place="ml", makers=[maker]).waiting == ()
+    assert waiting.report([group], [], place="ml", makers=[maker]).waiting == ()
 
 
 def test_a_deployment_without_pods_is_known_by_its_name() -> None:
@@ -328,11 +329,11 @@ def test_a_deployment_without_pods_is_known_by_its_name() -> None:
 
 def test_a_maker_that_never_made_a_pod_has_no_gang_and_is_known_all_the_same() -> None:
     _, batch = made_by("Job", "batch", suspend=True, parallelism=2)
-    with pytest.raises(why_view.UnknownJobError, match=r"^batch asks for no pods \(suspend: true\)$"):
+    with pytest.raises(why.UnknownJobError, match=r"^batch asks for no pods \(suspend: true\)$"):
         tell("batch", makers=[batch])
     _, former = made_by("ReplicaSet", "web-6bd9", replicas=0)
     _, latest = made_by("ReplicaSet", "web-6bd9", replicas=3)
-    with pytest.raises(why_view.UnknownJobError, match=r"^nothing called"):
+    with pytest.raises(why.UnknownJobError, match=r"^nothing called"):
         tell("web", makers=[former, latest])
 
 
@@ -344,7 +345,7 @@ def test_who_wants_pods_waits_for_them(kind: str, spec: docs.Json) -> None:
     group, maker = made_by(kind, "x-6bd9", **spec)
     (story,) = tell("x-6bd9", groups=[group], makers=[maker])
     assert story.reason == "WaitingForMembers"
-    assert len(waiting_view.report([group], [], place="ml", makers=[maker]).waiting) == 1
+    assert len(waiting.report([group], [], place="ml", makers=[maker]).waiting) == 1
 
 
 def test_pods_that_are_on_their_way_out_are_told_of_as_ever() -> None:

@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from unit.core import make
-from vc_egpu.core.cluster import (
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     PodShape,
     ShareClass,
     Snapshot,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason
 
 HALF = make.H20_MIB // 2
 LOW, HIGH = ShareClass.LOW, ShareClass.HIGH

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
     CardId,

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import (
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     OUT_OF_SERVICE,
     CardId,
     MemberPlacement,
@@ -19,9 +20,8 @@ from vc_egpu.core.cluster import (
     Share,
     Snapshot,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason
 
 FREED = f"gone once it is back, is deleted, or is tainted {OUT_OF_SERVICE}"
 

@@ -6,12 +6,12 @@ import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask
 from vc_egpu.core import admit
-from vc_egpu.core.cluster import Gang, NodeName, Pod, PodPhase, PodUid, ShareClass, SuspensionState
-from vc_egpu.core.gangs import GangView, Member
-from vc_egpu.core.place import place
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.reasons import Reason
-from vc_egpu.core.trial import Seated, Trial
+from vc_egpu.core.model.cluster import Gang, NodeName, Pod, PodPhase, PodUid, ShareClass, SuspensionState
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.reasons import Reason
+from vc_egpu.core.placing.place import place
+from vc_egpu.core.trial.trial import Seated, Trial
 
 
 def with_two_trainings(

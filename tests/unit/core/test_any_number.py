@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 from unit.core import make
 from unit.core.asked import ask
-from vc_egpu.core.capacity import need_of, places
-from vc_egpu.core.cluster import CardId, NodeName, Pod, PodPhase, PodShape, PodUid, Resources, ShareClass
-from vc_egpu.core.ledger import Ledger
-from vc_egpu.core.state import ClusterState, fresh_index
+from vc_egpu.core.books.capacity import need_of, places
+from vc_egpu.core.books.ledger import Ledger
+from vc_egpu.core.books.state import ClusterState, fresh_index
+from vc_egpu.core.model.cluster import (
+    CardId,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Resources,
+    ShareClass,
+)
 
 MANY = {f"x.example.com/{number:03}": 1 for number in range(500)}
 

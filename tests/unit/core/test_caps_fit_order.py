@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core import caps, fit
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books import fit
+from vc_egpu.core.model.cluster import (
     PodShape,
     Queue,
     QueueName,
@@ -16,8 +16,9 @@ from vc_egpu.core.cluster import (
     Taint,
     Toleration,
 )
-from vc_egpu.core.gangs import GangView
-from vc_egpu.core.order import turns
+from vc_egpu.core.model.gangs import GangView
+from vc_egpu.core.queues import caps
+from vc_egpu.core.queues.order import turns
 
 SHARES = "volcano.sh/vgpu-h20"
 

@@ -7,10 +7,10 @@ from itertools import combinations, islice
 
 import pytest
 from unit.core.make import gang, node, pods, shape, snapshot
-from vc_egpu.core import ready
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.core.gangs import GangView, Member
-from vc_egpu.core.state import fresh_index
+from vc_egpu.core.books.state import fresh_index
+from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.waiting import ready
 
 
 def view_of(tasks: Mapping[str, int], least: int, minimums: Mapping[str, int] | None = None) -> GangView:

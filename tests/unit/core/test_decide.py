@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang, only_reason
-from vc_egpu.core.cluster import (
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     CardAsk,
     CardId,
     Gang,
@@ -22,9 +23,8 @@ from vc_egpu.core.cluster import (
     Snapshot,
     Taint,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason
 
 
 def test_only_the_gangs_named_are_tried() -> None:

@@ -8,8 +8,10 @@ from functools import partialmethod
 import pytest
 from unit.core import make
 from vc_egpu.core.admit import admit
-from vc_egpu.core.capacity import need_of
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.capacity import need_of
+from vc_egpu.core.books.state import fresh_index
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     CardAsk,
     NodeName,
     PlanInForce,
@@ -18,16 +20,14 @@ from vc_egpu.core.cluster import (
     ShareClass,
     Snapshot,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.effort import DECISION, Effort
-from vc_egpu.core.pack import Board
-from vc_egpu.core.place import THOROUGH
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason
-from vc_egpu.core.record import Recorder
-from vc_egpu.core.search import MAX_NODES
-from vc_egpu.core.state import fresh_index
-from vc_egpu.core.trial import Trial
+from vc_egpu.core.model.effort import DECISION, Effort
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason
+from vc_egpu.core.placing.pack import Board
+from vc_egpu.core.placing.place import THOROUGH
+from vc_egpu.core.placing.search import MAX_NODES
+from vc_egpu.core.trial.record import Recorder
+from vc_egpu.core.trial.trial import Trial
 
 KEYS = [f"ns/hard{number}" for number in range(3)]
 

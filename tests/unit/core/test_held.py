@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from vc_egpu.core.cluster import CardId, NodeName, PodUid, Share
-from vc_egpu.core.held import HeldShares
-from vc_egpu.core.ledger import Ledger
+from vc_egpu.core.books.agent_reports import HeldShares
+from vc_egpu.core.books.ledger import Ledger
+from vc_egpu.core.model.cluster import CardId, NodeName, PodUid, Share
 
 
 class Living(dict[PodUid, int]):

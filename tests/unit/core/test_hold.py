@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.index import Index
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     Gang,
     MemberPlacement,
     NodeName,
@@ -17,12 +19,10 @@ from vc_egpu.core.cluster import (
     Snapshot,
     SuspensionState,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.gangs import GangView
-from vc_egpu.core.index import Index
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S, Policy
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.gangs import GangView
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S, Policy
+from vc_egpu.core.model.reasons import Reason
 
 NOW = 100_000.0
 WHOLE = make.shape(make.H20_MIB, cpu_milli=10)

@@ -5,9 +5,9 @@ from typing import Any
 
 from unit.core import make
 from unit.core.test_invariants import LOW, M, but, plan_on, rules, running
-from vc_egpu.core.cluster import PodPhase, Queue, QueueName
-from vc_egpu.core.invariants import Rule, check
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.check.invariants import Rule, check
+from vc_egpu.core.model.cluster import PodPhase, Queue, QueueName
+from vc_egpu.core.model.reasons import Reason
 
 
 def test_caps() -> None:

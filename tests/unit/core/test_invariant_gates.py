@@ -5,7 +5,8 @@ from typing import Any
 
 from unit.core import make
 from unit.core.test_invariants import HIGH, LOW, M, members_planned, plan_on, rules, running
-from vc_egpu.core.cluster import (
+from vc_egpu.core.check.invariants import Rule, check
+from vc_egpu.core.model.cluster import (
     CardAsk,
     CardId,
     MemberPlacement,
@@ -17,7 +18,6 @@ from vc_egpu.core.cluster import (
     Share,
     Snapshot,
 )
-from vc_egpu.core.invariants import Rule, check
 
 
 def test_gates() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core.cluster import (
+from vc_egpu.core.check.invariants import Rule, check
+from vc_egpu.core.model.cluster import (
     CardId,
     MemberPlacement,
     Mode,
@@ -19,7 +20,6 @@ from vc_egpu.core.cluster import (
     Snapshot,
     SuspensionState,
 )
-from vc_egpu.core.invariants import Rule, check
 
 M = make.H20_MIB
 

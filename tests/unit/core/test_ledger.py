@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from unit.core import make
-from vc_egpu.core.capacity import candidates, need_of, not_full, places, pods_by_cards, rooms
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.capacity import candidates, need_of, not_full, places, pods_by_cards, rooms
+from vc_egpu.core.books.ledger import _BOOKED, Ledger
+from vc_egpu.core.model.cluster import (
     CardAsk,
     CardId,
     Mode,
@@ -19,9 +20,8 @@ from vc_egpu.core.cluster import (
     Share,
     ShareClass,
 )
-from vc_egpu.core.ledger import _BOOKED, Ledger
-from vc_egpu.core.pack import BINPACK, ROOMIEST, SPREAD, Board, fill
-from vc_egpu.core.resources import AMOUNT_LIMIT, amounts, clamp
+from vc_egpu.core.model.resources import AMOUNT_LIMIT, amounts, clamp
+from vc_egpu.core.placing.pack import BINPACK, ROOMIEST, SPREAD, Board, fill
 
 NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import Gang, NodeName, Pod
+from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.state import ClusterState
+from vc_egpu.core.model.cluster import Gang, NodeName, Pod
+from vc_egpu.core.model.policy import Policy
 
 WHOLE = make.shape(make.H20_MIB, 100)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
-from vc_egpu.core.booking import Booking
-from vc_egpu.core.capacity import Need, need_of
-from vc_egpu.core.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
-from vc_egpu.core.ledger import Ledger
-from vc_egpu.core.pack import BINPACK, ROOMIEST, SPREAD, Board, fill, seats_of
+from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.books.capacity import Need, need_of, seats_of
+from vc_egpu.core.books.ledger import Ledger
+from vc_egpu.core.model.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
+from vc_egpu.core.placing.pack import BINPACK, ROOMIEST, SPREAD, Board, fill
 
 UNSET = ShareClass.UNSET
 There = tuple[int, int, int, ShareClass]

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.state import ClusterState
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     CardAsk,
     CardId,
     MemberPlacement,
@@ -22,10 +24,8 @@ from vc_egpu.core.cluster import (
     Snapshot,
     Taint,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason
-from vc_egpu.core.state import ClusterState
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason
 
 
 def planned(snapshot: Snapshot, *victims: str, created: float = 90.0) -> Snapshot:

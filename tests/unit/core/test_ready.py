@@ -6,9 +6,17 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import MemberPlacement, NodeName, PlanInForce, Pod, PodPhase, PodUid, QueueName
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.cluster import (
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    PodUid,
+    QueueName,
+)
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.reasons import Reason
 
 SMALL = make.shape(1024, 1)
 

@@ -2,7 +2,7 @@
 
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import CardAsk
+from vc_egpu.core.model.cluster import CardAsk
 
 
 def test_nodes_that_oversubscribe_for_others_are_not_the_same() -> None:

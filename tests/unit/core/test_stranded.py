@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core.cluster import Pod, ShareClass, Snapshot, SuspensionState
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Eviction
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.cluster import Pod, ShareClass, Snapshot, SuspensionState
+from vc_egpu.core.model.plan import Eviction
+from vc_egpu.core.model.policy import Policy
 
 ASLEEP: dict[str, Any] = {
     "suspend_ordered": True, "suspend_order": (1, 1), "suspension": SuspensionState.SUSPENDED,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask
-from vc_egpu.core.cluster import CardAsk, Pod, PodPhase, PodShape, QueueName, ShareClass, Snapshot
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.cluster import CardAsk, Pod, PodPhase, PodShape, QueueName, ShareClass, Snapshot
+from vc_egpu.core.model.reasons import Reason
 
 LARGE = make.shape(make.H20_MIB, 100, cards=4)
 SMALL = make.shape(HALF, 10)

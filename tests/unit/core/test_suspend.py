@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
     MemberPlacement,
@@ -16,8 +16,8 @@ from vc_egpu.core.cluster import (
     PodUid,
     SuspensionState,
 )
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.reasons import Reason
 
 WHOLE = make.shape(make.H20_MIB, 50)
 QUARTER = make.H20_MIB // 4

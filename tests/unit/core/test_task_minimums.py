@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.cluster import Gang, Pod, PodPhase, ShareClass
-from vc_egpu.core.reasons import Reason
+from vc_egpu.core.model.cluster import Gang, Pod, PodPhase, ShareClass
+from vc_egpu.core.model.reasons import Reason
 
 WHOLE = make.shape(make.H20_MIB, 100)
 

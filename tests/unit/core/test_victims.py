@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core.cluster import (
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     CardId,
     MemberPlacement,
     NodeName,
@@ -16,8 +17,7 @@ from vc_egpu.core.cluster import (
     ShareClass,
     SuspensionState,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.policy import Policy
+from vc_egpu.core.model.policy import Policy
 
 
 @pytest.mark.timeout(60)

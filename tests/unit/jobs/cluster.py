@@ -9,9 +9,9 @@ from unit.jobs.running import running_beside
 from unit.jobs.worlds import task
 from unit.kube.tiny_api import TinyApi
 from vc_egpu.jobs.controller import Controller
-from vc_egpu.jobs.podcache import trim
+from vc_egpu.jobs.workers.podcache import trim
 from vc_egpu.kube import Change, ChangeKind, key_of
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from unit.jobs.worlds import task
 from unit.kept import sizes
 from vc_egpu.jobs.controller import Controller
 from vc_egpu.kube import Change, ChangeKind
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
 REMEMBERED = ("._gone", "._later", "._due")

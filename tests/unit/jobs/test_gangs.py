@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from unit.jobs.worlds import UID, job, task
-from vc_egpu.jobs.gangs import (
+from vc_egpu.jobs.objects.podgroups import (
     Member,
     changes,
     group_status,
@@ -13,7 +13,7 @@ from vc_egpu.jobs.gangs import (
     loose_group,
     loose_group_document,
 )
-from vc_egpu.volcano.podgroup import PodGroupPhase as G
+from vc_egpu.volcano.api.podgroup import PodGroupPhase as G
 
 
 def test_the_group_of_a_job() -> None:

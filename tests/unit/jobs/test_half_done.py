@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from unit.jobs.worlds import evicted, group, in_phase, job, killed, order, phase_of, pod, task, world
-from vc_egpu.jobs.draft import Decision, Group
-from vc_egpu.jobs.machine import decide
-from vc_egpu.jobs.views import Order, PodPhase
-from vc_egpu.volcano.job import JobAction, JobPhase
+from vc_egpu.jobs.rules.draft import Decision, Group
+from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.jobs.rules.views import Order, PodPhase
+from vc_egpu.volcano.api.job import JobAction, JobPhase
 
 P = JobPhase
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from unit.jobs.running import running_beside
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.jobs import main, pulse
+from vc_egpu.jobs import liveness, main
 from vc_egpu.jobs.controller import Controller
-from vc_egpu.jobs.pulse import STUCK_S, Pulse
+from vc_egpu.jobs.liveness import STUCK_S, Pulse
 from vc_egpu.kube import LeaderLease
 from vc_egpu.kube.server import GetServer
 
@@ -65,7 +65,7 @@ def test_who_gets_on_does_not_hide_who_does_not() -> None:
 @pytest.fixture
 def led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Controller, TinyApi]]:
     """A leader for whom a fifth of a second is long."""
-    monkeypatch.setattr(pulse, "STUCK_S", 0.2)
+    monkeypatch.setattr(liveness, "STUCK_S", 0.2)
     with running_beside(Controller, tmp_path) as (controller, server):
         controller.start()
         assert controller.wait_synced(60)

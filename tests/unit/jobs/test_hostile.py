@@ -5,9 +5,9 @@ import threading
 import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import in_phase, job, pod, task, world
-from vc_egpu.jobs import defaults
-from vc_egpu.jobs.machine import decide
-from vc_egpu.volcano.job import JobPhase
+from vc_egpu.jobs.rules import defaults
+from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.volcano.api.job import JobPhase
 
 CENTURIES = "9999999h"
 """1,141 years: longer than any lock of Python waits."""

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from unit.jobs.worlds import NOW, evicted, group, in_phase, job, killed, order, phase_of, pod, task, world
-from vc_egpu.jobs.draft import Decision, Group
-from vc_egpu.jobs.machine import decide
-from vc_egpu.jobs.views import PodPhase, PodView, World
-from vc_egpu.volcano.job import Job, JobAction, JobPhase
-from vc_egpu.volcano.podgroup import PodGroupPhase
+from vc_egpu.jobs.rules.draft import Decision, Group
+from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.jobs.rules.views import PodPhase, PodView, World
+from vc_egpu.volcano.api.job import Job, JobAction, JobPhase
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
 
 P, POD = JobPhase, PodPhase
 FAILED_POD_RESTARTS_JOB = [{"event": "PodFailed", "action": "RestartJob"}]

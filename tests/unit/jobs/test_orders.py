@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import in_phase, job, order, world
-from vc_egpu.jobs.draft import Group
-from vc_egpu.jobs.machine import decide
-from vc_egpu.volcano.job import JobAction, JobPhase
+from vc_egpu.jobs.rules.draft import Group
+from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.volcano.api.job import JobAction, JobPhase
 
 
 def test_a_queue_that_is_opened_and_closed_at_once_is_closed(cluster: Cluster) -> None:

@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from vc_egpu.jobs.podcache import CachedPod, trim
-from vc_egpu.volcano import names
+from vc_egpu.jobs.workers.podcache import CachedPod, trim
+from vc_egpu.volcano.words import names
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
 RAN_BEFORE = {

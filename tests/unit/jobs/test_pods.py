@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from unit.jobs.worlds import UID, job, task
-from vc_egpu.jobs.defaults import complete, problems
-from vc_egpu.jobs.plugins import plugins_of
-from vc_egpu.jobs.pods import build_claims, build_pod
-from vc_egpu.volcano.job import Job
+from vc_egpu.jobs.objects.pods import build_claims, build_pod
+from vc_egpu.jobs.rules.defaults import complete, problems
+from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.volcano.api.job import Job
 
 
 def build(of: Job, task_name: str = "w", index: int = 0, local_scheduler: str = "default-scheduler") -> Any:

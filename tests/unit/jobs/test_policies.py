@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from unit.jobs.worlds import NOW, evicted, group, job, pod, task, world
-from vc_egpu.jobs.policies import Verdict, judge
-from vc_egpu.jobs.views import PodPhase, PodView
-from vc_egpu.volcano.job import Job, JobAction
-from vc_egpu.volcano.podgroup import PodGroupPhase
+from vc_egpu.jobs.rules.policies import Verdict, judge
+from vc_egpu.jobs.rules.views import PodPhase, PodView
+from vc_egpu.volcano.api.job import Job, JobAction
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
 
 FAILED, PENDING, DONE = PodPhase.FAILED, PodPhase.PENDING, PodPhase.SUCCEEDED
 

@@ -6,7 +6,7 @@ import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import task
 from unit.kube.tiny_api import status
-from vc_egpu.kube.errors import Forbidden, Invalid, Unavailable
+from vc_egpu.kube.wire.errors import Forbidden, Invalid, Unavailable
 
 QUOTA = "exceeded quota: gpus, requested: pods=1, used: pods=1, limited: pods=1"
 

@@ -2,10 +2,10 @@
 
 import pytest
 from unit.jobs.cluster import Cluster, Json
-from vc_egpu.jobs.groupworker import EMPTY_FOR_S
-from vc_egpu.jobs.podcache import trim
+from vc_egpu.jobs.workers.groupworker import EMPTY_FOR_S
+from vc_egpu.jobs.workers.podcache import trim
 from vc_egpu.kube import Change, ChangeKind
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "podgroup", "uid": "job-uid"}
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "rs-uid"}

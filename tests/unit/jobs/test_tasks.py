@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from unit.jobs.worlds import NOW, evicted, group, in_phase, job, phase_of, pod, task, world
-from vc_egpu.jobs.machine import decide
-from vc_egpu.jobs.policies import judge
-from vc_egpu.jobs.views import PodPhase, PodView
-from vc_egpu.volcano.job import JobAction, JobPhase
+from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.jobs.rules.policies import judge
+from vc_egpu.jobs.rules.views import PodPhase, PodView
+from vc_egpu.volcano.api.job import JobAction, JobPhase
 
 P = JobPhase
 DONE, BAD = PodPhase.SUCCEEDED, PodPhase.FAILED

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.jobs.worlds import job, task
-from vc_egpu.jobs.defaults import problems
-from vc_egpu.jobs.gangs import job_group_spec
-from vc_egpu.jobs.plugins import plugins_of
-from vc_egpu.jobs.pods import build_pod
-from vc_egpu.volcano import names
-from vc_egpu.volcano.job import Job
+from vc_egpu.jobs.objects.podgroups import job_group_spec
+from vc_egpu.jobs.objects.pods import build_pod
+from vc_egpu.jobs.rules.defaults import problems
+from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.volcano.api.job import Job
+from vc_egpu.volcano.words import names
 
 GOOD: dict[str, Any] = {"name": "c", "image": "i"}
 

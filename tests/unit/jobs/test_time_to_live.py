@@ -6,8 +6,8 @@ import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import in_phase
 from vc_egpu.kube import Change, ChangeKind
-from vc_egpu.kube.errors import Conflict, KubeError, NotFound
-from vc_egpu.volcano.job import JobPhase
+from vc_egpu.kube.wire.errors import Conflict, KubeError, NotFound
+from vc_egpu.volcano.api.job import JobPhase
 
 ENDED = in_phase(JobPhase.COMPLETED) | {"minAvailable": 1}
 ENDED["state"]["lastTransitionTime"] = "2025-06-15T15:00:00Z"

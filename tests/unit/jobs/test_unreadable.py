@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import task
-from vc_egpu.jobs import defaults
-from vc_egpu.volcano.job import Job
+from vc_egpu.jobs.rules import defaults
+from vc_egpu.volcano.api.job import Job
 
 
 def of_spec(**spec: Any) -> dict[str, Any]:

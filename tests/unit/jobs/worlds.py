@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from vc_egpu.jobs.defaults import complete
-from vc_egpu.jobs.draft import Decision
-from vc_egpu.jobs.views import Eviction, GroupView, Order, PodPhase, PodView, World
-from vc_egpu.volcano.job import Job, JobAction, JobPhase
-from vc_egpu.volcano.podgroup import PodGroupPhase
+from vc_egpu.jobs.rules.defaults import complete
+from vc_egpu.jobs.rules.draft import Decision
+from vc_egpu.jobs.rules.views import Eviction, GroupView, Order, PodPhase, PodView, World
+from vc_egpu.volcano.api.job import Job, JobAction, JobPhase
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
 
 NOW = 1_750_000_000.0
 UID = "11111111-2222"

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from kubernetes.client import Configuration
-from vc_egpu.kube.config import Endpoint
-from vc_egpu.kube.transport import Transport
+from vc_egpu.kube.wire.config import Endpoint
+from vc_egpu.kube.wire.transport import Transport
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 END = b"|END OF CONNECTION"

@@ -9,8 +9,8 @@ import pytest
 from kubernetes.config import incluster_config, kube_config
 from urllib3.exceptions import InsecureRequestWarning
 from vc_egpu.kube import ConfigError
-from vc_egpu.kube import config as ours
-from vc_egpu.kube.errors import Unauthorized
+from vc_egpu.kube.wire import config as ours
+from vc_egpu.kube.wire.errors import Unauthorized
 
 
 def kubeconfig(path: Path) -> Path:

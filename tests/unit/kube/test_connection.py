@@ -8,8 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 from unit.kube.tiny_api import TinyApi, status
-from vc_egpu.kube import ApiConnection, ConfigError, config, connection
-from vc_egpu.kube.errors import (
+from vc_egpu.kube import ApiConnection, ConfigError, connection
+from vc_egpu.kube.resources import CONFIG_MAPS, NODES, PODS, QUEUES, Resource
+from vc_egpu.kube.wire import config
+from vc_egpu.kube.wire.errors import (
     AlreadyExists,
     BudgetExhausted,
     Conflict,
@@ -28,7 +30,6 @@ from vc_egpu.kube.errors import (
     Unavailable,
     error_of,
 )
-from vc_egpu.kube.resources import CONFIG_MAPS, NODES, PODS, QUEUES, Resource
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from unit.kube.raw_server import Server, transport_to
-from vc_egpu.kube.errors import RequestTimeout
-from vc_egpu.kube.transport import Transport
+from vc_egpu.kube.wire.errors import RequestTimeout
+from vc_egpu.kube.wire.transport import Transport
 
 
 @pytest.fixture

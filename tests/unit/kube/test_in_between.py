@@ -7,8 +7,8 @@ import pytest
 from unit.kube.live import PATH, Start, config_map
 from unit.kube.tiny_api import TinyApi, status
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import Unavailable
 from vc_egpu.kube.resources import CONFIG_MAPS
+from vc_egpu.kube.wire.errors import Unavailable
 
 
 @pytest.mark.parametrize("answer", [{}, {"message": "ok"}, status(503, "ServiceUnavailable")])

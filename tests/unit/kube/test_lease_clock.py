@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from vc_egpu.kube import ApiConnection, Json, LeaderLease, LeaseTimes
-from vc_egpu.kube.errors import NotFound
+from vc_egpu.kube.wire.errors import NotFound
 
 TIMES = LeaseTimes(duration_s=15.0, renew_deadline_s=10.0, retry_s=2.0)
 

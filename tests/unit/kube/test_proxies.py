@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.kube.raw_server import Server
 from vc_egpu.kube import ApiConnection, ConfigError
-from vc_egpu.kube import config as ours
+from vc_egpu.kube.wire import config as ours
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 FAR = "https://203.0.113.7:6443"

@@ -6,7 +6,7 @@ import threading
 import pytest
 from unit.kube.tiny_api import TinyApi
 from vc_egpu.kube import ApiConnection, Backoff, EventRecorder, TokenBucket, WorkQueue
-from vc_egpu.volcano.meta import DNS_SUBDOMAIN
+from vc_egpu.volcano.api.meta import DNS_SUBDOMAIN
 
 
 class Clock:

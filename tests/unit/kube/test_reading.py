@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu.kube.reading import MOST_LEVELS, read, without_depths
+from vc_egpu.kube.wire.reading import MOST_LEVELS, read, without_depths
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet='"\\[]{}, aé', max_size=6),

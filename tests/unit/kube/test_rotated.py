@@ -15,7 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from vc_egpu.kube import ApiConnection, pool
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.wire import pool
 
 
 def certify(name: str, folder: Path) -> None:

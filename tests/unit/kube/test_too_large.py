@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from unit.kube.raw_server import END, Server, transport_to
-from vc_egpu.kube.errors import Unavailable
-from vc_egpu.kube.transport import TooLargeError, Transport
+from vc_egpu.kube.wire.errors import Unavailable
+from vc_egpu.kube.wire.transport import TooLargeError, Transport
 
 BODY = b"x" * 400_000
 HEAD = b"HTTP/1.1 200 OK\r\n"

@@ -11,10 +11,10 @@ import pytest
 from kubernetes.client import Configuration
 from unit.kube.raw_server import DRIP, END, OK, Server
 from urllib3.exceptions import TimeoutError as HTTPTimeoutError
-from vc_egpu.kube import pool
-from vc_egpu.kube.config import Endpoint
-from vc_egpu.kube.errors import NotFound, RequestTimeout, Temporary, Unavailable
-from vc_egpu.kube.transport import Transport
+from vc_egpu.kube.wire import pool
+from vc_egpu.kube.wire.config import Endpoint
+from vc_egpu.kube.wire.errors import NotFound, RequestTimeout, Temporary, Unavailable
+from vc_egpu.kube.wire.transport import Transport
 
 Ask = Callable[..., bytes]
 

@@ -11,8 +11,8 @@ import pytest
 from unit.kube.live import PATH, Seen, Start, config_map
 from unit.kube.tiny_api import TinyApi, status
 from vc_egpu.kube import ApiConnection, Backoff, Change, Json, ObjectList, Reflector
-from vc_egpu.kube.errors import Forbidden, KubeError, Unavailable
 from vc_egpu.kube.resources import CONFIG_MAPS
+from vc_egpu.kube.wire.errors import Forbidden, KubeError, Unavailable
 
 
 def test_list_then_changes(start: Start, server: TinyApi) -> None:

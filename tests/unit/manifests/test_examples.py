@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from rigs.player import STORIES, Player, expectations, method_of
 from unit.manifests.kustomize import MANIFESTS, of_kind, rendered
-from vc_egpu.volcano.job import Job
-from vc_egpu.volcano.queue import Queue
+from vc_egpu.volcano.api.job import Job
+from vc_egpu.volcano.api.queue import Queue
 
 
 def folder(story: str) -> Path:

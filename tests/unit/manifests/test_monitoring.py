@@ -5,7 +5,7 @@ import re
 
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, overlay
-from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.volcano.words.annotations import NodeCards
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.vendors.base import CardReading, CardSample, NodeReading

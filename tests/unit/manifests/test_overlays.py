@@ -9,10 +9,10 @@ import yaml
 from unit.manifests.kustomize import MANIFESTS, Json, composed, of_kind, overlay, patched, pod_specs, rendered
 from vc_egpu.admission import settings as admission
 from vc_egpu.jobs.main import parser as jobs_parser
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.node_policy import Policy, parse_policy
-from vc_egpu.webhook.options import parse_options
-from vc_egpu_node.config import parse_flags
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.node_policy import Policy, parse_policy
+from vc_egpu.webhook.serving.options import parse_options
+from vc_egpu_node.settings.config import parse_flags
 
 OVERLAYS = ("standalone", "volcano", "local")
 NAMESPACE = "vc-egpu-system"

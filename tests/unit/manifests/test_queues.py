@@ -8,15 +8,15 @@ import pytest
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, of_kind, rendered
 from vc_egpu.kube.resources import BATCH_JOBS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS, VOLCANO_JOBS
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.names import (
+from vc_egpu.volcano.api.queue import Queue
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import (
     cores_total_resource,
     memory_total_resource,
     native_resource,
     shared_resource,
 )
-from vc_egpu.volcano.queue import Queue
-from vc_egpu.volcano.resource_names import classify
+from vc_egpu.volcano.words.resource_names import classify
 
 TENANTS = ("research", "serving")
 

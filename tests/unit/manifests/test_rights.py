@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, of_kind, overlay
-from vc_egpu.admission.state.sources import WATCHED
-from vc_egpu.jobs import groupworker, objects
+from vc_egpu.admission.intake.sources import WATCHED
+from vc_egpu.jobs.objects import services
+from vc_egpu.jobs.workers import groupworker
 from vc_egpu.kube import resources
 from vc_egpu.kube.resources import Resource
-from vc_egpu.webhook.questions import MAKERS
+from vc_egpu.webhook.protocol.questions import MAKERS
 
 Right = tuple[str, str, str]
 """Group, resource, verb."""
@@ -45,7 +46,7 @@ IN_LOOPS: dict[str, set[Right]] = {
         for right in rights(one, "get", "patch")
     },
     "vc-egpu-jobs": {right for one in groupworker._OWNERS.values() for right in rights(one, "get")}
-    | {right for one in objects._RESOURCES.values() for right in rights(one, "get", "create")}
+    | {right for one in services._RESOURCES.values() for right in rights(one, "get", "create")}
     | rights(resources.CONFIG_MAPS, "patch")  # alone among these has data that change
     # Owner references that block deletion need these where the API server enforces it.
     | {

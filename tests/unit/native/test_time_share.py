@@ -47,9 +47,7 @@ def test_a_changed_share_comes_into_force_while_the_program_runs(machine: Machin
 
 
 def test_low_waits_while_high_is_active_and_runs_on_after_it(machine: Machine) -> None:
-    machine.add(
-        Box("high", share_class=HIGH, lease_ms=20_000), Box("low", share_class=LOW, lease_ms=20_000)
-    )
+    machine.add(Box("high", share_class=HIGH, lease_ms=20_000), Box("low", share_class=LOW, lease_ms=20_000))
     low = machine.start("low", "run", FOR_LONG_S, 100, 200_000)
     high = machine.start("high", "run", 1, 1000, MS)
     low.begin()

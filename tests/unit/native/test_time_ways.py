@@ -43,9 +43,7 @@ WAYS = (
 def _start(machine: Machine, box: str, *words: object, last_words: str = "") -> Running:
     """A program of tests/ways_actor.c that sees the cards of its container."""
     cards = ",".join(map(str, machine.boxes[box].cards))
-    return machine.start(
-        box, *words, program=PROGRAM, FAKE_CUDA_VISIBLE=cards, WAYS_LAST_WORDS=last_words
-    )
+    return machine.start(box, *words, program=PROGRAM, FAKE_CUDA_VISIBLE=cards, WAYS_LAST_WORDS=last_words)
 
 
 def _wait_until(what: Callable[[], bool]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.isolation.control import Control, Timings, controls
 

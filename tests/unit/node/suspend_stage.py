@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from unit.node.granted import grant
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.kube.errors import KubeError
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder
-from vc_egpu_node.isolation.secondwall import Seen
-from vc_egpu_node.isolation.wall import Look
-from vc_egpu_node.pods import PodView
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.words.node_policy import Policy
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.suspension.facts import LowPod, NodeState
 from vc_egpu_node.suspension.helper import (
     Answer,
@@ -23,6 +21,8 @@ from vc_egpu_node.suspension.machine import Process, Record
 from vc_egpu_node.suspension.suspender import Store, Suspender
 from vc_egpu_node.suspension.verdict import Verdict
 from vc_egpu_node.suspension.work import Worker
+from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.wall import Look
 
 CARD = "GPU-1"
 UID = "uid-train"

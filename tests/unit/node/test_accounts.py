@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from unit.node.doubtful import MIB, Proc, activity_page, usage_page
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.processes import ContainerOfProcess, own_pid, place, start_ticks
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.accounts import (
@@ -22,8 +23,7 @@ from vc_egpu_node.isolation.accounts import (
     read_activity,
     read_usage,
 )
-from vc_egpu_node.isolation.sight import container_of
-from vc_egpu_node.pods import PodView
+from vc_egpu_node.wall.sight import container_of
 
 # --- pages -------------------------------------------------------------------------------------------
 

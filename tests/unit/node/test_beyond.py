@@ -6,7 +6,7 @@ import pytest
 from unit.node.doubtful import MIB
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.accounts import Shared, Slot, Usage
-from vc_egpu_node.isolation.beyond import (
+from vc_egpu_node.isolation.unseen_memory import (
     FALL_LOOKS,
     NOTHING,
     UNSTEADY_LOOKS,

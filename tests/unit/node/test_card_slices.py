@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
-from vc_egpu_node.cards.others import UNSEEN_LIMIT_S, CardSlices
+from vc_egpu_node.offers.other_plugins import UNSEEN_LIMIT_S, CardSlices
 
 GROUP = "/apis/resource.k8s.io"
 SLICE = {"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "devices": [{}]}}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from vc_egpu.volcano.annotations import CardShare
-from vc_egpu_node.containers import toolkit as toolkit_module
+from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.containers.admission import HeldShare
 from vc_egpu_node.containers.cdi import Grant, GrantFolder, read_grant, spec_of
-from vc_egpu_node.containers.toolkit import CardNames, Edits, Toolkit, ToolkitError
+from vc_egpu_node.vendors.nvidia import toolkit as toolkit_module
+from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Edits, Toolkit, ToolkitError
 
 FIXTURE = Path(__file__).parent / "nvidia-cdi.yaml"
 NO_DRIVER = Path("/nonexistent/nvidiactl")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from unit.node.granted import grant
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.isolation.live import NotChangeableError, wanted
 
 

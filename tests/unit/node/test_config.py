@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from vc_egpu.volcano.node_policy import Policy, PolicyError, parse_policy
-from vc_egpu_node.config import parse_flags
+from vc_egpu.volcano.words.node_policy import Policy, PolicyError, parse_policy
+from vc_egpu_node.settings.config import parse_flags
 
 
 def test_a_node_overrides_the_defaults() -> None:

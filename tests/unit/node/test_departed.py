@@ -9,9 +9,9 @@ from unit.node.wall_stage import Wall
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.accounts import Slot, Usage
-from vc_egpu_node.isolation.departed import AGAIN_S, Departed
 from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.wall.ended_processes import AGAIN_S, Departed
 
 
 @pytest.fixture

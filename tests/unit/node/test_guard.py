@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from unit.node.built import ELF
-from vc_egpu.volcano.node_policy import Policy, PolicyError, parse_policy
+from vc_egpu.volcano.words.node_policy import Policy, PolicyError, parse_policy
 from vc_egpu_node.cards.monitor import Observation
-from vc_egpu_node.config import Settings, parse_flags
+from vc_egpu_node.guard import Guard, timings_of
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.guard import Guard, timings_of
+from vc_egpu_node.settings.config import Settings, parse_flags
 
 
 def test_settings_of_the_node() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu.volcano.model_table import GpuModel, ModelTable
-from vc_egpu.volcano.node_policy import Policy
+from vc_egpu.volcano.words.annotations import NodeCards
+from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
+from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.cards.inventory import (
     CORDONED,
     Holding,

@@ -10,7 +10,6 @@ import pytest
 from unit.node.built import ELF
 from unit.node.granted import grant
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
-from vc_egpu_node.containers.toolkit import Edits
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.control import Control, Timings
 from vc_egpu_node.isolation.library import (
@@ -23,6 +22,7 @@ from vc_egpu_node.isolation.library import (
 )
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, KINDS, USAGE, SharedPages
+from vc_egpu_node.vendors.nvidia.toolkit import Edits
 
 # --- the library -------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ Under who exported it, under who imported it, under both, or under nobody: the f
 import pytest
 from unit.node.doubtful import CARD, MIB
 from unit.node.wall_stage import Wall
-from vc_egpu.volcano.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu_node.cards.monitor import Observation, unattributed_mib
-from vc_egpu_node.isolation.secondwall import Offence
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.vendors.base import CardSample, ProcessSample
+from vc_egpu_node.wall.secondwall import Offence
 
 LOOKS = 20
 """Longer than any memory of an earlier look."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu_node.config import Settings
-from vc_egpu_node.lastgood import NodeSettings
+from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.main import main
+from vc_egpu_node.settings.config import Settings
+from vc_egpu_node.settings.last_good import NodeSettings
 
 MODELS = "models: [{name: h20, products: [NVIDIA H20], memoryMiB: 97871}]"
 KILL = "defaults: {secondWall: kill, coreRatio: 0.5}"

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 from unit.node.granted import grant
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.annotations import NodeCards
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.words.annotations import NodeCards
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.isolation.accounts import Activity
-from vc_egpu_node.isolation.secondwall import ACTIONS, Offence
-from vc_egpu_node.isolation.wall import Account
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.suspension.suspender import SuspendedPod
+from vc_egpu_node.wall.secondwall import ACTIONS, Offence
+from vc_egpu_node.wall.wall import Account
 
 LABELS = {"namespace": "ns", "pod": "p", "container": "main", "uuid": "GPU-0"}
 ACTIVITY = Activity(busy_s=12.5, units=700, longest_s=0.03, held_s=4.0, capped_s=2.0)

@@ -1,14 +1,14 @@
 """What the agent shows of the containers of suspended pods."""
 
 import pytest
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.annotations import CardShare, NodeCards
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.words.annotations import CardShare, NodeCards
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.isolation.accounts import Activity
-from vc_egpu_node.isolation.wall import Account
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.suspension.suspender import SuspendedPod
+from vc_egpu_node.wall.wall import Account
 
 
 def grant(pod: str, container: str) -> Grant:

@@ -1,8 +1,8 @@
 """What is read from the Node, and what is written on it."""
 
 import pytest
-from vc_egpu.volcano.annotations import NodeCards
-from vc_egpu_node.node import (
+from vc_egpu.volcano.words.annotations import NodeCards
+from vc_egpu_node.api.node import (
     FIELD_MANAGER,
     facts,
     metadata_patch,

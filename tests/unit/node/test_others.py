@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.volcano.others import slim_slice
-from vc_egpu_node.cards.others import Kept, Others
+from vc_egpu.volcano.words.node_policy import Policy
+from vc_egpu.volcano.words.other_plugins import slim_slice
+from vc_egpu_node.api.pods import PodView, view
+from vc_egpu_node.api.pods import slim as slim_pod
 from vc_egpu_node.kubelet.podresources import (
     CHECKPOINT,
     Checkpoint,
@@ -18,8 +19,7 @@ from vc_egpu_node.kubelet.podresources import (
     holders_in,
 )
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
-from vc_egpu_node.pods import PodView, view
-from vc_egpu_node.pods import slim as slim_pod
+from vc_egpu_node.offers.other_plugins import Kept, Others
 
 Json = dict[str, Any]
 PATIENCE_S = 300.0

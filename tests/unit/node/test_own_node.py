@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.errors import KubeError
-from vc_egpu.volcano import names
-from vc_egpu_node.node import OwnNode, Teller
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.words import names
+from vc_egpu_node.api.node import OwnNode, Teller
 
 NODE = "/api/v1/nodes/n1"
 

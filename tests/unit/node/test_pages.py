@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from unit.node.granted import grant, page_of
+from vc_egpu_node.containers.cdi import ControlError
 from vc_egpu_node.isolation import abi
-from vc_egpu_node.isolation.beyond import Beyond
 from vc_egpu_node.isolation.control import (
     CardFacts,
-    ControlError,
     decode,
     encode,
     neighbours,
 )
+from vc_egpu_node.isolation.unseen_memory import Beyond
 
 ABI = Path(__file__).resolve().parents[3] / "device-plugin" / "native" / "abi"
 NATIVE = ABI.parent

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vc_egpu.kube import Change, ChangeKind
-from vc_egpu_node.pods import REMADE_S, NodePods, requested, slim, view
+from vc_egpu_node.api.pods import REMADE_S, NodePods, requested, slim, view
 
 
 def pod(**status: object) -> dict[str, object]:

@@ -11,19 +11,19 @@ from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.node.built import ELF
 from unit.node.granted import grant
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.errors import NotFound
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.words import names
 from vc_egpu_node import removal
-from vc_egpu_node.config import Settings
+from vc_egpu_node.api.node import FIELD_MANAGER
+from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import FILE_PREFIX, GrantFolder
-from vc_egpu_node.containers.state import AllocationStore
-from vc_egpu_node.containers.toolkit import Edits
+from vc_egpu_node.deviceplugin.plugin import SOCKET_PREFIX
 from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.library import LIBRARY_NAME, install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, SharedPages
-from vc_egpu_node.kubelet.plugin import SOCKET_PREFIX
-from vc_egpu_node.node import FIELD_MANAGER
+from vc_egpu_node.settings.config import Settings
+from vc_egpu_node.vendors.nvidia.toolkit import Edits
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 NODE_PATH = "/api/v1/nodes/n1"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.containers.admission import (
     CardLimits,
     HeldShare,

@@ -16,7 +16,8 @@ from vc_egpu_node.isolation.accounts import (
 )
 from vc_egpu_node.isolation.ceilings import CEILINGS_NAME
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE
-from vc_egpu_node.isolation.secondwall import (
+from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.wall.secondwall import (
     Allowance,
     Finding,
     Offence,
@@ -26,8 +27,7 @@ from vc_egpu_node.isolation.secondwall import (
     lowered,
     strike,
 )
-from vc_egpu_node.isolation.wall import Account
-from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.wall.wall import Account
 
 
 def one(pid: int = 1, mib: int = 100, percent: int = 0, owner: str = "a", **changes: Any) -> Seen:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from unit.node.granted import grant
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.containers.started import LOOKS, Started
-from vc_egpu_node.pods import PodView
 
 UID = "0bd41001-1111-2222-3333-44444444444{}"
 OLD = "containerd://1.7.35"

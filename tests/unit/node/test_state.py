@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from vc_egpu_node.containers.state import AllocationStore, StateError, lock_folder
+from vc_egpu_node.containers.allocations import AllocationStore
+from vc_egpu_node.files import StateError, lock_folder
 
 RES = "volcano.sh/vgpu-h20"
 

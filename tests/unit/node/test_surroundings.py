@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.processes import AGAIN_S, ContainerOfProcess, Host, Use
 from vc_egpu_node.containers.runtime import bypasses, cdi_off
-from vc_egpu_node.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
 
 UID = "0bd41001-1111-2222-3333-444444444444"

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from unit.node.granted import grant
 from unit.node.suspend_stage import CARD, PROCESS, UID, Stage, low_pod, order
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.volcano.suspension import NodeSuspension
-from vc_egpu_node.pods import PodView
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.codec.suspension import NodeSuspension
+from vc_egpu.volcano.words.node_policy import Policy
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.suspension.facts import LowPod, low_pods, spilled_mib
 from vc_egpu_node.suspension.machine import Record
 from vc_egpu_node.suspension.suspender import Store

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from unit.node.granted import grant
 from unit.node.test_suspend_verdict import limited
-from vc_egpu.volcano.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.accounts import Slot, Usage
-from vc_egpu_node.isolation.secondwall import Seen
-from vc_egpu_node.isolation.wall import Look
-from vc_egpu_node.pods import PodView
 from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState
 from vc_egpu_node.suspension.room import MemoryLimits
 from vc_egpu_node.suspension.verdict import Facts, MemoryRoom, judge
+from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.wall import Look
 
 UID = "0b5f1f0e-0000-4000-8000-000000000001"
 MAIN, SIDE = "ab" * 32, "cd" * 32

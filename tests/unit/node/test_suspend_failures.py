@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 from unit.node.suspend_stage import PROCESS, UID, Stage
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.node_policy import Policy
-from vc_egpu.volcano.suspension import SuspendOrder, is_refused
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.codec.suspension import SuspendOrder, is_refused
+from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.suspension.helper import (
     MAX_PROCESSES,
     Answer,

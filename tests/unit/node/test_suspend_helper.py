@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vc_egpu.kube.errors import KubeError, NotFound, Refused, Temporary
-from vc_egpu.volcano import names
-from vc_egpu_node.pods import PodView
+from vc_egpu.kube.wire.errors import KubeError, NotFound, Refused, Temporary
+from vc_egpu.volcano.words import names
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.suspension.helper import (
     Answer,
     HelperError,

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from unit.node.granted import grant
-from vc_egpu_node.isolation.wall import Look
-from vc_egpu_node.pods import PodView
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.suspension.facts import FactsOf
 from vc_egpu_node.suspension.world import NodeWorld, Parts
+from vc_egpu_node.wall.wall import Look
 
 UID = "uid-train"
 

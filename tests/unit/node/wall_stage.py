@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from unit.node.doubtful import CARD, Proc, usage_page
-from vc_egpu.volcano.annotations import CardShare
+from vc_egpu.volcano.words.annotations import CardShare
+from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
-from vc_egpu_node.containers.toolkit import Edits
 from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.library import LIBRARY_NAME, install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import USAGE, SharedPages
-from vc_egpu_node.isolation.secondwall import Offence
-from vc_egpu_node.isolation.wall import SecondWall
-from vc_egpu_node.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.nvidia.toolkit import Edits
+from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.wall import SecondWall
 
 
 class Hosts(ContainerOfProcess):

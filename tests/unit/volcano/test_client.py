@@ -8,12 +8,12 @@ from typing import Any
 import kubernetes
 import pytest
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.jobs.defaults import complete, problems
+from vc_egpu.jobs.rules.defaults import complete, problems
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.errors import NotFound
-from vc_egpu.volcano.client import VolcanoClient
-from vc_egpu.volcano.job import Job
-from vc_egpu.volcano.meta import ModelError, ObjectMeta
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.api.client import VolcanoClient
+from vc_egpu.volcano.api.job import Job
+from vc_egpu.volcano.api.meta import ModelError, ObjectMeta
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/volcano-client.md"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"

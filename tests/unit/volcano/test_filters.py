@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import ContainerRequest, Request
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.pod_codec import pod
+from vc_egpu.volcano.codec.pod_codec import pod
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import ContainerRequest, Request
+from vc_egpu.volcano.words.model_table import ModelTable
 
 TABLE = ModelTable.from_yaml(
     """

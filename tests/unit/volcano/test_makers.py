@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from vc_egpu.volcano import codec
-from vc_egpu.volcano.makers import called, controller_of, deployment_behind
+from vc_egpu.volcano.codec import cluster_codec
+from vc_egpu.volcano.words.makers import called, controller_of, deployment_behind
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-7d9", "uid": "u", "controller": True}
 
@@ -24,7 +24,7 @@ def owned(*references: Any) -> dict[str, Any]:
 )
 def test_the_controller_is_the_reference_that_says_so(references: tuple[Any, ...]) -> None:
     assert controller_of(owned(*references)) == OWNER
-    found = codec.owner_of(owned(*references)["metadata"])
+    found = cluster_codec.owner_of(owned(*references)["metadata"])
     assert found is not None
     assert found.uid == "u"
 
@@ -45,7 +45,7 @@ def test_the_controller_is_the_reference_that_says_so(references: tuple[Any, ...
 )
 def test_without_such_a_reference_there_is_none(document: dict[str, Any]) -> None:
     assert controller_of(document) == {}
-    assert codec.owner_of(document.get("metadata") or {}) is None
+    assert cluster_codec.owner_of(document.get("metadata") or {}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The operator's table of models: whatever stands in the file, what is wrong is said in words."""
 
 import pytest
-from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu.volcano.command import Command, CommandAction
-from vc_egpu.volcano.job import Job, JobAction, JobEvent, JobPhase, LifecyclePolicy, PodTemplate, Task
-from vc_egpu.volcano.meta import ModelError, ObjectMeta
-from vc_egpu.volcano.podgroup import PodGroup
-from vc_egpu.volcano.queue import Queue
+from vc_egpu.volcano.api.command import Command, CommandAction
+from vc_egpu.volcano.api.job import Job, JobAction, JobEvent, JobPhase, LifecyclePolicy, PodTemplate, Task
+from vc_egpu.volcano.api.meta import ModelError, ObjectMeta
+from vc_egpu.volcano.api.podgroup import PodGroup
+from vc_egpu.volcano.api.queue import Queue
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch.volcano.sh/v1alpha1",

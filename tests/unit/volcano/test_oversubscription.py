@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
-from vc_egpu.core.cluster import Share
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import (
+from vc_egpu.core.model.cluster import Share
+from vc_egpu.volcano.codec.cluster_codec import node
+from vc_egpu.volcano.codec.pod_codec import pod
+from vc_egpu.volcano.codec.share_codec import memory_limits
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import (
     AnnotationError,
     Cards,
     CardShare,
@@ -13,10 +16,7 @@ from vc_egpu.volcano.annotations import (
     NodeCards,
     Request,
 )
-from vc_egpu.volcano.codec import node
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.pod_codec import pod
-from vc_egpu.volcano.share_codec import memory_limits
+from vc_egpu.volcano.words.model_table import ModelTable
 
 TABLE = ModelTable.from_yaml("models: [{name: h20, products: [NVIDIA H20], memoryMiB: 98304}]")
 GIB = 1024

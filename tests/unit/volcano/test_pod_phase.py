@@ -1,9 +1,9 @@
 """What a pod's phase means for its gang."""
 
 import pytest
-from vc_egpu.core.cluster import PodPhase
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.pod_codec import pod
+from vc_egpu.core.model.cluster import PodPhase
+from vc_egpu.volcano.codec.pod_codec import pod
+from vc_egpu.volcano.words.model_table import ModelTable
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What looks like a number and is none to the API server is none to us."""
 
 import pytest
-from vc_egpu.volcano.quantity import QuantityError, parse
+from vc_egpu.volcano.words.quantity import QuantityError, parse
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from vc_egpu.core.cluster import SuspensionState
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.suspension import (
+from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.volcano.codec.suspension import (
     MAX_ANSWER_BYTES,
     MAX_PODS_PER_NODE,
     NodeSuspension,
@@ -14,6 +13,7 @@ from vc_egpu.volcano.suspension import (
     answer_to,
     is_refused,
 )
+from vc_egpu.volcano.words.annotations import AnnotationError
 
 ORDER = SuspendOrder(pod_uid="u1", plan_id="3-7", why="makes room for team/infer", since=1763000000)
 

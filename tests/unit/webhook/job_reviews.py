@@ -9,9 +9,9 @@ from unit.webhook.world import (
     patched,
     update,
 )
-from vc_egpu.webhook.context import Context
-from vc_egpu.webhook.jobs import review_job
-from vc_egpu.webhook.questions import Subject
+from vc_egpu.webhook.protocol.context import Context
+from vc_egpu.webhook.protocol.questions import Subject
+from vc_egpu.webhook.reviews.jobs import review_job
 
 PRIORITY = "egpu.volcano.sh/priority"
 QUEUE = "scheduling.volcano.sh/queue-name"

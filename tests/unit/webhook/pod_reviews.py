@@ -12,9 +12,9 @@ from unit.webhook.world import (
     patched,
     pod,
 )
-from vc_egpu.webhook.context import Context
-from vc_egpu.webhook.pods import review_pod
-from vc_egpu.webhook.questions import Subject
+from vc_egpu.webhook.protocol.context import Context
+from vc_egpu.webhook.protocol.questions import Subject
+from vc_egpu.webhook.reviews.pods import review_pod
 
 QUEUE = "scheduling.volcano.sh/queue-name"
 GROUP = "scheduling.k8s.io/group-name"

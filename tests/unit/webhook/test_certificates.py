@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from vc_egpu.webhook.certificates import CertificateError, Lifetimes, Material, advance
+from vc_egpu.webhook.serving.certificates import CertificateError, Lifetimes, Material, advance
 
 HOSTS = ("vc-egpu-webhook.vc-egpu-system.svc", "127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.options import SettingsFile
-from vc_egpu.webhook.policies import admission_policies
-from vc_egpu.webhook.reviewer import PATHS
+from vc_egpu.webhook.policies.checks import admission_policies
+from vc_egpu.webhook.serving.metrics import Metrics
+from vc_egpu.webhook.serving.options import SettingsFile
+from vc_egpu.webhook.serving.reviewer import PATHS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "webhook.md").read_text()
 WORDS = [

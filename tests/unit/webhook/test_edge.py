@@ -14,17 +14,17 @@ import pytest
 from rigs.api_server import StandIn
 from unit.webhook.world import QUEUES, TABLE, Json, container, patched, pod
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.webhook.caches import Caches
-from vc_egpu.webhook.certificates import Material
-from vc_egpu.webhook.context import Settings
-from vc_egpu.webhook.decision import Decision
-from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.options import OptionsError, parse_options
-from vc_egpu.webhook.oracle import ALLOWED_FOR_S, ASK_AGAIN_S, DENIED_FOR_S, AccessMemory, Oracle
-from vc_egpu.webhook.questions import Access, Subject
-from vc_egpu.webhook.reviewer import PATHS, Reviewer, patch_of
-from vc_egpu.webhook.server import MAX_BODY_BYTES, WebhookServer
-from vc_egpu.webhook.tls import TlsKeeper, TlsSettings, bundle_operations
+from vc_egpu.webhook.protocol.context import Settings
+from vc_egpu.webhook.protocol.decision import Decision
+from vc_egpu.webhook.protocol.questions import Access, Subject
+from vc_egpu.webhook.serving.caches import Caches
+from vc_egpu.webhook.serving.certificates import Material
+from vc_egpu.webhook.serving.metrics import Metrics
+from vc_egpu.webhook.serving.options import OptionsError, parse_options
+from vc_egpu.webhook.serving.oracle import ALLOWED_FOR_S, ASK_AGAIN_S, DENIED_FOR_S, AccessMemory, Oracle
+from vc_egpu.webhook.serving.reviewer import PATHS, Reviewer, patch_of
+from vc_egpu.webhook.serving.server import MAX_BODY_BYTES, WebhookServer
+from vc_egpu.webhook.serving.tls import TlsKeeper, TlsSettings, bundle_operations
 
 HOSTS = ("127.0.0.1",)
 Post = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]

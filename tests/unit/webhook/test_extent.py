@@ -21,16 +21,17 @@ from unit.webhook.world import (
     task,
     update,
 )
-from vc_egpu.volcano import codec, names
-from vc_egpu.volcano.makers import controller_of
-from vc_egpu.volcano.resource_names import classify
-from vc_egpu.webhook.caches import slim, slim_group, slim_job
-from vc_egpu.webhook.decision import Decision
-from vc_egpu.webhook.extent import MAX_PARTS
-from vc_egpu.webhook.jobs import review_job
-from vc_egpu.webhook.membership import asks
-from vc_egpu.webhook.pods import review_pod
-from vc_egpu.webhook.queues import review_queue
+from vc_egpu.volcano.codec import cluster_codec
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.makers import controller_of
+from vc_egpu.volcano.words.resource_names import classify
+from vc_egpu.webhook.protocol.decision import Decision
+from vc_egpu.webhook.reviews.jobs import review_job
+from vc_egpu.webhook.reviews.membership import asks
+from vc_egpu.webhook.reviews.pods import review_pod
+from vc_egpu.webhook.reviews.queues import review_queue
+from vc_egpu.webhook.reviews.size_limits import MAX_PARTS
+from vc_egpu.webhook.serving.caches import slim, slim_group, slim_job
 
 MANY: Final = 300_000
 A_SECOND: Final = 1.0
@@ -110,7 +111,7 @@ def test_nor_are_those_in_a_pod_group_or_in_a_job_that_nobody_looks_at(prefix: s
         "spec": {"minResources": resources},
     }
     before = classify.cache_info().currsize
-    assert not codec.group(group).asks
+    assert not cluster_codec.group(group).asks
     assert not asks(group)
     assert not slim_job(job(task("w", 1, spec)))["spec"]["asks"]
     assert classify.cache_info().currsize == before

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from vc_egpu.webhook.context import Settings
-from vc_egpu.webhook.decision import Refusal
-from vc_egpu.webhook.gangs import Members, check_minimums, check_size, least_need
+from vc_egpu.webhook.protocol.context import Settings
+from vc_egpu.webhook.protocol.decision import Refusal
+from vc_egpu.webhook.reviews.gangs import Members, check_minimums, check_size, least_need
 
 H20 = "volcano.sh/vgpu-h20"
 

@@ -19,11 +19,11 @@ from unit.webhook.world import (
     queue,
     task,
 )
-from vc_egpu.volcano.names import LAST_APPLIED
-from vc_egpu.webhook.decision import MAX_WARNINGS
-from vc_egpu.webhook.jobs import review_final_job, review_job
-from vc_egpu.webhook.pods import review_pod
-from vc_egpu.webhook.questions import Access, Subject, Unanswered
+from vc_egpu.volcano.words.names import LAST_APPLIED
+from vc_egpu.webhook.protocol.decision import MAX_WARNINGS
+from vc_egpu.webhook.protocol.questions import Access, Subject, Unanswered
+from vc_egpu.webhook.reviews.jobs import review_final_job, review_job
+from vc_egpu.webhook.reviews.pods import review_pod
 
 
 def test_a_template_only_gains() -> None:

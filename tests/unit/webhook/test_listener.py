@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from vc_egpu.webhook.certificates import Lifetimes, advance
-from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.reviewer import Reviewer
-from vc_egpu.webhook.server import WebhookServer
+from vc_egpu.webhook.serving.certificates import Lifetimes, advance
+from vc_egpu.webhook.serving.metrics import Metrics
+from vc_egpu.webhook.serving.reviewer import Reviewer
+from vc_egpu.webhook.serving.server import WebhookServer
 
 HOST = "127.0.0.1"
 REQUEST = b"POST /mutate/pods HTTP/1.1\r\nHost: webhook\r\nContent-Length: 2\r\n\r\n{}"

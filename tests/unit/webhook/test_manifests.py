@@ -5,18 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from vc_egpu.volcano import names
-from vc_egpu.webhook.manifests import files, main, webhook_configurations
-from vc_egpu.webhook.policies import Identities, admission_policies
-from vc_egpu.webhook.reviewer import PATHS
-from vc_egpu_node.node import SHARED_LABELS
+from vc_egpu.volcano.words import names
+from vc_egpu.webhook.policies.checks import Identities, admission_policies
+from vc_egpu.webhook.policies.manifests import files, main, webhook_configurations
+from vc_egpu.webhook.serving.reviewer import PATHS
+from vc_egpu_node.api.node import SHARED_LABELS
 
 FOLDER = Path(__file__).resolve().parents[3] / "manifests" / "base" / "webhook"
 
 
 def test_the_committed_files_are_generated() -> None:
     for name, text in files().items():
-        assert (FOLDER / name).read_text() == text, f"run `python -m vc_egpu.webhook.manifests {FOLDER}`"
+        assert (FOLDER / name).read_text() == text, (
+            f"run `python -m vc_egpu.webhook.policies.manifests {FOLDER}`"
+        )
 
 
 def test_every_webhook_fails_closed_and_has_a_path_that_is_served() -> None:

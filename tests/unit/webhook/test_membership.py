@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from unit.webhook.pod_reviews import GROUP, QUEUE, complete, refusal
 from unit.webhook.world import NAMESPACE, Ignorant, Json, container, context, create, pod
-from vc_egpu.webhook.context import Context
-from vc_egpu.webhook.pods import review_pod
-from vc_egpu.webhook.questions import MakerLookup, Subject, Unanswered
+from vc_egpu.webhook.protocol.context import Context
+from vc_egpu.webhook.protocol.questions import MakerLookup, Subject, Unanswered
+from vc_egpu.webhook.reviews.pods import review_pod
 
 OPERATOR = Subject("system:serviceaccount:ray:operator")
 JOBS = Subject("system:serviceaccount:kube-system:job-controller")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from unit.webhook.world import ALICE, context
-from vc_egpu.kube.errors import NotFound
-from vc_egpu.webhook.access import check_queue
-from vc_egpu.webhook.context import QueueTree
-from vc_egpu.webhook.decision import Refusal
-from vc_egpu.webhook.oracle import AccessMemory, LayeredAnswers, Oracle
-from vc_egpu.webhook.questions import QueueLookup
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.webhook.protocol.context import QueueTree
+from vc_egpu.webhook.protocol.decision import Refusal
+from vc_egpu.webhook.protocol.questions import QueueLookup
+from vc_egpu.webhook.reviews.access import check_queue
+from vc_egpu.webhook.serving.oracle import AccessMemory, LayeredAnswers, Oracle
 
 
 class OneQueue:

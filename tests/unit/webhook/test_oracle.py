@@ -10,14 +10,21 @@ import orjson
 import pytest
 from unit.webhook.world import NAMESPACE, QUEUES, TABLE, Json, pod, queue
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import Resource
-from vc_egpu.webhook.caches import Caches
-from vc_egpu.webhook.context import QueueTree, Settings
-from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.oracle import ALLOWED_FOR_S, ASK_AGAIN_S, AccessMemory, LayeredAnswers, Oracle
-from vc_egpu.webhook.questions import Access, MakerLookup, PodGroupLookup, Question, QueueLookup, Subject
-from vc_egpu.webhook.reviewer import BadReview, Reviewer
+from vc_egpu.kube.wire.errors import KubeError, NotFound
+from vc_egpu.webhook.protocol.context import QueueTree, Settings
+from vc_egpu.webhook.protocol.questions import (
+    Access,
+    MakerLookup,
+    PodGroupLookup,
+    Question,
+    QueueLookup,
+    Subject,
+)
+from vc_egpu.webhook.serving.caches import Caches
+from vc_egpu.webhook.serving.metrics import Metrics
+from vc_egpu.webhook.serving.oracle import ALLOWED_FOR_S, ASK_AGAIN_S, AccessMemory, LayeredAnswers, Oracle
+from vc_egpu.webhook.serving.reviewer import BadReview, Reviewer
 
 ALICE = Subject("alice", ("team",), "u-1", (("scopes", ("a", "b")),))
 MAY_USE = Access(ALICE, "use", "scheduling.volcano.sh", "queues", "a")

@@ -18,8 +18,8 @@ from unit.webhook.world import (
     pod,
     update,
 )
-from vc_egpu.webhook.pods import review_pod
-from vc_egpu.webhook.questions import Access, Unanswered
+from vc_egpu.webhook.protocol.questions import Access, Unanswered
+from vc_egpu.webhook.reviews.pods import review_pod
 
 # --- what is written ---------------------------------------------------------------------------------
 

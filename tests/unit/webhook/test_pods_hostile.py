@@ -11,7 +11,7 @@ from unit.webhook.world import (
     pod,
     queue,
 )
-from vc_egpu.webhook.pods import review_pod
+from vc_egpu.webhook.reviews.pods import review_pod
 
 EMPTY_TERM: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
 HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {

@@ -20,9 +20,9 @@ from unit.webhook.world import (
     queue,
     task,
 )
-from vc_egpu.webhook.caches import slim_job
-from vc_egpu.webhook.context import QueueTree
-from vc_egpu.webhook.pods import review_pod
+from vc_egpu.webhook.protocol.context import QueueTree
+from vc_egpu.webhook.reviews.pods import review_pod
+from vc_egpu.webhook.serving.caches import slim_job
 
 # --- priority ----------------------------------------------------------------------------------------
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from unit.webhook.world import ALICE, OPERATOR, QUEUES, Json, context, create, queue, update
-from vc_egpu.kube.errors import NotFound
-from vc_egpu.volcano.names import memory_total_resource
-from vc_egpu.webhook.context import Review, Settings
-from vc_egpu.webhook.manifests import webhook_configurations
-from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.oracle import Oracle
-from vc_egpu.webhook.queues import review_queue, review_queue_deleted
-from vc_egpu.webhook.reviewer import Reviewer
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.words.names import memory_total_resource
+from vc_egpu.webhook.policies.manifests import webhook_configurations
+from vc_egpu.webhook.protocol.context import Review, Settings
+from vc_egpu.webhook.reviews.queues import review_queue, review_queue_deleted
+from vc_egpu.webhook.serving.metrics import Metrics
+from vc_egpu.webhook.serving.oracle import Oracle
+from vc_egpu.webhook.serving.reviewer import Reviewer
 
 CACHED = {**QUEUES, "org-1": queue("org-1", parent="org"), "vision": queue("vision", parent="org-1")}
 

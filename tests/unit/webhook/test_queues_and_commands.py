@@ -16,10 +16,10 @@ from unit.webhook.world import (
     queue,
     update,
 )
-from vc_egpu.webhook.commands import review_command
-from vc_egpu.webhook.context import MAX_QUEUE_DEPTH, Context, Review
-from vc_egpu.webhook.questions import Subject
-from vc_egpu.webhook.queues import review_queue
+from vc_egpu.webhook.protocol.context import MAX_QUEUE_DEPTH, Context, Review
+from vc_egpu.webhook.protocol.questions import Subject
+from vc_egpu.webhook.reviews.commands import review_command
+from vc_egpu.webhook.reviews.queues import review_queue
 
 A = queue(
     "a",

@@ -3,7 +3,7 @@
 import copy
 
 from unit.webhook.world import OPERATOR, QUEUES, Json, caps, context, queue, update
-from vc_egpu.webhook.queues import review_queue
+from vc_egpu.webhook.reviews.queues import review_queue
 
 
 def edited(stored: Json, **spec: object) -> Json:

@@ -7,8 +7,8 @@ from unit.webhook.pod_reviews import complete, refusal
 from unit.webhook.world import Json, container, job, pod, task
 from vc_egpu.admission.inqueue import enqueue
 from vc_egpu.admission.state.gangs import NO_TEMPLATE
-from vc_egpu.volcano import names, pod_codec
-from vc_egpu.volcano.wishes import (
+from vc_egpu.volcano.codec import pod_codec
+from vc_egpu.volcano.codec.node_wishes import (
     CARD_LISTS,
     MOST_NAMED,
     MOST_PORTS,
@@ -18,6 +18,7 @@ from vc_egpu.volcano.wishes import (
     MOST_VALUES,
     excess,
 )
+from vc_egpu.volcano.words import names
 
 
 def affinity(*terms: list[Json]) -> Json:

@@ -4,10 +4,10 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.webhook.context import Context, QueueTree, Review, Settings
-from vc_egpu.webhook.decision import Decision
-from vc_egpu.webhook.questions import Access, MakerLookup, PodGroupLookup, QueueLookup, Subject
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.webhook.protocol.context import Context, QueueTree, Review, Settings
+from vc_egpu.webhook.protocol.decision import Decision
+from vc_egpu.webhook.protocol.questions import Access, MakerLookup, PodGroupLookup, QueueLookup, Subject
 
 Json = dict[str, Any]
 TABLE = ModelTable.from_yaml(

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from vc_egpu.core.cluster import Instant, Snapshot
 from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.core.model.cluster import Instant, Snapshot
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.reasons import Reason, Verdict
 
 Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
 

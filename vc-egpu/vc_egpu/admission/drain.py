@@ -7,12 +7,12 @@ import logging
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import PODS
-from vc_egpu.kube.transport import Json
-from vc_egpu.volcano import names
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.pod_codec import pod
+from vc_egpu.kube.wire.errors import KubeError, NotFound
+from vc_egpu.kube.wire.transport import Json
+from vc_egpu.volcano.codec.pod_codec import pod
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.model_table import ModelTable
 
 logger = logging.getLogger(__name__)
 

@@ -17,30 +17,30 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from vc_egpu.admission import settled
-from vc_egpu.admission.collector import QUIET_S, Collector
+from vc_egpu.admission.aftercare import Aftercare
+from vc_egpu.admission.carry_out import Conductor
 from vc_egpu.admission.deciding import decide_safely, without_admissions
 from vc_egpu.admission.execution import steps
-from vc_egpu.admission.execution.conduct import Conductor
 from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.execution.operations import Operation
+from vc_egpu.admission.garbage_collector import QUIET_S, Collector
 from vc_egpu.admission.inqueue import enqueue
-from vc_egpu.admission.inqueue.unheard import Unheard
+from vc_egpu.admission.inqueue.retry_enqueue import Unheard
+from vc_egpu.admission.intake.loading import SILENCE_S, NotSyncedError, wait_for
+from vc_egpu.admission.intake.sources import Arrival, Sources
 from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
-from vc_egpu.admission.missing import Missing
-from vc_egpu.admission.operations import Operation
-from vc_egpu.admission.recovery.aftercare import Aftercare
-from vc_egpu.admission.reports import Reports, says_it_waits
+from vc_egpu.admission.missing_groups import Missing
 from vc_egpu.admission.settings import Settings
-from vc_egpu.admission.state.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
-from vc_egpu.admission.state.sources import Arrival, Sources
-from vc_egpu.core.cluster import PodUid, ShareClass, Snapshot
-from vc_egpu.core.reasons import Reason, Verdict
+from vc_egpu.admission.telling import nothing_to_decide
+from vc_egpu.admission.telling.reports import Reports, says_it_waits
+from vc_egpu.core.model.cluster import PodUid, ShareClass, Snapshot
+from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
 from vc_egpu.kube.watch import Change
-from vc_egpu.volcano import plans
-from vc_egpu.volcano.model_table import ModelTable
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.words.model_table import ModelTable
 
 TICK_S: Final = 1.0
 """How often rules about time are looked at while any is pending."""
@@ -342,8 +342,10 @@ class Loop:
         if not failed or not (plan.admissions or plan.withdrawals or plan.ready):
             self._mirror.inventory.unreviewed.clear()
         if only is None:
-            plan = replace(plan, verdicts={**settled.without_group(self._mirror), **plan.verdicts})
-        done = settled.verdicts(self._mirror, touched - plan.verdicts.keys(), self._conductor.reports)
+            plan = replace(plan, verdicts={**nothing_to_decide.without_group(self._mirror), **plan.verdicts})
+        done = nothing_to_decide.verdicts(
+            self._mirror, touched - plan.verdicts.keys(), self._conductor.reports
+        )
         plan = replace(plan, verdicts={**plan.verdicts, **done}) if done else plan
         if not self._admitting():
             plan = without_admissions(plan)
@@ -370,7 +372,7 @@ class Loop:
             waiting = any(v.reason is not Reason.ADMITTED for v in self._verdicts.values())
             # Who is suspended waits as well, though no verdict says so.
             waiting = waiting or self._mirror.state.somebody_is_away
-            alone = settled.without_group(self._mirror)
+            alone = nothing_to_decide.without_group(self._mirror)
             self._mirror.freed = self._mirror.freed or waiting or bool(alone)
             for key in self._missing.due(alone, clock):
                 self._executor.look_for_group(key)

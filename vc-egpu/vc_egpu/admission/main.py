@@ -8,17 +8,17 @@ from typing import Final
 
 from vc_egpu.admission import settings as settings_module
 from vc_egpu.admission.execution.executor import HELPERS, WRITERS
-from vc_egpu.admission.http import Server
+from vc_egpu.admission.intake.loading import NotSyncedError
 from vc_egpu.admission.leader import Leadership, SoleLeader
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.serving.http import Server
 from vc_egpu.admission.settings import LEASE_NAME, Settings
-from vc_egpu.admission.state.loading import NotSyncedError
-from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError
 from vc_egpu.kube.lease import LeaderLease, LeaseTimes
 from vc_egpu.kube.signals import when_told_to_end
-from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 EXIT_BAD_SETTINGS: Final = 2
 POOL_SIZE: Final = WRITERS + HELPERS + 20

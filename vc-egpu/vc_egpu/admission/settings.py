@@ -11,8 +11,8 @@ from typing import Final
 
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
-from vc_egpu.core.policy import Policy
-from vc_egpu.volcano import names
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
 LEASE_NAME: Final = "vc-egpu-admission"

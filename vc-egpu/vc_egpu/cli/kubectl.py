@@ -19,24 +19,11 @@ import orjson
 from rich.console import Group, RenderableType
 
 from vc_egpu import __version__
-from vc_egpu.cli import (
-    cards_view,
-    doctor,
-    doctor_facts,
-    making,
-    past,
-    pause,
-    queues_view,
-    render,
-    stop,
-    waiting_view,
-    why_view,
-    world,
-)
-from vc_egpu.cli.doctor_stack import removal_findings
+from vc_egpu.cli import pause, stop, world
+from vc_egpu.cli.doctor import checkup, facts
+from vc_egpu.cli.doctor.stack import removal_findings
+from vc_egpu.cli.views import cards, history, owners, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection, ConfigError, Json
-from vc_egpu.kube.config import default_namespace
-from vc_egpu.kube.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
 from vc_egpu.kube.resources import (
     BATCH_JOBS,
     CONFIG_MAPS,
@@ -48,8 +35,10 @@ from vc_egpu.kube.resources import (
     STATEFUL_SETS,
     VOLCANO_JOBS,
 )
-from vc_egpu.volcano import names
-from vc_egpu.volcano.model_table import ModelTable, ModelTableError
+from vc_egpu.kube.wire.config import default_namespace
+from vc_egpu.kube.wire.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
@@ -86,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
         run: Callable[[ApiConnection, str, argparse.Namespace], Answer] = options.run
         return _print(run(api, namespace, options), options.output)
-    except (why_view.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
+    except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -158,9 +147,9 @@ def _tell(text: str, style: str = "dim") -> None:
 
 def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
     nodes, pods = world.nodes_and_pods(api, namespace)
-    report = cards_view.report(nodes.items, pods.items, _nominal(api), partial=pods.missing)
+    report = cards.report(nodes.items, pods.items, _nominal(api), partial=pods.missing)
     if options.node:
-        report = cards_view.of_node(report, options.node)
+        report = cards.of_node(report, options.node)
     return Answer(report, render.cards(report, uuids=bool(options.node)))
 
 
@@ -180,30 +169,30 @@ def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Ans
         groups = api.list(POD_GROUPS, place).items
         pods = api.list(PODS, place, label_selector=world.MANAGED, transform=world.light_pod).items
         makers = _makers(api, place)
-        events = world.events(api, place, making.REFUSED)
-        waiting = waiting_view.report(groups, pods, place=place or "", makers=makers, events=events)
-        return Answer(waiting, render.waiting(waiting))
+        events = world.events(api, place, owners.REFUSED)
+        listed = waiting.report(groups, pods, place=place or "", makers=makers, events=events)
+        return Answer(listed, render.waiting(listed))
     name = str(options.job)
     before, slash, after = name.partition("/")
     if slash and "/" not in after and not _is_kind(before):
         namespace, name = before, after
     groups = api.list(POD_GROUPS, namespace).items
     pods = api.list(PODS, namespace, transform=world.pod_with_limits).items
-    chosen = why_view.meant(name, groups, pods)
+    chosen = why.meant(name, groups, pods)
     jobs = world.Listing(()) if chosen else world.list_optional(api, VOLCANO_JOBS, namespace)
-    makers = _makers(api, namespace) if why_view.asks_makers(chosen) else []
-    chosen = chosen or why_view.meant(name, groups, pods, makers)
+    makers = _makers(api, namespace) if why.asks_makers(chosen) else []
+    chosen = chosen or why.meant(name, groups, pods, makers)
     if not chosen:
         makers += world.list_optional(api, CRON_JOBS, namespace, world.light_maker).items
-    told = why_view.stories(
+    told = why.stories(
         name,
         namespace,
         groups=groups,
         pods=pods,
         jobs=jobs,
         queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
-        events=world.events(api, namespace, (*making.REFUSED, *past.EVICTED)),
-        nodes=world.nodes_named(api, why_view.places(chosen)),
+        events=world.events(api, namespace, (*owners.REFUSED, *history.EVICTED)),
+        nodes=world.nodes_named(api, why.places(chosen)),
         now=time.time(),
         chosen=chosen,
         makers=makers,
@@ -239,7 +228,7 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
     partial = groups.missing or pods.missing
     if partial:
         partial += ": of others only what their pods hold is counted, a moment late, and not who waits"
-    report = queues_view.report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
+    report = queues.report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
     if options.queue:
         known = [row.name for row in report.queues]
         stop.choose([{"metadata": {"name": name}} for name in known], options.queue)
@@ -252,8 +241,8 @@ def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) ->
     if options.removal:
         found = tuple(removal_findings(api.list(PODS, transform=world.light_pod).items))
     else:
-        found = doctor.examine(doctor_facts.read(api))
-    worst = doctor.verdict(found)
+        found = checkup.examine(facts.read(api))
+    worst = checkup.verdict(found)
     document = {"verdict": worst, "findings": found}
     return Answer(document, render.findings(found), EXIT_FOUND if worst == "fail" else EXIT_OK)
 

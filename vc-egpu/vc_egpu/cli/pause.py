@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from vc_egpu.cli import world
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import Conflict, Forbidden, NotFound, Temporary
 from vc_egpu.kube.resources import PODS
-from vc_egpu.volcano import names
+from vc_egpu.kube.wire.errors import Conflict, Forbidden, NotFound, Temporary
+from vc_egpu.volcano.words import names
 
 POLL_S: Final = 0.5
 _REST: Final = 4

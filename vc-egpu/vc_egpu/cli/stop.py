@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vc_egpu.core.words import few
+from vc_egpu.core.model.words import few
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.errors import NotFound, Temporary
 from vc_egpu.kube.resources import COMMANDS, CONFIG_MAPS, QUEUES
-from vc_egpu.volcano import names
-from vc_egpu.volcano.command import Command, CommandAction
-from vc_egpu.volcano.queue import Queue
+from vc_egpu.kube.wire.errors import NotFound, Temporary
+from vc_egpu.volcano.api.command import Command, CommandAction
+from vc_egpu.volcano.api.queue import Queue
+from vc_egpu.volcano.words import names
 
 POLL_S = 0.5
 SWITCH_KEY = "stopAdmitting"

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, Json, Resource
-from vc_egpu.kube.errors import Forbidden, NotFound
 from vc_egpu.kube.resources import CORE_EVENTS, NODES, PODS
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import AnnotationError, Cards, NodeCards, Request
-from vc_egpu.volcano.payer import checked_for, payer
-from vc_egpu.volcano.resource_names import classify
+from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCards, Request
+from vc_egpu.volcano.words.payer import checked_for, payer
+from vc_egpu.volcano.words.resource_names import classify
 
 _ONE_BY_ONE: Final = 32
 MANAGED: Final = f"{names.MANAGED_LABEL}=true"
@@ -268,7 +268,7 @@ def checked_queue(pod: Json) -> str:
 
 
 def queue_of(group: Json, members: Iterable[Json]) -> str:
-    """The queue that a gang counts to, which its PodGroup need not name: see :mod:`vc_egpu.volcano.payer`."""
+    """The queue that a gang counts to: see :mod:`vc_egpu.volcano.words.payer`."""
     named = str((group.get("spec") or {}).get("queue") or "default")
     return payer(named, (checked_queue(pod) for pod in members if not finished(pod)))
 

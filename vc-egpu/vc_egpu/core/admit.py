@@ -4,17 +4,20 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from vc_egpu.core import caps, hold, preempt, ready, say
-from vc_egpu.core.caps import Limit
-from vc_egpu.core.cluster import MemberPlacement, ShareClass
-from vc_egpu.core.gangs import GangView, Member
-from vc_egpu.core.place import place, place_some
-from vc_egpu.core.plan import Admission
-from vc_egpu.core.preempt import Patience, Room
-from vc_egpu.core.reasons import Verdict
-from vc_egpu.core.record import Recorder
-from vc_egpu.core.trial import Seated, Trial
-from vc_egpu.core.victims import prey
+from vc_egpu.core.model.cluster import MemberPlacement, ShareClass
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.plan import Admission
+from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.placing.place import place, place_some
+from vc_egpu.core.queues import caps
+from vc_egpu.core.queues.caps import Limit
+from vc_egpu.core.room import preempt
+from vc_egpu.core.room.preempt import Patience, Room
+from vc_egpu.core.room.victims import prey
+from vc_egpu.core.standing import hold
+from vc_egpu.core.trial.record import Recorder
+from vc_egpu.core.trial.trial import Seated, Trial
+from vc_egpu.core.waiting import ready, say
 
 _MAX_CORES: Final = 24
 """How many ways to choose a gang's core are tried, where it has more members than it needs."""

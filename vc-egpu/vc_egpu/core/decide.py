@@ -5,15 +5,17 @@
 
 from collections.abc import Collection, Iterable
 
-from vc_egpu.core import caps, hold, order, ready, suspend
 from vc_egpu.core.admit import admit
-from vc_egpu.core.cluster import Instant, QueueName, Snapshot
-from vc_egpu.core.gangs import GangView
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.record import Recorder
-from vc_egpu.core.state import index_of
-from vc_egpu.core.trial import Trial
+from vc_egpu.core.books.state import index_of
+from vc_egpu.core.model.cluster import Instant, QueueName, Snapshot
+from vc_egpu.core.model.gangs import GangView
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.queues import caps, order
+from vc_egpu.core.standing import hold, suspend
+from vc_egpu.core.trial.record import Recorder
+from vc_egpu.core.trial.trial import Trial
+from vc_egpu.core.waiting import ready
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[str] | None = None) -> Plan:

@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from vc_egpu.jobs import gangs
-from vc_egpu.jobs.cache import Latest
-from vc_egpu.jobs.groupworker import GroupWorker
-from vc_egpu.jobs.jobworker import JobWorker
-from vc_egpu.jobs.metrics import Metrics
-from vc_egpu.jobs.orders import Target
-from vc_egpu.jobs.podcache import CachedPod, trim
-from vc_egpu.jobs.pulse import STUCK_S, Pulse
-from vc_egpu.jobs.queueworker import QueueWorker
+from vc_egpu.jobs.liveness import STUCK_S, Pulse
+from vc_egpu.jobs.objects import podgroups
+from vc_egpu.jobs.workers.cache import Latest
+from vc_egpu.jobs.workers.groupworker import GroupWorker
+from vc_egpu.jobs.workers.jobworker import JobWorker
+from vc_egpu.jobs.workers.metrics import Metrics
+from vc_egpu.jobs.workers.orders import Target
+from vc_egpu.jobs.workers.podcache import CachedPod, trim
+from vc_egpu.jobs.workers.queueworker import QueueWorker
 from vc_egpu.kube import (
     ApiConnection,
     Change,
@@ -30,7 +30,6 @@ from vc_egpu.kube import (
     drop_managed_fields,
     key_of,
 )
-from vc_egpu.kube.errors import KubeError, LeaseLost, Stale
 from vc_egpu.kube.resources import (
     COMMANDS,
     NAMESPACES,
@@ -40,7 +39,8 @@ from vc_egpu.kube.resources import (
     QUEUES,
     VOLCANO_JOBS,
 )
-from vc_egpu.volcano.makers import controller_of
+from vc_egpu.kube.wire.errors import KubeError, LeaseLost, Stale
+from vc_egpu.volcano.words.makers import controller_of
 
 K = TypeVar("K", bound=Hashable)
 SETTLE_S: Final = 0.05
@@ -83,7 +83,7 @@ class Controller:
             CachedPod.of,
             {"job": _job_of, "group": lambda pod: pod.group_key, "checked": lambda pod: pod.checked or None},
         )
-        self._groups: Latest[Json] = Latest(_same, {"queue": gangs.queue_of})
+        self._groups: Latest[Json] = Latest(_same, {"queue": podgroups.queue_of})
         self._queues: Latest[Json] = Latest(_same)
         self._commands: Latest[Json] = Latest(_same, {"target": _target})
         self._namespaces: Latest[Json] = Latest(_same)
@@ -286,7 +286,7 @@ class Controller:
             self._ask(self._group_queue, pod.group_key, SETTLE_S)
         if old is None or gone or (old.occupies, old.checked) != (pod.occupies, pod.checked):
             group = self._groups.get(pod.group_key) if pod.group_key is not None else None
-            named = gangs.queue_of(group) if group is not None else ""
+            named = podgroups.queue_of(group) if group is not None else ""
             self._tell_queues({named, pod.checked, old.checked if old is not None else ""})
 
     def _group_changed(self, change: Change) -> None:
@@ -297,7 +297,9 @@ class Controller:
         if owner.get("kind") == "Job":
             self._ask(self._job_queue, (key[0], owner["name"]))
         checked = {pod.checked for pod in self._pods.by("group", key)}
-        self._tell_queues({*checked, gangs.queue_of(group), gangs.queue_of(old) if old is not None else ""})
+        self._tell_queues(
+            {*checked, podgroups.queue_of(group), podgroups.queue_of(old) if old is not None else ""}
+        )
 
     def _queue_changed(self, change: Change) -> None:
         old, queue = self._queues.watch(change)

@@ -19,7 +19,7 @@ from vc_egpu.jobs.controller import Controller, Settings
 from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease, LeaseTimes
 from vc_egpu.kube.server import GetServer, pages
 from vc_egpu.kube.signals import when_told_to_end
-from vc_egpu.volcano import names
+from vc_egpu.volcano.words import names
 
 LEASE_NAME: Final = "vc-egpu-jobs"
 COMPONENT: Final = "vc-egpu-jobs"

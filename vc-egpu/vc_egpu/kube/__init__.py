@@ -37,14 +37,14 @@ Resources are constants of :mod:`vc_egpu.kube.resources` (``PODS``, ``POD_GROUPS
 """
 
 from vc_egpu.kube.backoff import Backoff
-from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.connection import ApiConnection, ObjectList
 from vc_egpu.kube.events import EventRecorder
 from vc_egpu.kube.lease import LeaderLease, LeaseTimes
-from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import Resource
-from vc_egpu.kube.transport import Fence, Json
 from vc_egpu.kube.watch import Change, ChangeKind, Key, Reflector, drop_managed_fields, key_of
+from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.kube.wire.transport import Fence, Json
 from vc_egpu.kube.workqueue import WorkQueue
 
 __all__ = [

@@ -6,9 +6,9 @@ That is no object: whoever took it for one would find nothing in it that objects
 
 from typing import Final
 
-from vc_egpu.kube.errors import Unavailable
 from vc_egpu.kube.resources import Resource
-from vc_egpu.kube.transport import Json
+from vc_egpu.kube.wire.errors import Unavailable
+from vc_egpu.kube.wire.transport import Json
 
 _OF_THE_WHOLE: Final = frozenset({None, "status"})
 """Subresources that answer with the object itself."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from vc_egpu.kube import answers, config
-from vc_egpu.kube.errors import Gone, Refused
-from vc_egpu.kube.limits import TokenBucket
+from vc_egpu.kube import answers
 from vc_egpu.kube.resources import PODS, Resource
-from vc_egpu.kube.transport import (
+from vc_egpu.kube.wire import config
+from vc_egpu.kube.wire.errors import Gone, Refused
+from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.kube.wire.transport import (
     APPLY_PATCH,
     JSON,
     JSON_PATCH,
@@ -50,8 +51,8 @@ class ObjectList:
 class ApiConnection:
     """A thread-safe connection to one API server. Objects are plain JSON documents.
 
-    Every method raises :class:`vc_egpu.kube.errors.KubeError` and nothing else for what the server or the
-    network does. No write is ever repeated on its own: the outcome of a failed one may be unknown, and only
+    Every method raises :class:`~.wire.errors.KubeError` and nothing else for what the server or the network
+    does. No write is ever repeated on its own: the outcome of a failed one may be unknown, and only
     the caller knows whether it is idempotent.
     """
 
@@ -73,7 +74,7 @@ class ApiConnection:
         burst: int | None = None,
         patience_s: float = 0.0,
     ) -> "ApiConnection":
-        """Load the configuration (see :func:`vc_egpu.kube.config.load`); connects at the first request.
+        """Load the configuration (see :func:`vc_egpu.kube.wire.config.load`); connects at the first request.
 
         ``qps``/``burst`` bound this client's requests (but see :meth:`unlimited`); without them the server's
         own fairness is the limit. ``patience_s``: see :class:`Transport`.

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound
-from vc_egpu.kube.limits import TokenBucket
 from vc_egpu.kube.resources import EVENTS
-from vc_egpu.kube.transport import Json
+from vc_egpu.kube.wire.errors import KubeError, NotFound
+from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.kube.wire.transport import Json
 
 EventType = Literal["Normal", "Warning"]
 _MAX_NOTE: Final = 1024

@@ -23,9 +23,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import AlreadyExists, KubeError, NotFound
 from vc_egpu.kube.resources import LEASES
-from vc_egpu.kube.transport import Json
+from vc_egpu.kube.wire.errors import AlreadyExists, KubeError, NotFound
+from vc_egpu.kube.wire.transport import Json
 
 _EPOCH_ZERO: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _RECORD: Final = ("holderIdentity", "renewTime", "leaseTransitions", "leaseDurationSeconds")

@@ -30,7 +30,8 @@ import orjson
 
 from vc_egpu.kube.backoff import Backoff
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import (
+from vc_egpu.kube.resources import Resource
+from vc_egpu.kube.wire.errors import (
     Forbidden,
     Gone,
     KubeError,
@@ -40,9 +41,8 @@ from vc_egpu.kube.errors import (
     Unavailable,
     error_of,
 )
-from vc_egpu.kube.reading import read
-from vc_egpu.kube.resources import Resource
-from vc_egpu.kube.transport import Json, Stream
+from vc_egpu.kube.wire.reading import read
+from vc_egpu.kube.wire.transport import Json, Stream
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-wide objects) and name."""

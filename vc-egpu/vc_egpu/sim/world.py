@@ -7,10 +7,11 @@ the same core as the admission controller does, and every step is judged by the 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from vc_egpu.core import invariants
-from vc_egpu.core.absent import nobody_acts
-from vc_egpu.core.capacity import need_of, pods_fitting
-from vc_egpu.core.cluster import (
+from vc_egpu.core.books.capacity import need_of, pods_fitting
+from vc_egpu.core.books.state import ClusterState, index_of
+from vc_egpu.core.check import invariants
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import (
     Gang,
     Instant,
     Node,
@@ -26,10 +27,10 @@ from vc_egpu.core.cluster import (
     SuspensionState,
     plan_key,
 )
-from vc_egpu.core.decide import decide
-from vc_egpu.core.plan import Plan
-from vc_egpu.core.policy import Policy
-from vc_egpu.core.state import ClusterState, index_of
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.trial.silent_nodes import nobody_acts
+from vc_egpu.sim.engine import Engine
 
 Tasks = tuple[tuple[str, int, PodShape], ...]
 
@@ -51,7 +52,7 @@ class World:
 
     def __init__(self, policy: Policy | None = None, models: dict[str, int] | None = None) -> None:
         self.policy = policy or Policy()
-        self.now: Instant = 0.0
+        self.engine = Engine()
         self.state = ClusterState(models)
         self.lowered: set[str] = set()
         """Queues whose cap was lowered: they may stand above it."""
@@ -66,6 +67,11 @@ class World:
         self._revision = 0
         self._plans = 0
         self._births = 0
+
+    @property
+    def now(self) -> Instant:
+        """Seconds since the world began."""
+        return self.engine.now
 
     # --- what people and machines do -------------------------------------------------------------
 
@@ -128,7 +134,7 @@ class World:
 
     def tick(self, seconds: float) -> None:
         """Time passes."""
-        self.now += seconds
+        self.engine.advance(seconds)
 
     def terminate(self, pod: Pod) -> None:
         """Somebody deletes the pod; it is still there until :meth:`leave`."""

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from vc_egpu.kube.config import ConfigError
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.volcano.model_table import ModelTable, ModelTableError
-from vc_egpu.webhook.caches import Caches
-from vc_egpu.webhook.metrics import Metrics
-from vc_egpu.webhook.options import Options, OptionsError, parse_options
-from vc_egpu.webhook.oracle import Oracle
-from vc_egpu.webhook.reviewer import Reviewer
-from vc_egpu.webhook.server import WebhookServer
-from vc_egpu.webhook.tls import TlsKeeper
+from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
+from vc_egpu.webhook.serving.caches import Caches
+from vc_egpu.webhook.serving.metrics import Metrics
+from vc_egpu.webhook.serving.options import Options, OptionsError, parse_options
+from vc_egpu.webhook.serving.oracle import Oracle
+from vc_egpu.webhook.serving.reviewer import Reviewer
+from vc_egpu.webhook.serving.server import WebhookServer
+from vc_egpu.webhook.serving.tls import TlsKeeper
 
 _MODELS_INTERVAL_S: Final = 10.0
 _EXIT_USAGE: Final = 2

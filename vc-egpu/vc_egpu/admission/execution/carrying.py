@@ -9,8 +9,8 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 
 from vc_egpu.admission.state.gangs import Group
-from vc_egpu.core.cluster import PodUid
-from vc_egpu.kube.errors import KubeError, Refused, Stale, TooManyRequests
+from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.kube.wire.errors import KubeError, Refused, Stale, TooManyRequests
 
 
 @dataclass(slots=True)

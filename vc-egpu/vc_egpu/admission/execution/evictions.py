@@ -7,15 +7,16 @@ each is made to go by its UID. A set in which one dry try fails is left alone.
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from vc_egpu.admission.execution import owners, writes
+from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import PodPhase, PodUid
+from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, NotFound
 from vc_egpu.kube.resources import POD_GROUPS
-from vc_egpu.volcano.codec import DecodedGroup
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.kube.wire.errors import KubeError, NotFound
+from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 
 @dataclass(frozen=True, slots=True)

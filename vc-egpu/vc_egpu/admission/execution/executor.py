@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from vc_egpu.admission.execution import writes
-from vc_egpu.core.cluster import PodUid, ShareClass
+from vc_egpu.core.model.cluster import PodUid, ShareClass
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.errors import KubeError, LeaseLost, NotFound, Stale
 from vc_egpu.kube.resources import POD_GROUPS, PODS
-from vc_egpu.volcano.codec import DecodedGroup
-from vc_egpu.volcano.plans import PlannedMember
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale
+from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
+from vc_egpu.volcano.codec.plans import PlannedMember
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 Json = dict[str, Any]
 Kind = Literal[

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.kube.backoff import Backoff
-from vc_egpu.kube.errors import BudgetExhausted, KubeError, Stale, Temporary
+from vc_egpu.kube.wire.errors import BudgetExhausted, KubeError, Stale, Temporary
 
 FIRST_S: Final = 0.02
 MOST_S: Final = 30.0

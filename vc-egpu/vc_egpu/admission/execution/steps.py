@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.admission.state.gangs import Group, uids_by_key
-from vc_egpu.core.cluster import PodPhase, PodUid
-from vc_egpu.volcano import plans
-from vc_egpu.volcano.plans import PlannedMember
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlannedMember
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 ENQUEUED: Final = "Inqueue"
 PENDING: Final = "Pending"

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from vc_egpu.core.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
-from vc_egpu.core.reasons import Reason, Verdict
-from vc_egpu.volcano import names, plans
-from vc_egpu.volcano.annotations import Cards, CardShare
-from vc_egpu.volcano.codec import DecodedGroup, Document
-from vc_egpu.volcano.plans import PlanRecord
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
+from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.cluster_codec import DecodedGroup, Document
+from vc_egpu.volcano.codec.plans import PlanRecord
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards, CardShare
 
 Json = dict[str, Any]
 CLASS_NAME: Final[Mapping[ShareClass, Any]] = {

@@ -15,15 +15,16 @@ from vc_egpu.admission.inqueue.filling import Filling
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.state.tally import OVER
-from vc_egpu.core.capacity import MANY
-from vc_egpu.core.cluster import ShareClass
-from vc_egpu.core.resources import shape_key
-from vc_egpu.volcano import names, plans, pod_codec
-from vc_egpu.volcano.codec import Document
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.request import AskError, read_pod
-from vc_egpu.volcano.resource_names import PER_CARD
-from vc_egpu.volcano.wishes import excess, long_list
+from vc_egpu.core.books.capacity import MANY
+from vc_egpu.core.model.cluster import ShareClass
+from vc_egpu.core.model.resources import shape_key
+from vc_egpu.volcano.codec import plans, pod_codec
+from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.node_wishes import excess, long_list
+from vc_egpu.volcano.codec.request import AskError, read_pod
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.resource_names import PER_CARD
 
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.core.cluster import PodPhase, PodUid
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 GRACE_S: Final = 3.0
 """A pod may be seen bound a moment before its annotation is read (lists and watches are not one moment)."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.admission.execution import owners
-from vc_egpu.core.cluster import Gang, NodeName, PodPhase, PodUid
-from vc_egpu.core.gangs import lacking, task_counts
-from vc_egpu.core.ready import BACK_OFF_NUMBER
-from vc_egpu.core.reasons import Reason, Verdict
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.admission.state import owners
+from vc_egpu.core.model.cluster import Gang, NodeName, PodPhase, PodUid
+from vc_egpu.core.model.gangs import lacking, task_counts
+from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.waiting.ready import BACK_OFF_NUMBER
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 PATIENCE_S: Final = 30.0
 STARVED_S: Final = 600.0

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.admission.recovery.rollback import RollBack, Rolling
-from vc_egpu.admission.reports import Reports, group_reference, pod_reference
 from vc_egpu.admission.state import backoffs
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import Instant, PodPhase, PodUid
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.admission.telling.reports import Reports, group_reference, pod_reference
+from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 _STAYS: Final = frozenset({PodPhase.PLACED, PodPhase.FAILED})
 """What is rolled back and shows this has not gone: the kubelet fails what it refuses, and leaves it there."""

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from vc_egpu.core.cluster import Instant, NodeName, Pod, PodUid, SuspensionState
-from vc_egpu.volcano import names
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.codec import Document
-from vc_egpu.volcano.pod_codec import DecodedPod
-from vc_egpu.volcano.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
+from vc_egpu.core.model.cluster import Instant, NodeName, Pod, PodUid, SuspensionState
+from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError
 
 _NOTHING: Mapping[PodUid, PodSuspension] = {}
 _PAUSED = "true"

@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vc_egpu.core.cluster import Instant, NodeName
-from vc_egpu.core.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
+from vc_egpu.core.model.cluster import Instant, NodeName
+from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 
 FIRST_S: Final = 10.0
 MOST_S: Final = MAX_BACK_OFF_S

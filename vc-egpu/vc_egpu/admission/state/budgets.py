@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vc_egpu.volcano.codec import Document
+from vc_egpu.volcano.codec.cluster_codec import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission.state import answers, backoffs
 from vc_egpu.admission.state.tally import OVER, Tally
-from vc_egpu.core.cluster import (
+from vc_egpu.core.model.cluster import (
     Gang,
     Instant,
     Node,
@@ -19,13 +19,14 @@ from vc_egpu.core.cluster import (
     ShareClass,
     plan_key,
 )
-from vc_egpu.core.plan import Admission
-from vc_egpu.volcano import makers, plans
-from vc_egpu.volcano.annotations import AnnotationError
-from vc_egpu.volcano.codec import DecodedGroup
-from vc_egpu.volcano.payer import payer
-from vc_egpu.volcano.plans import PlannedMember, PlanRecord
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.plan import Admission
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.words import makers
+from vc_egpu.volcano.words.annotations import AnnotationError
+from vc_egpu.volcano.words.payer import payer
 
 
 @dataclass(frozen=True, slots=True)

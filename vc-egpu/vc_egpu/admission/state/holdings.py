@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterable, Mapping
 
-from vc_egpu.core.cluster import FULL_CORES_PERCENT, CardId, Node, NodeName, PodUid, Share
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardId, Node, NodeName, PodUid, Share
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 Held = Mapping[CardId, tuple[PodUid, ...]]
 

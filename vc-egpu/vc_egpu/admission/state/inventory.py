@@ -4,12 +4,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from vc_egpu.admission.state.holdings import Holdings
-from vc_egpu.core.cluster import CardId, Node, NodeName, PodUid
-from vc_egpu.core.state import ClusterState
-from vc_egpu.volcano import codec
-from vc_egpu.volcano.codec import Document
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.books.state import ClusterState
+from vc_egpu.core.model.cluster import CardId, Node, NodeName, PodUid
+from vc_egpu.volcano.codec import cluster_codec
+from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.words.model_table import ModelTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Inventory:
         name = NodeName(document["metadata"]["name"])
         before, seen = self.nodes.get(name), self._documents.get(name)
         self._documents[name] = document
-        if seen is not None and codec.says_the_same(seen, document):
+        if seen is not None and cluster_codec.says_the_same(seen, document):
             return NOTHING_NEW
-        node = codec.node(document, self._table)
+        node = cluster_codec.node(document, self._table)
         is_news = node != before
         new_cards = before is None or before.cards != node.cards
         if is_news:
@@ -56,7 +56,7 @@ class Inventory:
         if new_cards:
             was = {card.uuid for card in (before.cards if before else ()) if card.usable}
             self.ill |= was - {card.uuid for card in node.cards if card.usable}
-        return NodeNews(is_news, new_cards, self.holdings.put(name, codec.held_by_agent(document)))
+        return NodeNews(is_news, new_cards, self.holdings.put(name, cluster_codec.held_by_agent(document)))
 
     def remove(self, name: NodeName, living: Container[PodUid]) -> None:
         """A node is gone, with all that was held on it. ``living``: pods whose object is there."""

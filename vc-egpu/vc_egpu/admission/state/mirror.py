@@ -10,24 +10,23 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from vc_egpu.admission.execution import owners
-from vc_egpu.admission.state import backoffs, ends, gangs
+from vc_egpu.admission.intake.versions import Versions
+from vc_egpu.admission.state import backoffs, gangs, owners, pod_ends
 from vc_egpu.admission.state.answers import Answers
 from vc_egpu.admission.state.backoffs import RolledBack
-from vc_egpu.admission.state.claimants import Claimants, ClaimKey
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.inventory import Inventory
 from vc_egpu.admission.state.surroundings import Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
-from vc_egpu.admission.state.versions import Versions
-from vc_egpu.core.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
-from vc_egpu.core.state import ClusterState
+from vc_egpu.admission.state.volume_claims import Claimants, ClaimKey
+from vc_egpu.core.books.state import ClusterState
+from vc_egpu.core.model.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano import codec, plans, pod_codec
-from vc_egpu.volcano.codec import Document
-from vc_egpu.volcano.model_table import ModelTable
-from vc_egpu.volcano.plans import PlanRecord
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec
+from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.plans import PlanRecord
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.words.model_table import ModelTable
 
 LOAD_ORDER: Final = (
     "persistentvolumes",
@@ -62,7 +61,7 @@ class Mirror:
         self.inventory = Inventory(self.state, table)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
-        self.ends = ends.Ends()
+        self.ends = pod_ends.Ends()
         self.answers = Answers()
         self.templates: dict[str, Template] = {}
         """Of gangs whose pods nobody makes until they are enqueued."""
@@ -313,7 +312,7 @@ class Mirror:
                 self.state.remove_gang(key)
                 self.freed = True
             return
-        decoded = codec.group(document)
+        decoded = cluster_codec.group(document)
         if known is None or known.decoded.gang.uid != decoded.gang.uid:
             known = Group(decoded)
             self.tries.add(key)
@@ -335,7 +334,7 @@ class Mirror:
     def _queue(self, document: Document, *, deleted: bool) -> None:
         if not deleted:
             # Schedulers count into a queue's status all the time: that alone helps nobody.
-            self.freed = self.state.put_queue(codec.queue(document)) or self.freed
+            self.freed = self.state.put_queue(cluster_codec.queue(document)) or self.freed
             return
         self.freed = True
         self.state.remove_queue(QueueName(document["metadata"]["name"]))

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from vc_egpu.admission.state.budgets import Budgets, Selector, budget
-from vc_egpu.admission.state.claimants import ClaimKey
-from vc_egpu.volcano import codec
-from vc_egpu.volcano.codec import Document, Terms
+from vc_egpu.admission.state.volume_claims import ClaimKey
+from vc_egpu.volcano.codec import cluster_codec
+from vc_egpu.volcano.codec.cluster_codec import Document, Terms
 
 
 class Surroundings:
@@ -57,7 +57,7 @@ class Surroundings:
         """A PersistentVolume changed."""
         name = document["metadata"]["name"]
         affinity = (document.get("spec") or {}).get("nodeAffinity") or {}
-        terms = () if deleted else codec.node_terms(affinity.get("required"))
+        terms = () if deleted else cluster_codec.node_terms(affinity.get("required"))
         before = self._volumes.pop(name, ())
         if not deleted:
             self._volumes[name] = terms

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Final, NamedTuple
 
-from vc_egpu.core.cluster import PodPhase, ShareClass
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import PodPhase, ShareClass
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 

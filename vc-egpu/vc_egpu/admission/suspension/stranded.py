@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.core.cluster import PodPhase, PodUid
-from vc_egpu.volcano.pod_codec import DecodedPod
+from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 DEFAULT_AFTER_S: Final = 600.0
 """As long as a running gang waits for a replacement's room: a node that reboots is back before."""

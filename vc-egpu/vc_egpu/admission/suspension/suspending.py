@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.admission.execution.executor import Done, Executor
-from vc_egpu.admission.operations import Totals, from_zero
-from vc_egpu.admission.reports import Reports, group_reference
+from vc_egpu.admission.execution.operations import Totals, from_zero
 from vc_egpu.admission.state.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.admission.suspension import words
-from vc_egpu.admission.suspension.reports import SuspensionReports
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S, Stranded
-from vc_egpu.core.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState, class_of
-from vc_egpu.core.plan import Resume
-from vc_egpu.volcano import names
-from vc_egpu.volcano.pod_codec import DecodedPod
-from vc_egpu.volcano.suspension import MAX_WHY, SuspendOrder, is_refused
+from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.admission.telling.reports import Reports, group_reference
+from vc_egpu.admission.telling.suspension_reports import SuspensionReports
+from vc_egpu.core.model.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState, class_of
+from vc_egpu.core.model.plan import Resume
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.codec.suspension import MAX_WHY, SuspendOrder, is_refused
+from vc_egpu.volcano.words import names
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 WISH_S: Final = 3.0
@@ -157,7 +157,8 @@ class Suspending:
         if group is not None:
             text = f"{why}; it runs on, and is not suspended for {UNFIT_S / 60:.0f} minutes"
             self.telling.event(
-                group_reference(key, group.decoded), words.Said("False", words.SUSPEND_FAILED, text)
+                group_reference(key, group.decoded),
+                words.Said("False", words.SUSPEND_FAILED, text),
             )
 
     def _goes_by_itself(self, key: str) -> bool:

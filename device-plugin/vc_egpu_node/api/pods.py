@@ -1,0 +1,251 @@
+"""The pods of this node, from a watch of our own; one GET where the watch has not caught up."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
+from vc_egpu.kube.resources import PODS
+from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.other_plugins import asked
+from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
+
+log = logging.getLogger(__name__)
+
+TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+REMADE_S: Final = 30.0
+"""So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
+Json = dict[str, Any]
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_READ: Final = frozenset({names.CARDS, names.SUSPEND, _MIRROR})
+"""Annotations that matter here."""
+_STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+"""The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What the agent needs of a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    phase: str
+    cards: str | None
+    """Text of the cards annotation."""
+    containers: Mapping[str, str] = field(default_factory=dict)
+    """Container id without scheme (``<64 hex>``) to container name."""
+    running: frozenset[str] = frozenset()
+    """Containers that run now."""
+    suspend: str | None = None
+    """Text of the order to suspend it."""
+    terminating: bool = False
+    asks: frozenset[str] = frozenset()
+    """Names of the extended resources that its containers ask for, whoever offers them."""
+    claims: bool = False
+    """It has claims for devices of DRA drivers."""
+    kubelet_uid: str = ""
+    """What the kubelet calls it: of a static pod the API server has a mirror, with a UID of its own."""
+
+    @property
+    def ended(self) -> bool:
+        """Succeeded or Failed: no container of it will run again."""
+        return self.phase in TERMINAL
+
+
+def slim(document: Json) -> Json:
+    """What is kept in memory of a pod."""
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    status = document.get("status") or {}
+    kept = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
+    annotations = metadata.get("annotations") or {}
+    return {
+        "metadata": {
+            **{key: metadata[key] for key in kept if key in metadata},
+            "annotations": {k: v for k, v in annotations.items() if k in _READ},
+        },
+        "spec": {
+            "nodeName": spec.get("nodeName"),
+            "asks": sorted(asked(spec)),
+            "claims": bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")),
+            "containers": _slim_containers(spec.get("containers")),
+            "initContainers": _slim_containers(spec.get("initContainers")),
+        },
+        "status": {
+            "phase": status.get("phase"),
+            **{
+                key: [
+                    {k: one.get(k) for k in ("name", "containerID", "state")} for one in status.get(key) or ()
+                ]
+                for key in _STATUSES
+            },
+        },
+    }
+
+
+def _slim_containers(containers: Any) -> list[Json]:
+    return [
+        {
+            "name": one.get("name"),
+            "restartPolicy": one.get("restartPolicy"),
+            "requests": {
+                key: value
+                for key, value in ((one.get("resources") or {}).get("requests") or {}).items()
+                if key.startswith(names.RESOURCE_PREFIX)
+            },
+        }
+        for one in containers or ()
+    ]
+
+
+def view(document: Json) -> PodView:
+    """The view of a (slim) pod document."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    states = [one for key in _STATUSES for one in status.get(key) or ()]
+    ids = {str(one.get("containerID") or "").rpartition("//")[2]: str(one.get("name")) for one in states}
+    ids.pop("", None)
+    return PodView(
+        uid=str(metadata.get("uid") or ""),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        node=str((document.get("spec") or {}).get("nodeName") or ""),
+        phase=str(status.get("phase") or ""),
+        cards=(metadata.get("annotations") or {}).get(names.CARDS),
+        containers=ids,
+        running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
+        suspend=(metadata.get("annotations") or {}).get(names.SUSPEND),
+        terminating="deletionTimestamp" in metadata,
+        asks=frozenset((document.get("spec") or {}).get("asks") or ()),
+        claims=bool((document.get("spec") or {}).get("claims")),
+        kubelet_uid=str((metadata.get("annotations") or {}).get(_MIRROR) or metadata.get("uid") or ""),
+    )
+
+
+def requested(documents: list[Json]) -> dict[str, int]:
+    """Sum of what the unfinished pods request of ``volcano.sh/`` resources (sidecars and containers; ordinary
+    init containers count where they ask for more)."""
+    total: dict[str, int] = {}
+    for document in documents:
+        if (document.get("status") or {}).get("phase") in TERMINAL:
+            continue
+        for resource, amount in _pod_requests(document.get("spec") or {}).items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _pod_requests(spec: Json) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    peaks: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(sums, container)
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            _add(sums, container)
+            continue
+        own: dict[str, int] = {}
+        _add(own, container)
+        for resource, amount in own.items():
+            peaks[resource] = max(peaks.get(resource, 0), amount)
+    return {resource: max(sums.get(resource, 0), peaks.get(resource, 0)) for resource in {*sums, *peaks}}
+
+
+def _add(sums: dict[str, int], container: Json) -> None:
+    for resource, raw in container["requests"].items():
+        try:
+            sums[resource] = sums.get(resource, 0) + parse_whole(raw)
+        except QuantityError:
+            log.warning("container %s requests %s=%r", container.get("name"), resource, raw)
+
+
+class NodePods:
+    """The pods bound to one node. Thread-safe."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        node: str,
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._on_change = on_change
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._heard_since: float | None = None
+        self._gone: dict[tuple[str, str], float] = {}
+        self.reflector = Reflector(
+            api, PODS, self._changed, field_selector=f"spec.nodeName={node}", transform=slim
+        )
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.reflector.start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self.reflector.stop()
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list came in."""
+        return self.reflector.synced.is_set()
+
+    def known(self, namespace: str, name: str) -> PodView | None:
+        """The pod as the watch has it."""
+        document = self.reflector.get(name, namespace)
+        return view(document) if document is not None else None
+
+    def fetch(self, namespace: str, name: str, timeout_s: float) -> PodView | None:
+        """The pod as the API server has it now; None if there is none. Raises ``KubeError``."""
+        try:
+            return view(slim(self._api.get(PODS, name, namespace, timeout_s=timeout_s)))
+        except NotFound:
+            return None
+
+    def may_be_remade(self, namespace: str, name: str) -> bool:
+        """Whether another pod may have had this name here within ``REMADE_S``: one was seen to go, or the
+        watch is too young to tell."""
+        now = self._clock()
+        with self._lock:
+            young = self._heard_since is None or now - self._heard_since < REMADE_S
+            return young or now - self._gone.get((namespace, name), float("-inf")) < REMADE_S
+
+    def views(self) -> list[PodView]:
+        """All pods of the node as last seen."""
+        return [view(document) for document in self.reflector.objects()]
+
+    def requested(self) -> dict[str, int]:
+        """See :func:`requested`."""
+        return requested(self.reflector.objects())
+
+    def _changed(self, change: Change) -> None:
+        self._remember(change)
+        if change.kind is ChangeKind.DELETED or change.old is None or _ended(change) or _other_cards(change):
+            self._on_change()
+
+    def _remember(self, change: Change) -> None:
+        metadata, now = change.object["metadata"], self._clock()
+        replaced = change.old is not None and change.old["metadata"].get("uid") != metadata.get("uid")
+        with self._lock:
+            if self._heard_since is None:  # the first list: at least the agent's own pod is in it
+                self._heard_since = now
+            if change.kind is ChangeKind.DELETED or replaced:
+                self._gone = {key: at for key, at in self._gone.items() if now - at < REMADE_S}
+                self._gone[(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))] = now
+
+
+def _ended(change: Change) -> bool:
+    before = ((change.old or {}).get("status") or {}).get("phase")
+    now = (change.object.get("status") or {}).get("phase")
+    return before != now
+
+
+def _other_cards(change: Change) -> bool:
+    """The admission layer changed the limits of a pod that may run already, or ordered it to be suspended."""
+    before = ((change.old or {}).get("metadata") or {}).get("annotations") or {}
+    return before != (change.object["metadata"].get("annotations") or {})

@@ -1,0 +1,216 @@
+"""Probes, metrics, and a read-only view for the command line.
+
+``/healthz`` and ``/readyz`` are for everybody who reaches the port. ``/metrics`` and ``/v1/snapshot`` tell
+names of tenants' pods: from the machine itself (a port-forward ends there, and has its own RBAC) they are
+open; from elsewhere they need a bearer token that may ``get`` that non-resource URL, which is asked by
+TokenReview and SubjectAccessReview and remembered for a minute (who was allowed: for five where nobody can be
+asked, since others asked too much or the API server is away).
+"""
+
+import hashlib
+import ipaddress
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from vc_egpu.admission.loop import Loop, View
+from vc_egpu.admission.serving.metrics import Level1, holders_of
+from vc_egpu.admission.settings import Settings
+from vc_egpu.core.check.recount import use_by_queue
+from vc_egpu.core.model.cluster import PodPhase
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
+from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.kube.wire.limits import TokenBucket
+
+_REMEMBER_S: Final = 60.0
+_AT_MOST_S: Final = 300.0
+_REMEMBERED: Final = 256
+_REVIEWS_PER_S: Final = 5.0
+"""Whoever sends ever new tokens must not use up what the API server allows this process."""
+
+logger = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+
+class Access:
+    """Who may read what; answers are remembered by a hash of the token."""
+
+    def __init__(self, api: ApiConnection) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._known: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
+        """When who was allowed, and when who was refused: nobody pushes one of the others out."""
+        self._limit = TokenBucket(_REVIEWS_PER_S, 10)
+
+    def allows(self, client: str, authorization: str, path: str) -> bool:
+        """Whether this client may GET this path."""
+        if ipaddress.ip_address(client.partition("%")[0]).is_loopback:
+            return True
+        token = authorization.removeprefix("Bearer ").strip()
+        if not token or token == authorization:
+            return False
+        key = (hashlib.sha256(token.encode()).hexdigest(), path)
+        now = time.monotonic()
+        with self._lock:
+            allowed_at, refused_at = (self._known[answer].get(key, float("-inf")) for answer in (True, False))
+        if now - max(allowed_at, refused_at) < _REMEMBER_S:
+            return allowed_at > refused_at
+        lately = now - allowed_at < _AT_MOST_S
+        if not self._limit.try_take():
+            return lately
+        try:
+            allowed = self._ask(token, path)
+        except KubeError as error:
+            logger.warning("a reader of %s could not be checked: %s", path, error)
+            return lately
+        self._remember(key, now, allowed=allowed)
+        return allowed
+
+    def _remember(self, key: tuple[str, str], now: float, *, allowed: bool) -> None:
+        with self._lock:
+            self._known[not allowed].pop(key, None)
+            if len(self._known[allowed]) >= _REMEMBERED:
+                self._known[allowed].clear()
+            self._known[allowed][key] = now
+
+    def _ask(self, token: str, path: str) -> bool:
+        review: Json = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token},
+        }
+        status = self._api.create(TOKEN_REVIEWS, review).get("status") or {}
+        if not status.get("authenticated"):
+            return False
+        user = status.get("user") or {}
+        access: Json = {
+            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+            "kind": SUBJECT_ACCESS_REVIEWS.kind,
+            "spec": {
+                "user": user.get("username"),
+                "uid": user.get("uid"),
+                "groups": user.get("groups") or [],
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            },
+        }
+        answer = self._api.create(SUBJECT_ACCESS_REVIEWS, access).get("status") or {}
+        return bool(answer.get("allowed"))
+
+
+class Server:
+    """Serves on a thread of its own. ``loop`` gives the leader's loop, or None on a standby."""
+
+    def __init__(self, api: ApiConnection, settings: Settings, loop: Callable[[], Loop | None]) -> None:
+        self._access = Access(api)
+        self._loop = loop
+        self._registry = Level1(self.view).registry()
+        self._server: GetServer | None = None
+        if settings.port >= 0:
+            self._server = GetServer((settings.bind_address, settings.port), self.answer)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; -1 without a server."""
+        return self._server.port if self._server is not None else -1
+
+    def start(self) -> None:
+        """Begin to serve."""
+        if self._server is not None:
+            self._server.start()
+
+    def stop(self) -> None:
+        """Serve nobody any more."""
+        if self._server is not None:
+            self._server.stop()
+
+    def view(self) -> View | None:
+        """A moment of the cluster, where this process leads."""
+        loop = self._loop()
+        return loop.view() if loop is not None else None
+
+    def answer(self, request: Request) -> Answer:
+        """What a GET gets."""
+        path, client, authorization = request
+        if path in {"/healthz", "/readyz"}:
+            loop = self._loop()
+            return check_page("" if loop is None or loop.alive() else "the loop does not turn")
+        if path not in {"/metrics", "/v1/snapshot"}:
+            return Answer(404, b"/healthz /readyz /metrics /v1/snapshot\n")
+        if not self._access.allows(client, authorization, path):
+            return Answer(403, f"needs a bearer token that may get {path}\n".encode())
+        if path == "/metrics":
+            return metrics_page(self._registry)
+        view = self.view()
+        if view is None:
+            return check_page("this replica does not lead")
+        return Answer(200, orjson.dumps(document(view)), "application/json")
+
+
+def document(view: View) -> Json:
+    """The view for programs: cards and who is on them, gangs with their verdicts, queues."""
+    snapshot = view.snapshot
+    holders = holders_of(snapshot)
+    use = use_by_queue(snapshot)
+    return {
+        "version": 1,
+        "revision": snapshot.revision,
+        "epoch": view.epoch,
+        "admitting": view.admitting,
+        "cards": [
+            {
+                "node": node.name,
+                "uuid": card.uuid,
+                "index": card.index,
+                "model": card.model,
+                "memoryMiB": card.memory_mib,
+                "usable": card.usable and node.offers_cards,
+                "problem": node.problem,
+                "shares": [
+                    {
+                        "namespace": pod.namespace,
+                        "pod": pod.name,
+                        "container": container,
+                        "gang": pod.gang,
+                        "memoryMiB": share.memory_mib,
+                        "physicalMiB": share.on_card_mib,
+                        "suspension": pod.suspension.value,
+                        "cores": share.cores_percent,
+                        "terminating": pod.phase is PodPhase.TERMINATING,
+                    }
+                    for pod, container, share in holders.get(card.uuid, ())
+                ],
+            }
+            for node in snapshot.nodes.values()
+            for card in node.cards
+        ],
+        "gangs": [
+            {
+                "key": gang.key,
+                "queue": gang.queue,
+                "class": gang.share_class.name.lower(),
+                "minMember": gang.min_member,
+                "planId": gang.plan.plan_id if gang.plan is not None else "",
+                "reason": verdict.reason.value if verdict is not None else "",
+                "message": verdict.message if verdict is not None else "",
+                "numbers": dict(verdict.numbers) if verdict is not None else {},
+            }
+            for gang in snapshot.gangs.values()
+            for verdict in (view.verdicts.get(gang.key),)
+        ],
+        "queues": [
+            {
+                "name": queue.name,
+                "open": queue.open,
+                "used": use.get(queue.name, {}),
+                "capability": dict(queue.capability),
+                "deserved": dict(queue.deserved),
+            }
+            for queue in snapshot.queues.values()
+        ],
+    }

@@ -1,0 +1,79 @@
+"""What happened to a gang lately: whom it made room for, and that it was rolled back.
+
+Its pods are gone then, and those made anew know nothing of it, also where they have the same names: events
+and the note on the PodGroup are all that is left. Pure: documents in, sentences out.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from vc_egpu.admission.state import backoffs
+from vc_egpu.cli import world
+from vc_egpu.core.model.cluster import Instant
+from vc_egpu.kube import Json
+from vc_egpu.volcano.words.makers import controller_of
+
+EVICTED: Final = ("Preempted", "Replaced")
+"""Reasons of the admission controller's events on pods that it made go."""
+
+_RANDOM: Final = 5
+_LONGEST_STEM: Final = 58
+"""The API server makes a name of the beginning that it is given, cut to so much, and so many characters."""
+
+
+def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> list[str]:
+    """One sentence for each cause for which pods of the gang were evicted, oldest first."""
+    present = {str(pod["metadata"]["name"]) for pod in members}
+    stems = _stems(group, members)
+    made = str(group["metadata"].get("creationTimestamp") or "")
+    pods: dict[str, set[str]] = defaultdict(set)
+    last: dict[str, str] = {}
+    for event in events:
+        about = event.get("involvedObject") or {}
+        name = str(about.get("name") or "")
+        if event.get("reason") not in EVICTED or about.get("kind") != "Pod" or _when(event) < made:
+            continue  # before the gang was made: of an earlier Job of that name
+        if name in present or (name[:-_RANDOM] in stems and re.fullmatch("[0-9a-z]+", name[-_RANDOM:])):
+            why = str(event.get("message") or "")
+            pods[why].add(str(about.get("uid") or name))
+            last[why] = max(last.get(why, ""), _when(event))
+    return [
+        f"{_pods(len(pods[why]))} evicted at {last[why]}: {why}"
+        for why in sorted(pods, key=lambda why: (last[why], why))
+    ]
+
+
+def roll_backs(text: str, now: Instant) -> str:
+    """The PodGroup's annotation as a sentence; empty where there was none for an hour, or for garbage."""
+    value = backoffs.decode(text)
+    if not value.count or now - value.at > backoffs.FORGET_S:
+        return ""
+    often = "once, at" if value.count == 1 else f"{value.count} times, last at"
+    told = f"{often} {world.time_of(value.at)}: {value.why}"
+    if now < value.until:
+        told += f"; tried again at {world.time_of(value.until)}"
+    if value.nodes and value.shuts(now):
+        left_out = ", ".join(sorted(value.nodes))
+        told += f"; until {world.time_of(value.nodes_until)} without {left_out}, unless nothing else has room"
+    return told
+
+
+def _stems(group: Json, members: Iterable[Json]) -> set[str]:
+    """How names begin of pods that have another one each time: their controllers number them not at all, by
+    index before the random end (batch Jobs), or say what they are for (RayClusters)."""
+    owner = controller_of(group)
+    begun = {str(pod["metadata"].get("generateName") or "") for pod in members}
+    begun |= {f"{owner['name']}-"} if owner else set()
+    return {stem[:_LONGEST_STEM] for stem in begun - {""}}
+
+
+def _when(event: Json) -> str:
+    """To the second, as conditions have it; an event has one of two times."""
+    told = str(event.get("lastTimestamp") or event.get("eventTime") or "")
+    return re.sub(r"\.\d+", "", told)
+
+
+def _pods(count: int) -> str:
+    return "1 pod was" if count == 1 else f"{count} pods were"

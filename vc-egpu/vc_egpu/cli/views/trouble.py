@@ -1,0 +1,111 @@
+"""What is wrong with a gang's members that the admission controller does not say: nodes that are silent, out
+of service or gone, ill cards, containers that do not start, pods that ask for no cards.
+
+Pure: documents in, sentences out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from vc_egpu.cli import world
+from vc_egpu.core.model.cluster import OUT_OF_SERVICE
+from vc_egpu.core.model.words import few
+from vc_egpu.kube import Json
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.resource_names import PER_CARD
+
+_LONGEST: Final = 300
+
+
+def notes(members: Iterable[Json], nodes: Mapping[str, Json] | None) -> list[str]:
+    """One sentence per node and per card that is not in order, under members that hold cards.
+
+    ``nodes`` None: the user may not see them.
+    """
+    if nodes is None:
+        return []
+    by_node = places(members)
+    return [text for name in sorted(by_node) for text in _of_node(name, nodes.get(name), by_node[name])]
+
+
+def places(members: Iterable[Json]) -> dict[str, list[Json]]:
+    """Members that have not ended, by the name of their node."""
+    by_node: dict[str, list[Json]] = defaultdict(list)
+    for pod in members:
+        name = (pod.get("spec") or {}).get("nodeName")
+        if name and not world.finished(pod):
+            by_node[name].append(pod)
+    return dict(by_node)
+
+
+def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str]:
+    who = few([str(pod["metadata"]["name"]) for pod in pods])
+    if node is None:
+        yield f"node {name} is gone: {who} will be removed and placed anew"
+        return
+    taints = {taint.get("key") for taint in (node.get("spec") or {}).get("taints") or ()}
+    ready = world.condition(node, "Ready") or {}
+    if OUT_OF_SERVICE in taints:
+        yield f"node {name} is out of service: {who} will be removed and placed anew"
+    elif ready.get("status") != "True":
+        since = f" since {ready['lastTransitionTime']}" if "lastTransitionTime" in ready else ""
+        yield (
+            f"node {name} is not ready{since}: the cards of {who} stay held until the pods are gone; "
+            f"they move when the node is back, is deleted, or is tainted {OUT_OF_SERVICE}"
+        )
+    yield from _ill(name, node, pods)
+
+
+def _ill(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
+    inventory = world.inventory_of(node)
+    ill = {card.uuid: card.reason for card in inventory.cards if not card.healthy} if inventory else {}
+    on_it: dict[str, list[str]] = defaultdict(list)
+    for pod in pods:
+        cards = world.cards_of(pod)
+        for shares in cards.containers.values() if cards else ():
+            for share in shares:
+                on_it[share.uuid].append(str(pod["metadata"]["name"]))
+    for uuid in sorted(ill.keys() & on_it.keys()):
+        why = f" ({ill[uuid]})" if ill[uuid] else ""
+        yield (
+            f"card {uuid} of node {name} is ill{why}: it takes nothing new, "
+            f"and {few(sorted(set(on_it[uuid])))} may fail on it"
+        )
+
+
+_UNEVENTFUL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_SLIPS: Final = (*sorted(PER_CARD), "volcano.sh/vgpu", "volcano.sh/gpu", "nvidia.com/gpu")
+"""Limits that people name who mean a share, without the one that makes a pod ask for it."""
+
+
+def starting(members: Iterable[Json]) -> list[str]:
+    """One sentence per reason for which containers of members do not start, or start again and again."""
+    who: dict[str, list[str]] = defaultdict(list)
+    for pod in members:
+        status = pod.get("status") or {}
+        for container in (
+            *(status.get("initContainerStatuses") or ()),
+            *(status.get("containerStatuses") or ()),
+        ):
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason", "") not in _UNEVENTFUL:
+                said = f": {waiting['message']}" if waiting.get("message") else ""
+                who[f"{waiting['reason']}{said}"[:_LONGEST]].append(str(pod["metadata"]["name"]))
+    return [f"{few(sorted(set(pods)))}: {reason}" for reason, pods in sorted(who.items())]
+
+
+def not_ours(members: Sequence[Json]) -> str:
+    """Why the admission layer does not look at these pods; empty where it does, or where there are none."""
+    if not members or any(world.labels(pod).get(names.MANAGED_LABEL) == "true" for pod in members):
+        return ""
+    text = "asks for no managed cards: the admission layer has nothing to do with it"
+    limits = {
+        name
+        for pod in members
+        for container in (pod.get("spec") or {}).get("containers") or ()
+        for name in (container.get("resources") or {}).get("limits") or ()
+    }
+    slip = next((name for name in _SLIPS if name in limits), "")
+    hint = f"{names.SHARED_PREFIX}<model> in its limits asks for shares"
+    return f"{text}; it names {slip}, but {hint}" if slip else text

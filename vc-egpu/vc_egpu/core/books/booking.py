@@ -1,0 +1,100 @@
+"""What one pod takes of its node: the unit in which the ledger adds and removes."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from vc_egpu.core.model.cluster import Pod, PodShape, Share, ShareClass, SuspensionState
+from vc_egpu.core.model.resources import AMOUNT_LIMIT, clamp, slot_resource
+
+HostPort = tuple[str, str, int]
+
+
+class Seat(NamedTuple):
+    """One share on one card of a node. ``high`` and ``low`` are the cores it takes from either sum."""
+
+    col: int
+    memory_mib: int
+    physical_mib: int
+    """Of its memory, what lies on the card."""
+    host_mib: int
+    """What it takes of the node's host memory budget."""
+    cores_percent: int
+    high: int
+    """Counts against the sum of high and unset."""
+    low: int
+    """Counts against the sum of unset and low."""
+    alone: int
+    """1 for a whole card or a native one."""
+    asleep: int = 0
+    """1 for a suspended one: it takes no part in who may be alone on the card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What one pod takes on one node; made by :meth:`Ledger.booking`."""
+
+    row: int
+    requests: tuple[int, int, int, int]
+    """cpu milli, memory bytes, ephemeral bytes, pods."""
+    seats: tuple[Seat, ...] = ()
+    scalars: tuple[tuple[str, int], ...] = ()
+    slots: tuple[tuple[str, int], ...] = ()
+    ports: tuple[HostPort, ...] = ()
+
+    def suspended(self) -> "Booking":
+        """The same pod once it has left its cards: its memory is the host's, its places remain its own."""
+        return replace(self, seats=tuple(_asleep(seat) for seat in self.seats))
+
+    def leaving(self) -> "Booking":
+        """The same pod on its way from or to its cards: it has both, its cards and room on the host."""
+        seats = (seat._replace(host_mib=max(seat.host_mib, seat.memory_mib)) for seat in self.seats)
+        return replace(self, seats=tuple(seats))
+
+
+def _asleep(seat: Seat) -> Seat:
+    return Seat(seat.col, 0, 0, seat.memory_mib, 0, 0, 0, 0, asleep=1)
+
+
+def cores_of(share_class: ShareClass, cores_percent: int) -> tuple[int, int]:
+    """(what counts against high + unset, what counts against unset + low)."""
+    high = cores_percent if share_class >= ShareClass.UNSET else 0
+    low = cores_percent if share_class <= ShareClass.UNSET else 0
+    return high, low
+
+
+def requests_of(shape: PodShape) -> tuple[int, int, int, int]:
+    """The four requests every node counts, clamped; a pod always takes one of its node's pods."""
+    requests = shape.requests
+    return clamp(requests.cpu_milli), clamp(requests.memory_bytes), clamp(requests.ephemeral_bytes), 1
+
+
+def slots_of(shape: PodShape) -> tuple[tuple[str, int], ...]:
+    """(kubelet resource, slots) that a pod of this shape takes."""
+    total: dict[str, int] = {}
+    for ask in shape.asks:
+        name = slot_resource(ask)
+        total[name] = total.get(name, 0) + ask.cards
+    return tuple(sorted(total.items()))
+
+
+def as_it_stands(booking: Booking, pod: Pod) -> Booking:
+    """The pod's booking by what has become of its suspension: its cards, room on the host, or both.
+
+    An order counts from its write on as far as it takes room on the host, and frees cards once it is carried
+    out; taking it back counts the other way round. So nobody is promised what another may still need.
+    """
+    if pod.asleep:
+        return booking.suspended()
+    if pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING:
+        return booking.leaving()
+    return booking
+
+
+def seat_of(col: int, share: Share, share_class: ShareClass) -> Seat:
+    """The seat that a share takes; amounts below zero count as zero."""
+    cores = min(max(share.cores_percent, 0), AMOUNT_LIMIT)
+    high, low = cores_of(share_class, cores)
+    memory_mib = clamp(share.memory_mib)
+    physical_mib = min(clamp(share.on_card_mib), memory_mib)
+    alone = int(share.whole or share.native)
+    return Seat(col, memory_mib, physical_mib, memory_mib - physical_mib, cores, high, low, alone)

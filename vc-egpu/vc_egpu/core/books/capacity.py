@@ -1,0 +1,397 @@
+"""How many pods of one shape each node still takes: arithmetic over whole arrays, exact for one ask per pod.
+
+Rules of a card (memory in MiB, cores in percent of a card):
+shares' memory together never above what the node's memory ratio allows, the part of it that lies on the
+card never above the card's; what spills to the host within the node's budget and the container's own memory
+limit; high + unset and unset + low each never above the node's
+core limit; at most the node's number of sharers; a whole or native card stands alone, suspended shares aside.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, slots_of
+from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
+from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
+from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
+
+_CHUNK: Final = 1024
+_NAMED_PORTS: Final = 8
+"""So many host ports are told of by number."""
+MANY: Final = 4096
+"""More members than any gang may have: where a bound of this is reached, nothing binds."""
+
+Cols = tuple[int, ...]
+Assignment = tuple[Cols, ...]
+"""For each ask of a pod, in order: the columns it got."""
+
+
+class AskNeed(NamedTuple):
+    """One container's ask in the ledger's terms."""
+
+    ask: CardAsk
+    kind: int
+    cards: int
+    memory_mib: int
+    cores_percent: int
+    high: int
+    low: int
+    alone: bool
+    physical_mib: int
+    """Of the memory, what lies on the card, where no node promises more than there is; see :meth:`here`."""
+    spill: bool = False
+
+    def here(self, ratio_permille: int) -> "AskNeed":
+        """The ask on a node with this memory ratio."""
+        if not self.spill:
+            return self
+        return self._replace(physical_mib=physical_mib(self.memory_mib, ratio_permille))
+
+    @property
+    def host_mib(self) -> int:
+        """What all its shares take of the node's host memory budget."""
+        return self.cards * (self.memory_mib - self.physical_mib)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What one pod of a shape takes, in the ledger's terms."""
+
+    shape: PodShape
+    share_class: ShareClass
+    asks: tuple[AskNeed, ...]
+    requests: tuple[int, int, int, int]
+    scalars: tuple[tuple[str, int], ...]
+    slots: tuple[tuple[str, int], ...]
+    ports: tuple[HostPort, ...]
+    cards: Flags | None
+    """Cards that use-cards and avoid-cards leave, by (row, card); None where the shape names none."""
+    possible: bool
+    """False: the shape contradicts itself (an avoided model is asked for, or a request is negative)."""
+
+    @property
+    def uses_cards(self) -> bool:
+        """Whether pods of this shape are pinned."""
+        return bool(self.asks)
+
+    @property
+    def spills(self) -> bool:
+        """Whether any of its memory may lie on the host."""
+        return any(ask.spill for ask in self.asks)
+
+    def host_mib(self, ratio_permille: int) -> int | None:
+        """What a pod takes of the host budget of a node with this memory ratio; None: a container's limit
+        is too small for what it spills."""
+        total = 0
+        for ask in self.asks:
+            host_mib = ask.here(ratio_permille).host_mib
+            limit = ask.ask.host_limit_mib
+            if limit is not None and host_mib > limit:
+                return None
+            total += host_mib
+        return total
+
+
+def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
+    """Translate a shape; cheap, but worth keeping per shape and class."""
+    asks = []
+    for ask in shape.asks:
+        high, low = cores_of(share_class, ask.cores_percent)
+        kind = ledger.kind_of(ask.model, Mode.NATIVE if ask.native else Mode.SHARED)
+        alone = ask.whole or ask.native
+        asks.append(
+            AskNeed(
+                ask,
+                kind,
+                ask.cards,
+                clamp(ask.memory_mib),
+                ask.cores_percent,
+                high,
+                low,
+                alone,
+                clamp(ask.memory_mib),
+                ask.spill and not alone,
+            )
+        )
+    requests = shape.requests
+    amounts = (
+        requests.cpu_milli,
+        requests.memory_bytes,
+        requests.ephemeral_bytes,
+        *requests.scalars.values(),
+    )
+    return Need(
+        shape=shape,
+        share_class=share_class,
+        asks=tuple(asks),
+        requests=requests_of(shape),
+        scalars=_scalars_of(ledger, shape),
+        slots=slots_of(shape),
+        ports=shape.host_ports,
+        cards=card_filter(ledger, shape),
+        possible=min(amounts, default=0) >= 0 and all(_model_allowed(shape, ask.model) for ask in shape.asks),
+    )
+
+
+def _scalars_of(ledger: Ledger, shape: PodShape) -> tuple[tuple[str, int], ...]:
+    """What of it is asked of nodes. Of what none of them offers one is enough to find no place: a pod may
+    name any number of those."""
+    named = [(name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0]
+    nowhere = [entry for entry in named if entry[0] not in ledger.scalar_cap]
+    return (*(entry for entry in named if entry[0] in ledger.scalar_cap), *nowhere[:1])
+
+
+def _model_allowed(shape: PodShape, model: str) -> bool:
+    return model not in shape.avoid_models and (not shape.use_models or model in shape.use_models)
+
+
+def card_filter(ledger: Ledger, shape: PodShape) -> Flags | None:
+    """Cards that the shape's use-cards and avoid-cards leave; None where it names none."""
+    if not shape.use_cards and not shape.avoid_cards:
+        return None
+    allowed = np.full(ledger.kind.shape, not shape.use_cards, np.bool_)
+    for row, columns in enumerate(ledger.columns):
+        if not columns:
+            continue
+        # Through the node's cards, which are few: a pod may name any number.
+        for uuid in shape.use_cards.intersection(columns):
+            allowed[row, columns[uuid]] = True
+        for uuid in shape.avoid_cards.intersection(columns):
+            allowed[row, columns[uuid]] = False
+    return allowed
+
+
+def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, Ints]:
+    """By (row, card): how many shares like this the card still takes; and how many that disturb nobody.
+
+    A share that takes nobody's time keeps all classes together within the core limit. The two are the same
+    array where it makes no difference.
+    """
+    fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
+    if need.cards is not None:
+        fits &= need.cards[rows]
+    count = _by_memory(ledger, need, ask, rows)
+    if ask.alone:
+        np.minimum(count, ledger.sharers[rows] == ledger.asleep[rows], out=count)
+        np.minimum(count, ledger.sharers[rows] < ledger.max_sharers[rows][:, None], out=count)
+    else:
+        np.minimum(count, ledger.max_sharers[rows][:, None] - ledger.sharers[rows], out=count)
+    if not ask.cores_percent:
+        count = np.where(fits, np.clip(count, 0, MANY), 0)
+        return count, count
+    high, low = ledger.high_cap[rows][:, None], ledger.low_cap[rows][:, None]
+    if ask.high:
+        np.minimum(count, (high - ledger.high_cores[rows]) // ask.cores_percent, out=count)
+    if ask.low:
+        np.minimum(count, (low - ledger.low_cores[rows]) // ask.cores_percent, out=count)
+    count = np.where(fits, np.clip(count, 0, MANY), 0)
+    if need.share_class is ShareClass.UNSET:
+        return count, count
+    calm = np.minimum(count, (np.minimum(high, low) - ledger.all_cores[rows]) // ask.cores_percent)
+    return count, np.maximum(calm, 0)
+
+
+def _by_memory(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
+    """By (row, card): how many such shares both sums of memory take."""
+    free = ledger.memory_cap[rows] - ledger.memory_used[rows]
+    if not ledger.stretched:
+        return np.asarray(free // ask.memory_mib, np.int64)
+    physical = ledger.physical_cap[rows] - ledger.physical_used[rows]
+    if not ask.spill:
+        return np.asarray(np.minimum(free, physical) // ask.memory_mib, np.int64)
+    each = _physical_by_row(ledger, need, ask, rows)
+    return np.asarray(np.minimum(free // ask.memory_mib, physical // each[:, None]), np.int64)
+
+
+def _physical_by_row(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
+    """By row: :func:`.resources.physical_mib` of one share, as :meth:`.ledger.Ledger.ratio_for` its class."""
+    named = ledger.ratio_class[rows]
+    mine = (named == EVERYBODY) | (named == need.share_class)
+    ratio = np.where(mine, np.maximum(ledger.ratio[rows], PERMILLE), PERMILLE)
+    return np.asarray(-(-ask.memory_mib * PERMILLE // ratio), np.int64)
+
+
+def pods_by_host(ledger: Ledger, need: Need, rows: Ints) -> Ints:
+    """By row: how many such pods the node's host memory takes, and each container's own limit."""
+    total = np.zeros(len(rows), np.int64)
+    fits = np.ones(len(rows), np.bool_)
+    for ask in need.asks:
+        if ask.spill:
+            host = ask.cards * (ask.memory_mib - _physical_by_row(ledger, need, ask, rows))
+            if ask.ask.host_limit_mib is not None:
+                fits &= host <= ask.ask.host_limit_mib
+            total += host
+    free = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
+    pods = np.where(total > 0, free // np.maximum(total, 1), MANY)
+    return np.asarray(np.where(fits, np.minimum(pods, MANY), 0), np.int64)
+
+
+def pods_by_cards(count: Ints, cards: int) -> Ints:
+    """By row: how many pods that take ``cards`` different cards each, given the copies per card.
+
+    t pods fit exactly if the copies, each counted t at most, sum up to t times the cards. The largest such
+    t is the least, over s, of (copies without the s best cards) // (cards - s).
+    """
+    if cards == 1:
+        return np.asarray(count.sum(axis=1), np.int64)
+    if cards > count.shape[1]:
+        return np.zeros(count.shape[0], np.int64)
+    rest = count.sum(axis=1)
+    best = np.sort(count, axis=1)[:, ::-1]
+    pods = rest // cards
+    for skipped in range(1, cards):
+        rest = rest - best[:, skipped - 1]
+        pods = np.minimum(pods, rest // (cards - skipped))
+    return np.asarray(pods, np.int64)
+
+
+def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
+    """By row: how many pods of this shape the node's own resources take, cards aside."""
+    free = ledger.cap[rows] - ledger.used[rows]
+    pods = np.clip(free[:, 3], 0, MANY) if need.requests[3] else np.full(len(rows), MANY, np.int64)
+    for dimension in range(3):
+        request = need.requests[dimension]
+        if request:
+            np.minimum(pods, free[:, dimension] // request, out=pods)
+    for name, request in need.scalars:
+        np.minimum(pods, _free(ledger.scalar_cap, ledger.scalar_used, name, rows) // request, out=pods)
+    for name, request in need.slots:
+        if name in ledger.slot_cap:
+            np.minimum(pods, _free(ledger.slot_cap, ledger.slot_used, name, rows) // request, out=pods)
+    np.clip(pods, 0, MANY, out=pods)
+    if need.ports:
+        np.minimum(pods, 1, out=pods)
+        asked = by_number(need.ports)
+        for position, row in enumerate(rows.tolist()):
+            if row in ledger.ports and port_conflict(ledger, row, asked):
+                pods[position] = 0
+    return np.asarray(pods, np.int64)
+
+
+def parts_of(need: Need) -> list[tuple[Need, str]]:
+    """The need for each of the node's own resources alone, with a word for it."""
+    bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=())
+    cpu, memory, disk, pods = need.requests
+    alone = ((cpu, 0, 0, 0), (0, memory, 0, 0), (0, 0, disk, 0), (0, 0, 0, pods))
+    words = ("cpu", "memory", "disk", "the number of pods")
+    parts = [(replace(bare, requests=one), word) for one, word in zip(alone, words, strict=True) if any(one)]
+    parts += [(replace(bare, scalars=((name, amount),)), name) for name, amount in need.scalars]
+    parts += [(replace(bare, slots=((name, amount),)), f"slots of {name}") for name, amount in need.slots]
+    if len(need.ports) <= _NAMED_PORTS:
+        parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
+    else:
+        parts.append((replace(bare, ports=need.ports), f"one of {len(need.ports)} host ports"))
+    return parts
+
+
+def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints) -> Ints:
+    cap = caps.get(name)
+    if cap is None:
+        return np.zeros(len(rows), np.int64)
+    taken = used.get(name)
+    return cap[rows] - taken[rows] if taken is not None else cap[rows]
+
+
+def by_number(ports: Iterable[HostPort]) -> dict[tuple[str, int], list[str]]:
+    """Addresses by protocol and port."""
+    addresses: dict[tuple[str, int], list[str]] = {}
+    for address, protocol, port in ports:
+        addresses.setdefault((protocol, port), []).append(address)
+    return addresses
+
+
+def port_conflict(ledger: Ledger, row: int, asked: Mapping[tuple[str, int], Iterable[str]]) -> bool:
+    """Whether any of these host ports is taken on the node; the wildcard address conflicts with all.
+
+    Goes through those that are taken there: a pod may ask for any number.
+    """
+    for taken, protocol, port in ledger.ports.get(row, ()):
+        for address in asked.get((protocol, port), ()):
+            if address == taken or _any_address(address) or _any_address(taken):
+                return True
+    return False
+
+
+def _any_address(address: str) -> bool:
+    return address in {"", "0.0.0.0", "::"}  # noqa: S104  compared, never bound
+
+
+def candidates(ledger: Ledger, need: Need, mask: Flags) -> Ints:
+    """Rows that may take such pods at all and have usable cards of every kind asked for."""
+    if not need.possible:
+        return np.zeros(0, np.int64)
+    rows = mask
+    for ask in need.asks:
+        rows = rows & ledger.rows_with(ask.kind)
+    return np.flatnonzero(rows)
+
+
+def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
+    """For each of ``rows``: how many pods of this shape fit, all rules together; how many disturb nobody.
+
+    Exact where a pod has one ask at most; an upper bound where its containers share a node's cards between
+    several asks. The rows are taken to pass the mask.
+    """
+    if len(rows) > _CHUNK:
+        # Small pieces stay in the processor's cache; temporary arrays over all cards would not.
+        parts = [rooms(ledger, need, rows[at : at + _CHUNK]) for at in range(0, len(rows), _CHUNK)]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    room = pods_by_node(ledger, need, rows)
+    if ledger.stretched and need.spills:
+        room = np.minimum(room, pods_by_host(ledger, need, rows))
+    calm = room
+    for ask in need.asks:
+        count, still = copies(ledger, need, ask, rows)
+        room = np.minimum(room, pods_by_cards(count, ask.cards))
+        calm = np.minimum(calm, room if still is count else pods_by_cards(still, ask.cards))
+    return room, np.minimum(calm, room)
+
+
+def not_full(ledger: Ledger, need: Need, rows: Ints) -> Ints:
+    """Of ``rows``, those where each ask finds a card with memory and cores for it; the others have no room.
+
+    Not all the rules, at a fourth of the price of :func:`rooms`, for a search that is on its way through
+    nodes most of which are full.
+    """
+    for ask in need.asks:
+        fits = ledger.memory_cap[rows] - ledger.memory_used[rows] >= ask.memory_mib
+        if ask.high:
+            fits &= ledger.high_cores[rows] <= ledger.high_cap[rows][:, None] - ask.high
+        if ask.low:
+            fits &= ledger.low_cores[rows] <= ledger.low_cap[rows][:, None] - ask.low
+        rows = rows[fits.any(axis=1)]
+    return rows
+
+
+def pods_fitting(ledger: Ledger, need: Need, mask: Flags) -> Ints:
+    """By row, over all rows: how many pods of this shape fit."""
+    pods = np.zeros(len(mask), np.int64)
+    rows = candidates(ledger, need, mask)
+    pods[rows] = rooms(ledger, need, rows)[0]
+    return pods
+
+
+def places(ledger: Ledger, need: Need, mask: Flags) -> int:
+    """How many pods of this shape fit in all."""
+    return int(rooms(ledger, need, candidates(ledger, need, mask))[0].sum())
+
+
+def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[Seat, ...]:
+    """What the ledger books for a pod seated so on a node with this memory ratio."""
+    return tuple(
+        Seat(
+            col,
+            ask.memory_mib,
+            ask.physical_mib,
+            ask.memory_mib - ask.physical_mib,
+            ask.cores_percent,
+            ask.high,
+            ask.low,
+            int(ask.alone),
+        )
+        for ask, cols in zip((ask.here(ratio_permille) for ask in need.asks), assignment, strict=True)
+        for col in cols
+    )

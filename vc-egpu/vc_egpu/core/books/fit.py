@@ -1,0 +1,118 @@
+"""Whether a node takes pods of a shape at all: taints, cordon, node selector, node affinity.
+
+What depends on free amounts (cpu, cards, ports ...) is the ledger's. What is not modelled here
+(inter-pod affinity, topology spread) is left to the scheduler and to the roll-back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from vc_egpu.core.model.cluster import Node, NodeName, PodShape, Requirement, Taint, Toleration
+
+UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+_BEYOND: Final = 1 << 63
+"""Kubernetes compares integers of 64 bits."""
+_DIGITS: Final = 63
+"""As long as a label's value may be."""
+
+StaticKey = tuple[object, ...]
+
+
+def static_key(shape: PodShape) -> StaticKey:
+    """The part of a shape that :func:`accepts` looks at; equal keys are answered once."""
+    return (shape.node_selector, shape.affinity_terms, shape.tolerations)
+
+
+def accepts(node: Node, shape: PodShape) -> bool:
+    """Whether the node may take a pod of this shape, amounts aside."""
+    return node.is_up and why_not(node, shape) == ""
+
+
+def accepting(nodes: Sequence[Node], shape: PodShape) -> set[NodeName]:
+    """Those of the nodes that accept the shape. One requirement after the other for all of them: node by node
+    its affinity takes ten times as long."""
+    bare = replace(shape, affinity_terms=())
+    left = [node for node in nodes if accepts(node, bare)]
+    if not shape.affinity_terms:
+        return {node.name for node in left}
+    found: set[NodeName] = set()
+    for term in shape.affinity_terms:
+        found.update(node.name for node in _those_of(term, left))
+        left = [node for node in left if node.name not in found]
+    return found
+
+
+def why_not(node: Node, shape: PodShape) -> str:
+    """The first rule by which the node refuses the shape, as a word for users; empty if none does."""
+    if node.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, shape.tolerations):
+        return "cordoned"
+    for taint in node.taints:
+        if taint.effect in _HARD_EFFECTS and not _tolerated(taint, shape.tolerations):
+            return f"taint {taint.key}"
+    for key, value in shape.node_selector:
+        if node.labels.get(key) != value:
+            return f"node selector {key}={value}"
+    if shape.affinity_terms and not any(_those_of(term, [node]) for term in shape.affinity_terms):
+        return "node affinity"
+    return ""
+
+
+def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    # An empty key matches every taint, but only together with Exists.
+    return toleration.operator == "Equal" and bool(toleration.key) and toleration.value == taint.value
+
+
+def _those_of(term: tuple[Requirement, ...], nodes: list[Node]) -> list[Node]:
+    # Kubernetes: a term without requirements matches no node.
+    for requirement in term:
+        nodes = _those_where(requirement, nodes)
+    return nodes if term else []
+
+
+def _those_where(requirement: Requirement, nodes: list[Node]) -> list[Node]:
+    key, values = requirement.key, requirement.values
+    of = [node.name if requirement.on_field else node.labels.get(key) for node in nodes]
+    match requirement.operator:
+        case "In":
+            known = frozenset(values)
+            return [node for node, value in zip(nodes, of, strict=True) if value in known]
+        case "NotIn":
+            known = frozenset(values)
+            return [node for node, value in zip(nodes, of, strict=True) if value not in known]
+        case "Exists":
+            return [node for node, value in zip(nodes, of, strict=True) if value is not None]
+        case "DoesNotExist":
+            return [node for node, value in zip(nodes, of, strict=True) if value is None]
+        case "Gt" | "Lt":
+            return [node for node, value in zip(nodes, of, strict=True) if _compares(value, requirement)]
+        case _:
+            return []
+
+
+def _compares(value: str | None, requirement: Requirement) -> bool:
+    left = _integer(value or "")
+    right = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    if left is None or right is None:
+        return False
+    return left > right if requirement.operator == "Gt" else left < right
+
+
+def _integer(text: str) -> int | None:
+    """As Kubernetes reads one, more strictly than Python; what is none is neither more nor less."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+        return None
+    number = int(text)
+    return number if -_BEYOND <= number < _BEYOND else None

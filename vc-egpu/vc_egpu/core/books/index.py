@@ -1,0 +1,317 @@
+"""Sums over the cluster's values, kept up to date one change at a time.
+
+It answers what a decision asks (what is booked where, what a queue uses, who belongs to a gang) without
+looking at every pod. :class:`.state.ClusterState` feeds it: the same values in any order, the same answers.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from vc_egpu.core.books.agent_reports import HeldShares
+from vc_egpu.core.books.booking import Booking, as_it_stands
+from vc_egpu.core.books.cow import Shards
+from vc_egpu.core.books.ledger import Flags, Ints, Ledger
+from vc_egpu.core.books.nodemasks import NodeMasks
+from vc_egpu.core.books.notable import Notable
+from vc_egpu.core.books.planned import PlannedMembers, discard
+from vc_egpu.core.books.use import QueueUse
+from vc_egpu.core.model.cluster import (
+    Gang,
+    Node,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    Queue,
+    QueueName,
+    Share,
+    ShareClass,
+    class_of,
+    plan_key,
+)
+from vc_egpu.core.model.gangs import GangView, Intern, Mark, mark_of, view_of
+from vc_egpu.core.model.resources import amounts
+
+_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+_SPARE_SHAPES: Final = 10_000
+_SPARE_PARTS: Final = 200_000
+"""Of all shapes together, some 40 MiB: a pod may be of tens of thousands."""
+
+
+class Index:
+    """Ledger, queue use, and who belongs where."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.ledger = Ledger()
+        self.nodes: Shards[NodeName, Node] = Shards()
+        self.pods: Shards[PodUid, Pod] = Shards()
+        self.gangs: Shards[str, Gang] = Shards()
+        self.queues: Shards[QueueName, Queue] = Shards()
+        self.uses = QueueUse()
+        self.bookings: dict[PodUid, Booking] = {}
+        self.planned = PlannedMembers(self.ledger, self.uses, self.gangs, self.pods, self._amounts_for)
+        self.shape_ids: dict[PodUid, int] = {}
+        """By pod; exactly the pods there are."""
+        self.node_changes: dict[NodeName, int] = {}
+        """By node: the generation in which the node object changed last."""
+        self.reviewed: dict[str, tuple[str, int]] = {}
+        """By gang: its plan, and the generation in which that was last found to hold."""
+        self.spare: Ledger | None = None
+        """A copy of the ledger that a decision has left over; its memory serves the next one."""
+        self.held = HeldShares(self.ledger, self.shape_ids)
+        self.pods_of: dict[str, dict[PodUid, None]] = {}
+        self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
+        self.notable = Notable()
+        self.low_gangs: dict[str, None] = {}
+        """Gangs of low priority, running or not."""
+        self.intern = Intern()
+        self._most_parts = _SPARE_PARTS
+        self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
+        self._views: dict[str, GangView] = {}
+        self._marks: dict[str, Mark | None] = {}
+        self._masks = NodeMasks(self.ledger)
+        self._amounts: dict[int, Mapping[str, int]] = {}
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def view(self, key: str) -> GangView:
+        """The gang with its pods; kept until one of them changes."""
+        view = self._views.get(key)
+        if view is None:
+            pods = [self.pods[uid] for uid in self.pods_of.get(key, ())]
+            view = self._views[key] = view_of(self.gangs[key], pods, self.shape_ids, self.intern)
+        return view
+
+    def mark(self, view: GangView) -> Mark | None:
+        """See :func:`.gangs.mark_of`; kept as long as the view, so of the gang as it is: ``view`` may be as
+        it will be once some have left."""
+        key = view.gang.key
+        if key not in self._marks:
+            self._marks[key] = mark_of(self.view(key))
+        return self._marks[key]
+
+    def _forget_view(self, key: str) -> None:
+        self._views.pop(key, None)
+        self._marks.pop(key, None)
+
+    def _forget_shapes(self) -> None:
+        """Number the shapes of the pods that there are anew: pods come and go, and so do shapes."""
+        self.intern = Intern()
+        for uid, pod in self.pods.items():
+            self.shape_ids[uid] = self.intern(pod.shape)
+        self._most_parts = _SPARE_PARTS + 2 * self.intern.parts
+        self._amounts.clear()
+        self._views.clear()
+        self._marks.clear()
+
+    def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
+        """What one pod of this shape counts in its queue."""
+        if shape_id not in self._amounts:
+            self._amounts[shape_id] = amounts(shape)
+        return self._amounts[shape_id]
+
+    def _amounts_for(self, shape: PodShape) -> Mapping[str, int]:
+        return self.amounts_of(self.intern(shape), shape)
+
+    def take_spare(self) -> Ledger | None:
+        """The left-over copy, once."""
+        spare, self.spare = self.spare, None
+        return spare
+
+    def mask(self, shape: PodShape) -> Flags:
+        """By row: whether the node takes pods of this shape at all. Not to be written to."""
+        return self._masks.mask(self.nodes, shape)
+
+    def ranks(self) -> Ints:
+        """By row: the node's place in the order of names, which settles ties."""
+        return self._masks.ranks()
+
+    def chain(self, queue: QueueName) -> Iterator[QueueName]:
+        """The queue and its ancestors, nearest first."""
+        return self.uses.chain(queue)
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> None:
+        """Enter or replace a node."""
+        before = self.nodes.get(node.name)
+        moved = before is None or [c.uuid for c in before.cards] != [c.uuid for c in node.cards]
+        moved = moved or before is None or [c.index for c in before.cards] != [c.index for c in node.cards]
+        if moved:
+            self._clear_row(node.name)
+        self.generation += 1
+        self.nodes[node.name] = node
+        self.node_changes[node.name] = self.generation
+        row = self.ledger.put_node(node)
+        self._masks.node_changed(row, node)
+        if before is None:
+            self._masks.names_changed()
+        if moved:
+            self._fill_row(node.name)
+
+    def remove_node(self, name: NodeName) -> None:
+        """Forget a node; what was booked on it is booked no more."""
+        if name not in self.nodes:
+            return
+        self._clear_row(name)
+        row = self.ledger.rows[name]
+        self.ledger.remove_node(name)
+        self.generation += 1
+        del self.nodes[name]
+        self.node_changes[name] = self.generation
+        self._masks.node_changed(row, None)
+        self._masks.names_changed()
+
+    def set_held(self, node: NodeName, shares: tuple[tuple[PodUid, Share], ...]) -> None:
+        """All shares that the agent of this node reports, of living pods as well."""
+        self.generation += 1
+        self.held.report(node, shares)
+
+    def _clear_row(self, name: NodeName) -> None:
+        for uid in self.pods_on.get(name, ()):
+            self._unbook_pod(uid)
+        self.held.unbook(name)
+        self.planned.unbook(name)
+
+    def _fill_row(self, name: NodeName) -> None:
+        for uid in self.pods_on.get(name, ()):
+            self._book_pod(uid)
+        self.held.book(name)
+        self.planned.book(name)
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod) -> None:
+        """Enter or replace a pod."""
+        before = self.pods.get(pod.uid)
+        same = before is not None and (before.gang, plan_key(before)) == (pod.gang, plan_key(pod))
+        if pod.gang is not None and (before is None or before.shape != pod.shape):
+            self.reviewed.pop(pod.gang, None)  # a plan may send it where it does not go any more
+        self.remove_pod(pod.uid, replaced=same)
+        self.generation += 1
+        self.pods[pod.uid] = pod
+        self.shape_ids[pod.uid] = self.intern(pod.shape)
+        too_many = len(self.intern) > _SPARE_SHAPES + 2 * len(self.pods)
+        if too_many or self.intern.parts > self._most_parts:
+            self._forget_shapes()
+        self.notable.note(pod)
+        if pod.node is not None and pod.phase in _HOLDING:
+            self.pods_on.setdefault(pod.node, {})[pod.uid] = None
+            self._book_pod(pod.uid)
+        if pod.gang is not None:
+            self._forget_view(pod.gang)
+            self.pods_of.setdefault(pod.gang, {})[pod.uid] = None
+            self._charge_pod(pod)
+            self.planned.pod_came(pod)
+        self.held.pod_changed(pod.uid)
+
+    def remove_pod(self, uid: PodUid, *, replaced: bool = False) -> None:
+        """Forget a pod; unless an agent still reports its shares, its cards are free."""
+        if uid not in self.pods:
+            return
+        self.generation += 1
+        pod = self.pods[uid]
+        del self.pods[uid]
+        self._unbook_pod(uid)
+        self.notable.forget(uid)
+        self.shape_ids.pop(uid, None)
+        if pod.node is not None:
+            discard(self.pods_on, pod.node, uid)
+        self._uncharge_pod(uid)
+        if pod.gang is not None:
+            self._forget_view(pod.gang)
+            discard(self.pods_of, pod.gang, uid)
+            self.planned.pod_went(pod, replaced=replaced)
+        if not replaced:
+            self.held.pod_changed(uid)
+
+    def class_of(self, pod: Pod) -> ShareClass:
+        """As what a pod runs; where that is not known it blocks both sums: nobody may count on its time."""
+        return class_of(pod, self.gangs.get(pod.gang or ""), ShareClass.UNSET)
+
+    def _book_pod(self, uid: PodUid) -> None:
+        pod = self.pods[uid]
+        if pod.node is None:
+            return
+        shares = [share for _, share in pod.shares]
+        booking = self.ledger.booking(pod.node, pod.shape, shares, self.class_of(pod))
+        if booking is not None:
+            self.bookings[uid] = booking = as_it_stands(booking, pod)
+            self.ledger.add(booking)
+
+    def _unbook_pod(self, uid: PodUid) -> None:
+        booking = self.bookings.pop(uid, None)
+        if booking is not None:
+            self.ledger.remove(booking)
+
+    def _charge_pod(self, pod: Pod) -> None:
+        gang = self.gangs.get(pod.gang) if pod.gang is not None else None
+        queue = gang.queue if gang is not None else pod.queue
+        if queue is None or pod.phase not in _HOLDING:
+            return
+        charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
+        self._pod_charges[pod.uid] = (queue, charge)
+        self.uses.add(queue, charge)
+
+    def _uncharge_pod(self, uid: PodUid) -> None:
+        charge = self._pod_charges.pop(uid, None)
+        if charge is not None:
+            self.uses.add(*charge, -1)
+
+    # --- gangs -----------------------------------------------------------------------------------
+
+    def put_gang(self, gang: Gang) -> None:
+        """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
+        before = self.gangs.get(gang.key)
+        other = before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class)
+        if before is None or other or before.blocked_nodes != gang.blocked_nodes:
+            self.reviewed.pop(gang.key, None)
+        self.planned.drop(gang.key)
+        self.generation += 1
+        self.gangs[gang.key] = gang
+        self._forget_view(gang.key)
+        if gang.share_class is ShareClass.LOW:
+            self.low_gangs[gang.key] = None
+        else:
+            self.low_gangs.pop(gang.key, None)
+        if other:
+            self._recount_pods(gang.key)
+        self.planned.enter(gang)
+
+    def remove_gang(self, key: str) -> None:
+        """Forget a gang and its plan; pods of it that are still there keep what they hold."""
+        if key not in self.gangs:
+            return
+        self.planned.drop(key)
+        self.reviewed.pop(key, None)
+        self.generation += 1
+        del self.gangs[key]
+        self.low_gangs.pop(key, None)
+        self._forget_view(key)
+        self._recount_pods(key)
+
+    def _recount_pods(self, key: str) -> None:
+        for uid in self.pods_of.get(key, ()):
+            pod = self.pods[uid]
+            self._uncharge_pod(uid)
+            self._unbook_pod(uid)
+            if pod.phase in _HOLDING:
+                self._book_pod(uid)
+            self._charge_pod(pod)
+
+    # --- queues ----------------------------------------------------------------------------------
+
+    def put_queue(self, queue: Queue) -> None:
+        """Enter or replace a queue."""
+        self.generation += 1
+        self.queues[queue.name] = queue
+        self.uses.set_parent(queue.name, queue.parent)
+
+    def remove_queue(self, name: QueueName) -> None:
+        """Forget a queue; what its gangs use is still counted under its name."""
+        self.generation += 1
+        if name in self.queues:
+            del self.queues[name]
+        self.uses.set_parent(name, None)

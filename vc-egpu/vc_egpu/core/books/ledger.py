@@ -1,0 +1,399 @@
+"""What sits on cards and nodes: a structure of arrays, changed by one booking at a time.
+
+Rows are nodes, columns are a node's cards, so that "how many fit on each node" is arithmetic over whole
+arrays. A :class:`Booking` is everything one pod (or one planned member) takes; adding and removing it are
+exact inverses. Sums may go beyond a card's limits (a waiting plan overlaps its victims, a ratio was
+lowered): then nothing more fits there, and that is all that happens.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
+from vc_egpu.core.books.unoffered import Unoffered
+from vc_egpu.core.model.cluster import (
+    FULL_CORES_PERCENT,
+    Card,
+    CardId,
+    Mode,
+    Node,
+    NodeName,
+    PodShape,
+    Share,
+    ShareClass,
+)
+from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, clamp, cores_at, permille
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Columns = dict[str, Ints]
+
+EVERYBODY: Final = 2
+"""No class has this value."""
+_FIRST_ROWS: Final = 16
+_FIRST_WIDTH: Final = 8
+
+
+class Ledger:
+    """Cards and nodes with what is booked on them.
+
+    All arrays have one row per node; those of cards have shape (rows, width). Units: memory in MiB,
+    cores in percent of a card, node resources as in :class:`Booking`. Rows of removed nodes are reused
+    and look like closed nodes without cards.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[NodeName, int] = {}
+        self.names: list[NodeName | None] = [None] * _FIRST_ROWS
+        self.kinds: dict[tuple[str, Mode], int] = {}
+        self._kind_rows: dict[int, Flags] = {}
+        self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
+        self.columns: list[dict[CardId, int]] = [{} for _ in range(_FIRST_ROWS)]
+        """Per row: UUID to column."""
+        self.uuids: list[tuple[CardId, ...]] = [() for _ in range(_FIRST_ROWS)]
+        cards = (_FIRST_ROWS, _FIRST_WIDTH)
+        self.kind: Ints = np.full(cards, -1, np.int64)
+        """Which (model, mode), by :attr:`kinds`; -1: no card."""
+        self.usable: Flags = np.zeros(cards, np.bool_)
+        self.memory_cap: Ints = np.zeros(cards, np.int64)
+        """Memory that may be promised; ``physical_cap`` is what the card itself has of it."""
+        self.memory_used: Ints = np.zeros(cards, np.int64)
+        self.physical_cap: Ints = np.zeros(cards, np.int64)
+        self.physical_used: Ints = np.zeros(cards, np.int64)
+        self.stretched = False
+        """True once any node promises more memory than there is: until then both sums are the same."""
+        self.high_cores: Ints = np.zeros(cards, np.int64)
+        self.low_cores: Ints = np.zeros(cards, np.int64)
+        self.all_cores: Ints = np.zeros(cards, np.int64)
+        self.sharers: Ints = np.zeros(cards, np.int64)
+        """All shares, suspended ones too: ``asleep`` counts those."""
+        self.asleep: Ints = np.zeros(cards, np.int64)
+        self.alone: Ints = np.zeros(cards, np.int64)
+        self.row_memory: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        """Sum of ``memory_used`` over the row, as the next three: to order nodes without looking at cards."""
+        self.row_cores: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.row_memory_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.row_cards: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.ratio: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        """Memory ratio in thousandths. ``host_cap``: MiB that shares may spill or be suspended to."""
+        self.host_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.host_used: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.ratio_class: Ints = np.full(_FIRST_ROWS, EVERYBODY, np.int64)
+        """Whom the ratios are for: a :class:`.cluster.ShareClass`, or EVERYBODY."""
+        self.high_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.low_cap: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        """Bounds of ``high_cores`` and ``low_cores`` on each card."""
+        self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
+        self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
+        self.used: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
+        self.scalar_cap: dict[str, Ints] = {}
+        self.scalar_used, self.unoffered = Columns(), Unoffered()
+        self.slot_cap: dict[str, Ints] = {}
+        self.slot_used: dict[str, Ints] = {}
+        self.ports: dict[int, Mapping[HostPort, int]] = {}
+        self._touched, self._last_copy = set[int](), object()
+        """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> int:
+        """Enter or replace a node; bookings on it stay as they are, so its cards must keep their columns.
+
+        A caller that changes a node's cards removes the bookings first and adds them again.
+        """
+        row = self.rows.get(node.name)
+        if row is None:
+            if not self._free_rows:
+                self._grow_rows()
+            row = self._free_rows.pop()
+            self.rows[node.name] = row
+            self.names[row] = node.name
+        unique = {card.uuid: card for card in reversed(node.cards)}
+        cards = sorted(unique.values(), key=lambda card: (card.index, card.uuid))
+        while len(cards) > self.kind.shape[1]:
+            self._grow_width()
+        self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
+        self.uuids[row] = tuple(card.uuid for card in cards)
+        self._enter_cards(row, node, cards)
+        allocatable = node.allocatable
+        self.cap[row] = (
+            clamp(allocatable.cpu_milli),
+            clamp(allocatable.memory_bytes),
+            clamp(allocatable.ephemeral_bytes),
+            clamp(allocatable.pods),
+        )
+        self._enter_named(row, self.scalar_cap, self.scalar_used, allocatable.scalars, absent=0)
+        # Slots bound only where the kubelet reports any: before that, the ledger alone decides.
+        self._enter_named(
+            row, self.slot_cap, self.slot_used, node.slots, absent=0 if node.slots else AMOUNT_LIMIT
+        )
+        return row
+
+    def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
+        self._kind_rows.clear()
+        self.kind[row] = -1
+        self.usable[row] = False
+        self.memory_cap[row] = 0
+        self.physical_cap[row] = 0
+        ratio = permille(node.memory_ratio)
+        self.ratio[row] = ratio
+        self.stretched = self.stretched or ratio > PERMILLE
+        self.host_cap[row] = clamp(node.host_memory_mib)
+        for col, card in enumerate(cards):
+            self.kind[row, col] = self.kind_of(card.model, node.mode)
+            self.usable[row, col] = card.usable and node.offers_cards
+            memory_mib = clamp(card.memory_mib)
+            self.memory_cap[row, col] = memory_mib * ratio // PERMILLE
+            self.physical_cap[row, col] = memory_mib * min(ratio, PERMILLE) // PERMILLE
+        self.row_memory_cap[row] = self.memory_cap[row].sum()
+        self.row_cards[row] = len(cards)
+        cores = cores_at(node.core_ratio)
+        self.ratio_class[row] = EVERYBODY if node.ratio_class is None else node.ratio_class
+        self.high_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.LOW else cores
+        self.low_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.HIGH else cores
+        self.max_sharers[row] = clamp(node.max_sharers)
+
+    def _enter_named(
+        self, row: int, caps: Columns, used: Columns, values: Mapping[str, int], *, absent: int
+    ) -> None:
+        for name in values:
+            if name not in caps:
+                # Nodes that do not name a scalar have none; nodes entered earlier are known to lack it.
+                caps[name] = self._new_column(caps)
+                column = used.setdefault(name, np.zeros(len(self.names), np.int64))
+                if caps is self.scalar_cap:
+                    for taken_row, amount in self.unoffered.claim(name).items():
+                        column[taken_row] = amount
+        for name, column in caps.items():
+            column[row] = clamp(values[name]) if name in values else absent
+
+    def _new_column(self, caps: Columns) -> Ints:
+        column = np.zeros(len(self.names), np.int64)
+        if caps is self.slot_cap:
+            # A node that reports no slots at all is unbounded in every name.
+            bounded = np.zeros(len(self.names), np.bool_)
+            for other in caps.values():
+                bounded |= other < AMOUNT_LIMIT
+            column[~bounded] = AMOUNT_LIMIT
+        return column
+
+    def remove_node(self, name: NodeName) -> None:
+        """Forget a node; its bookings must have been removed."""
+        row = self.rows.pop(name, None)
+        if row is None:
+            return
+        self._kind_rows.clear()
+        self.names[row] = None
+        self.columns[row] = {}
+        self.uuids[row] = ()
+        self.kind[row] = -1
+        self.usable[row] = False
+        for cards in (
+            self.memory_cap,
+            self.physical_cap,
+            self.ratio,
+            self.host_cap,
+            self.row_memory_cap,
+            self.row_cards,
+            self.cap,
+            self.high_cap,
+            self.low_cap,
+            self.max_sharers,
+        ):
+            cards[row] = 0
+        for column in self.scalar_cap.values():
+            column[row] = 0
+        for column in self.slot_cap.values():
+            column[row] = AMOUNT_LIMIT
+        self._free_rows.append(row)
+
+    def rows_with(self, kind: int) -> Flags:
+        """By row: whether the node has a usable card of this (model, mode). Not to be written to."""
+        known = self._kind_rows.get(kind)
+        if known is None or len(known) != len(self.names):
+            known = self._kind_rows[kind] = ((self.kind == kind) & self.usable).any(axis=1)
+        return known
+
+    def ratio_for(self, row: int, share_class: ShareClass) -> int:
+        """Memory ratio in thousandths, as it is for that class."""
+        mine = self.ratio_class[row] in (EVERYBODY, share_class)
+        return int(self.ratio[row]) if mine else min(int(self.ratio[row]), PERMILLE)
+
+    def scalar_free(self, name: str, row: int) -> int:
+        """What a node has left of an extended resource."""
+        cap = self.scalar_cap.get(name)
+        return int(cap[row] - self.scalar_used[name][row]) if cap is not None else 0
+
+    def kind_of(self, model: str, mode: Mode) -> int:
+        """The number of a (model, mode); a new one gets the next."""
+        return self.kinds.setdefault((model, mode), len(self.kinds))
+
+    # --- bookings --------------------------------------------------------------------------------
+
+    def booking(
+        self, node: NodeName, shape: PodShape | None, shares: Iterable[Share], share_class: ShareClass
+    ) -> Booking | None:
+        """What a pod of this shape with these shares takes; None where the node is not known.
+
+        ``shape`` None: only the shares count (the pod object is gone, its cards are still held).
+        Shares of cards that the node does not report are left out: there is nothing to count them on.
+        """
+        row = self.rows.get(node)
+        if row is None:
+            return None
+        columns = self.columns[row]
+        seats = tuple(
+            seat_of(columns[share.card], share, share_class) for share in shares if share.card in columns
+        )
+        if shape is None:
+            return Booking(row, (0, 0, 0, 0), seats)
+        scalars = tuple((name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0)
+        return Booking(row, requests_of(shape), seats, scalars, slots_of(shape), shape.host_ports)
+
+    def add(self, booking: Booking) -> None:
+        """Book; O(1) per share."""
+        self._apply(booking, 1)
+
+    def remove(self, booking: Booking) -> None:
+        """Undo :meth:`add` of an equal booking."""
+        self._apply(booking, -1)
+
+    def _apply(self, booking: Booking, sign: int) -> None:
+        row = booking.row
+        self._touched.add(row)
+        for seat in booking.seats:
+            col = seat.col
+            self.memory_used[row, col] += sign * seat.memory_mib
+            self.physical_used[row, col] += sign * seat.physical_mib
+            self.all_cores[row, col] += sign * seat.cores_percent
+            self.high_cores[row, col] += sign * seat.high
+            self.low_cores[row, col] += sign * seat.low
+            self.sharers[row, col] += sign
+            self.alone[row, col] += sign * seat.alone
+            if seat.host_mib or seat.asleep:
+                self.asleep[row, col] += sign * seat.asleep
+                self.host_used[row] += sign * seat.host_mib
+                self.stretched = True
+            self.row_memory[row] += sign * seat.memory_mib
+            self.row_cores[row] += sign * seat.cores_percent
+        used = self.used[row]
+        for dimension, amount in enumerate(booking.requests):
+            if amount:
+                used[dimension] += sign * amount
+        for name, amount in booking.scalars:
+            if name in self.scalar_cap:
+                self.scalar_used[name][row] += sign * amount
+            else:
+                self.unoffered.add(row, name, sign * amount)
+        for name, amount in booking.slots:
+            self._slots_used(name)[row] += sign * amount
+        if booking.ports:
+            self._apply_ports(row, booking.ports, sign)
+
+    def _slots_used(self, name: str) -> Ints:
+        if name not in self.slot_used:
+            self.slot_used[name] = np.zeros(len(self.names), np.int64)
+        return self.slot_used[name]
+
+    def _apply_ports(self, row: int, ports: Iterable[HostPort], sign: int) -> None:
+        # Replaced, never changed in place: copies of the ledger share these mappings.
+        now = dict(self.ports.get(row, {}))
+        for port in ports:
+            count = now.get(port, 0) + sign
+            if count > 0:
+                now[port] = count
+            else:
+                now.pop(port, None)
+        if now:
+            self.ports[row] = now
+        else:
+            self.ports.pop(row, None)
+
+    def within_limits(self, rows: Ints) -> Flags:
+        """For each of ``rows``: whether nothing on the node or its cards is beyond its limits."""
+        sharers = self.sharers[rows]
+        cards = (
+            (self.memory_used[rows] <= self.memory_cap[rows])
+            & (self.physical_used[rows] <= self.physical_cap[rows])
+            & (self.high_cores[rows] <= self.high_cap[rows][:, None])
+            & (self.low_cores[rows] <= self.low_cap[rows][:, None])
+            & (sharers <= self.max_sharers[rows][:, None])
+            & ((self.alone[rows] == 0) | (sharers - self.asleep[rows] == 1))
+        )
+        host = self.host_used[rows] <= self.host_cap[rows]
+        return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1) & host)
+
+    # --- copies and growth -----------------------------------------------------------------------
+
+    def copy(self, spare: "Ledger | None" = None) -> "Ledger":
+        """A ledger to try things on: facts of nodes are shared, what is booked is copied.
+
+        ``spare``: an earlier copy that nobody needs any more; its memory is used again. Of the last copy made
+        only the rows are copied that either was booked on since, where these are few: the rest is in it.
+        """
+        rows: Ints | slice = slice(None)
+        if spare is not None and spare._last_copy is self._last_copy:
+            touched = self._touched | spare._touched
+            if len(touched) < len(self.names) // 4:
+                rows = np.fromiter(touched, np.int64, len(touched))
+        other = object.__new__(Ledger)
+        self._touched, self._last_copy = set[int](), object()
+        other.__dict__.update(self.__dict__)
+        other._touched = set[int]()
+        for name in _BOOKED:
+            array = getattr(self, name)
+            room = getattr(spare, name, None)
+            if room is not None and room.shape == array.shape:
+                room[rows] = array[rows]
+                setattr(other, name, room)
+            else:
+                setattr(other, name, array.copy())
+        other.scalar_used = {name: column.copy() for name, column in self.scalar_used.items()}
+        other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
+        other.ports, other.unoffered = dict(self.ports), Unoffered()
+        return other
+
+    def _grow_rows(self) -> None:
+        before = len(self.names)
+        extra = before
+        self.names += [None] * extra
+        self.columns += [{} for _ in range(extra)]
+        self.uuids += [()] * extra
+        self._free_rows = list(range(before + extra - 1, before - 1, -1))
+        for name in (*_BOOKED, *_FACTS):
+            array = getattr(self, name)
+            fill = -1 if name == "kind" else 0
+            tail = np.full((extra, *array.shape[1:]), fill, array.dtype)
+            setattr(self, name, np.concatenate([array, tail]))
+        for columns, fill in (
+            (self.scalar_cap, 0),
+            (self.scalar_used, 0),
+            (self.slot_used, 0),
+            (self.slot_cap, AMOUNT_LIMIT),
+        ):
+            for name, column in columns.items():
+                columns[name] = np.concatenate([column, np.full(extra, fill, np.int64)])
+
+    def _grow_width(self) -> None:
+        for name in (*_BOOKED, *_FACTS):
+            array = getattr(self, name)
+            if name in _PER_CARD:
+                fill = -1 if name == "kind" else 0
+                setattr(self, name, np.concatenate([array, np.full(array.shape, fill, array.dtype)], axis=1))
+
+
+_BOOKED: Final = (
+    "memory_used", "physical_used", "high_cores", "low_cores", "all_cores", "sharers", "asleep", "alone",
+    "host_used", "used", "row_memory", "row_cores",
+)  # fmt: skip
+_FACTS: Final = (
+    "kind", "usable", "memory_cap", "physical_cap", "ratio", "ratio_class", "host_cap", "high_cap", "low_cap",
+    "max_sharers", "cap", "row_memory_cap", "row_cards",
+)  # fmt: skip
+_PER_CARD: Final = frozenset({
+    "kind", "usable", "memory_cap", "memory_used", "physical_cap", "physical_used", "high_cores", "low_cores",
+    "all_cores", "sharers", "asleep", "alone",
+})  # fmt: skip

@@ -1,0 +1,394 @@
+"""The world that a decision sees: nodes with cards, pods, gangs, queues. Values only.
+
+Memory of cards is in MiB, of nodes in bytes; compute of cards in percent of one card, of nodes in
+milli-CPU; instants are seconds since the epoch as the API server's timestamps give them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, StrEnum
+from typing import Final, NewType, TypeVar
+
+CardId = NewType("CardId", str)
+"""A card's UUID. Compared whole, never by substring."""
+NodeName = NewType("NodeName", str)
+QueueName = NewType("QueueName", str)
+PodUid = NewType("PodUid", str)
+Instant = float
+_T = TypeVar("_T")
+
+FULL_CORES_PERCENT: Final = 100
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+"""The taint by which an operator says that nothing runs on a silent node any more."""
+DEFAULT_MAX_SHARERS: Final = 100
+
+
+class ShareClass(IntEnum):
+    """Who may take whose time. The order is the order of service."""
+
+    LOW = -1
+    UNSET = 0
+    HIGH = 1
+
+
+class Mode(Enum):
+    """How a node offers its cards."""
+
+    SHARED = "shared"
+    NATIVE = "native"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One physical card.
+
+    ``memory_mib`` is the table's nominal memory, which is what the ledger counts.
+    """
+
+    uuid: CardId
+    index: int
+    model: str
+    memory_mib: int
+    usable: bool = True
+    """False while ill, cordoned or not offered: it takes nothing new, what is there stays."""
+    links: Mapping[CardId, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.memory_mib <= 0 or self.index < 0:
+            raise ValueError(f"card {self.uuid}: memory_mib {self.memory_mib}, index {self.index}")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a pod requests or a node offers, the scheduler's way."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    ephemeral_bytes: int = 0
+    pods: int = 0
+    scalars: Mapping[str, int] = field(default_factory=dict)
+    """Other extended resources by name, whole units; ours (shares and counters) are not in here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One node-affinity expression; ``key`` is a label, or ``metadata.name`` with ``on_field``."""
+
+    key: str
+    operator: str
+    """In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+    values: tuple[str, ...] = ()
+    on_field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node and its cards."""
+
+    name: NodeName
+    allocatable: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    lost: bool = False
+    """Tainted :data:`OUT_OF_SERVICE`: nothing runs there any more."""
+    mode: Mode = Mode.SHARED
+    cards: tuple[Card, ...] = ()
+    core_ratio: float = 1.0
+    memory_ratio: float = 1.0
+    ratio_class: ShareClass | None = None
+    """Whom the ratios are for, low or high; None: everybody. Others have what there is once."""
+    max_sharers: int = DEFAULT_MAX_SHARERS
+    host_memory_mib: int = 0
+    """Host memory that card memory may move to, by spilling or by suspension; 0: none may."""
+    problem: str = ""
+    """Non-empty: the node takes no shares, and why (garbage reported, agent away, ...)."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """Allocatable kubelet slots by resource name (``volcano.sh/vgpu-h20`` ...): a bound, not a ledger."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody there ends pods, nor does anybody else: what is lost the control plane clears."""
+        return not self.ready and not self.lost
+
+    @property
+    def is_up(self) -> bool:
+        """Whether somebody there starts pods and ends them."""
+        return self.ready and not self.lost
+
+    @property
+    def offers_cards(self) -> bool:
+        """Whether its cards, those that are usable, take anything new."""
+        return self.is_up and not self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class CardAsk:
+    """What one container asks of each of ``cards`` different cards of one model."""
+
+    container: str
+    model: str
+    cards: int
+    memory_mib: int
+    cores_percent: int
+    native: bool = False
+    whole: bool = False
+    spill: bool = False
+    """Where the node's memory ratio is above 1, part of its memory may lie on the host."""
+    host_limit_mib: int | None = None
+    """The container's own memory limit, which what it spills must fit into; None: it has none."""
+
+    def __post_init__(self) -> None:
+        if self.cards < 1 or self.memory_mib < 1 or not 0 <= self.cores_percent <= FULL_CORES_PERCENT:
+            raise ValueError(f"container {self.container}: impossible ask {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """Everything about a pod that decides where it fits. Equal shapes are tried once."""
+
+    asks: tuple[CardAsk, ...] = ()
+    requests: Resources = field(default_factory=Resources)
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity_terms: tuple[tuple[Requirement, ...], ...] = ()
+    """Terms are alternatives, requirements within a term hold together; empty: any node."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+    """(host IP, protocol, port)."""
+    use_cards: frozenset[CardId] = frozenset()
+    avoid_cards: frozenset[CardId] = frozenset()
+    use_models: frozenset[str] = frozenset()
+    avoid_models: frozenset[str] = frozenset()
+    card_policy: str = ""
+    """binpack, spread, topology, or empty for the default."""
+    node_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one container holds on one card."""
+
+    card: CardId
+    memory_mib: int
+    cores_percent: int
+    whole: bool = False
+    native: bool = False
+    physical_mib: int | None = None
+    """Of its memory, what may lie on the card; None: all of it. The rest is on the node's host budget."""
+
+    @property
+    def on_card_mib(self) -> int:
+        """Memory that lies on the card."""
+        return self.memory_mib if self.physical_mib is None else self.physical_mib
+
+
+class PodPhase(Enum):
+    """How far a pod is, as far as cards and nodes are concerned."""
+
+    GATED = "gated"
+    """Waits for us; holds nothing but what a plan says."""
+    PLACED = "placed"
+    """Ungated or bound, on its way or running; holds its shares and its node's resources."""
+    TERMINATING = "terminating"
+    """Deleted, still there: its cards are still its own."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class SuspensionState(StrEnum):
+    """How far a pod's processes are from its cards, as the agent of its node reports it: in these words."""
+
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    RESUMING = "resuming"
+    FAILED = "failed"
+    """It could not be brought back: the gang is evicted and queued again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod: ours (with a gang) or somebody else's (which only takes room on its node)."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    shape: PodShape
+    phase: PodPhase
+    node: NodeName | None = None
+    """Where it is bound or pinned."""
+    gang: str | None = None
+    """The key of its gang; None: not managed by us."""
+    task: str = ""
+    index: int = -1
+    """Task name and index where a Job made it, otherwise empty and -1: then the UID is its plan key."""
+    shares: tuple[tuple[str, Share], ...] = ()
+    """(container, share) from the cards annotation."""
+    plan_id: str = ""
+    created: Instant = 0.0
+    started: Instant | None = None
+    finished: Instant | None = None
+    """When it failed or succeeded, by the clock of who decides (:mod:`.ends`). A running gang keeps a failed
+    member's cards for a while from then on."""
+    gone_by: Instant | None = None
+    """When a deleted pod should be gone: the end of its grace period (its deletionTimestamp)."""
+    other_gates: tuple[str, ...] = ()
+    """Scheduling gates that are not ours."""
+    queue: QueueName | None = None
+    """The queue that it was checked for. What it holds counts there while its gang is not known."""
+    protected: bool = False
+    """A PodDisruptionBudget allows no disruption of it now: it is nobody's victim in any way."""
+    bare: bool = False
+    """Nobody would make it anew: it is never evicted. It may be suspended, which loses nothing."""
+    suspend_ordered: bool = False
+    """It is told to leave its cards, for a while; absent order: it shall run."""
+    suspend_order: tuple[int, int] = (0, 0)
+    """(lease epoch, counter) of the order's plan id: which of two suspended gangs was the first."""
+    suspended_since: Instant = 0.0
+    """When that order was given; 0: long ago, by whoever did not say when."""
+    suspension: SuspensionState = SuspensionState.RUNNING
+    suspendable: bool = False
+    """The agent says that it could be suspended now."""
+    pause_wished: bool = False
+    """A user who may do so asked for it to be suspended until the wish is withdrawn."""
+    overdue: bool = False
+    """It was told to come back to its cards long ago, and its node has not brought it back."""
+    stranded: bool = False
+    """It left its cards as it was told, and for too long those have not been there to come back to."""
+    runs_as: ShareClass | None = None
+    """The class with which its cards were given, whatever its gang has become since; None: as its gang."""
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it is on its way back to its cards, where it can be suspended again in a moment."""
+        if self.suspend_ordered or self.overdue:
+            return False
+        return self.suspension not in {SuspensionState.RUNNING, SuspensionState.FAILED}
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it was told to leave its cards and has: what it held there is free."""
+        return self.suspend_ordered and self.suspension is SuspensionState.SUSPENDED
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlacement:
+    """Where one member goes. ``shares``: (container, share), in the order of the ask."""
+
+    node: NodeName | None
+    """None: a member without cards, no pin."""
+    shares: tuple[tuple[str, Share], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInForce:
+    """A plan that stands on a PodGroup and has not yet been carried out by all its members."""
+
+    plan_id: str
+    members: Mapping[str, MemberPlacement]
+    """By plan key: ``<task>/<index>`` or the pod UID."""
+    victims: frozenset[PodUid] = frozenset()
+    """Non-empty: the plan is waiting; its shares may overlap only these pods' shares."""
+    created: Instant = 0.0
+    suspends: frozenset[PodUid] = frozenset()
+    """Those of the victims that are to be suspended, not evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A PodGroup of ours, waiting or running or both (surplus members wait beside running ones)."""
+
+    key: str
+    """``<namespace>/<PodGroup name>``."""
+    uid: str
+    queue: QueueName
+    share_class: ShareClass
+    priority_value: int
+    """The priority class's value; orders gangs of equal share class."""
+    min_member: int
+    created: Instant
+    min_task_member: Mapping[str, int] = field(default_factory=dict)
+    plan: PlanInForce | None = None
+    single: bool = False
+    """Members are planned and evicted singly (Deployments and the like)."""
+    blocked_nodes: frozenset[NodeName] = frozenset()
+    """Nodes that refused a member of this gang lately; left out for it."""
+    not_before: Instant = 0.0
+    """Back-off after a roll-back."""
+    template: tuple[tuple[str, int, PodShape], ...] = ()
+    """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
+
+    @property
+    def is_of_replicas(self) -> bool:
+        """Whether any one member will do: each is suspended and comes back without the others."""
+        return self.single and self.min_member <= 1
+
+
+def has_members(*, single: bool, there: bool) -> bool:
+    """Whether a gang has a living pod (``there``), or one is to come. A Deployment that is scaled to nothing,
+    a batch Job that is suspended leave a PodGroup for a while or for good; of a Volcano Job somebody makes
+    the pods."""
+    return there or not single
+
+
+def class_of(pod: Pod, gang: Gang | None, unknown: _T) -> ShareClass | _T:
+    """As what a pod of this gang runs, or will; ``unknown`` where nobody knows any more."""
+    if pod.runs_as is not None:
+        return pod.runs_as
+    return gang.share_class if gang is not None else unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A tenant's queue. Amounts by resource name, whole units (shares, MiB, percent, milli-CPU, bytes)."""
+
+    name: QueueName
+    parent: QueueName | None = None
+    open: bool = True
+    capability: Mapping[str, int] = field(default_factory=dict)
+    deserved: Mapping[str, int] = field(default_factory=dict)
+    guarantee: Mapping[str, int] = field(default_factory=dict)
+    weight: int = 1
+    priority: int = 0
+    reclaimable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of the cluster. ``revision`` names it in plans and logs."""
+
+    revision: int
+    nodes: Mapping[NodeName, Node]
+    pods: Mapping[PodUid, Pod]
+    gangs: Mapping[str, Gang]
+    queues: Mapping[QueueName, Queue]
+    models: Mapping[str, int] = field(default_factory=dict)
+    """The table: model to nominal memory in MiB."""
+    held: Mapping[CardId, tuple[tuple[PodUid, Share], ...]] = field(default_factory=dict)
+    """Shares of pods whose object is gone but which a node agent still reports as held."""
+    kept: Mapping[PodUid, Pod] = field(default_factory=dict)
+    """Failed members whose object is gone already; their cards may still be kept for the replacement."""
+    index: object | None = field(default=None, compare=False, repr=False)
+    """Sums that :class:`vc_egpu.core.books.state.ClusterState` keeps. Never needed for a right answer:
+    without it, or after the state went on, they are counted again from the values."""
+
+
+def plan_key(pod: Pod) -> str:
+    """The key of a member in a plan: ``<task>/<index>``, or its UID where no Job made it."""
+    return f"{pod.task}/{pod.index}" if pod.task and pod.index >= 0 else str(pod.uid)

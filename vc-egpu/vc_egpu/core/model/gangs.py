@@ -1,0 +1,209 @@
+"""A gang as a decision looks at it: who waits, who runs, who is planned, how many are missing."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from vc_egpu.core.model.cluster import Gang, MemberPlacement, Pod, PodPhase, PodShape, PodUid, plan_key
+from vc_egpu.core.model.resources import parts_of, shape_key
+
+Mark = tuple[object, ...]
+
+
+class Member(NamedTuple):
+    """A pod that waits for a place, or one that its controller will make from the gang's template."""
+
+    key: str
+    """Its key in a plan."""
+    task: str
+    shape_id: int
+    """Equal exactly for equal shapes, within one index."""
+    shape: PodShape
+
+
+class PlannedMember(NamedTuple):
+    """A member of a plan in force that does not carry the plan's id yet."""
+
+    key: str
+    placement: MemberPlacement
+    member: Member | None
+    """None: neither a pod nor a template stands behind it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangView:
+    """One gang and its pods, sorted so that equal clusters give equal views."""
+
+    gang: Gang
+    waiting: tuple[Member, ...] = ()
+    """Gated by us alone and in no plan; includes members known from a template only."""
+    foreign_gated: tuple[Pod, ...] = ()
+    """Gated by somebody else as well."""
+    placed: tuple[Pod, ...] = ()
+    terminating: tuple[Pod, ...] = ()
+    failed: tuple[Pod, ...] = ()
+    succeeded: tuple[Pod, ...] = ()
+    planned: tuple[PlannedMember, ...] = ()
+    carried: int = 0
+    """Live pods that carry the id of the plan in force."""
+
+    @property
+    def present(self) -> int:
+        """Members that count towards the minimum already: placed, planned or succeeded."""
+        return len(self.placed) + len(self.succeeded) + len(self.planned)
+
+    @property
+    def missing(self) -> int:
+        """How many more the minimum needs, or those of tasks do; zero where further members are surplus."""
+        return max(self.gang.min_member - self.present, sum(self.lacking.values()))
+
+    @property
+    def lacking(self) -> dict[str, int]:
+        """How many more single tasks need: others above the minimum are none of theirs."""
+        if not self.gang.min_task_member:
+            return {}
+        return lacking(self.gang, task_counts(self.present_tasks()))
+
+    def present_tasks(self) -> Iterator[str]:
+        """The task of each member that counts towards the minimum already."""
+        for pod in (*self.placed, *self.succeeded):
+            yield pod.task
+        for entry in self.planned:
+            yield entry.key.rpartition("/")[0]
+
+    @property
+    def runs(self) -> bool:
+        """Whether any member is on its node or on its way there."""
+        return bool(self.placed)
+
+    def without(self, leaving: Container[PodUid]) -> "GangView":
+        """The same gang with pods that are to be evicted counted as terminating already.
+
+        A gang on its way out must not be healed one member at a time while the others still run.
+        """
+        going = tuple(pod for pod in self.placed if pod.uid in leaving)
+        if not going:
+            return self
+        staying = tuple(pod for pod in self.placed if pod.uid not in leaving)
+        return replace(self, placed=staying, terminating=(*self.terminating, *going))
+
+
+def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], intern: "Intern") -> GangView:
+    """Sort the gang's pods by what they mean for a decision. ``shape_ids`` is by pod UID."""
+    plan = gang.plan
+    by_phase: dict[PodPhase, list[Pod]] = {phase: [] for phase in PodPhase}
+    for pod in sorted(pods, key=_pod_order):
+        by_phase[pod.phase].append(pod)
+    live = (*by_phase[PodPhase.GATED], *by_phase[PodPhase.PLACED], *by_phase[PodPhase.TERMINATING])
+    by_key: dict[str, Member] = {}
+    if gang.template and not live:
+        for task, replicas, shape in gang.template:
+            shape_id = intern(shape)
+            for index in range(replicas):
+                key = f"{task}/{index}"
+                by_key[key] = Member(key, task, shape_id, shape)
+    foreign: list[Pod] = []
+    for pod in by_phase[PodPhase.GATED]:
+        if pod.other_gates:
+            foreign.append(pod)
+        else:
+            key = plan_key(pod)
+            by_key[key] = Member(key, pod.task, shape_ids[pod.uid], pod.shape)
+    planned: list[PlannedMember] = []
+    carried = 0
+    if plan is not None:
+        carriers = {
+            plan_key(pod) for phase in PodPhase for pod in by_phase[phase] if pod.plan_id == plan.plan_id
+        }
+        carried = sum(1 for pod in live if pod.plan_id == plan.plan_id)
+        planned = [
+            PlannedMember(key, placement, by_key.get(key))
+            for key, placement in sorted(plan.members.items(), key=lambda item: natural(item[0]))
+            if key not in carriers
+        ]
+    in_plan = {entry.key for entry in planned}
+    return GangView(
+        gang=gang,
+        waiting=tuple(member for key, member in by_key.items() if key not in in_plan),
+        foreign_gated=tuple(foreign),
+        placed=tuple(by_phase[PodPhase.PLACED]),
+        terminating=tuple(by_phase[PodPhase.TERMINATING]),
+        failed=tuple(by_phase[PodPhase.FAILED]),
+        succeeded=tuple(by_phase[PodPhase.SUCCEEDED]),
+        planned=tuple(planned),
+        carried=carried,
+    )
+
+
+def mark_of(view: GangView) -> Mark | None:
+    """Equal for gangs that any decision treats alike; None for one that has more to it than its asks."""
+    gang = view.gang
+    if view.placed or view.succeeded or view.planned or view.foreign_gated or not view.waiting:
+        return None
+    shapes: dict[tuple[str, int], int] = {}
+    for member in view.waiting:
+        kind = (member.task, member.shape_id)
+        shapes[kind] = shapes.get(kind, 0) + 1
+    return (
+        gang.queue,
+        gang.share_class,
+        gang.single,
+        gang.min_member,
+        gang.blocked_nodes,
+        tuple(sorted(gang.min_task_member.items())),
+        tuple(sorted(shapes.items())),
+    )
+
+
+class Intern:
+    """Numbers for shapes: equal shapes, equal number."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+        """Of all of them."""
+        self._numbers: dict[object, int] = {}
+
+    def __call__(self, shape: PodShape) -> int:
+        key, new = shape_key(shape), len(self._numbers)
+        number = self._numbers.setdefault(key, new)
+        if number == new:
+            self.parts += parts_of(shape)
+        return number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def natural(key: str) -> tuple[str, int]:
+    """Sorts ``worker/2`` before ``worker/10``."""
+    task, _, index = key.rpartition("/")
+    return (task, int(index)) if task and index.isdecimal() else (key, -1)
+
+
+def _pod_order(pod: Pod) -> tuple[str, int, str]:
+    return (pod.task, pod.index, str(pod.uid))
+
+
+def task_counts(tasks: Iterable[str]) -> dict[str, int]:
+    """How many members of each task."""
+    counts: dict[str, int] = {}
+    for task in tasks:
+        counts[task] = counts.get(task, 0) + 1
+    return counts
+
+
+def task_minimums(gang: Gang) -> dict[str, int]:
+    """Each task's minimum; none where their sum exceeds the gang's own, as in Volcano."""
+    minimums = {task: count for task, count in gang.min_task_member.items() if count > 0}
+    return minimums if sum(minimums.values()) <= gang.min_member else {}
+
+
+def lacking(gang: Gang, counts: Mapping[str, int]) -> dict[str, int]:
+    """How many more members each task needs that has fewer than its minimum."""
+    short = {task: least - counts.get(task, 0) for task, least in task_minimums(gang).items()}
+    return {task: count for task, count in short.items() if count > 0}
+
+
+def shares_of(pods: Iterable[Pod]) -> int:
+    """Cards held by these pods, a card counted once for each pod that sits on it."""
+    return sum(len({share.card for _, share in pod.shares}) for pod in pods)

@@ -1,0 +1,84 @@
+"""What a decision says is to be done. Values only; the executor does it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vc_egpu.core.model.cluster import MemberPlacement, PodUid
+from vc_egpu.core.model.reasons import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Pods of one gang that have to go, all together."""
+
+    gang: str
+    pods: frozenset[PodUid]
+    whole: bool
+    """True: the whole gang; False: exactly surplus members above its minimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Pods of one gang that have to leave their cards and keep their plan, all together."""
+
+    gang: str
+    pods: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Suspended pods of one gang whose order is to be taken back, all together: their cards are free."""
+
+    gang: str
+    pods: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A placement of a gang (or of its surplus), complete.
+
+    ``evictions`` and ``suspensions`` empty: the plan is ready, gates may fall. Otherwise it waits until the
+    evicted are gone and the suspended have left their cards.
+    """
+
+    gang: str
+    members: Mapping[str, MemberPlacement]
+    """By plan key; these members are to be added to what the gang already runs."""
+    evictions: tuple[Eviction, ...] = ()
+    suspensions: tuple[Suspension, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A waiting plan that no longer holds; it is to be removed from its PodGroup."""
+
+    gang: str
+    plan_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """A waiting plan whose victims are all gone and which still holds: its gates may fall now."""
+
+    gang: str
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one decision."""
+
+    revision: int
+    admissions: tuple[Admission, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()
+    ready: tuple[Readiness, ...] = ()
+    """Waiting plans to be turned into ready ones."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    """One for every gang that waits or was admitted, by gang key."""
+    suspensions: tuple[Suspension, ...] = ()
+    """For users who asked for it, not for another gang's sake."""
+    resumes: tuple[Resume, ...] = ()
+    """The gang suspended first comes first."""
+    evictions: tuple[Eviction, ...] = ()
+    """Gangs that could not be brought back after a suspension: evicted for nobody, and queued again."""

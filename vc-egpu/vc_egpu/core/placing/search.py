@@ -1,0 +1,228 @@
+"""A bounded search for a place for members of several shapes, where placing group by group has failed.
+
+Depth first over members, nodes, and essentially different cards. States seen to fail are remembered, so
+that the order of alike members and of alike nodes costs nothing. The bound is a count of steps, not time:
+equal clusters give equal answers.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.books.capacity import Assignment, Need, by_number, pods_fitting, port_conflict
+from vc_egpu.core.books.ledger import Flags
+from vc_egpu.core.model.gangs import Member
+from vc_egpu.core.placing.pack import Board
+from vc_egpu.core.trial.trial import Trial
+
+MAX_NODES: Final = 48
+"""More nodes than this are not searched: where there are many, placing in order finds room if any does."""
+MAX_MEMBERS: Final = 64
+_LISTED_PER_STEP: Final = 8
+
+State = tuple[object, ...]
+Found = tuple[Member, Need, int, Assignment]
+
+
+def search(
+    trial: Trial,
+    groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
+    steps: int,
+    *,
+    known: bool = False,
+) -> list[Found] | None:
+    """A place for every member, or None where none was found within ``steps`` tries. Books nothing.
+
+    Fewer steps where the gang's turn has fewer left, unless there is ``known`` to be a place.
+    """
+    members = [(member, number) for number, (alike, _, _) in enumerate(groups) for member in alike]
+    if len(members) > MAX_MEMBERS:
+        return None
+    nodes = _nodes(trial, groups)
+    if nodes is None:
+        return None
+    most = steps if known else min(steps, trial.effort.steps(len(nodes)))
+    if most <= 0:
+        return None
+    hunt = _Hunt([need for _, need, _ in groups], members, nodes, most)
+    found = hunt.found if hunt.descend(0) else None
+    trial.effort.searched(most - hunt.steps, len(nodes))
+    return found
+
+
+class _Node:
+    """One node's free amounts and cards, on paper."""
+
+    def __init__(
+        self, trial: Trial, row: int, takes: tuple[bool, ...], names: tuple[str, ...], slots: tuple[str, ...]
+    ) -> None:
+        ledger = trial.ledger
+        self.row = row
+        self.takes = takes
+        """By group: whether the node may take its members at all."""
+        self.board = Board(ledger, row)
+        self.ratio = (int(ledger.ratio[row]), int(ledger.ratio_class[row]))
+        """How far memory is oversubscribed, and for whom: what a share takes of a card goes by it."""
+        self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
+        self.named: dict[str, int] = {}
+        for name in names:
+            self.named[name] = ledger.scalar_free(name, row)
+        for name in slots:
+            if name in ledger.slot_cap:
+                used = ledger.slot_used.get(name)
+                self.named[name] = int(ledger.slot_cap[name][row]) - (
+                    int(used[row]) if used is not None else 0
+                )
+        self.ports: dict[tuple[str, int], int] = {}
+        self.mark: int | None = None
+        """The number of its state, until something changes."""
+
+    def fits(self, group: int, need: Need) -> bool:
+        return (
+            self.takes[group]
+            and all(
+                free >= request or not request for free, request in zip(self.free, need.requests, strict=True)
+            )
+            and all(
+                self.named.get(name, request) >= request for name, request in (*need.scalars, *need.slots)
+            )
+            and all((protocol, port) not in self.ports for _, protocol, port in need.ports)
+        )
+
+    def take(self, need: Need, assignment: Assignment) -> None:
+        """Seat a pod on its cards."""
+        self.mark = None
+        self.board.take(need, assignment)
+
+    def undo(self, need: Need, assignment: Assignment) -> None:
+        """Give back what :meth:`take` took."""
+        self.mark = None
+        self.board.undo(need, assignment)
+
+    def apply(self, need: Need, sign: int) -> None:
+        self.mark = None
+        for dimension, request in enumerate(need.requests):
+            self.free[dimension] -= sign * request
+        for name, request in (*need.scalars, *need.slots):
+            if name in self.named:
+                self.named[name] -= sign * request
+        for _, protocol, port in need.ports:
+            if sign > 0:
+                self.ports[protocol, port] = 1
+            else:
+                self.ports.pop((protocol, port), None)
+
+    def state(self, *, distinct: bool) -> State:
+        """Nodes of equal state are interchangeable."""
+        cards = sorted((*slot.state(), slot.col if distinct else -1) for slot in self.board.slots)
+        return (
+            self.row if distinct else -1,
+            self.takes,
+            self.ratio,
+            tuple(self.free),
+            self.board.host_free,
+            tuple(self.named.items()),
+            tuple(sorted(self.ports)),
+            tuple(cards),
+        )
+
+
+def _nodes(trial: Trial, groups: Sequence[tuple[tuple[Member, ...], Need, Flags]]) -> list[_Node] | None:
+    """Nodes that take a member of any group, tightest first; None where some group has too few places."""
+    ledger = trial.ledger
+    total = np.zeros(len(ledger.names), np.int64)
+    takes = []
+    for members, need, mask in groups:
+        fitting = pods_fitting(ledger, need, mask)
+        if int(fitting.sum()) < len(members):
+            return None
+        total += fitting
+        takes.append(fitting > 0)
+    rows = np.flatnonzero(total > 0)
+    order = np.lexsort((trial.index.ranks()[rows], total[rows]))
+    names = tuple(sorted({name for _, need, _ in groups for name, _ in need.scalars}))
+    slots = tuple(sorted({name for _, need, _ in groups for name, _ in need.slots}))
+    ports = [by_number(need.ports) for _, need, _ in groups]
+    nodes = []
+    for row in rows[order][:MAX_NODES].tolist():
+        allowed = tuple(
+            bool(take[row]) and not port_conflict(ledger, row, asked)
+            for take, asked in zip(takes, ports, strict=True)
+        )
+        nodes.append(_Node(trial, row, allowed, names, slots))
+    return nodes
+
+
+class _Hunt:
+    """The state of one search."""
+
+    def __init__(
+        self, needs: list[Need], members: list[tuple[Member, int]], nodes: list[_Node], steps: int
+    ) -> None:
+        self._needs = needs
+        self._members = members
+        self._nodes = nodes
+        self.steps = steps
+        """Those that are left."""
+        self._distinct = any(need.cards is not None for need in needs)
+        self._numbers: dict[State, int] = {}
+        self._dead: set[tuple[int, ...]] = set()
+        self.found: list[Found] = []
+
+    def descend(self, depth: int) -> bool:
+        """Place the members from ``depth`` on; on failure everything is as before."""
+        if depth == len(self._members):
+            return True
+        marks = [self._mark(node) for node in self._nodes]
+        mark = (depth, *sorted(marks))
+        if mark in self._dead:
+            return False
+        member, group = self._members[depth]
+        need = self._needs[group]
+        tried: set[int] = set()
+        for node, state in zip(self._nodes, marks, strict=True):
+            if state in tried or not node.fits(group, need):
+                continue
+            tried.add(state)
+            if self._try_node(depth, member, need, node):
+                return True
+            node.mark = state  # it is as it was
+            if self.steps <= 0:
+                return False
+        self._dead.add(mark)
+        return False
+
+    def _mark(self, node: _Node) -> int:
+        """The number of the node's state: equal for equal states, within this search."""
+        if node.mark is None:
+            state = node.state(distinct=self._distinct)
+            node.mark = self._numbers.setdefault(state, len(self._numbers))
+        return node.mark
+
+    def _try_node(self, depth: int, member: Member, need: Need, node: _Node) -> bool:
+        node.apply(need, 1)
+        for assignment in self._choices(need, node):
+            self.steps -= 1
+            if self.steps <= 0:
+                break
+            node.take(need, assignment)
+            self.found.append((member, need, node.row, assignment))
+            if self.descend(depth + 1):
+                return True
+            self.found.pop()
+            node.undo(need, assignment)
+        node.apply(need, -1)
+        return False
+
+    def _choices(self, need: Need, node: _Node) -> list[Assignment]:
+        """The ways to seat a pod on the node. Containers with asks of their own multiply them: what could
+        never be tried is not even listed."""
+        if not need.asks:
+            return [()]
+        with closing(node.board.choices(need, distinct=self._distinct)) as choices:
+            listed = list(islice(choices, max(0, self.steps)))
+        self.steps -= len(listed) // _LISTED_PER_STEP
+        return listed

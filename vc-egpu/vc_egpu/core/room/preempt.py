@@ -1,0 +1,312 @@
+"""Make room for a high-priority gang by suspending or evicting low-priority ones, at the smallest harm.
+
+Start from the whole set of candidates gone: if the gang does not fit even then, nobody is touched. Then
+give back, in several orders, all that is not needed, and take the cheapest outcome; where few candidates
+are concerned a complete search makes sure that it is the cheapest there is. Every set is tested by placing
+the whole gang without it, never by sums.
+
+First those that can be suspended are tried alone: any of that costs less than any eviction. If it is not
+enough, as few as possible are evicted beside them, and then as few as possible suspended.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.books.capacity import places, rooms
+from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.plan import Eviction, Suspension
+from vc_egpu.core.placing.place import Group, groups_of, place
+from vc_egpu.core.room.reduce import Atom, Complete, Reduction
+from vc_egpu.core.room.victims import (
+    Allowance,
+    Candidate,
+    Guarantees,
+    Price,
+    candidates,
+    grouped,
+    prey,
+    price,
+    sleepers,
+    soon_asleep,
+    soon_gone,
+    suspended,
+)
+from vc_egpu.core.trial.trial import Seated, Trial
+
+_EFFORT: Final = 600
+"""Steps of the placement search in each test of a set of victims."""
+_COMPLETE_GANGS: Final = 8
+"""Up to so many candidate gangs all choices of victims are compared."""
+_WEIGHED: Final = 128
+
+Harm = tuple[int, int, Price, Price]
+"""Cards of those evicted, cards of those suspended, and what settles ties among equals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The gang's place, booked on the trial's ledger, and who has to go for it."""
+
+    seated: tuple[Seated, ...]
+    evictions: tuple[Eviction, ...]
+    suspensions: tuple[Suspension, ...]
+    harm: Harm
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Nobody has to go: there is room once these pods are gone, or suspended, as they are to be anyway."""
+
+    pods: tuple[PodUid, ...]
+
+
+def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+    """Find the cheapest victims without which all members fit, and book the members; None without any."""
+    contest = _Contest(trial, view, members)
+    leaving, dozing = soon_gone(trial), soon_asleep(trial)
+    with _slept(trial, dozing):
+        if (leaving or dozing) and contest.fits_without(leaving):
+            return Patience(tuple(dict.fromkeys((*leaving, *dozing))))  # who is lost is both
+    best = contest.cheapest()
+    if best is None:
+        return None
+    evicted, asleep = [pod.uid for pod in best.evicted], [pod.uid for pod in best.asleep if pod.shares]
+    with _slept(trial, asleep):
+        lifted = trial.lift(evicted)
+        seated = place(trial, view, members, known=True)
+        trial.put_back(lifted)
+    if seated is None:
+        return None
+    return Room(seated, grouped(trial, evicted), suspended(trial, asleep), best.harm)
+
+
+@contextmanager
+def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
+    """While these pods are suspended on paper. What is placed meanwhile stays."""
+    done = trial.sleep(uids)
+    try:
+        yield
+    finally:
+        trial.wake(done)
+
+
+def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+    """Room for as many of the members as can have it, all of them, half of them, ... one of them."""
+    count = len(members)
+    while count:
+        room = make_room(trial, view, members[:count])
+        if room is not None:
+            return room
+        count //= 2
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Who has to go, and for how long."""
+
+    evicted: tuple[Pod, ...]
+    asleep: tuple[Pod, ...]
+    harm: Harm
+
+
+class _Contest:
+    """One gang's search for victims. The trial's ledger is as before after every call."""
+
+    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member]) -> None:
+        self._trial = trial
+        self._view = view
+        self._members = members
+        self._groups = groups_of(trial, view, members)
+        self._guarantees = Guarantees(trial, view)
+        self._suspends = False
+        self._evicted: tuple[Pod, ...] = ()
+        """Victims that are settled: those to come are allowed beside them."""
+        # What is suspended moves to the host before anybody is gone who has memory there.
+        self._host_free = trial.ledger.host_cap - trial.ledger.host_used
+
+    def fits_without(self, uids: Iterable[PodUid]) -> bool:
+        """Whether the whole gang finds a place once these pods are gone, or suspended."""
+        undo = self.take(uids)
+        try:
+            return self.fits()
+        finally:
+            undo()
+
+    def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
+        """False only if it does not fit whichever of these pods are gone.
+
+        Who is suspended takes the host's memory, which the gang may need itself: less can be more.
+        """
+        lifted = self._trial.lift(uids)
+        try:
+            return self.fits()
+        finally:
+            self._trial.put_back(lifted)
+
+    def take(self, uids: Iterable[PodUid]) -> Callable[[], None]:
+        """Have these pods gone, or suspended where that is searched for; call the answer to undo it."""
+        trial = self._trial
+        if self._suspends:
+            slept = trial.sleep(uids)
+            return lambda: trial.wake(slept)
+        lifted = trial.lift(uids)
+        return lambda: trial.put_back(lifted)
+
+    def fits(self) -> bool:
+        if not self._enough_places():
+            return False
+        seated = place(self._trial, self._view, self._members, effort=_EFFORT)
+        if seated is None:
+            return False
+        self._trial.unseat(seated)
+        return True
+
+    def _enough_places(self) -> bool:
+        return all(
+            places(self._trial.ledger, group.need, group.mask) >= len(group.members) for group in self._groups
+        )
+
+    def cheapest(self) -> _Choice | None:
+        """The victims; None if the gang does not fit whoever goes."""
+        without = prey(self._trial).without
+        if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
+            return None  # not even with everybody gone
+        useful = self._useful_nodes()
+        everybody = candidates(self._trial, self._view, useful)
+        most = self._trial.policy.max_victim_candidates
+        able = sleepers(self._trial, everybody, useful)
+        for limit in sorted({min(most, len(able)), len(able)}):
+            asleep = self._asleep_of(able[:limit])
+            if asleep is not None:
+                return self._choice((), asleep)
+        stay = [candidate for candidate in everybody if not candidate.evictable]
+        listed = [candidate for candidate in everybody if candidate.evictable]
+        for limit in sorted({min(most, len(listed)), len(listed)}):
+            best = self._by_eviction(listed[:limit], stay, useful)
+            if best is not None:
+                return best
+        return None
+
+    def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
+        first, second = self.price(evicted), self.price(asleep)
+        return _Choice(evicted, asleep, (first[0], second[0], first, second))
+
+    def _by_eviction(
+        self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]
+    ) -> _Choice | None:
+        """The fewest are evicted, beside all that can be suspended or alone; then the fewest suspended.
+
+        ``stay``: those that are not evicted in any case.
+        """
+        choices = []
+        evicted = self._cheapest_of(listed)
+        if evicted is not None:
+            choices.append(self._choice(evicted, ()))
+        able = sleepers(self._trial, [*listed, *stay], useful)
+        first, last = self._together(able), self._together(able[::-1])
+        # Where hosts have no room for all of them, those that come first decide who is left out.
+        for asleep in (first,) if len(first) == len(able) else (first, last):
+            evicted = self._cheapest_beside(asleep, listed) if asleep else None
+            beside = self._beside(evicted, [*listed, *stay], useful) if evicted else None
+            choices += [beside] if beside is not None else []
+        return min(choices, key=lambda choice: choice.harm, default=None)
+
+    def _cheapest_beside(self, asleep: list[Candidate], listed: list[Candidate]) -> tuple[Pod, ...] | None:
+        """The cheapest to be evicted while these are suspended."""
+        with _slept(self._trial, [pod.uid for candidate in asleep for pod in candidate.pods]):
+            return self._cheapest_of(listed)
+
+    def _together(self, able: list[Candidate]) -> list[Candidate]:
+        """As many as may be suspended all at once, the first ones first."""
+        allowance = Allowance(self._trial, self._guarantees, self._host_free)
+        return [candidate for candidate in able if allowance.takes(candidate.pods)]
+
+    def _beside(
+        self, evicted: tuple[Pod, ...], listed: list[Candidate], useful: set[NodeName]
+    ) -> _Choice | None:
+        """Who has to be suspended once these are gone."""
+        gangs = {pod.gang for pod in evicted}
+        able = [one for one in sleepers(self._trial, listed, useful) if one.key not in gangs]
+        self._evicted = evicted
+        lifted = self._trial.lift(pod.uid for pod in evicted)
+        try:
+            asleep = () if self.fits() else self._asleep_of(able)
+        finally:
+            self._trial.put_back(lifted)
+            self._evicted = ()
+        return self._choice(evicted, asleep) if asleep is not None else None
+
+    def _asleep_of(self, able: list[Candidate]) -> tuple[Pod, ...] | None:
+        """The cheapest of these that have to be suspended; None if all of them are not enough."""
+        self._suspends = True
+        try:
+            return self._cheapest_of(able)
+        finally:
+            self._suspends = False
+
+    def _useful_nodes(self) -> set[NodeName]:
+        ledger = self._trial.ledger
+        useful = np.zeros(len(ledger.names), np.bool_)
+        for group in self._groups:
+            useful |= group.mask
+        return {name for name, row in ledger.rows.items() if useful[row]}
+
+    def _cheapest_of(self, listed: list[Candidate]) -> tuple[Pod, ...] | None:
+        if not listed:
+            return None
+        best: tuple[Price, tuple[Pod, ...]] | None = None
+        for order in self._orders(listed):
+            found = Reduction(self).run(listed, order)
+            if found is None:
+                break
+            priced = (price(self._trial, found), found)
+            best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
+        if len(listed) <= _COMPLETE_GANGS:
+            start = best if best is not None else None
+            best = Complete(self, listed, start).run()
+        return best[1] if best is not None else None
+
+    def allowance(self) -> Allowance:
+        """Whether the guarantees of the victims' queues hold, and hosts take those that are suspended."""
+        settled = Allowance(self._trial, self._guarantees)
+        settled.takes(self._evicted)
+        return settled.suspending(self._host_free) if self._suspends else settled
+
+    def price(self, pods: Iterable[Pod]) -> Price:
+        """The cost of a set of victims."""
+        return price(self._trial, pods)
+
+    def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[Atom], tuple[float, ...]]]:
+        """What is given back first: the dearest, the cheapest; of few, what frees least for its cost."""
+        yield lambda atom: (-atom.cards,)
+        yield lambda atom: (atom.cards,)
+        if len(listed) <= _WEIGHED:
+            yield lambda atom: (-atom.cards / (1 + self._gain(atom)), -atom.cards)
+            yield lambda atom: (self._gain(atom), -atom.cards)
+
+    def _gain(self, atom: Atom) -> int:
+        """How many more places there are once the atom alone is gone."""
+        ledger = self._trial.ledger
+        rows = np.array(
+            sorted({ledger.rows[pod.node] for pod in atom.pods if pod.node in ledger.rows}), np.int64
+        )
+        if not len(rows):
+            return 0
+        before = self._places(rows)
+        undo = self.take(pod.uid for pod in atom.pods)
+        after = self._places(rows)
+        undo()
+        return after - before
+
+    def _places(self, rows: Ints) -> int:
+        return sum(self._places_of(group, rows) for group in self._groups)
+
+    def _places_of(self, group: Group, rows: Ints) -> int:
+        return int(rooms(self._trial.ledger, group.need, rows[group.mask[rows]])[0].sum())

@@ -1,0 +1,175 @@
+"""The search for a set of victims: give back what is not needed, or compare all choices of few."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, Protocol
+
+from vc_egpu.core.model.cluster import Pod, PodUid
+from vc_egpu.core.room.victims import Allowance, Candidate, Price, may_go
+
+_COMPLETE_TESTS: Final = 400
+"""All choices are compared as long as this many tests suffice."""
+_MAX_SUBSETS: Final = 40
+
+
+class Contest(Protocol):
+    """What the search asks: one gang that wants room, and one way of having others gone."""
+
+    def take(self, uids: Iterable[PodUid]) -> Callable[[], None]:
+        """Have these pods gone; call the answer to undo it."""
+        ...
+
+    def fits(self) -> bool:
+        """Whether the whole gang finds a place now."""
+        ...
+
+    def fits_without(self, uids: Iterable[PodUid]) -> bool:
+        """Whether it does once these pods are gone."""
+        ...
+
+    def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
+        """False only if it does not fit whichever of these pods are gone."""
+        ...
+
+    def allowance(self) -> Allowance:
+        """Who may go together."""
+        ...
+
+    def price(self, pods: Iterable[Pod]) -> Price:
+        """What it costs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """Pods that go or stay together."""
+
+    pods: tuple[Pod, ...]
+    cards: int
+    surplus: bool
+
+
+class Reduction:
+    """All candidates go; then as much as possible is given back, in one order."""
+
+    def __init__(self, contest: Contest) -> None:
+        self._contest = contest
+        self._lifted: dict[int, Callable[[], None]] = {}
+
+    def run(
+        self, listed: list[Candidate], order: Callable[[Atom], tuple[float, ...]]
+    ) -> tuple[Pod, ...] | None:
+        """Who has to go at the end, or None if it does not fit even without all of them."""
+        cores: list[Atom] = []
+        spare: dict[int, list[Atom]] = {}
+        allowance = self._contest.allowance()
+        for candidate in listed:
+            whole = allowance.takes(candidate.pods)
+            if not whole and not (candidate.surplus and allowance.takes(candidate.surplus)):
+                continue
+            singles = [Atom((pod,), cards_of(pod), surplus=True) for pod in candidate.surplus]
+            going = {pod.uid for pod in candidate.surplus}
+            rest = tuple(pod for pod in candidate.pods if whole and pod.uid not in going)
+            core = Atom(rest, sum(cards_of(pod) for pod in rest), surplus=False)
+            cores.append(core)
+            spare[id(core)] = singles
+        everything = [*cores, *(atom for singles in spare.values() for atom in singles)]
+        ranks = {id(atom): order(atom) for atom in everything}
+        for atom in everything:
+            self._lift(atom)
+        try:
+            if not self._contest.fits():
+                return None
+            self._give_back(sorted(cores, key=lambda atom: ranks[id(atom)]))
+            free = [single for core in cores if id(core) not in self._lifted for single in spare[id(core)]]
+            self._give_back(sorted(free, key=lambda atom: ranks[id(atom)]))
+            return tuple(pod for atom in everything if id(atom) in self._lifted for pod in atom.pods)
+        finally:
+            for atom in everything:
+                self._return(atom)
+
+    def _give_back(self, atoms: list[Atom]) -> None:
+        """Give back as many as possible, first ones first; by halves, so that few tests do."""
+        if not atoms:
+            return
+        for atom in atoms:
+            self._return(atom)
+        if self._contest.fits():
+            return
+        for atom in atoms:
+            self._lift(atom)
+        if len(atoms) > 1:
+            half = len(atoms) // 2
+            self._give_back(atoms[:half])
+            self._give_back(atoms[half:])
+
+    def _lift(self, atom: Atom) -> None:
+        self._lifted[id(atom)] = self._contest.take(pod.uid for pod in atom.pods)
+
+    def _return(self, atom: Atom) -> None:
+        undo = self._lifted.pop(id(atom), None)
+        if undo is not None:
+            undo()
+
+
+class Complete:
+    """All choices of victims among few gangs, cheapest first as far as known; bounded by a count of tests."""
+
+    def __init__(
+        self, contest: Contest, listed: list[Candidate], best: tuple[Price, tuple[Pod, ...]] | None
+    ) -> None:
+        self._contest = contest
+        self._best = best
+        self._options = [_options(candidate) for candidate in listed]
+        self._most = [candidate.pods for candidate in listed]
+        self._tests = _COMPLETE_TESTS
+
+    def run(self) -> tuple[Price, tuple[Pod, ...]] | None:
+        """The best choice found."""
+        self._descend(0, ())
+        return self._best
+
+    def _test(self, pods: tuple[Pod, ...]) -> bool:
+        self._tests -= 1
+        return self._contest.fits_without(pod.uid for pod in pods)
+
+    def _descend(self, depth: int, chosen: tuple[Pod, ...]) -> None:
+        if self._tests <= 0:
+            return
+        if self._best is not None and self._contest.price(chosen) >= self._best[0]:
+            return
+        if chosen and not self._contest.allowance().takes(chosen):
+            return
+        if depth == len(self._options):
+            if self._test(chosen):
+                self._best = (self._contest.price(chosen), chosen)
+            return
+        rest = tuple(pod for pods in self._most[depth:] for pod in pods)
+        self._tests -= 1
+        if not self._contest.might_fit_without(pod.uid for pod in (*chosen, *rest)):
+            return
+        for option in self._options[depth]:
+            self._descend(depth + 1, (*chosen, *option))
+
+
+def _options(candidate: Candidate) -> list[tuple[Pod, ...]]:
+    """What may go of one gang: nobody, some surplus, or everybody; cheapest first."""
+    view = candidate.view
+    spare = len(candidate.pods) + len(view.succeeded) - view.gang.min_member
+    # Of tasks that can spare none nobody goes, in whatever company: far too many sets to sort out one by one.
+    able = [pod for pod in candidate.pods if may_go(view, candidate.pods, {pod.uid})]
+    options: list[tuple[Pod, ...]] = [()]
+    for count in range(1, min(spare, len(able), len(candidate.pods) - 1) + 1):
+        for group in combinations(able, count):
+            if len(options) >= _MAX_SUBSETS:
+                break
+            if may_go(view, candidate.pods, {pod.uid for pod in group}):
+                options.append(group)
+    options.append(candidate.pods)
+    return sorted(options, key=lambda pods: sum(cards_of(pod) for pod in pods))
+
+
+def cards_of(pod: Pod) -> int:
+    """Cards that the pod holds."""
+    return len({share.card for _, share in pod.shares})

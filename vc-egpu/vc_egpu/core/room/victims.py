@@ -1,0 +1,358 @@
+"""Who may be suspended or evicted for a high-priority gang, and what it costs.
+
+Only what runs with low priority, gangs as a whole or by members above their minimum; none that a
+PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
+its members must be able to, and the nodes' host memory must take what is on their cards. Bare pods, which
+nobody would make anew, may be suspended and are never evicted.
+"""
+
+import math
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vc_egpu.core.books.ledger import Ints, Ledger
+from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass, SuspensionState
+from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_minimums
+from vc_egpu.core.model.plan import Eviction, Suspension
+from vc_egpu.core.trial.silent_nodes import nobody_acts
+from vc_egpu.core.trial.trial import Trial
+
+_LATE_S: Final = 30.0
+"""A pod that is not gone so long after its grace period may be held by a finalizer for ever."""
+_SOON_S: Final = 3600.0
+"""Nobody waits longer for a pod that its owner took down: any grace period can be named in a delete."""
+
+Price = tuple[int, int, float, tuple[str, ...]]
+"""Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A low-priority gang that may be evicted."""
+
+    view: GangView
+    pods: tuple[Pod, ...]
+    """All that would go with the whole gang."""
+    surplus: tuple[Pod, ...]
+    """Members that may go singly, all of them together at most; the most useful ones."""
+    cards: int
+    """Cost of the whole gang."""
+    evictable: bool = True
+    """Otherwise it may be suspended, and no more."""
+
+    @property
+    def key(self) -> str:
+        """The gang's key."""
+        return self.view.gang.key
+
+
+def candidates(trial: Trial, preemptor: GangView, useful: Collection[NodeName]) -> list[Candidate]:
+    """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
+    everybody = prey(trial)
+    if len(useful) == len(trial.index.nodes):
+        return [candidate for candidate in everybody.listed if candidate.key != preemptor.gang.key]
+    found = []
+    for candidate in everybody.listed:
+        if candidate.key != preemptor.gang.key and any(pod.node in useful for pod in candidate.pods):
+            surplus = _surplus(candidate.view, candidate.pods, useful)
+            found.append(replace(candidate, surplus=surplus))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prey:
+    """Everybody who may be evicted at all, and what would be booked without all of them."""
+
+    listed: list[Candidate]
+    without: Ledger
+    """Lacks also what was booked since: good for an upper bound of the room that there could be."""
+    spared: Ledger | None
+    """The same without those too that may not be evicted, for their own sake; None where there are none."""
+
+
+def prey(trial: Trial) -> Prey:
+    """Found once per decision, and again after somebody was chosen."""
+    moment = len(trial.leaving) + len(trial.suspending)
+    known = trial.notes.get(moment)
+    if isinstance(known, Prey):
+        return known
+    listed = []
+    spared: list[Pod] = []
+    nodes = trial.index.nodes
+    coming = {pod.gang for pod in trial.coming_back()}
+    for key in sorted(trial.index.low_gangs):
+        view = trial.index.view(key)
+        if view.planned or any(pod.uid in trial.suspending for pod in view.placed):
+            continue
+        if any(pod.protected for pod in view.placed):
+            spared += _low(trial, view)
+            continue
+        if key in coming:
+            continue  # it takes seconds, then suspending it again is enough
+        pods = tuple(pod for pod in _low(trial, view) if pod.uid not in trial.leaving)
+        bare = any(pod.bare for pod in pods)
+        if bare and not all(may_be_suspended(trial, pod) for pod in pods):
+            spared += pods
+        elif any(pod.node in nodes for pod in pods):
+            surplus = _surplus(view, pods, nodes)
+            listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
+    listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
+    lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
+    without = trial.ledger.copy()
+    trial.put_back(lifted)
+    for _, booking in (pair for pairs in trial.kept.values() for pair in pairs):
+        without.remove(booking)  # for some gang it is room
+    found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
+    trial.notes = {moment: found}
+    return found
+
+
+def _without_too(trial: Trial, without: Ledger, pods: Iterable[Pod]) -> Ledger:
+    ledger = without.copy()
+    for pod in pods:
+        booking = trial.booked(pod.uid)
+        if booking is not None and pod.uid not in trial.leaving:
+            ledger.remove(booking)
+    return ledger
+
+
+def _low(trial: Trial, view: GangView) -> Sequence[Pod]:
+    """Of its placed members those that may go for somebody's priority: each keeps the class with which it was
+    given its cards, whatever its gang's has become. A gang that goes whole goes if all of it is low."""
+    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) is not ShareClass.LOW}
+    if high and not view.gang.single:
+        return ()
+    return tuple(pod for pod in view.placed if pod.uid not in high)
+
+
+def sleepers(
+    trial: Trial, listed: Iterable[Candidate], useful: Container[NodeName | None]
+) -> list[Candidate]:
+    """Of the candidates those all of whose running members may be suspended; hosts' memory is not asked for.
+
+    Their pods are those that run; the surplus is what may be suspended while the gang runs on.
+    """
+    found = []
+    for candidate in listed:
+        running = tuple(pod for pod in candidate.pods if not pod.suspend_ordered)
+        if any(pod.shares for pod in running) and all(may_be_suspended(trial, pod) for pod in running):
+            surplus = tuple(pod for pod in _surplus(candidate.view, running, useful) if pod.shares)
+            found.append(replace(candidate, pods=running, surplus=surplus, cards=shares_of(running)))
+    found.sort(key=lambda candidate: (candidate.cards, candidate.key))
+    return found
+
+
+def may_be_suspended(trial: Trial, pod: Pod) -> bool:
+    """Whether an order to leave its cards could be carried out, and taken back. Members without cards need
+    none; a card that its node does not report any more is not there to come back to, and on a silent node
+    nobody hears the order."""
+    able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
+    able = able and not nobody_acts(pod, trial.index.nodes)
+    booking = trial.booked(pod.uid)
+    known = booking is not None and len(booking.seats) == len(pod.shares)
+    return (able and known) or not pod.shares
+
+
+def host_needs(trial: Trial, pods: Iterable[Pod]) -> dict[int, int]:
+    """By row, MiB of host memory that these pods would take, suspended, beside what they have there.
+
+    Only of hosts of which they take more: that another is over its budget is nothing to them.
+    """
+    need: dict[int, int] = {}
+    for pod in pods:
+        booking = trial.booked(pod.uid)
+        more = sum(seat.memory_mib - seat.host_mib for seat in booking.seats) if booking is not None else 0
+        if booking is not None and more:
+            need[booking.row] = need.get(booking.row, 0) + more
+    return need
+
+
+def _surplus(view: GangView, pods: tuple[Pod, ...], useful: Container[NodeName | None]) -> tuple[Pod, ...]:
+    """As many members as the gang runs above its minimum, those on useful nodes first, the youngest first."""
+    spare = len(pods) + len(view.succeeded) - view.gang.min_member
+    if spare <= 0:
+        return ()
+    minimums = task_minimums(view.gang)
+    left = task_counts([pod.task for pod in (*pods, *view.succeeded)])
+    chosen: list[Pod] = []
+    for pod in sorted(pods, key=lambda pod: (pod.node not in useful, -(pod.started or 0.0), pod.uid)):
+        if len(chosen) == spare or pod.node not in useful:
+            break
+        if left[pod.task] > minimums.get(pod.task, 0):
+            left[pod.task] -= 1
+            chosen.append(pod)
+    return tuple(chosen)
+
+
+def may_go(view: GangView, pods: tuple[Pod, ...], going: Collection[PodUid]) -> bool:
+    """Whether the gang still has its minimum, overall and per task, without those."""
+    stay = [pod for pod in (*pods, *view.succeeded) if pod.uid not in going]
+    counts = task_counts(pod.task for pod in stay)
+    enough = all(counts.get(task, 0) >= least for task, least in task_minimums(view.gang).items())
+    return enough and len(stay) >= view.gang.min_member
+
+
+Totals = dict[QueueName, dict[str, int]]
+
+
+class Guarantees:
+    """What queues are guaranteed, against what evictions would take from them."""
+
+    def __init__(self, trial: Trial, preemptor: GangView) -> None:
+        self._trial = trial
+        # Room that moves between two queues below a common ancestor does not leave that ancestor.
+        self._shared = frozenset(trial.chain(preemptor.gang.queue))
+        self._any = any(queue.guarantee for queue in trial.queues.values())
+        self._leaving: dict[QueueName, dict[str, int]] = {}
+        self._counted: dict[PodUid, None] = {}
+        """Whose use is in there."""
+        if self._any:
+            # Who is suspended uses nothing of what its queue is guaranteed.
+            pods = trial.index.pods
+            asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
+            gone = (*trial.leaving, *trial.suspending, *trial.index.notable.terminating)
+            self._counted = dict.fromkeys([*gone, *asleep])
+            for uid in self._counted:
+                pod = trial.index.pods.get(uid)
+                if pod is not None:
+                    self._take(self._leaving, pod)
+
+    def _take(self, totals: dict[QueueName, dict[str, int]], pod: Pod, times: int = 1) -> None:
+        gang = self._trial.index.gangs.get(pod.gang) if pod.gang is not None else None
+        if gang is None:
+            return
+        amounts = self._trial.index.amounts_of(self._trial.index.shape_ids[pod.uid], pod.shape)
+        for name in self._trial.chain(gang.queue):
+            total = totals.setdefault(name, {})
+            for resource, amount in amounts.items():
+                total[resource] = total.get(resource, 0) + times * amount
+
+    def amounts(self, pods: Iterable[Pod]) -> Totals:
+        """What these pods use, by queue; nothing where no queue is guaranteed anything. Of those that are
+        suspended it is nothing, by name: below its guarantee their queue keeps them all the same."""
+        taken: Totals = {}
+        for pod in pods if self._any else ():
+            self._take(taken, pod, 0 if pod.uid in self._counted else 1)
+        return {name: amounts for name, amounts in taken.items() if name not in self._shared}
+
+    def allow(self, taken: Totals) -> bool:
+        """Whether no queue would use less than its guarantee of anything of this, once all of it is gone."""
+        return all(self._holds(name, amounts) for name, amounts in taken.items())
+
+    def _holds(self, name: QueueName, amounts: Mapping[str, int]) -> bool:
+        queue = self._trial.queues.get(name)
+        if queue is None:
+            return True
+        use = self._trial.use_of(name)
+        leaving = self._leaving.get(name, {})
+        return all(
+            use.get(resource, 0) - leaving.get(resource, 0) - amounts[resource] >= guaranteed
+            for resource, guaranteed in queue.guarantee.items()
+            if resource in amounts
+        )
+
+
+class Allowance:
+    """Who may go together: asked for one after the other, each beside those that were taken before."""
+
+    def __init__(self, trial: Trial, guarantees: Guarantees, host_free: Ints | None = None) -> None:
+        """``host_free``: by row, where they are to be suspended."""
+        self._trial = trial
+        self._guarantees = guarantees
+        self._free = host_free
+        self._taken: Totals = {}
+        self._hosts: dict[int, int] = {}
+
+    def suspending(self, host_free: Ints) -> "Allowance":
+        """The same; those to come are to be suspended, with so much host memory by row."""
+        self._free = host_free
+        return self
+
+    def takes(self, pods: Iterable[Pod]) -> bool:
+        """Whether these may go as well; then they are taken."""
+        listed = list(pods)
+        hosts: dict[int, int] = {}
+        if self._free is not None:
+            hosts = host_needs(self._trial, listed)
+            if any(self._hosts.get(row, 0) + more > self._free[row] for row, more in hosts.items()):
+                return False
+        taken = self._guarantees.amounts(listed)
+        for name, amounts in taken.items():
+            for resource, amount in self._taken.get(name, {}).items():
+                amounts[resource] = amounts.get(resource, 0) + amount
+        if not self._guarantees.allow(taken):
+            return False
+        self._taken.update(taken)
+        for row, more in hosts.items():
+            self._hosts[row] = self._hosts.get(row, 0) + more
+        return True
+
+
+def price(trial: Trial, pods: Iterable[Pod]) -> Price:
+    """The cost of evicting these pods; smaller is better."""
+    listed = list(pods)
+    gangs = sorted({str(pod.gang) for pod in listed})
+    lost = sum(max(0.0, trial.now - pod.started) for pod in listed if pod.started is not None)
+    return (shares_of(listed), len(gangs), lost, tuple(gangs))
+
+
+def soon_gone(trial: Trial) -> list[PodUid]:
+    """Pods that are leaving anyway and will; not those of a dead kubelet, nor those that are long overdue."""
+    result = []
+    for uid in dict.fromkeys([*trial.index.notable.terminating, *trial.leaving]):
+        pod = _on_a_live_node(trial, uid)
+        if pod is not None and _is_soon(trial, pod):
+            result.append(uid)
+    return result
+
+
+def _is_soon(trial: Trial, pod: Pod) -> bool:
+    if pod.gone_by is None:
+        return True
+    within_s = math.inf if pod.uid in trial.leaving else _SOON_S
+    return -_LATE_S <= pod.gone_by - trial.now <= within_s
+
+
+def soon_asleep(trial: Trial) -> list[PodUid]:
+    """Pods that were told to leave their cards and have not yet."""
+    ordered = [uid for uid in trial.index.notable.suspended if trial.index.pods[uid].suspend_ordered]
+    result = []
+    for uid in dict.fromkeys([*ordered, *trial.suspending]):
+        pod = _on_a_live_node(trial, uid)
+        if pod is not None and pod.shares and not pod.asleep:
+            result.append(uid)
+    return result
+
+
+def _on_a_live_node(trial: Trial, uid: PodUid) -> Pod | None:
+    pod = trial.index.pods.get(uid)
+    node = trial.index.nodes.get(pod.node) if pod is not None and pod.node is not None else None
+    return pod if node is not None and node.is_up else None
+
+
+def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
+    """Pods as evictions, one per gang, by key."""
+    by_gang: dict[str, set[PodUid]] = {}
+    for uid in uids:
+        pod = trial.index.pods.get(uid)
+        gang = pod.gang if pod is not None and pod.gang is not None else "a gang that is gone"
+        by_gang.setdefault(gang, set()).add(uid)
+    result = []
+    for key, pods in sorted(by_gang.items()):
+        there = trial.index.view(key) if key in trial.index.gangs else None
+        placed = {pod.uid for pod in there.placed} if there is not None else set()
+        result.append(Eviction(key, frozenset(pods), whole=placed <= pods))
+    return tuple(result)
+
+
+def suspended(trial: Trial, uids: Iterable[PodUid]) -> tuple[Suspension, ...]:
+    """Pods as suspensions, one per gang, by key."""
+    return tuple(Suspension(entry.gang, entry.pods) for entry in grouped(trial, uids))
+
+
+def cards_held(trial: Trial, going: Iterable[Eviction | Suspension]) -> int:
+    """Cards held by the pods that have to leave them."""
+    uids = [uid for entry in going for uid in sorted(entry.pods)]
+    pods = [trial.index.pods[uid] for uid in uids if uid in trial.index.pods]
+    return shares_of(pod for pod in pods if pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING})

@@ -1,0 +1,121 @@
+"""Suspended gangs beside other gangs' admissions: users' wishes, the way back, and what could not come back.
+
+A suspended gang keeps its plan, its cards and its place in its queue; what it held on the cards is free for
+others until it is told to come back, whole, on the same cards. High-priority gangs are served before that,
+all others after it: nobody's newcomer takes the cards of a gang that could run on.
+"""
+
+from collections.abc import Iterable
+
+from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.model.cluster import CardId, Pod, PodUid, ShareClass, SuspensionState
+from vc_egpu.core.model.plan import Eviction, Resume, Suspension
+from vc_egpu.core.room.victims import host_needs, may_be_suspended, may_go
+from vc_egpu.core.standing import standby
+from vc_egpu.core.trial import recheck
+from vc_egpu.core.trial.record import Recorder
+from vc_egpu.core.trial.trial import Trial
+
+
+def begin(trial: Trial, record: Recorder) -> None:
+    """Before anybody is placed: gangs that could not be brought back go, wishes of users are orders."""
+    for key in _gangs(trial):
+        placed = [pod for pod in _placed(trial, key) if pod.uid not in trial.leaving]
+        paused = any(pod.pause_wished for pod in placed)
+        lost = [pod for pod in placed if _is_lost(pod, paused=paused)]
+        if lost:
+            whole = not trial.index.gangs[key].single
+            going = placed if whole else lost
+            if any(pod.bare for pod in going):
+                continue  # nobody would make it anew: it is told of, and left to whoever made it
+            trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
+            record.evicts(Eviction(key, frozenset(pod.uid for pod in going), whole=len(going) == len(placed)))
+        elif paused:
+            _wish(trial, record, key, placed)
+
+
+def _is_lost(pod: Pod, *, paused: bool) -> bool:
+    """Whether it cannot come back. Who is to stay away keeps waiting for its cards: a new one would not."""
+    return pod.suspension is SuspensionState.FAILED or (pod.stranded and not paused)
+
+
+def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
+    asked = [pod for pod in placed if pod.shares and not pod.suspend_ordered]
+    if not asked or any(trial.index.class_of(pod) is not ShareClass.LOW for pod in asked):
+        return
+    if any(pod.uid in trial.suspending for pod in asked) or not all(
+        may_be_suspended(trial, pod) for pod in asked
+    ):
+        return
+    free = trial.ledger.host_cap - trial.ledger.host_used
+    if any(more > free[row] for row, more in host_needs(trial, asked).items()):
+        return
+    uids = frozenset(pod.uid for pod in asked)
+    trial.told_to_leave(sorted(uids))
+    record.suspends(Suspension(key, uids))
+
+
+def resume(trial: Trial, record: Recorder) -> None:
+    """Tell those to come back whose cards are free again; the one suspended first comes first.
+
+    A gang comes as a whole, replicas above its minimum each by itself: one whose card is taken for long keeps
+    no other away.
+    For those that cannot and have waited long room is kept from now on (:mod:`.keep`).
+    """
+    waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
+    for key in _gangs(trial):
+        placed = _placed(trial, key)
+        if any(pod.pause_wished for pod in placed):
+            continue
+        for part in ((pod,) for pod in placed) if _is_surplus(trial, key) else (placed,):
+            away = [pod for pod in part if pod.suspend_ordered]
+            going = any(pod.uid in trial.suspending or pod.uid in trial.leaving for pod in part)
+            if away and not going:
+                waiting.append((min(pod.suspend_order for pod in away), key, away))
+    claimed: set[CardId] = set()
+    still: list[tuple[str, list[Pod]]] = []
+    for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
+        cards = {share.card for pod in away for _, share in pod.shares}
+        # Who waits longer is not overtaken on its own cards.
+        if not cards & claimed and _comes_back(trial, away):
+            record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
+        else:
+            claimed |= cards
+            still.append((key, away))
+    standby.keep(trial, still)
+
+
+def _is_surplus(trial: Trial, key: str) -> bool:
+    """Whether those of its members that are suspended go and come each by itself."""
+    view = trial.index.view(key)
+    if view.gang.is_of_replicas:
+        return True
+    away = {pod.uid for pod in view.placed if pod.suspend_ordered}
+    return view.gang.single and may_go(view, view.placed, away)
+
+
+def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:
+    """Book the pods on their cards again, all of them, or none where that does not fit."""
+    full: list[tuple[PodUid, Booking, Booking]] = []
+    for pod in away:
+        asleep, booking = trial.booked(pod.uid), trial.awake(pod)
+        if asleep is None or booking is None or len(booking.seats) != len(pod.shares):
+            return False
+        full.append((pod.uid, asleep, booking.leaving()))
+    for uid, _, awake in full:
+        trial.rebook(uid, awake)
+    if all(recheck.cards_hold(trial, awake) for _, _, awake in full):
+        return True
+    for uid, asleep, _ in full:
+        trial.rebook(uid, asleep)
+    return False
+
+
+def _gangs(trial: Trial) -> list[str]:
+    pods = trial.index.pods
+    keys = {pods[uid].gang for uid in trial.index.notable.suspended}
+    return sorted(key for key in keys if key is not None and key in trial.index.gangs)
+
+
+def _placed(trial: Trial, key: str) -> tuple[Pod, ...]:
+    return trial.index.view(key).placed

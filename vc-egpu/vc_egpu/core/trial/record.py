@@ -1,0 +1,83 @@
+"""What a decision has found so far; becomes the plan."""
+
+from vc_egpu.core.model.gangs import GangView, Mark
+from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
+from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.trial.trial import Trial
+
+
+class Recorder:
+    """Collects admissions, withdrawals and verdicts; remembers which shapes found no room."""
+
+    def __init__(self, revision: int) -> None:
+        self._revision = revision
+        self._admissions: list[Admission] = []
+        self._withdrawals: list[Withdrawal] = []
+        self._ready: list[Readiness] = []
+        self._suspensions: list[Suspension] = []
+        self._resumes: list[Resume] = []
+        self._evictions: list[Eviction] = []
+        self._verdicts: dict[str, Verdict] = {}
+        self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
+
+    def decided(self, key: str) -> bool:
+        """Whether this gang has its verdict."""
+        return key in self._verdicts
+
+    def waits(self, view: GangView, verdict: Verdict) -> None:
+        """The gang waits, and why."""
+        self._verdicts[view.gang.key] = verdict
+
+    def admits(self, admission: Admission, verdict: Verdict) -> None:
+        """The gang has its place, now or once its victims are gone."""
+        self._admissions.append(admission)
+        self._verdicts[admission.gang] = verdict
+
+    def withdraws(self, withdrawal: Withdrawal, verdict: Verdict) -> None:
+        """The gang's waiting plan is void."""
+        self._withdrawals.append(withdrawal)
+        self._verdicts[withdrawal.gang] = verdict
+
+    def turns_ready(self, readiness: Readiness, verdict: Verdict) -> None:
+        """The gang's victims are gone."""
+        self._ready.append(readiness)
+        self._verdicts[readiness.gang] = verdict
+
+    def suspends(self, suspension: Suspension) -> None:
+        """A user wishes it."""
+        self._suspensions.append(suspension)
+
+    def resumes(self, resume: Resume) -> None:
+        """A suspended gang has its cards again."""
+        self._resumes.append(resume)
+
+    def evicts(self, eviction: Eviction) -> None:
+        """A gang goes for nobody's sake: it could not be brought back."""
+        self._evictions.append(eviction)
+
+    def known(self, trial: Trial, view: GangView) -> Verdict | None:
+        """The verdict on an equal gang that waits: within one decision room only shrinks, use only grows."""
+        found = self._refused.get(trial.index.mark(view))
+        if found is None or view.gang.not_before > trial.now:
+            return None
+        verdict, version = found
+        return verdict if version is None or version == trial.version(view.gang.queue) else None
+
+    def refuse_alike(self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False) -> None:
+        """Equal gangs need not be tried again; where a cap is the cause, while its queue's use stands."""
+        mark = trial.index.mark(view)
+        if mark is not None:
+            self._refused[mark] = (verdict, trial.version(view.gang.queue) if by_cap else None)
+
+    def plan(self) -> Plan:
+        """Everything, as one value."""
+        return Plan(
+            revision=self._revision,
+            admissions=tuple(self._admissions),
+            withdrawals=tuple(self._withdrawals),
+            ready=tuple(self._ready),
+            verdicts=dict(sorted(self._verdicts.items())),
+            suspensions=tuple(self._suspensions),
+            resumes=tuple(self._resumes),
+            evictions=tuple(self._evictions),
+        )

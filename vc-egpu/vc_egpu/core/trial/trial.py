@@ -1,0 +1,299 @@
+"""The world tried on paper: a copy of what is booked, on which one decision places, evicts and takes back."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from vc_egpu.core.books import capacity, fit
+from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
+from vc_egpu.core.books.index import Index
+from vc_egpu.core.books.ledger import Flags, Ledger
+from vc_egpu.core.model.cluster import (
+    CardId,
+    Gang,
+    Instant,
+    MemberPlacement,
+    Mode,
+    NodeName,
+    Pod,
+    PodShape,
+    PodUid,
+    Queue,
+    QueueName,
+    Share,
+    ShareClass,
+)
+from vc_egpu.core.model.effort import Effort
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.resources import add_to
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seated:
+    """A member with its place, booked on the trial's ledger."""
+
+    member: Member
+    need: Need
+    row: int
+    assignment: Assignment
+    booking: Booking
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Room kept for a suspended gang, see :mod:`.keep`."""
+
+    gang: str
+    cards: int
+    memory_mib: int
+    cores_percent: int
+    asleep: tuple[tuple[PodUid, Booking], ...]
+    """Its pods as they are booked without it."""
+
+
+def share_of(ask: AskNeed, card: CardId) -> Share:
+    """What the ask gets on this card, as a plan names it."""
+    physical_mib = ask.physical_mib if ask.physical_mib < ask.memory_mib else None
+    whole, native = ask.ask.whole, ask.ask.native
+    return Share(card, ask.memory_mib, ask.cores_percent, whole, native, physical_mib)
+
+
+class Trial:
+    """Starts as the cluster is; what is tried on it is seen by nobody else."""
+
+    def __init__(self, index: Index, policy: Policy, now: Instant) -> None:
+        self.index = index
+        self.policy = policy
+        self.now = now
+        self.ledger: Ledger = index.ledger.copy(index.take_spare())
+        self.effort = Effort()
+        self.leaving: dict[PodUid, None] = {}
+        """Victims of plans in force and of this decision: they are nobody else's victims."""
+        self.suspending: dict[PodUid, None] = {}
+        """The same, of those that are suspended and not evicted; and pods that users wish to be suspended."""
+        self._booked: dict[PodUid, Booking] = {}
+        """What is booked now for pods of which it is something else than in the index."""
+        self._asleep: dict[PodUid, tuple[Booking, Booking]] = {}
+        """What pods took awake and would take suspended: asked again and again."""
+        self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
+        """By gang: failed members whose cards are booked for the replacement."""
+        self.kept_back: list[Kept] = []
+        """Room kept for suspended gangs, for the verdicts of those that may not have it."""
+        self._use: dict[QueueName, dict[str, int]] = {}
+        self._needs: dict[tuple[int, ShareClass], Need] = {}
+        self.notes: dict[int, object] = {}
+        """What the search for victims keeps for the next gang of the same decision."""
+        self._versions: dict[QueueName, int] = {}
+        self._rows_of: dict[str, dict[int, int]] = {}
+        self._kinds: dict[int, bool] = {}
+        self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
+
+    def close(self) -> None:
+        """Nothing is tried any more; the trial must not be used after this."""
+        self.index.spare = self.ledger
+
+    # --- queues, see caps.QueueTree ----------------------------------------------------------------
+
+    @property
+    def queues(self) -> Mapping[QueueName, Queue]:
+        """All queues by name."""
+        return self.index.queues
+
+    def chain(self, queue: QueueName) -> Iterator[QueueName]:
+        """The queue and its ancestors."""
+        return self.index.chain(queue)
+
+    def use_of(self, queue: QueueName) -> Mapping[str, int]:
+        """What the queue and all below it use, this decision's admissions included."""
+        tried = self._use.get(queue)
+        return tried if tried is not None else self.index.uses.total.get(queue, {})
+
+    def charge(self, queue: QueueName, amounts: Mapping[str, int], sign: int = 1) -> None:
+        """Count an admission in the queue and its ancestors."""
+        for name in self.chain(queue):
+            use = self._use.get(name)
+            if use is None:
+                use = self._use[name] = dict(self.index.uses.total.get(name, {}))
+            self._versions[name] = self._versions.get(name, 0) + 1
+            for resource, amount in amounts.items():
+                add_to(use, resource, sign * amount)
+
+    def version(self, queue: QueueName) -> int:
+        """Changes when the use of the queue or of one above it does."""
+        return sum(self._versions.get(name, 0) for name in self.chain(queue))
+
+    def amounts_of(self, members: Iterable[Member]) -> dict[str, int]:
+        """What these members count in their queue together."""
+        total: dict[str, int] = {}
+        counts: dict[int, int] = {}
+        shapes: dict[int, PodShape] = {}
+        for member in members:
+            counts[member.shape_id] = counts.get(member.shape_id, 0) + 1
+            shapes[member.shape_id] = member.shape
+        for shape_id, count in counts.items():
+            for resource, amount in self.index.amounts_of(shape_id, shapes[shape_id]).items():
+                add_to(total, resource, amount * count)
+        return total
+
+    # --- shapes --------------------------------------------------------------------------------------
+
+    def need(self, member: Member, share_class: ShareClass) -> Need:
+        """The member's shape in the ledger's terms; equal shapes once."""
+        key = (member.shape_id, share_class)
+        need = self._needs.get(key)
+        if need is None:
+            need = self._needs[key] = capacity.need_of(self.ledger, member.shape, share_class)
+        return need
+
+    def mask(self, gang: Gang, shape: PodShape) -> Flags:
+        """By row: whether the node may take this gang's pods of this shape. Not to be written to."""
+        mask = self.index.mask(shape)
+        if not gang.blocked_nodes:
+            return mask
+        key = (fit.static_key(shape), gang.blocked_nodes)
+        known = self._blocked_masks.get(key)
+        if known is None:
+            known = mask.copy()
+            for node in gang.blocked_nodes:
+                row = self.ledger.rows.get(node)
+                if row is not None:
+                    known[row] = False
+            self._blocked_masks[key] = known
+        return known
+
+    def rows_of(self, view: GangView) -> dict[int, int]:
+        """How many of the gang's members each row has already."""
+        counts = dict(self._rows_of.get(view.gang.key, {}))
+        for pod in view.placed:
+            row = self.ledger.rows.get(pod.node) if pod.node is not None else None
+            if row is not None:
+                counts[row] = counts.get(row, 0) + 1
+        return counts
+
+    # --- bookings ------------------------------------------------------------------------------------
+
+    def remember(self, view: GangView, seated: Iterable[Seated]) -> None:
+        """These members stay: later ones of the gang spread away from them."""
+        counts = self._rows_of.setdefault(view.gang.key, {})
+        for entry in seated:
+            counts[entry.row] = counts.get(entry.row, 0) + 1
+
+    def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
+        """Book a member on its place."""
+        seats = seats_of(need, assignment, self.ledger.ratio_for(row, need.share_class))
+        booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports)
+        self.ledger.add(booking)
+        return Seated(member, need, row, assignment, booking)
+
+    def unseat(self, seated: Iterable[Seated]) -> None:
+        """Take members back."""
+        for entry in seated:
+            self.ledger.remove(entry.booking)
+
+    def reseat(self, seated: Iterable[Seated]) -> None:
+        """Undo :meth:`unseat`."""
+        for entry in seated:
+            self.ledger.add(entry.booking)
+
+    def lift(self, uids: Iterable[PodUid]) -> list[Booking]:
+        """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
+        bookings = []
+        for uid in uids:
+            booking = self.booked(uid)
+            bookings += [booking] if booking is not None else self.index.held.bookings_of(uid)
+        for booking in bookings:
+            self.ledger.remove(booking)
+        return bookings
+
+    def put_back(self, bookings: Iterable[Booking]) -> None:
+        """Undo :meth:`lift`."""
+        for booking in bookings:
+            self.ledger.add(booking)
+
+    def booked(self, uid: PodUid) -> Booking | None:
+        """What is booked for a pod now."""
+        return self._booked.get(uid) or self.index.bookings.get(uid)
+
+    def awake(self, pod: Pod) -> Booking | None:
+        """What a pod takes while it runs on its cards; None where its node is not known."""
+        if pod.node is None:
+            return None
+        shares = [share for _, share in pod.shares]
+        return self.ledger.booking(pod.node, pod.shape, shares, self.index.class_of(pod))
+
+    def rebook(self, uid: PodUid, booking: Booking) -> None:
+        """Book this for a pod instead of what is booked for it."""
+        before = self.booked(uid)
+        if before is not None:
+            self.ledger.remove(before)
+        self.ledger.add(booking)
+        self._booked[uid] = booking
+
+    def coming_back(self) -> list[Pod]:
+        """Pods on their way back to their cards, where they can be suspended again in a moment."""
+        pods = (self.index.pods[uid] for uid in sorted(self.index.notable.suspended))
+        return [pod for pod in pods if pod.comes_back]
+
+    def told_to_leave(self, uids: Iterable[PodUid]) -> None:
+        """These are to be suspended: nobody else's victims, and room on the host is theirs from now on."""
+        for uid in uids:
+            self.suspending[uid] = None
+            booking = self.booked(uid)
+            if booking is not None:
+                self.rebook(uid, booking.leaving())
+
+    def sleep(self, uids: Iterable[PodUid]) -> list[tuple[PodUid, Booking]]:
+        """Suspend pods on paper; give the answer to :meth:`wake`."""
+        done = []
+        for uid in uids:
+            booking = self.booked(uid)
+            if booking is None or all(seat.asleep for seat in booking.seats):
+                continue
+            known = self._asleep.get(uid)
+            if known is None or known[0] is not booking:
+                known = self._asleep[uid] = (booking, booking.suspended())
+            self.rebook(uid, known[1])
+            done.append((uid, booking))
+        return done
+
+    def wake(self, slept: Iterable[tuple[PodUid, Booking]]) -> None:
+        """Undo :meth:`sleep`."""
+        for uid, booking in slept:
+            self.rebook(uid, booking)
+
+    @contextmanager
+    def without_standby(self) -> Iterator[None]:
+        """As if no room were kept for suspended gangs."""
+        now = [(uid, self.booked(uid)) for kept in self.kept_back for uid, _ in kept.asleep]
+        for kept in self.kept_back:
+            for uid, booking in kept.asleep:
+                self.rebook(uid, booking)
+        yield
+        for uid, before in now:
+            if before is not None:
+                self.rebook(uid, before)
+
+    def placement(self, seated: Seated) -> MemberPlacement:
+        """The member's place as a plan names it: no node for a member without cards."""
+        if not seated.need.uses_cards:
+            return MemberPlacement(node=None)
+        uuids = self.ledger.uuids[seated.row]
+        ratio = self.ledger.ratio_for(seated.row, seated.need.share_class)
+        shares = tuple(
+            (ask.ask.container, share_of(ask.here(ratio), uuids[col]))
+            for ask, cols in zip(seated.need.asks, seated.assignment, strict=True)
+            for col in cols
+        )
+        return MemberPlacement(node=self.ledger.names[seated.row], shares=shares)
+
+    def has_kind(self, model: str, *, native: bool) -> bool:
+        """Whether some node reports a card of this model in this mode, usable or not; asked once per kind."""
+        kind = self.ledger.kind_of(model, Mode.NATIVE if native else Mode.SHARED)
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = bool(np.any(self.ledger.kind == kind))
+        return known

@@ -1,0 +1,201 @@
+"""Whether a gang can be decided at all: complete, not held back by others, its queue open.
+
+Also which members a decision is about: those that the minimum still needs (:func:`cores`), all at once, and
+the surplus above it, one by one.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final
+
+from vc_egpu.core.model.cluster import QueueName
+from vc_egpu.core.model.gangs import GangView, Member, task_counts, task_minimums
+from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
+from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.trial import silent_nodes
+from vc_egpu.core.trial.trial import Trial
+from vc_egpu.core.waiting import say
+
+BACK_OFF_NUMBER: Final = "seconds"
+"""Among the numbers of a verdict: so long the gang is not tried, whatever room there is."""
+
+
+def waits(view: GangView) -> bool:
+    """Whether a verdict is due: somebody waits, or the gang has not even come together."""
+    if view.waiting or view.foreign_gated or view.planned:
+        return True
+    finished = view.failed or view.succeeded
+    return view.missing > 0 and not finished
+
+
+def check(trial: Trial, view: GangView) -> Verdict | None:
+    """Why the gang is not decided now, whatever room there is; None if it is."""
+    known = _queue(trial, view) or _size_limit(trial, view) or _complete(trial, view)
+    return known or _back_off(trial, view) or _suspended(view)
+
+
+def _queue(trial: Trial, view: GangView) -> Verdict | None:
+    name = view.gang.queue
+    queue = trial.queues.get(name)
+    if queue is None:
+        return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {name}", {"queue": str(name)})
+    # A closed queue lets running gangs heal, and nothing new begin.
+    shut = which_closed(trial, name)
+    if shut is None or (view.runs and view.missing):
+        return None
+    below = "" if shut == name else f", under which {name} is,"
+    return Verdict(Reason.QUEUE_CLOSED, f"the queue {shut}{below} is closed", {"queue": str(name)})
+
+
+def closed(trial: Trial, view: GangView) -> bool:
+    """Whether the gang's queue takes nothing new."""
+    return which_closed(trial, view.gang.queue) is not None
+
+
+def which_closed(trial: Trial, queue: QueueName) -> QueueName | None:
+    """The queue that is closed: this one (or it is not there), else the nearest above it.
+
+    Volcano closes what is below a queue with it; without Volcano nobody writes that down.
+    """
+    if queue not in trial.queues:
+        return queue
+    known = ((name, trial.queues.get(name)) for name in trial.index.uses.chain(queue))
+    return next((name for name, found in known if found is not None and not found.open), None)
+
+
+def _size_limit(trial: Trial, view: GangView) -> Verdict | None:
+    size = max(view.present + len(view.waiting), view.gang.min_member)
+    most = trial.policy.max_gang_members
+    if size <= most:
+        return None
+    text = f"has {size} members; a gang may have {most} at most"
+    return Verdict(Reason.EXCEEDS_CAP, text, {"members": size, "limit": most})
+
+
+def _complete(trial: Trial, view: GangView) -> Verdict | None:
+    short = _short(trial, view)
+    if view.foreign_gated and (short is not None or not view.waiting):
+        return say.foreign_gate(view)
+    return short
+
+
+def _back_off(trial: Trial, view: GangView) -> Verdict | None:
+    left = view.gang.not_before - trial.now
+    # Longer than any: a clock was set back, this one or that of the leader who rolled the gang back.
+    if left <= 0 or left > MAX_BACK_OFF_S + CLOCK_SKEW_S:
+        return None
+    seconds = math.ceil(left)
+    text = f"was rolled back and is tried again in {seconds} s"
+    return Verdict(Reason.WAITING_FOR_CARDS, text, {BACK_OFF_NUMBER: seconds})
+
+
+def _suspended(view: GangView) -> Verdict | None:
+    """What is above the minimum waits for those that are suspended; what the minimum lacks does not."""
+    if view.missing or not view.waiting or not any(pod.suspend_ordered for pod in view.placed):
+        return None
+    return say.asleep(view)
+
+
+def _short(trial: Trial, view: GangView) -> Verdict | None:
+    gang = view.gang
+    have = view.present + len(view.waiting)
+    counts = task_counts([*view.present_tasks(), *(member.task for member in view.waiting)])
+    tasks = [
+        (task, counts.get(task, 0), wanted)
+        for task, wanted in sorted(task_minimums(gang).items())
+        if counts.get(task, 0) < wanted
+    ]
+    if have >= gang.min_member and not tasks:
+        return None
+    return say.short_of_members(view, have, tasks, silent_nodes.still_leaving(view, trial.index.nodes))
+
+
+def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
+    """Sets of members that have to find a place all at once; the empty one where all further are surplus.
+
+    The first set goes by the order of tasks and indexes. Where the gang has more members than it needs,
+    and of several kinds, other sets follow, those with the smallest asks first: any of them makes the gang
+    whole. Sets that differ only in which of equal members they hold are given once.
+    """
+    kinds: dict[tuple[str, int], list[Member]] = {}
+    for member in view.waiting:
+        kinds.setdefault((member.task, member.shape_id), []).append(member)
+    lacking, size = view.lacking, view.missing
+    first = _first(view.waiting, lacking, size)
+    yield first
+    if size == len(view.waiting) or len(kinds) == 1 or not size:
+        return
+    given = tuple(sorted(member.key for member in first))
+    by_size = sorted(kinds.values(), key=lambda members: _extent(members[0]))
+    for chosen in _choices(by_size, size, lacking):
+        if tuple(sorted(member.key for member in chosen)) != given:
+            yield chosen
+
+
+def _first(waiting: tuple[Member, ...], lacking: dict[str, int], size: int) -> tuple[Member, ...]:
+    """First what each task's minimum lacks, then others, in order."""
+    wanted = dict(lacking)
+    chosen: list[Member] = []
+    rest: list[Member] = []
+    for member in waiting:
+        if wanted.get(member.task, 0) > 0:
+            wanted[member.task] -= 1
+            chosen.append(member)
+        else:
+            rest.append(member)
+    return (*chosen, *rest[: max(0, size - len(chosen))])
+
+
+def _choices(
+    kinds: list[list[Member]], size: int, lacking: Mapping[str, int]
+) -> Iterator[tuple[Member, ...]]:
+    """Every way to take ``size`` members of these kinds, and of each task what it lacks; as many as possible
+    of the first kinds first.
+
+    A step leads from one way to the next, whatever lies between: a user may have any number of kinds.
+    """
+    counts, least = _counts(kinds, size, lacking, [])
+    while True:
+        yield tuple(chain.from_iterable(kind[:count] for kind, count in zip(kinds, counts, strict=True)))
+        at = next((at for at in reversed(range(len(counts))) if counts[at] > least[at]), None)
+        if at is None:
+            return
+        counts, least = _counts(kinds, size, lacking, [*counts[:at], counts[at] - 1])
+
+
+def _counts(
+    kinds: list[list[Member]], size: int, lacking: Mapping[str, int], chosen: list[int]
+) -> tuple[list[int], list[int]]:
+    """How many of each kind, with those ``chosen`` for the first ones; and how few it could be of each beside
+    those before it. The members are enough for ``size`` and for what each task lacks."""
+    lacks = dict(lacking)
+    later = Counter[str]()
+    for kind in kinds:
+        later[kind[0].task] += len(kind)
+    left, after, owed = size, later.total(), sum(lacks.values())
+    counts: list[int] = []
+    least: list[int] = []
+    for at, kind in enumerate(kinds):
+        task = kind[0].task
+        own = lacks.get(task, 0)
+        later[task] -= len(kind)
+        after -= len(kind)
+        least.append(max(0, left - after, own - later[task]))
+        count = chosen[at] if at < len(chosen) else min(len(kind), left - (owed - own))
+        counts.append(count)
+        left -= count
+        owed -= min(own, count)
+        lacks[task] = max(0, own - count)
+    return counts, least
+
+
+def _extent(member: Member) -> tuple[int, ...]:
+    shape = member.shape
+    return (
+        sum(ask.cards for ask in shape.asks),
+        sum(ask.cards * ask.memory_mib for ask in shape.asks),
+        sum(ask.cards * ask.cores_percent for ask in shape.asks),
+        shape.requests.cpu_milli,
+    )

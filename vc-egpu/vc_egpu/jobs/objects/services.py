@@ -1,0 +1,78 @@
+"""Services, host lists, network policies and claims of a Job: made before its pods, kept as wanted."""
+
+import threading
+
+from vc_egpu.jobs.objects.pods import build_claims, owner_reference
+from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.kube import ApiConnection, Json, Resource
+from vc_egpu.kube.resources import CONFIG_MAPS, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, SERVICES
+from vc_egpu.kube.wire.errors import AlreadyExists, Unavailable
+from vc_egpu.volcano.api.job import Job
+from vc_egpu.volcano.words.makers import controller_of
+
+_RESOURCES: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS)
+}
+
+
+class InTheWay(Unavailable):
+    """Something of somebody else has the name; what an earlier Job of this name left goes soon."""
+
+    def __init__(self, job: Job, present: Json) -> None:
+        owner, metadata = controller_of(present), present["metadata"]
+        whose = f"{owner['kind']} {owner['name']}" if owner else "nobody"
+        if owner and (owner["kind"], owner["name"]) == (job.kind, job.metadata.name):
+            whose = "an earlier Job of this name"
+        what = f"{present['kind']} {metadata.get('namespace') or job.metadata.namespace}/{metadata['name']}"
+        super().__init__(f"{what} is in the way: it belongs to {whose}")
+
+
+class ObjectKeeper:
+    """Remembers what it made for a Job, so that a look costs no request once all is there."""
+
+    def __init__(self, api: ApiConnection) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._done: dict[str, list[Json]] = {}
+
+    def ensure(self, job: Job, *, anew: bool = False) -> None:
+        """Make what is missing and update host lists after scaling; raises KubeError.
+
+        ``anew``: look at all of it, somebody may have deleted it meanwhile.
+        """
+        wanted = [*build_claims(job), *(thing for plugin in plugins_of(job) for thing in plugin.objects())]
+        with self._lock:
+            if self._done.get(job.metadata.uid) == wanted and not anew:
+                return
+        for thing in wanted:
+            self._ensure_one(job, thing)
+        with self._lock:
+            self._done[job.metadata.uid] = wanted
+
+    def forget(self, uid: str) -> None:
+        """The Job is gone; the garbage collector takes its objects."""
+        with self._lock:
+            self._done.pop(uid, None)
+
+    def forget_all(self) -> None:
+        """Another process leads: what it does to them is not heard here."""
+        with self._lock:
+            self._done.clear()
+
+    def _ensure_one(self, job: Job, thing: Json) -> None:
+        resource = _RESOURCES[thing["kind"]]
+        metadata = {**thing["metadata"], "ownerReferences": [owner_reference(job)]}
+        try:
+            self._api.create(resource, {**thing, "metadata": metadata})
+            return
+        except AlreadyExists:
+            present = self._api.get(resource, metadata["name"], metadata["namespace"])
+        if controller_of(present).get("uid") != job.metadata.uid:
+            raise InTheWay(job, {**present, "kind": thing["kind"]})
+        if "data" in thing and present.get("data") != thing["data"]:
+            body: Json = {
+                "metadata": {"resourceVersion": present["metadata"]["resourceVersion"]},
+                "data": {**dict.fromkeys(present.get("data") or ()), **thing["data"]},
+            }
+            self._api.patch(resource, metadata["name"], body, metadata["namespace"])

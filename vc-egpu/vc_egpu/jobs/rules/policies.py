@@ -1,0 +1,167 @@
+"""Lifecycle policies: from what the pods show to the action that the Job's author asked for.
+
+Happenings are read off the present state wherever it shows them (a failed pod is a failed pod until it is
+replaced), so that a controller that was away misses none. The caller has to remember evictions (a pod that is
+gone shows nothing), and since when a delayed action waits where the state does not say since when it is so.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vc_egpu.jobs.rules import durations
+from vc_egpu.jobs.rules.views import Eviction, Happening, PodPhase, PodView, World
+from vc_egpu.volcano.api.job import Job, JobAction, JobEvent, LifecyclePolicy
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
+
+TARGETED: Final = frozenset({JobAction.RESTART_TASK, JobAction.RESTART_POD})
+"""Actions on some pods of the Job; all others are on the whole Job."""
+_RANK: Final = {JobEvent.TASK_COMPLETED: 0, JobEvent.POD_FAILED: 1, JobEvent.POD_EVICTED: 2}
+
+_RAN: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An action that is due, and why."""
+
+    action: JobAction
+    because: str
+    targets: frozenset[str] = frozenset()
+    """UIDs of the pods to restart, for targeted actions."""
+    tasks: frozenset[str] = frozenset()
+    """Of which all pods are among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the policies say now."""
+
+    answer: Answer | None = None
+    wake_at: float | None = None
+    """When a delayed action falls due (seconds since the epoch)."""
+    evictions: tuple[Eviction, ...] = ()
+    """Those that still wait for a delayed action; the others are dealt with."""
+    first_seen: Mapping[str, float] = field(default_factory=dict)
+    """By mark, other happenings that do, and do not say since when they are."""
+
+
+def judge(world: World) -> Verdict:
+    """Match happenings with policies. An action on the whole Job goes before those on parts of it."""
+    due: list[tuple[JobAction, Happening]] = []
+    wake_at: float | None = None
+    waiting: list[Eviction] = []
+    first_seen: dict[str, float] = {}
+    for happening in sorted(_happenings(world), key=lambda h: (h.at, _RANK.get(h.event, 3), h.pod)):
+        matched = _match(world.job, happening)
+        if matched is None:
+            continue
+        action, delay_s = matched
+        if happening.at + delay_s <= world.now:
+            due.append((action, happening))
+        else:
+            at = happening.at + delay_s
+            wake_at = at if wake_at is None else min(wake_at, at)
+            if happening.eviction is not None:
+                waiting.append(happening.eviction)
+            if happening.mark:
+                first_seen[happening.mark] = happening.at
+    whole = next(((action, h) for action, h in due if action not in TARGETED), None)
+    if whole is not None:
+        action, happening = whole
+        return Verdict(Answer(action, _because(happening)))
+    if due:
+        return Verdict(_targeted(world, due), wake_at, tuple(waiting), first_seen)
+    return Verdict(None, wake_at, tuple(waiting), first_seen)
+
+
+def _targeted(world: World, due: list[tuple[JobAction, Happening]]) -> Answer:
+    # RestartPod for something that is no single pod's doing means its task.
+    tasks = {h.task for action, h in due if action is JobAction.RESTART_TASK or not h.pod}
+    # An evicted pod is gone already; the one that has its name by now is its replacement.
+    pods = {h.pod for action, h in due if action is JobAction.RESTART_POD and h.eviction is None}
+    targets = frozenset(pod.uid for pod in world.pods if pod.task in tasks or pod.name in pods)
+    action = JobAction.RESTART_TASK if tasks else JobAction.RESTART_POD
+    return Answer(action, _because(due[0][1]), targets, frozenset(tasks))
+
+
+def _happenings(world: World) -> Iterator[Happening]:
+    version = world.job.status.version
+    present = {pod.name: pod for pod in world.pods}
+    for pod in world.pods:
+        if pod.version < version or pod.out_of_sync or pod.terminating:
+            continue
+        if pod.phase is PodPhase.FAILED:
+            at, mark = _since(world, pod.ended_at, JobEvent.POD_FAILED, pod.uid)
+            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None, mark=mark)
+        elif pod.phase is PodPhase.PENDING:
+            at, mark = _since(world, pod.created_at, JobEvent.POD_PENDING, pod.uid)
+            yield Happening(JobEvent.POD_PENDING, at, pod.task, pod.name, mark=mark)
+    for eviction in world.evictions:
+        if eviction.version < version:
+            continue
+        successor = present.get(eviction.pod)
+        if successor is not None and successor.uid != eviction.uid and successor.phase in _RAN:
+            continue  # it recovered: a delayed action is dropped
+        yield Happening(JobEvent.POD_EVICTED, eviction.at, eviction.task, eviction.pod, eviction=eviction)
+    yield from _of_tasks(world)
+    group = world.group
+    if group is not None and group.phase is PodGroupPhase.UNKNOWN and group.version >= version:
+        at, mark = _first_seen(world, JobEvent.UNKNOWN, group.uid)
+        yield Happening(JobEvent.UNKNOWN, at, mark=mark)
+
+
+def _first_seen(world: World, event: JobEvent, who: str) -> tuple[float, str]:
+    """When such a happening was seen first, now if not before, and the mark under which to remember it."""
+    mark = f"{event.value} of {who}"
+    return world.first_seen.get(mark, world.now), mark
+
+
+def _since(world: World, told: float, event: JobEvent, who: str) -> tuple[float, str]:
+    """Since when it is so, as an object tells, without a mark; as it was first seen where none tells, or
+    where a clock that is ahead of ours does: nobody waits until ours has caught up."""
+    return (told, "") if 0 < told <= world.now else _first_seen(world, event, who)
+
+
+def _of_tasks(world: World) -> Iterator[Happening]:
+    version = world.job.status.version
+    by_task: dict[str, list[PodView]] = {}
+    for pod in world.pods:
+        if pod.version >= version and not pod.out_of_sync:
+            by_task.setdefault(pod.task, []).append(pod)
+    for task in world.job.spec.tasks:
+        pods = by_task.get(task.name, [])
+        succeeded = [pod for pod in pods if pod.phase is PodPhase.SUCCEEDED]
+        if task.replicas and len(succeeded) >= task.replicas:
+            ended_at = max(pod.ended_at for pod in succeeded)
+            at, mark = _since(world, ended_at, JobEvent.TASK_COMPLETED, task.name)
+            yield Happening(JobEvent.TASK_COMPLETED, at, task.name, mark=mark)
+        restarts = sum(pod.restarts for pod in pods if pod.alive)
+        if task.replicas and restarts >= task.max_retry:
+            at, mark = _first_seen(world, JobEvent.TASK_FAILED, task.name)
+            yield Happening(JobEvent.TASK_FAILED, at, task.name, mark=mark)
+
+
+def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:
+    """The first policy that answers, the task's before the Job's: its action and delay in seconds."""
+    own = next((task.policies for task in job.spec.tasks if task.name == happening.task), [])
+    for policy in [*own, *job.spec.policies]:
+        if policy.action is not None and _answers(policy, happening):
+            return policy.action, durations.parse(policy.timeout) if policy.timeout else 0.0
+    return None
+
+
+def _answers(policy: LifecyclePolicy, happening: Happening) -> bool:
+    events = {*policy.events, *([policy.event] if policy.event is not None else [])}
+    if happening.event in events or JobEvent.ANY in events:
+        # Every pod is pending for a while: only a pod that stays so is worth an action.
+        return happening.event is not JobEvent.POD_PENDING or policy.timeout is not None
+    return policy.exit_code is not None and policy.exit_code == happening.exit_code
+
+
+def _because(happening: Happening) -> str:
+    about = (
+        f"pod {happening.pod}" if happening.pod else f"task {happening.task}" if happening.task else "gang"
+    )
+    code = f" with exit code {happening.exit_code}" if happening.exit_code is not None else ""
+    return f"{happening.event.value} of {about}{code}"

@@ -1,0 +1,189 @@
+"""What the decisions on a Job see: values read from API objects, nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from vc_egpu.volcano.api.job import Job, JobAction, JobEvent
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
+from vc_egpu.volcano.words import names
+
+Document = Mapping[str, Any]
+
+
+class PodPhase(StrEnum):
+    """Kubernetes' phases of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+FINISHED_PODS = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One pod of a Job."""
+
+    name: str
+    uid: str
+    task: str
+    version: int
+    """Of the Job's status when the pod was made: events of pods older than the present one do not count."""
+    phase: PodPhase
+    terminating: bool = False
+    out_of_sync: bool = False
+    """Marked to be deleted and made anew without any policy or retry (the lever of Volcano's controllers)."""
+    ready: bool = False
+    restarts: int = 0
+    """Of all its containers together."""
+    exit_code: int | None = None
+    """Of the first container, if it has ended."""
+    created_at: float = 0.0
+    ended_at: float = 0.0
+    """Of its last container (seconds since the epoch); 0 while none has ended, or none ever began."""
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or failed: it holds nothing any more."""
+        return self.phase in FINISHED_PODS
+
+    @property
+    def alive(self) -> bool:
+        """Neither finished nor being deleted."""
+        return not self.finished and not self.terminating
+
+    @classmethod
+    def of(cls, document: Document) -> "PodView | None":
+        """Read a pod that a Job controller made; None if the annotations do not say what it is."""
+        metadata = document.get("metadata") or {}
+        annotations = metadata.get("annotations") or {}
+        version = annotations.get(names.JOB_VERSION)
+        task = annotations.get(names.TASK_SPEC)
+        if not isinstance(version, str) or not version.isdecimal() or not task:
+            return None
+        status = document.get("status") or {}
+        containers = status.get("containerStatuses") or []
+        every = [*containers, *(status.get("initContainerStatuses") or [])]
+        ends = [(container.get("state") or {}).get("terminated") or {} for container in every]
+        ended = ends[0] if containers else {}
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            task=task,
+            version=int(version[:9]),
+            phase=_pod_phase(status.get("phase")),
+            terminating=bool(metadata.get("deletionTimestamp")),
+            out_of_sync=annotations.get(names.OUT_OF_SYNC) == "true",
+            ready=bool(containers) and all(c.get("ready") for c in containers),
+            restarts=sum(int(container.get("restartCount") or 0) for container in every),
+            exit_code=int(ended["exitCode"]) if "exitCode" in ended else None,
+            created_at=seconds(metadata.get("creationTimestamp")),
+            ended_at=max((seconds(end.get("finishedAt")) for end in ends), default=0.0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A Job's PodGroup."""
+
+    name: str
+    uid: str
+    phase: PodGroupPhase | None
+    version: int = 0
+    """Of the Job's status when it was made: a restarted Job gets a new one."""
+    terminating: bool = False
+
+    @classmethod
+    def of(cls, document: Document) -> "GroupView":
+        """Read a PodGroup."""
+        metadata = document.get("metadata") or {}
+        phase = (document.get("status") or {}).get("phase")
+        version = str((metadata.get("annotations") or {}).get(names.JOB_VERSION) or "0")
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            phase=PodGroupPhase(phase) if phase in set(PodGroupPhase) else None,
+            version=int(version[:9]) if version.isdecimal() else 0,
+            terminating=bool(metadata.get("deletionTimestamp")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that somebody deleted, and it was not us."""
+
+    pod: str
+    uid: str
+    task: str
+    version: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A Command for the Job."""
+
+    name: str
+    uid: str
+    action: JobAction
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that lifecycle policies may answer."""
+
+    event: JobEvent
+    at: float
+    task: str = ""
+    pod: str = ""
+    exit_code: int | None = None
+    eviction: Eviction | None = None
+    mark: str = ""
+    """Set where no object says since when: then ``at`` is when it was seen first, under this mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that a decision on one Job depends on."""
+
+    job: Job
+    """With defaults filled in."""
+    pods: tuple[PodView, ...] = ()
+    group: GroupView | None = None
+    evictions: tuple[Eviction, ...] = ()
+    first_seen: Mapping[str, float] = field(default_factory=dict)
+    """When happenings that last and do not say since when were seen first, by their marks."""
+    order: Order | None = None
+    queue_known: bool = True
+    readable: bool = True
+    """False: it was edited into something of which no pod, and no PodGroup, can be made."""
+    now: float = 0.0
+    """Seconds since the epoch."""
+
+
+def seconds(text: Any) -> float:
+    """An RFC 3339 time as seconds since the epoch; 0 for anything else."""
+    if not isinstance(text, str):
+        return 0.0
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def timestamp(at: float) -> str:
+    """Seconds since the epoch as Kubernetes writes them."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _pod_phase(text: Any) -> PodPhase:
+    try:
+        return PodPhase(text)
+    except ValueError:
+        return PodPhase.PENDING if not text else PodPhase.UNKNOWN

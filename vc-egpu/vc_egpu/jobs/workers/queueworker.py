@@ -1,0 +1,120 @@
+"""Queues on a cluster without Volcano: state (by Commands), number of gangs by phase, what those use."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from vc_egpu.jobs.objects import requests
+from vc_egpu.jobs.objects.podgroups import queue_of
+from vc_egpu.jobs.workers.cache import Latest
+from vc_egpu.jobs.workers.orders import Target, first_of
+from vc_egpu.jobs.workers.podcache import CachedPod
+from vc_egpu.kube import ApiConnection, EventRecorder, Json, key_of
+from vc_egpu.kube.resources import COMMANDS, QUEUES
+from vc_egpu.kube.wire.errors import Conflict, NotFound
+from vc_egpu.volcano.api.command import Command, CommandAction
+from vc_egpu.volcano.api.podgroup import PodGroupPhase
+from vc_egpu.volcano.api.queue import QueueState
+from vc_egpu.volcano.words.payer import payer
+
+_COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
+
+
+def next_state(present: str | None, action: str | None, gangs: int) -> QueueState:
+    """The state of a queue after an order (if any), with this many gangs in it."""
+    if action == CommandAction.OPEN_QUEUE.value:
+        return QueueState.OPEN
+    wanted = action == CommandAction.CLOSE_QUEUE.value or present in {"Closing", "Closed"}
+    if wanted:
+        return QueueState.CLOSING if gangs else QueueState.CLOSED
+    return QueueState.OPEN
+
+
+def queue_status(
+    old: Mapping[str, Any], state: QueueState, groups: list[Json], used: requests.Amounts
+) -> Json:
+    """The new status; fields that we do not know stay as they are."""
+    phases = Counter(
+        str((group.get("status") or {}).get("phase") or PodGroupPhase.PENDING.value).lower()
+        for group in groups
+    )
+    counts = {name: phases[name] for name in _COUNTED}
+    used = {name: amount for name, amount in used.items() if amount}
+    return {**old, "state": state.value, **counts, "allocated": requests.render(used)}
+
+
+class QueueWorker:
+    """Looks at queues."""
+
+    def __init__(
+        self,
+        api: ApiConnection,
+        *,
+        queues: Latest[Json],
+        groups: Latest[Json],
+        pod_cache: Latest[CachedPod],
+        commands: Latest[Json],
+        recorder: EventRecorder,
+    ) -> None:
+        self._api = api
+        self._queues = queues
+        self._groups = groups
+        self._pods = pod_cache
+        self._commands = commands
+        self._recorder = recorder
+
+    def look(self, name: str) -> float | None:
+        """Bring the status of one queue up to date, and obey Commands for it."""
+        queue = self._queues.get(("", name))
+        if queue is None:
+            return None
+        gangs, pods = self._counted(name)
+        used = requests.total(pod.requested for pod in pods if pod.occupies)
+        command = self._command(queue)
+        old = queue.get("status") or {}
+        state = next_state(old.get("state"), command.action if command is not None else None, len(gangs))
+        status = queue_status(old, state, gangs, used)
+        if status != old:
+            answer = self._api.update_status(QUEUES, {**queue, "status": status})
+            self._queues.put(answer)
+        if command is not None:
+            self._take_down(queue, command, state)
+            return 0.0  # there may be another
+        return None
+
+    def _counted(self, name: str) -> tuple[list[Json], list[CachedPod]]:
+        """PodGroups that count to this queue, and all pods that do: the caps count them by the same rule.
+
+        Pods whose PodGroup is not there count to the queue that they were checked for.
+        """
+        checked = self._pods.by("checked", name)
+        keys = {pod.group_key for pod in checked if pod.group_key is not None}
+        keys |= {key_of(group) for group in self._groups.by("queue", name)}
+        pods = [pod for pod in checked if pod.group_key is None]
+        gangs: list[Json] = []
+        for key in sorted(keys):
+            group, members = self._groups.get(key), self._pods.by("group", key)
+            if group is None:
+                pods += [pod for pod in members if pod.checked == name]
+            elif payer(queue_of(group), (pod.checked for pod in members)) == name:
+                gangs.append(group)
+                pods += members
+        return gangs, pods
+
+    def _command(self, queue: Json) -> Command | None:
+        metadata = queue["metadata"]
+        target = Target("Queue", "", metadata["name"], metadata["uid"])
+        return first_of(self._commands.by("target", target))
+
+    def _take_down(self, queue: Json, command: Command, state: QueueState) -> None:
+        meta = command.metadata
+        known = command.action in {CommandAction.OPEN_QUEUE.value, CommandAction.CLOSE_QUEUE.value}
+        if known:
+            self._recorder.event(queue, "Normal", str(command.action), f"the queue is {state.value}")
+        else:
+            text = f"Command {meta.name}: there is no action {command.action!r} for a Queue"
+            self._recorder.event(queue, "Warning", "UnknownAction", text)
+        with contextlib.suppress(NotFound, Conflict):
+            self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid)
+        self._commands.gone((meta.namespace, meta.name), meta.uid)

@@ -1,0 +1,265 @@
+"""API objects, as plain JSON documents, into the values that a decision takes.
+
+Pods and nodes are hostile input: whatever a tenant or a broken agent can write ends up as a ``problem`` in
+words, never as an exception that would stop a watch. What the API server itself guarantees (types of built-in
+fields, quantities that parse) is relied on; should it not hold all the same, the object gets a problem too.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from vc_egpu.core.model.cluster import (
+    OUT_OF_SERVICE,
+    Card,
+    CardId,
+    Gang,
+    Instant,
+    Mode,
+    Node,
+    NodeName,
+    PodUid,
+    Queue,
+    QueueName,
+    Requirement,
+    ShareClass,
+    Taint,
+)
+from vc_egpu.volcano.codec.sums import resources, units
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
+from vc_egpu.volcano.words.makers import controller_in
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.resource_names import classify, names_cards
+
+Document = Mapping[str, Any]
+Terms = tuple[tuple[Requirement, ...], ...]
+ClaimTerms = Callable[[str, str], Terms]
+"""(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
+
+CLASS_OF: Final[Mapping[str, ShareClass]] = {"high": ShareClass.HIGH, "low": ShareClass.LOW}
+
+_decode_request = lru_cache(maxsize=8192)(Request.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def is_volcano_job(self) -> bool:
+        """Whether it is a Volcano Job (not a batch Job)."""
+        return self.kind == "Job" and self.api_version.startswith("batch.volcano.sh/")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedGroup:
+    """A PodGroup for the decision (without plan: that needs the inventory), and what the processes need."""
+
+    gang: Gang
+    resource_version: str
+    phase: str
+    plan_text: str = ""
+    rolled_back: str = ""
+    owner: Owner | None = None
+    conditions: tuple[Document, ...] = ()
+    priority_class: str = ""
+    problem: str = ""
+    asks: bool = False
+    """Its ``minResources`` name cards: true before any of its pods is there."""
+
+
+def instant(text: str | None) -> Instant:
+    """Seconds since the epoch of an API timestamp; 0 where there is none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def is_single(owner: Owner | None) -> bool:
+    """Whether the pods of a PodGroup of this owner are planned one by one: see :class:`Gang`."""
+    return owner is None or not owner.is_volcano_job
+
+
+def owner_of(metadata: Document) -> Owner | None:
+    """The controller that an object names."""
+    reference = controller_in(metadata)
+    if not reference:
+        return None
+    return Owner(reference["apiVersion"], reference["kind"], reference["name"], reference["uid"])
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def node(document: Document, table: ModelTable) -> Node:
+    """A node with its cards. Garbage in the inventory leaves a node without cards that says why."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    taints = tuple(
+        Taint(t["key"], t.get("value") or "", t.get("effect") or "") for t in spec.get("taints") or ()
+    )
+    problem, inventory = "", NodeCards()
+    text = annotations.get(names.NODE_CARDS)
+    if text is not None:
+        try:
+            inventory = NodeCards.decode(text)
+            problem = inventory.problem
+        except AnnotationError as error:
+            problem = f"annotation {names.NODE_CARDS} is malformed: {error}"
+    if inventory.mode == "mig":
+        problem = problem or "MIG cards are not offered"
+    cordoned = names_in(annotations.get(names.CORDONED_CARDS, ""))
+    allocatable = status.get("allocatable") or {}
+    labels = metadata.get("labels") or {}
+    return Node(
+        name=NodeName(metadata["name"]),
+        allocatable=resources(allocatable),
+        labels=labels,
+        taints=taints,
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=_is_ready(status),
+        lost=any(taint.key == OUT_OF_SERVICE for taint in taints),
+        mode=Mode.NATIVE if inventory.mode == "native" else Mode.SHARED,
+        cards=tuple(c for c in (_card(entry, table, cordoned) for entry in inventory.cards) if c is not None),
+        core_ratio=inventory.core_ratio,
+        memory_ratio=inventory.memory_ratio,
+        ratio_class=CLASS_OF[inventory.ratio_class] if inventory.ratio_class else None,
+        host_memory_mib=inventory.host_memory_mib,
+        max_sharers=inventory.max_sharers,
+        problem=problem,
+        slots=_slots(allocatable),
+    )
+
+
+def says_the_same(before: Document, now: Document) -> bool:
+    """Whether two versions of a node differ in nothing but what nobody decides on (heartbeats, images)."""
+    old, new = before["metadata"], now["metadata"]
+    return (
+        old.get("annotations") == new.get("annotations")
+        and old.get("labels") == new.get("labels")
+        and before.get("spec") == now.get("spec")
+        and (before.get("status") or {}).get("allocatable") == (now.get("status") or {}).get("allocatable")
+        and _is_ready(before.get("status") or {}) is _is_ready(now.get("status") or {})
+    )
+
+
+def _is_ready(status: Document) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+
+
+def held_by_agent(document: Document) -> Mapping[CardId, tuple[PodUid, ...]]:
+    """UIDs of pods whose shares the node's agent still holds, by card; empty where nothing can be read."""
+    text = ((document["metadata"].get("annotations")) or {}).get(names.NODE_CARDS)
+    if text is None:
+        return {}
+    try:
+        cards = NodeCards.decode(text).cards
+    except AnnotationError:
+        return {}
+    return {CardId(card.uuid): tuple(PodUid(uid) for uid in card.held) for card in cards if card.held}
+
+
+def _card(entry: NodeCard, table: ModelTable, cordoned: frozenset[str]) -> Card | None:
+    model = table.get(entry.model)
+    if model is None:
+        return None
+    usable = (
+        entry.healthy
+        and entry.offered
+        and entry.uuid not in cordoned
+        and entry.memory_mib >= model.memory_mib
+    )
+    links = {CardId(peer): count for peer, count in entry.links.items()}
+    return Card(CardId(entry.uuid), entry.index, entry.model, model.memory_mib, usable, links)
+
+
+def _slots(allocatable: Document) -> dict[str, int]:
+    return {name: units(amount) for name, amount in allocatable.items() if classify(name).is_counted}
+
+
+def names_in(text: str) -> frozenset[str]:
+    """The parts of a comma list."""
+    if not text:
+        return frozenset()
+    return frozenset(part for part in (piece.strip() for piece in text.split(",")) if part)
+
+
+def node_terms(selector: Document | None) -> Terms:
+    """A node selector's terms; empty terms match nothing and are left out, as Kubernetes does."""
+    terms = []
+    for term in (selector or {}).get("nodeSelectorTerms") or ():
+        requirements = tuple(
+            Requirement(e["key"], e["operator"], tuple(e.get("values") or ()), on_field)
+            for key, on_field in (("matchExpressions", False), ("matchFields", True))
+            for e in term.get(key) or ()
+        )
+        if requirements:
+            terms.append(requirements)
+    return tuple(terms)
+
+
+def share_class(annotations: Document) -> ShareClass | None:
+    """The class an annotation names; None: it names none."""
+    return CLASS_OF.get(str(annotations.get(names.PRIORITY, "")))
+
+
+# --- PodGroups and queues ------------------------------------------------------------------------
+
+
+def group(document: Document) -> DecodedGroup:
+    """A PodGroup. Its gang has neither plan nor members' class yet: the mirror knows those."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    owner = owner_of(metadata)
+    min_member = int(spec.get("minMember") or 1)
+    gang = Gang(
+        key=f"{metadata['namespace']}/{metadata['name']}",
+        uid=metadata["uid"],
+        queue=QueueName(spec.get("queue") or "default"),
+        share_class=share_class(annotations) or ShareClass.UNSET,
+        priority_value=0,
+        min_member=max(1, min_member),
+        created=instant(metadata.get("creationTimestamp")),
+        min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
+        single=is_single(owner),
+    )
+    return DecodedGroup(
+        gang=gang,
+        resource_version=metadata["resourceVersion"],
+        phase=status.get("phase") or "",
+        plan_text=annotations.get(names.PLAN, ""),
+        rolled_back=annotations.get(names.ROLLED_BACK, ""),
+        owner=owner,
+        conditions=tuple(status.get("conditions") or ()),
+        priority_class=spec.get("priorityClassName") or "",
+        asks=names_cards(spec.get("minResources") or ()),
+    )
+
+
+def queue(document: Document) -> Queue:
+    """A queue. Raises ``ValueError`` for a quantity that is none."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    return Queue(
+        name=QueueName(metadata["name"]),
+        parent=QueueName(spec["parent"]) if spec.get("parent") else None,
+        open=(status.get("state") or "Open") == "Open",
+        capability=amounts(spec.get("capability")),
+        deserved=amounts(spec.get("deserved")),
+        guarantee=amounts((spec.get("guarantee") or {}).get("resource")),
+        weight=int(spec.get("weight") or 1),
+        priority=int(spec.get("priority") or 0),
+        reclaimable=spec.get("reclaimable") is not False,
+    )
+
+
+def amounts(quantities: Document | None) -> dict[str, int]:
+    """Quantities by resource name in whole units; cpu in thousandths."""
+    return {
+        name: units(value, scale=1000 if name == "cpu" else 1) for name, value in (quantities or {}).items()
+    }

@@ -1,0 +1,399 @@
+"""Pods, as plain JSON documents, into the values that a decision takes: see :mod:`.cluster_codec`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from vc_egpu.core.model.cluster import (
+    CardId,
+    NodeName,
+    Pod,
+    PodShape,
+    PodUid,
+    QueueName,
+    Resources,
+    Share,
+    ShareClass,
+    Toleration,
+)
+from vc_egpu.volcano.codec.cluster_codec import (
+    Document,
+    Owner,
+    Terms,
+    instant,
+    names_in,
+    node_terms,
+    owner_of,
+    share_class,
+)
+from vc_egpu.volcano.codec.node_terms import TooManyTermsError, all_of
+from vc_egpu.volcano.codec.node_wishes import excess, long_list, without_wishes
+from vc_egpu.volcano.codec.plans import can_name, task_name
+from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
+from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, shares_of
+from vc_egpu.volcano.codec.sums import given, is_over, pod_requests
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.payer import checked_for
+
+ClaimTerms = Callable[[str, str], Terms]
+"""(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
+
+_decode_request = lru_cache(maxsize=8192)(Request.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a pod's annotations, labels, owner and spec say: most of its changes leave all of it as it was."""
+
+    shape: PodShape
+    managed: bool = False
+    """Carries our label, gate or request: the admission layer answers for it."""
+    gang: str | None = None
+    task: str = ""
+    index: int = -1
+    shares: tuple[tuple[str, Share], ...] = ()
+    runs_as: ShareClass | None = None
+    plan_id: str = ""
+    pinned: NodeName | None = None
+    """Where its cards are; it is bound nowhere else."""
+    problem: str = ""
+    share_class: ShareClass | None = None
+    priority_value: int = 0
+    owner: Owner | None = None
+    queue: QueueName | None = None
+    core_policy: str = "hard"
+    out_of_sync: bool = False
+    is_static: bool = False
+    group_unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPod:
+    """A pod for the decision, and what the processes need to write to it."""
+
+    pod: Pod
+    resource_version: str
+    managed: bool = False
+    """Carries our label, gate or request: the admission layer answers for it."""
+    gated: bool = False
+    bound: bool = False
+    problem: str = ""
+    """Non-empty: it is no member of anything until this is put right."""
+    share_class: ShareClass | None = None
+    """From its own annotation; None: not named."""
+    priority_value: int = 0
+    owner: Owner | None = None
+    gates: tuple[str, ...] = ()
+    affinity: Document | None = None
+    core_policy: str = "hard"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    admitted: tuple[str, str, str] | None = None
+    """(status, reason, message) of our condition, or None."""
+    refusal: str = ""
+    """Why the kubelet refused the pod, if it did."""
+    start_error: str = ""
+    """Why our agent keeps a container from starting, if it does."""
+    out_of_sync: bool = False
+    is_static: bool = False
+    """The mirror of a pod that the kubelet runs from a file."""
+    group_unseen: bool = False
+    """Its PodGroup was not there at the door: nobody looked whose it is."""
+    source: Document = field(default_factory=dict, compare=False, repr=False)
+    """What it was read from; a later version of the same pod is read against it."""
+    words: Words | None = field(default=None, compare=False, repr=False)
+    """What that said, for the next reading."""
+
+
+def pod(
+    document: Document,
+    table: ModelTable,
+    claim_terms: ClaimTerms | None = None,
+    before: DecodedPod | None = None,
+) -> DecodedPod:
+    """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
+
+    ``before``: an earlier reading of the same pod; what it said is taken over where the document says the
+    same (most changes of a pod are changes of its status). The result is the same without it.
+    """
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
+    managed = is_managed(metadata, gates)
+    known = before.words if before is not None and before.words is not _NO_WORDS else None
+    if not managed and not takes_room(spec, status):
+        words = _NO_WORDS
+    elif before and known and known.managed is managed and _same(before.source, document):
+        words = known
+    else:
+        words = _managed(document, table, claim_terms) if managed else _foreign(spec, status)
+    node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
+    decoded = Pod(
+        uid=PodUid(metadata["uid"]),
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        shape=words.shape,
+        phase=phase_of(metadata, status, gates),
+        node=node or words.pinned,
+        gang=words.gang,
+        task=words.task,
+        index=words.index,
+        shares=words.shares,
+        runs_as=words.runs_as,
+        plan_id=words.plan_id,
+        created=instant(metadata.get("creationTimestamp")),
+        started=instant(status.get("startTime")) or None,
+        finished=finished_at(status),
+        gone_by=instant(metadata.get("deletionTimestamp")) or None,
+        other_gates=tuple(gate for gate in gates if gate != names.GATE) if managed else (),
+        queue=words.queue,
+    )
+    if not managed:
+        return DecodedPod(
+            decoded, metadata["resourceVersion"], bound=node is not None, source=document, words=words
+        )
+    return DecodedPod(
+        pod=decoded,
+        resource_version=metadata["resourceVersion"],
+        managed=True,
+        gated=names.GATE in gates,
+        bound=node is not None,
+        problem=words.problem,
+        share_class=words.share_class,
+        priority_value=words.priority_value,
+        owner=words.owner,
+        gates=gates,
+        affinity=spec.get("affinity"),
+        core_policy=words.core_policy,
+        labels=metadata.get("labels") or {},
+        admitted=admitted_of(status.get("conditions") or ()),
+        refusal=refusal_of(status),
+        start_error=start_error_of(status),
+        out_of_sync=words.out_of_sync,
+        is_static=words.is_static,
+        group_unseen=words.group_unseen,
+        source=document,
+        words=words,
+    )
+
+
+def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
+    return (
+        (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
+        or names.GATE in gates
+        or names.REQUEST in (metadata.get("annotations") or {})
+    )
+
+
+def takes_room(spec: Document, status: Document) -> bool:
+    """Whether a pod takes anything from a node now."""
+    return bool(spec.get("nodeName")) and not is_over(status)
+
+
+_NO_WORDS: Final = Words(PodShape())
+"""Of somebody else's pod that has no node yet, or is over."""
+
+
+def _foreign(spec: Document, status: Document) -> Words:
+    """Of somebody else's pod only what it takes from its node matters."""
+    return Words(PodShape(requests=pod_requests(spec, given(status)), host_ports=_host_ports(spec)))
+
+
+def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | None) -> Words:
+    """A pod that the admission layer answers for."""
+    metadata, spec = document["metadata"], document["spec"]
+    takes = pod_requests(spec, given(document.get("status") or {}))
+    annotations = metadata.get("annotations") or {}
+    labels = metadata.get("labels") or {}
+    problems: list[str] = []
+    if _is_gated(spec) and (too_much := excess(spec) or long_list(annotations)):
+        problems.append(too_much)
+        document = without_wishes(document)
+    request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
+    cards = _cards(annotations, metadata["uid"], problems)
+    checked = checked_for(annotations, labels)
+    task = task_name(str(annotations.get(names.TASK_SPEC, "")))
+    return Words(
+        shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
+        managed=True,
+        gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
+        task=task,
+        index=_index(task, str(annotations.get(names.TASK_INDEX, ""))),
+        shares=shares_of(cards, request) if cards is not None else (),
+        runs_as=ShareClass[cards.share_class.upper()] if cards is not None and cards.containers else None,
+        plan_id=cards.plan_id if cards is not None else "",
+        pinned=NodeName(cards.node) if cards is not None else None,
+        problem="; ".join(problems),
+        share_class=share_class(annotations),
+        priority_value=int(spec.get("priority") or 0),
+        owner=owner_of(metadata),
+        queue=QueueName(checked) if checked else None,
+        core_policy=request.core_policy,
+        out_of_sync=names.OUT_OF_SYNC in annotations,
+        is_static="kubernetes.io/config.mirror" in annotations,
+        group_unseen=names.GROUP_UNSEEN in annotations,
+    )
+
+
+def _is_gated(spec: Document) -> bool:
+    """Whether it waits for us. Of one that was let go nothing is decided, and its pin stands in each term."""
+    return any(gate["name"] == names.GATE for gate in spec.get("schedulingGates") or ())
+
+
+def _index(task: str, text: str) -> int:
+    """Which one of its task it is; -1 for one that no plan could name so."""
+    index = int(text) if text.isdecimal() and len(text) < 10 else -1
+    return index if can_name(task, index) else -1
+
+
+_METADATA_READ: Final = ("annotations", "labels", "ownerReferences")
+_SPEC_READ: Final = (
+    "containers",
+    "initContainers",
+    "tolerations",
+    "affinity",
+    "nodeSelector",
+    "volumes",
+    "resources",
+    "overhead",
+    "priority",
+)
+
+
+def _same(before: Document, now: Document) -> bool:
+    """Whether two versions of a pod say the same in all that :class:`Words` are read from."""
+    old, new = before["spec"], now["spec"]
+    if claims_of(now):
+        return False  # its claim may be bound by now
+    said, says = before["metadata"], now["metadata"]
+    return (
+        all(said.get(key) == says.get(key) for key in _METADATA_READ)
+        and all(old.get(key) == new.get(key) for key in _SPEC_READ)
+        and _is_gated(old) is _is_gated(new)
+        and given(before.get("status") or {}) == given(now.get("status") or {})
+    )
+
+
+def group_name(metadata: Document, annotations: Document) -> str:
+    """The PodGroup that a pod names, else the one that its controller's pods share, else its own."""
+    named = annotations.get(names.GROUP_NAME)
+    if named:
+        return str(named)
+    owner = owner_of(metadata)
+    return f"podgroup-{owner.uid if owner is not None else metadata['uid']}"
+
+
+def _annotation(
+    decode: Callable[[str], Any], annotations: Document, name: str, problems: list[str]
+) -> Any:  # the caller knows which model `decode` makes
+    text = annotations.get(name)
+    if text is None:
+        return None
+    try:
+        return decode(text)
+    except AnnotationError as error:
+        problems.append(f"annotation {name} is malformed: {error}")
+        return None
+
+
+def _cards(annotations: Document, uid: str, problems: list[str]) -> Cards | None:
+    """The cards that were written for this very pod."""
+    cards: Cards | None = _annotation(Cards.decode, annotations, names.CARDS, problems)
+    if cards is not None and cards.pod_uid != uid:
+        problems.append(f"annotation {names.CARDS} was written for another pod ({cards.pod_uid})")
+        return None
+    return cards
+
+
+def _shape(
+    document: Document,
+    requests: Resources,
+    request: Request,
+    table: ModelTable,
+    terms: Terms,
+) -> PodShape:
+    spec = document["spec"]
+    get = (document["metadata"].get("annotations") or {}).get
+    return PodShape(
+        asks=asks_of(request, memory_limits(spec) if request.oversubscribe else {}),
+        requests=requests,
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        affinity_terms=terms,
+        tolerations=tuple(
+            Toleration(
+                t.get("key") or "", t.get("operator") or "Equal", t.get("value") or "", t.get("effect") or ""
+            )
+            for t in spec.get("tolerations") or ()
+        ),
+        host_ports=_host_ports(spec),
+        use_cards=_card_names(
+            get(names.USE_CARDS), get(names.VOLCANO_USE_GPU_UUID), get(names.HAMI_USE_GPU_UUID)
+        ),
+        avoid_cards=_card_names(
+            get(names.AVOID_CARDS), get(names.VOLCANO_NO_USE_GPU_UUID), get(names.HAMI_NO_USE_GPU_UUID)
+        ),
+        use_models=names_in(get(names.USE_MODELS, "")) | models_like(get(names.HAMI_USE_GPU_TYPE, ""), table),
+        avoid_models=names_in(get(names.AVOID_MODELS, ""))
+        | models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
+        card_policy=str(get(names.CARD_POLICY, "")),
+        node_policy=str(get(names.NODE_POLICY, "")),
+    )
+
+
+def _card_names(*texts: str | None) -> frozenset[CardId]:
+    return frozenset(CardId(name) for text in texts if text for name in names_in(text))
+
+
+def models_like(text: str, table: ModelTable) -> frozenset[str]:
+    """HAMi names products by parts of their names; the models whose products hold one of the parts."""
+    parts = [part.lower() for part in names_in(text)]
+    if not parts:
+        return frozenset()
+    return frozenset(
+        model.name
+        for model in table.models
+        if any(part in product.lower() for part in parts for product in (model.name, *model.products))
+    )
+
+
+def _host_ports(spec: Document) -> tuple[tuple[str, str, int], ...]:
+    containers = [*(spec.get("containers") or ())]
+    containers += [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    # In the host's network all ports are the host's: templates of Jobs do not say so.
+    where = ("hostPort", "containerPort") if spec.get("hostNetwork") else ("hostPort",)
+    return tuple(
+        (port.get("hostIP") or "", port.get("protocol") or "TCP", int(number))
+        for container in containers
+        for port in container.get("ports") or ()
+        if (number := next((port[key] for key in where if port.get(key)), None))
+    )
+
+
+def _terms(document: Document, claim_terms: ClaimTerms | None, problems: list[str]) -> Terms:
+    """What its node affinity and its volumes say together."""
+    affinity = (document["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    own = node_terms(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    try:
+        return all_of(own, _volume_terms(document, claim_terms))
+    except TooManyTermsError as error:
+        problems.append(str(error))
+        return own
+
+
+def _volume_terms(document: Document, claim_terms: ClaimTerms | None) -> Iterable[Terms]:
+    if claim_terms is not None:
+        namespace = document["metadata"]["namespace"]
+        for claim in claims_of(document):
+            yield claim_terms(namespace, claim)
+
+
+def claims_of(document: Document) -> list[str]:
+    """The PersistentVolumeClaims that a pod names, or that Kubernetes makes for it (ephemeral volumes)."""
+    found = []
+    for volume in document["spec"].get("volumes") or ():
+        if named := volume.get("persistentVolumeClaim"):
+            found.append(str(named["claimName"]))
+        elif "ephemeral" in volume:
+            found.append(f"{document['metadata']['name']}-{volume['name']}")
+    return found

@@ -1,0 +1,59 @@
+"""Asks and shares of a pod's containers: from its annotations and limits into the decision's values."""
+
+from collections.abc import Mapping
+
+from vc_egpu.core.model.cluster import CardAsk, CardId, Share
+from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.sums import units
+from vc_egpu.volcano.words.annotations import Cards, Request
+
+
+def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, ...]:
+    """What the decision places, container by container; ``limits_mib``: see :func:`memory_limits`."""
+    spill = request.oversubscribe
+    return tuple(
+        CardAsk(
+            container=name,
+            model=ask.model,
+            cards=ask.cards,
+            memory_mib=ask.memory_mib,
+            cores_percent=ask.cores_percent,
+            native=ask.native,
+            whole=ask.whole,
+            spill=spill and not ask.whole and not ask.native,
+            host_limit_mib=limits_mib.get(name) if spill else None,
+        )
+        for name, ask in request.containers.items()
+    )
+
+
+def memory_limits(spec: Document) -> dict[str, int]:
+    """The containers' own memory limits in MiB, of those that have one; a pod-level limit bounds each."""
+    pod_level = ((spec.get("resources") or {}).get("limits") or {}).get("memory")
+    limits = {}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        own = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        given = [units(limit) >> 20 for limit in (own, pod_level) if limit is not None]
+        if given:
+            limits[str(container.get("name"))] = min(given)
+    return limits
+
+
+def shares_of(cards: Cards, request: Request) -> tuple[tuple[str, Share], ...]:
+    """What the pod's containers hold, by the cards annotation."""
+    whole = {name for name, ask in request.containers.items() if ask.whole}
+    return tuple(
+        (
+            name,
+            Share(
+                CardId(card.uuid),
+                card.memory_mib,
+                card.cores,
+                whole=name in whole,
+                native=cards.native,
+                physical_mib=card.physical_mib,
+            ),
+        )
+        for name, shares in cards.containers.items()
+        for card in shares
+    )

@@ -1,0 +1,260 @@
+"""What of API objects is kept in memory: all that somebody here reads of them, and nothing else.
+
+A controller that looks at a whole cluster has every pod and node in memory, and most of an object is of no
+use to it: environments, mounts, probes, images. Read as it comes, a pod of 6 KB of JSON is 34 KB of Python
+objects, so that 60,000 pods would not fit into 2 GiB; as kept here it is 3 KB. What pods of one controller
+have in common (their containers, that is) is kept once.
+
+The functions take documents as the API server writes them and return new ones of the same shape; what they
+return may be given to them again. Whoever begins to read another field adds it here: the tests change each
+field of a full object to see that none is missing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
+from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.resource_names import names_cards
+
+Json = dict[str, Any]
+
+_IDENTITY: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+_CONTAINER: Final = ("name", "resources", "restartPolicy")
+_PORT: Final = ("hostIP", "protocol", "hostPort")
+_TAKES: Final = ("resources", "overhead")
+"""Beside the containers, what says how much of its node a pod takes."""
+_WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
+_OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
+"""What pods of one controller do not have in common."""
+_GIVEN: Final = ("name", "resources", "allocatedResources")
+_SHARED_SPECS: Final = 8192
+_SHARED_BYTES: Final = 4096
+"""Most have some hundred. A larger one goes with its pod: who makes and deletes such would fill memory."""
+
+
+@lru_cache(maxsize=_SHARED_SPECS)
+def _shared(text: bytes) -> Json:
+    """The same object for the same text: nobody changes what was read."""
+    document: Json = orjson.loads(text)
+    return document
+
+
+def of(plural: str, document: Json) -> Json:
+    """What is kept of an object of this kind. All of it where it is not what it should be (the templates of
+    Jobs can hold anything): then whoever reads it says what is wrong."""
+    keep = _KINDS.get(plural)
+    try:
+        return keep(document) if keep is not None else document
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return document
+
+
+def pod(document: Document) -> Json:
+    """A pod. Of somebody else's only what it takes from its node, while it does, and how far it is."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
+    kept = _some(metadata, _IDENTITY)
+    resized = _resized(spec, status)
+    if not is_managed(metadata, gates):
+        # Whoever may make pods may make thousands that no node takes, with a megabyte of requests each.
+        takes = _common(spec, _TAKES, named=bool(resized)) if takes_room(spec, status) else {}
+        return {
+            "metadata": kept,
+            "spec": {**takes, **_some(spec, ("nodeName",))},
+            "status": _foreign_status(status) | (resized if takes else {}),
+        }
+    kept |= _some(metadata, ("labels", "ownerReferences"))
+    if annotations := metadata.get("annotations"):
+        kept["annotations"] = _without(annotations, names.LAST_APPLIED)
+    claims = [v for volume in spec.get("volumes") or () if (v := _claiming(volume))]
+    wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
+    return {
+        "metadata": kept,
+        "spec": {**wishes, **_some(spec, _OF_ONE), **({"volumes": claims} if claims else {})},
+        "status": _managed_status(status, resized),
+    }
+
+
+def _claiming(volume: Document) -> Document | None:
+    """A volume that leads to a claim; of one that is made for the pod alone, only that it is."""
+    if "ephemeral" in volume:
+        return {"name": volume["name"], "ephemeral": {}}
+    return volume if "persistentVolumeClaim" in volume else None
+
+
+def node(document: Document) -> Json:
+    """A node: what it offers, and what our agents say about it."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    return {
+        "metadata": {
+            **_some(metadata, (*_IDENTITY, "labels")),
+            "annotations": {k: v for k, v in annotations.items() if k.startswith(f"{names.DOMAIN}/")},
+        },
+        "spec": _some(spec, ("taints", "unschedulable")),
+        "status": {
+            **_some(status, ("allocatable",)),
+            "conditions": [
+                _some(c, ("type", "status")) for c in status.get("conditions") or () if c["type"] == "Ready"
+            ],
+        },
+    }
+
+
+def job(document: Document) -> Json:
+    """A Volcano Job: what its pods will ask for, and whether it has begun. Of somebody else's only that it is
+    there: nobody has looked at how much it holds."""
+    metadata, spec = document["metadata"], document["spec"]
+    tasks = [_task(task) for task in spec.get("tasks") or ()]
+    if not any(names.MANAGED_LABEL in (task["template"]["metadata"].get("labels") or {}) for task in tasks):
+        tasks = []
+    state = (document.get("status") or {}).get("state") or {}
+    return {
+        "metadata": _some(metadata, _IDENTITY),
+        "spec": {**_some(spec, ("queue",)), "tasks": tasks},
+        "status": {"state": _some(state, ("phase",))},
+    }
+
+
+def pod_group(document: Document) -> Json:
+    """A PodGroup; of what it needs one name that shows that it asks for cards."""
+    spec = document["spec"]
+    needs = spec.get("minResources") or {}
+    shown = next((name for name in needs if names_cards([name])), None)
+    kept = {} if shown is None else {shown: needs[shown]}
+    return {**document, "spec": {**spec, **({"minResources": kept} if needs else {})}}
+
+
+def volume(document: Document) -> Json:
+    """A PersistentVolume: where it can be used."""
+    spec = document.get("spec") or {}
+    return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("nodeAffinity",))}
+
+
+def claim(document: Document) -> Json:
+    """A PersistentVolumeClaim: the volume that it is bound to."""
+    spec = document.get("spec") or {}
+    return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("volumeName",))}
+
+
+def _task(task: Document) -> Json:
+    template = task.get("template") or {}
+    metadata = template.get("metadata") or {}
+    return {
+        **_some(task, ("name", "replicas")),
+        "template": {
+            "metadata": _some(metadata, ("labels", "annotations")),
+            "spec": {
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, "hostNetwork"), named=True),
+                **_some(template.get("spec") or {}, ("affinity",)),
+            },
+        },
+    }
+
+
+def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
+    """The part of a spec that many pods share, once for all of them; ``named``: with names of containers."""
+    part = _some(spec, keys)
+    keep = _CONTAINER if named else _CONTAINER[1:]
+    for kind in ("containers", "initContainers"):
+        if containers := spec.get(kind):
+            part[kind] = [_container(c, keep, in_hosts_network="hostNetwork" in part) for c in containers]
+    text = orjson.dumps(part)
+    return _shared(text) if len(text) <= _SHARED_BYTES else _shared.__wrapped__(text)
+
+
+def _container(container: Document, keys: Iterable[str], *, in_hosts_network: bool) -> Json:
+    kept, ports = _some(container, keys), container.get("ports") or ()
+    if in_hosts_network:
+        taken = [_some(port, (*_PORT, "containerPort")) for port in ports]
+    else:
+        taken = [_some(port, _PORT) for port in ports if port.get("hostPort")]
+    return {**kept, "ports": taken} if taken else kept
+
+
+def _foreign_status(status: Document) -> Json:
+    return _some(status, ("phase", "startTime")) | _ends(status)
+
+
+def _managed_status(status: Document, resized: Json) -> Json:
+    kept = _some(status, ("phase", "startTime", "reason", "message"))
+    if ends := _ends(status):
+        return kept | ends
+    kept |= resized
+    if containers := status.get("containerStatuses"):
+        given = resized.get("containerStatuses") or [{}] * len(containers)
+        kept["containerStatuses"] = [_waiting(c) | has for c, has in zip(containers, given, strict=True)]
+    ours = [c for c in status.get("conditions") or () if c["type"].startswith(f"{names.DOMAIN}/")]
+    if ours:
+        kept["conditions"] = ours + resized.get("conditions", [])
+    return kept
+
+
+def _resized(spec: Document, status: Document) -> Json:
+    """Of a pod that is being resized what its node has given it. All others have what their spec says."""
+    if is_over(status):
+        return {}
+    asked = {c.get("name"): c for kind in ("containers", "initContainers") for c in spec.get(kind) or ()}
+    given = {key: status[key] for key in ("containerStatuses", "initContainerStatuses") if status.get(key)}
+    pairs = [(one, asked.get(one.get("name"), {})) for statuses in given.values() for one in statuses]
+    if not any(_is_unlike(has, asks) for has, asks in (*pairs, (status, spec))):
+        return {}
+    conditions = [c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING]
+    return {
+        **{key: [_some(one, _GIVEN) for one in statuses] for key, statuses in given.items()},
+        **_some(status, _GIVEN),
+        **({"conditions": conditions} if conditions else {}),
+    }
+
+
+def _is_unlike(has: Document, asks: Document) -> bool:
+    if has.get("resources") is None:
+        return False
+    wanted = (asks.get("resources") or {}).get("requests") or {}
+    set_aside = has.get("allocatedResources")
+    return (has["resources"].get("requests") or {}) != wanted or (set_aside or wanted) != wanted
+
+
+def _ends(status: Document) -> Json:
+    """Of a pod that is over: what says when, and why."""
+    if not is_over(status):
+        return {}
+    return _some(status, ("conditions", "containerStatuses"))
+
+
+def _waiting(container: Document) -> Json:
+    """Why a container does not start, where it does not."""
+    waiting = (container.get("state") or {}).get("waiting")
+    return {"state": {"waiting": _some(waiting, ("message",))}} if waiting else {}
+
+
+def _some(document: Document, keys: Iterable[str]) -> Json:
+    return {key: document[key] for key in keys if key in document}
+
+
+def _without(mapping: Mapping[str, str], key: str) -> Mapping[str, str]:
+    return {k: v for k, v in mapping.items() if k != key} if key in mapping else mapping
+
+
+_KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
+    "pods": pod,
+    "nodes": node,
+    "jobs": job,
+    "podgroups": pod_group,
+    "persistentvolumes": volume,
+    "persistentvolumeclaims": claim,
+}

@@ -1,0 +1,170 @@
+"""Codecs of the annotations that the webhook, the admission layer and the node agent exchange.
+
+Each has a version, is decoded with bounds (pods and nodes are hostile input), and raises
+:class:`AnnotationError`, whose text names the path of the wrong field. The plan annotation has its own
+module, :mod:`vc_egpu.volcano.codec.plans`.
+"""
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+MAX_MEMORY_MIB: Final = 16 * 1024 * 1024
+"""16 TiB: far above any card, small enough that sums over a cluster stay within 64 bits."""
+MAX_CARDS_PER_NODE: Final = 64
+MAX_MEMORY_RATIO: Final = 10.0
+MAX_HOST_MEMORY_MIB: Final = 256 * 1024 * 1024
+"""256 TiB."""
+CARD_CORES_PERCENT: Final = 100
+
+Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")]
+MemoryMib = Annotated[int, Field(strict=True, ge=1, le=MAX_MEMORY_MIB)]
+CoresPercent = Annotated[int, Field(strict=True, ge=0, le=CARD_CORES_PERCENT)]
+ContainerName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class AnnotationError(ValueError):
+    """An annotation does not have the form that this version reads; the text names the field."""
+
+
+def _wire_name(field: str) -> str:
+    """``memory_mib`` -> ``memoryMiB``, everything else plain camel case."""
+    return to_camel(field).replace("Mib", "MiB")
+
+
+class Wire(BaseModel):
+    """Camel case on the wire, immutable in memory; unknown fields are ignored so that N reads N+1."""
+
+    model_config = ConfigDict(alias_generator=_wire_name, populate_by_name=True, frozen=True, extra="ignore")
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Parse ``text``; raises :class:`AnnotationError` with the path of the first wrong field."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in first["loc"]) or "the document"
+            raise AnnotationError(f"{path}: {first['msg']}") from error
+
+    def encode(self) -> str:
+        """Compact JSON, keys in field order: equal values give equal texts."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+class ContainerRequest(Wire):
+    """What one container asks for, as the webhook understood it."""
+
+    model: ModelName
+    cards: Annotated[int, Field(strict=True, ge=1, le=MAX_CARDS_PER_NODE)]
+    """Number of different cards."""
+    memory_mib: MemoryMib
+    """On each card."""
+    cores_percent: CoresPercent
+    """On each card; 0 is no compute guarantee."""
+    native: bool = False
+    """Whole cards without the isolation library (``volcano.sh/gpu-<model>``)."""
+    whole: bool = False
+    """Nothing but the model was named: the whole card, alone on it."""
+
+
+class Request(Wire):
+    """``egpu.volcano.sh/request``: a pod's asks by container; empty for members without cards."""
+
+    version: Literal[1] = 1
+    containers: Annotated[dict[ContainerName, ContainerRequest], Field(max_length=64)] = {}
+    core_policy: Literal["hard", "soft"] = "hard"
+    oversubscribe: bool = False
+    """Shares' memory may spill to the host."""
+
+
+class CardShare(Wire):
+    """One card of one container."""
+
+    uuid: Uuid
+    memory_mib: MemoryMib
+    cores: CoresPercent
+    """Percent of the card's compute; 0 is no guarantee."""
+    physical_mib: MemoryMib | None = None
+    """Of the memory, what may lie on the card; absent: all of it. The rest may spill to the host."""
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.physical_mib is not None and self.physical_mib > self.memory_mib:
+            raise ValueError(f"physicalMiB {self.physical_mib} is above memoryMiB {self.memory_mib}")
+        return self
+
+    @property
+    def on_card_mib(self) -> int:
+        """Memory that may lie on the card."""
+        return self.memory_mib if self.physical_mib is None else self.physical_mib
+
+
+class Cards(Wire):
+    """``egpu.volcano.sh/cards``: which cards a pod got, written once by the admission layer."""
+
+    version: Literal[1] = 1
+    pod_uid: Annotated[str, Field(min_length=1, max_length=64)]
+    node: Annotated[str, Field(min_length=1, max_length=253)]
+    plan_id: Annotated[str, Field(min_length=1, max_length=128)]
+    """``<lease epoch>-<counter>``: see :mod:`vc_egpu.volcano.codec.plans`."""
+    share_class: Literal["high", "unset", "low"] = "unset"
+    core_policy: Literal["hard", "soft"] = "hard"
+    native: bool = False
+    containers: Annotated[dict[ContainerName, tuple[CardShare, ...]], Field(max_length=64)]
+
+
+class NodeCard(Wire):
+    """One card as the node agent sees it."""
+
+    uuid: Uuid
+    index: Annotated[int, Field(strict=True, ge=0, lt=MAX_CARDS_PER_NODE)]
+    """Position on the node (NVML's order); the plan annotation refers to cards by it."""
+    model: ModelName
+    product: Annotated[str, Field(max_length=128)] = ""
+    memory_mib: MemoryMib
+    """What NVML reports; the ledger uses the model table's nominal memory."""
+    healthy: bool = True
+    offered: bool = True
+    """False: not offered by us at all (native elsewhere, too little memory, another plugin has it)."""
+    reason: Annotated[str, Field(max_length=256)] = ""
+    """Why it is ill or not offered, for people."""
+    sm_count: Annotated[int, Field(ge=0, le=4096)] = 0
+    clock_mhz: Annotated[int, Field(ge=0, le=100_000)] = 0
+    compute_capability: Annotated[str, Field(max_length=16)] = ""
+    links: Annotated[dict[str, int], Field(max_length=MAX_CARDS_PER_NODE)] = {}
+    """Peer UUID to number of direct links (NVLink)."""
+    held: tuple[Annotated[str, Field(max_length=64)], ...] = ()
+    """UIDs of pods whose share on this card the agent still holds (CDI file not yet released)."""
+
+
+class NodeCards(Wire):
+    """``egpu.volcano.sh/node-cards``: the inventory that a node's agent writes on its Node."""
+
+    version: Literal[1] = 1
+    agent_version: Annotated[str, Field(max_length=64)] = ""
+    mode: Literal["shared", "native", "mig"] = "shared"
+    vendor: Annotated[str, Field(max_length=32)] = "nvidia"
+    driver_version: Annotated[str, Field(max_length=64)] = ""
+    cuda_version: Annotated[str, Field(max_length=32)] = ""
+    core_ratio: Annotated[float, Field(ge=0.01, le=10.0)] = 1.0
+    memory_ratio: Annotated[float, Field(ge=0.01, le=MAX_MEMORY_RATIO)] = 1.0
+    """Memory promised per card; what is above 1 is for shares that may spill to the host."""
+    ratio_class: Literal["high", "low"] | None = None
+    """The only class that has more than there is; None: all."""
+    host_memory_mib: Annotated[int, Field(strict=True, ge=0, le=MAX_HOST_MEMORY_MIB)] = 0
+    """Host memory that cards' memory may spill or be suspended to; 0: none."""
+    max_sharers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100
+    problem: Annotated[str, Field(max_length=512)] = ""
+    """Non-empty: the node takes nothing, and why."""
+    cards: Annotated[tuple[NodeCard, ...], Field(max_length=MAX_CARDS_PER_NODE)] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len({card.uuid for card in self.cards}) != len(self.cards):
+            raise ValueError("two cards have the same uuid")
+        if len({card.index for card in self.cards}) != len(self.cards):
+            raise ValueError("two cards have the same index")
+        return self

@@ -1,0 +1,51 @@
+"""The annotations with which people steer us, and slips of the pen in them."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from vc_egpu.volcano.words import names
+
+KNOBS: Final = (
+    names.PRIORITY,
+    names.CORE_POLICY,
+    names.OVERSUBSCRIBE,
+    names.CARD_POLICY,
+    names.NODE_POLICY,
+    names.USE_CARDS,
+    names.AVOID_CARDS,
+    names.USE_MODELS,
+    names.AVOID_MODELS,
+)
+"""Annotations that people write."""
+_WRITTEN: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE, names.GROUP_UNSEEN)
+_KNOWN: Final = frozenset({*KNOBS, *_WRITTEN})
+_MAX_SLIPS: Final = 4
+_COMPARED: Final = 100
+
+
+def knobs_in(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """Those annotations that people steer us with."""
+    return {name: annotations[name] for name in KNOBS if name in annotations}
+
+
+def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> list[str]:
+    """Sentences about keys of ours that mean nothing: misspelt, or labels that should be annotations.
+
+    Not refused: a later version may know more of them than this one. Only the first few: what is near takes
+    time to find, and who sends thousands of them should not keep everybody waiting.
+    """
+    return list(islice(_slips(annotations, labels, path), _MAX_SLIPS))
+
+
+def _slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name in sorted(annotations.keys() - _KNOWN):
+        if name.startswith(f"{names.DOMAIN}/"):
+            # Bounded: what is much longer is near none of them, and to find that out took a second.
+            near = difflib.get_close_matches(name[:_COMPARED].lower(), KNOBS, 1, cutoff=0.8)
+            guess = f", did you mean {near[0]}?" if near else ""
+            yield f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}'
+    yield from (
+        f'{path}.labels["{name}"]: has no effect, it is an annotation' for name in KNOBS if name in labels
+    )

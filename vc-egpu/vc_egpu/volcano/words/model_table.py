@@ -1,0 +1,90 @@
+"""The operator's table of GPU models: product names, nominal memory, cards per node.
+
+Validation at the door goes by this table, not by the nodes that happen to be up. It is a YAML file
+(a ConfigMap in the cluster)::
+
+    models:
+      - name: h20
+        products: ["NVIDIA H20"]
+        memoryMiB: 98304
+        cardsPerNode: 8
+"""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, MemoryMib, ModelName
+from vc_egpu.volcano.words.names import CORES_TOTAL_SUFFIX, MEMORY_TOTAL_SUFFIX, RESERVED_MODEL_WORDS
+from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
+
+
+class ModelTableError(ValueError):
+    """The table cannot be used; the text names the entry and the field."""
+
+
+class GpuModel(BaseModel):
+    """One row of the table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: ModelName
+    products: tuple[str, ...] = ()
+    """Exact product names as NVML gives them; compared without regard to case and surrounding blanks."""
+    memory_mib: Annotated[MemoryMib, Field(alias="memoryMiB")]
+    """Nominal memory: what the ledger counts per card. Cards that report less are not offered."""
+    cards_per_node: Annotated[int, Field(alias="cardsPerNode", ge=1, le=MAX_CARDS_PER_NODE)] = 8
+
+    @model_validator(mode="after")
+    def _name_is_free(self) -> Self:
+        if self.name in RESERVED_MODEL_WORDS:
+            raise ValueError(f"{self.name!r} is reserved and never a model")
+        if self.name.endswith((MEMORY_TOTAL_SUFFIX, CORES_TOTAL_SUFFIX)):
+            raise ValueError(f"{self.name!r} would be mistaken for a counter of another model")
+        return self
+
+
+class ModelTable(BaseModel):
+    """All models of a cluster, looked up by name or by product."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models: tuple[GpuModel, ...] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = [model.name for model in self.models]
+        products = [product.strip().lower() for model in self.models for product in model.products]
+        for what, values in (("model", names), ("product", products)):
+            twice = {value for value in values if values.count(value) > 1}
+            if twice:
+                raise ValueError(f"{what} {min(twice)!r} stands in the table twice")
+        return self
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """Parse the file; raises :class:`ModelTableError`."""
+        try:
+            return cls.model_validate(_document(text) or {})
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            got = "" if isinstance(first["input"], (dict, list)) else f", got {str(first['input'])[:100]!r}"
+            where = f"model table, {path}" if path else "model table"
+            raise ModelTableError(f"{where}: {first['msg']}{got}") from error
+
+    def get(self, name: str) -> GpuModel | None:
+        """The row of a model, or None."""
+        return next((model for model in self.models if model.name == name), None)
+
+    def of_product(self, product: str) -> GpuModel | None:
+        """The row whose products hold this NVML product name, or None."""
+        wanted = product.strip().lower()
+        return next((m for m in self.models if wanted in (p.strip().lower() for p in m.products)), None)
+
+
+def _document(text: str) -> Any:
+    try:
+        return read_yaml(text)
+    except NotYamlError as error:
+        raise ModelTableError(f"model table: not YAML: {' '.join(str(error).split())}") from error

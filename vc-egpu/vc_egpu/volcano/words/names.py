@@ -1,0 +1,148 @@
+"""Every resource, label, annotation, gate and condition name that this project reads or writes, once.
+
+Names under ``volcano.sh`` and ``scheduling.*`` are Volcano's; names under ``egpu.volcano.sh`` are ours.
+"""
+
+from typing import Final
+
+DOMAIN: Final = "egpu.volcano.sh"
+
+# --- resources -------------------------------------------------------------------------------
+RESOURCE_PREFIX: Final = "volcano.sh/"
+SHARED_PREFIX: Final = "volcano.sh/vgpu-"
+"""``volcano.sh/vgpu-<model>``: shares of cards of that model."""
+NATIVE_PREFIX: Final = "volcano.sh/gpu-"
+"""``volcano.sh/gpu-<model>``: whole cards without a library."""
+LIMIT_MEMORY: Final = "volcano.sh/vgpu-memory"
+LIMIT_MEMORY_PERCENTAGE: Final = "volcano.sh/vgpu-memory-percentage"
+LIMIT_CORES: Final = "volcano.sh/vgpu-cores"
+VOLCANO_VGPU_NUMBER: Final = "volcano.sh/vgpu-number"
+RESERVED_MODEL_WORDS: Final = frozenset({"number", "memory", "memory-percentage", "cores"})
+MEMORY_TOTAL_SUFFIX: Final = "-memory"
+CORES_TOTAL_SUFFIX: Final = "-cores"
+
+
+def shared_resource(model: str) -> str:
+    """``h20`` -> ``volcano.sh/vgpu-h20``."""
+    return SHARED_PREFIX + model
+
+
+def native_resource(model: str) -> str:
+    """``h20`` -> ``volcano.sh/gpu-h20``."""
+    return NATIVE_PREFIX + model
+
+
+def memory_total_resource(model: str) -> str:
+    """The counter of MiB over all shares of a pod, ``volcano.sh/vgpu-h20-memory``."""
+    return SHARED_PREFIX + model + MEMORY_TOTAL_SUFFIX
+
+
+def cores_total_resource(model: str) -> str:
+    """The counter of core percent over all shares of a pod, ``volcano.sh/vgpu-h20-cores``."""
+    return SHARED_PREFIX + model + CORES_TOTAL_SUFFIX
+
+
+# --- ours: what users write ------------------------------------------------------------------
+PRIORITY: Final = f"{DOMAIN}/priority"
+CORE_POLICY: Final = f"{DOMAIN}/core-policy"
+OVERSUBSCRIBE: Final = f"{DOMAIN}/oversubscribe"
+CARD_POLICY: Final = f"{DOMAIN}/card-policy"
+NODE_POLICY: Final = f"{DOMAIN}/node-policy"
+USE_CARDS: Final = f"{DOMAIN}/use-cards"
+AVOID_CARDS: Final = f"{DOMAIN}/avoid-cards"
+USE_MODELS: Final = f"{DOMAIN}/use-models"
+AVOID_MODELS: Final = f"{DOMAIN}/avoid-models"
+PAUSE: Final = f"{DOMAIN}/pause"
+"""``"true"`` on a running pod: its gang shall be suspended until this is taken off every member."""
+
+# --- ours: what the stack writes -------------------------------------------------------------
+ROOT_QUEUE: Final = "root"
+"""Above all queues; it takes no work itself."""
+LONGEST_OBJECT_NAME: Final = 253
+"""Of most objects, as the API server has it."""
+LONGEST_TASK: Final = 63
+"""Volcano's pods carry the name of their task as a label."""
+MANAGED_LABEL: Final = f"{DOMAIN}/managed"
+"""Label with the value ``"true"`` on every pod (and task template) that the admission layer plans."""
+GATE: Final = f"{DOMAIN}/admission"
+REQUEST: Final = f"{DOMAIN}/request"
+GROUP_UNSEEN: Final = f"{DOMAIN}/group-unseen"
+"""Pod annotation: the PodGroup that it names was not there at the door, so nobody looked whose it is."""
+CARDS: Final = f"{DOMAIN}/cards"
+PLAN: Final = f"{DOMAIN}/plan"
+NODE_CARDS: Final = f"{DOMAIN}/node-cards"
+SUSPEND: Final = f"{DOMAIN}/suspend"
+"""Pod annotation: present, the pod shall be suspended; see :mod:`vc_egpu.volcano.codec.suspension`."""
+NODE_SUSPENSION: Final = f"{DOMAIN}/node-suspension"
+"""Node annotation: how far its agent is with that, by pod."""
+NODE_MODE_LABEL: Final = f"{DOMAIN}/card-mode"
+"""Node label: how its cards are offered, ``shared`` (default), ``native`` or ``mig``."""
+ROLLED_BACK: Final = f"{DOMAIN}/rolled-back"
+"""PodGroup annotation: how often and why the gang was rolled back, until when it waits, nodes it avoids."""
+CONDITION_ADMITTED: Final = f"{DOMAIN}/Admitted"
+CONDITION_SUSPENDED: Final = f"{DOMAIN}/Suspended"
+"""On pods and PodGroups: whether it has left its cards for a while, or why it cannot."""
+CORDONED_CARDS: Final = f"{DOMAIN}/cordoned-cards"
+"""Node annotation an operator sets: comma list of card UUIDs that take nothing new."""
+
+# --- priority classes ------------------------------------------------------------------------
+PRIORITY_CLASS_HIGH: Final = "egpu-high"
+PRIORITY_CLASS_STANDARD: Final = "egpu-standard"
+PRIORITY_CLASS_LOW: Final = "egpu-low"
+
+# --- RBAC verbs of ours on Queues and PriorityClasses ----------------------------------------
+VERB_USE: Final = "use"
+VERB_SET_CAP: Final = "set-cap"
+
+# --- Volcano's -------------------------------------------------------------------------------
+GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+"""Pod annotation: the PodGroup's name."""
+QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
+GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+TASK_SPEC: Final = "volcano.sh/task-spec"
+TASK_INDEX: Final = "volcano.sh/task-index"
+JOB_NAME: Final = "volcano.sh/job-name"
+JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
+JOB_VERSION: Final = "volcano.sh/job-version"
+JOB_RETRY_COUNT: Final = "volcano.sh/job-retry-count"
+JOB_QUEUE_NAME: Final = "volcano.sh/queue-name"
+TEMPLATE_UID: Final = "volcano.sh/template-uid"
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
+VOLCANO_USE_GPU_UUID: Final = "volcano.sh/vgpu-use-gpuuuid"
+VOLCANO_NO_USE_GPU_UUID: Final = "volcano.sh/vgpu-nouse-gpuuuid"
+HAMI_USE_GPU_UUID: Final = "nvidia.com/use-gpuuuid"
+HAMI_NO_USE_GPU_UUID: Final = "nvidia.com/nouse-gpuuuid"
+HAMI_USE_GPU_TYPE: Final = "nvidia.com/use-gputype"
+HAMI_NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""What ``kubectl apply`` writes on all that it applies (client-side)."""
+SCHEDULER_VOLCANO: Final = "volcano"
+SCHEDULER_DEFAULT: Final = "default-scheduler"
+
+# --- where the stack lives -------------------------------------------------------------------
+SYSTEM_NAMESPACE: Final = "vc-egpu-system"
+"""The product's namespace, as the manifests make it; every process takes another one by a flag."""
+MODELS_CONFIG_MAP: Final = "vc-egpu-models"
+"""ConfigMap in it: the table of GPU models, key ``models.yaml``."""
+POLICY_CONFIG_MAP: Final = "vc-egpu-node-policy"
+"""ConfigMap in it: how nodes offer their cards, key ``policy.yaml``."""
+SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
+"""ConfigMap in it; ``stopAdmitting: "true"`` in it lets nothing new begin."""
+
+MEMBERS_WEBHOOK: Final = f"members.{DOMAIN}"
+"""The one webhook without which pods come as they are: most of them are none of our business."""
+
+# --- node agent ------------------------------------------------------------------------------
+MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"
+"""Node label ``model.egpu.volcano.sh/<model>``: number of cards of that model."""
+NVIDIA_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+NVIDIA_COUNT_LABEL: Final = "nvidia.com/gpu.count"
+NVIDIA_PRESENT_LABEL: Final = "nvidia.com/gpu.present"
+CDI_KIND: Final = f"{DOMAIN}/vgpu"
+"""CDI vendor/class; a device's full name is ``egpu.volcano.sh/vgpu=<name>``."""
+CHECKPOINT: Final = f"{DOMAIN}/checkpoint"
+"""Annotation of the pods that a node's agent makes to suspend and resume processes: what they shall do."""
+ENV_CARDS: Final = "EGPU_CARDS"
+"""Environment variable in the container: its own entry of the cards annotation, JSON."""

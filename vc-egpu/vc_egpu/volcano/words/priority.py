@@ -1,0 +1,44 @@
+"""Who goes before whom: the class of a pod from its annotations and those of its Job and PodGroup."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from vc_egpu.volcano.words import names
+
+ClassName = Literal["high", "unset", "low"]
+
+PRIORITY_CLASSES: Final[Mapping[ClassName, str]] = {
+    "high": names.PRIORITY_CLASS_HIGH,
+    "unset": names.PRIORITY_CLASS_STANDARD,
+    "low": names.PRIORITY_CLASS_LOW,
+}
+"""The Kubernetes PriorityClass that stands for each class."""
+
+
+class PriorityError(ValueError):
+    """The annotation has a value that is no class; the text names it."""
+
+
+def class_of(annotations: Mapping[str, Any] | None, where: str) -> ClassName | None:
+    """The class that an object names itself, or None. ``where`` is its path, for the refusal."""
+    value = (annotations or {}).get(names.PRIORITY)
+    if value is None:
+        return None
+    if value == "high":
+        return "high"
+    if value == "low":
+        return "low"
+    shown = str(value)[:63]
+    raise PriorityError(
+        f'{where}["{names.PRIORITY}"]: {shown!r} is no class, it must be "high", "low" or absent'
+    )
+
+
+def resolve(*candidates: ClassName | None) -> ClassName:
+    """The first class that is named: give the template's, then the Job's, then the PodGroup's."""
+    return next((candidate for candidate in candidates if candidate is not None), "unset")
+
+
+def class_of_priority_class(name: str) -> ClassName | None:
+    """The class that one of our own PriorityClasses stands for."""
+    return next((key for key, value in PRIORITY_CLASSES.items() if value == name), None)

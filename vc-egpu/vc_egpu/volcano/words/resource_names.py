@@ -1,0 +1,71 @@
+"""What a resource name under ``volcano.sh/`` means: a share, a whole card, a counter, or not ours."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from vc_egpu.volcano.words import names
+
+LONGEST_NAME: Final = 253 + 1 + 63
+"""Of a resource: a domain, a slash and a word."""
+
+Kind = Literal["shared", "native", "memory-total", "cores-total", "per-card", "volcano", "foreign"]
+
+PER_CARD: Final = frozenset({names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES})
+"""What users write beside a model, per card; no node offers these and no queue counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceName:
+    """The meaning of one name."""
+
+    kind: Kind
+    model: str = ""
+
+    @property
+    def is_managed(self) -> bool:
+        """True where the name alone makes a pod ours: a model stands in it."""
+        return self.kind in {"shared", "native", "memory-total", "cores-total"}
+
+    @property
+    def is_counted(self) -> bool:
+        """True for the cards themselves, shared or whole."""
+        return self.kind in {"shared", "native"}
+
+
+_TOTALS: Final[tuple[tuple[str, Kind], ...]] = (
+    (names.MEMORY_TOTAL_SUFFIX, "memory-total"),
+    (names.CORES_TOTAL_SUFFIX, "cores-total"),
+)
+
+
+@lru_cache(maxsize=4096)
+def classify(resource: str) -> ResourceName:
+    """Say what a resource name means; names that have nothing to do with GPUs of Volcano are ``foreign``."""
+    if resource in PER_CARD:
+        return ResourceName("per-card")
+    if resource == names.VOLCANO_VGPU_NUMBER:
+        return ResourceName("volcano")
+    if resource.startswith(names.NATIVE_PREFIX):
+        model = resource.removeprefix(names.NATIVE_PREFIX)
+        # volcano.sh/gpu-number and gpu-memory belong to Volcano's older sharing.
+        return (
+            ResourceName("foreign") if model in names.RESERVED_MODEL_WORDS else ResourceName("native", model)
+        )
+    if not resource.startswith(names.SHARED_PREFIX):
+        return ResourceName("foreign")
+    model = resource.removeprefix(names.SHARED_PREFIX)
+    for suffix, kind in _TOTALS:
+        if model.endswith(suffix):
+            return ResourceName(kind, model.removesuffix(suffix))
+    return ResourceName("shared", model)
+
+
+def names_cards(resources: Iterable[object]) -> bool:
+    """Whether a model stands in one of these names of resources.
+
+    Of a PodGroup or a Job anything may come here. What names mean is remembered by them, but not of those
+    that nothing can have.
+    """
+    return any(len(name) <= LONGEST_NAME and classify(name).is_managed for name in map(str, resources))

@@ -1,0 +1,399 @@
+"""The admission policies (CEL): what holds with the webhook down, and what no webhook is asked about."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu.volcano.words import names
+from vc_egpu.webhook.policies.expressions import (
+    POD_IS_OURS,
+    POD_WAS_OR_IS_OURS,
+    WRITTEN_BY_US,
+    has_gate,
+    has_label,
+    quoted,
+)
+from vc_egpu.webhook.policies.form import Json, binding, differs, is_by, policy, rule
+
+NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
+SUPERUSERS: Final = "system:masters"
+"""Whom no policy can hold: they may delete it. Simulated nodes get their cards from them."""
+
+LOOSE_GROUP: Final = "podgroup-"
+"""What the PodGroup of a pod that no Volcano Job made is called, before its owner's UID."""
+PLACE_IN_GANG: Final = (names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX)
+"""Volcano's annotations that say where a pod belongs; who may change ``GROUP_NAME`` is another matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Usernames as the API server authenticates them."""
+
+    admission: tuple[str, ...] = (f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-admission",)
+    jobs: tuple[str, ...] = (f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-jobs",)
+    node_agents: tuple[str, ...] = (f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-node-agent",)
+    volcano: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-controllers",)
+    """Volcano's controllers: they name a pod's PodGroup and follow a Job's edits."""
+    schedulers: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-scheduler",)
+    """Schedulers whose Bindings repeat all annotations of their pod, as Volcano's do."""
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """Who may give a pod its PodGroup."""
+        return (*self.admission, *self.jobs, *self.volcano)
+
+
+def admission_policies(identities: Identities | None = None) -> list[Json]:
+    """All policies, each followed by its binding."""
+    identities = identities or Identities()
+    policies = [
+        _pods_create(),
+        _pods_update(identities),
+        _pods_debug(),
+        _pods_delete(identities),
+        _pods_grace(),
+        _bindings(identities),
+        _pod_groups(identities),
+        _nodes(identities),
+        _node_cards(identities),
+    ]
+    return [document for each in policies for document in (each, binding(each["metadata"]["name"]))]
+
+
+def _pods_create() -> Json:
+    # dyn: to the API server's type checker containers and init containers are lists of two kinds.
+    containers = _containers("object")
+    per_card = quoted((names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES))
+    return policy(
+        "vc-egpu-pods-create",
+        rule(["pods"], ["CREATE"]),
+        POD_IS_OURS,
+        is_common=True,
+        variables={"annotations": "object.metadata.?annotations.orValue({})"},
+        validations=[
+            (
+                has_gate("object"),
+                f"spec.schedulingGates: who asks for cards needs the gate {names.GATE}, the webhook sets it",
+            ),
+            (
+                f"object.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true'",
+                f"metadata.labels: who asks for cards has {names.MANAGED_LABEL}=true, the webhook sets it",
+            ),
+            (
+                f"'{names.REQUEST}' in variables.annotations",
+                f"metadata.annotations: {names.REQUEST} is missing, the webhook writes it",
+            ),
+            (
+                f"!{quoted((names.CARDS, names.PLAN, names.SUSPEND))}.exists(a, a in variables.annotations)",
+                f"metadata.annotations: {names.CARDS}, {names.PLAN} and {names.SUSPEND} are written by the "
+                "admission layer and by nobody else",
+            ),
+            (
+                f"!('{names.PAUSE}' in variables.annotations)",
+                f"metadata.annotations: {names.PAUSE} is for pods that run, no pod begins with it",
+            ),
+            (
+                f"!{containers}.exists(c, {per_card}.exists(k, k in c.?resources.?limits.orValue({{}})))",
+                "spec.containers: limits per card are still there, the webhook turns them into totals",
+            ),
+            (
+                "object.spec.?nodeName.orValue('') == ''",
+                "spec.nodeName: goes past the admission layer",
+            ),
+        ],
+    )
+
+
+def _pods_update(identities: Identities) -> Json:
+    kept = (
+        *WRITTEN_BY_US,
+        names.GROUP_UNSEEN,
+        names.SUSPEND,
+        names.PRIORITY,
+        names.CORE_POLICY,
+        *PLACE_IN_GANG,
+    )
+    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
+    label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
+    ours = is_by(identities.admission)
+    touched = " || ".join(
+        f"object.{path} != oldObject.{path}"
+        for path in (
+            "metadata.?annotations.orValue({})",
+            "metadata.?labels.orValue({})",
+            "spec.?schedulingGates.orValue([])",
+        )
+    )
+    return policy(
+        "vc-egpu-pods-update",
+        rule(["pods", "pods/status"], ["UPDATE"]),
+        # Most updates are our own, of pods that are ours, and a kubelet's, of the status alone.
+        f"{ours} ? !({_ANSWERED_FOR}) : ({POD_WAS_OR_IS_OURS}) && ({touched})",
+        variables={
+            "controller": is_by(identities.controllers),
+            "old": old,
+            "new": new,
+            "changed": f"{quoted(kept)}.filter(a, {differs('a')})",
+            "pauses": f"{differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
+        },
+        validations=[
+            (f"!({ours})", f"metadata.labels: {_NOT_OURS}"),
+            (
+                "variables.changed.size() == 0",
+                "metadata.annotations: only the admission layer changes these",
+                "'metadata.annotations: ' + request.userInfo.username + ' may not change ' + "
+                "variables.changed.join(', ') + ', only the admission layer does'",
+            ),
+            (
+                f"object.metadata{label} == oldObject.metadata{label}",
+                f"metadata.labels: {names.MANAGED_LABEL} is changed by the admission layer only",
+            ),
+            (
+                f"variables.controller || object.metadata{queue} == oldObject.metadata{queue}",
+                f"metadata.labels: {names.JOB_QUEUE_NAME} is changed by controllers only",
+            ),
+            (
+                f"!{has_gate('oldObject')} || {has_gate('object')}",
+                f"spec.schedulingGates: {names.GATE} is lifted by the admission layer and by nobody else",
+            ),
+            (
+                f"variables.controller || !({differs(repr(names.GROUP_NAME))})",
+                f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
+            ),
+            (
+                f"!({differs(repr(names.PAUSE))}) || {_may_evict()}",
+                f'metadata.annotations: {names.PAUSE} needs the RBAC verb "create" on pods/eviction',
+            ),
+            (
+                f"!variables.pauses || variables.new['{names.PAUSE}'] == 'true'",
+                f'metadata.annotations: {names.PAUSE} is "true" or absent',
+            ),
+            (
+                f"!variables.pauses || variables.old[?'{names.CARDS}'].orValue('').contains({_LOW})",
+                f"metadata.annotations: {names.PAUSE} is for pods of low priority that have their cards",
+            ),
+        ],
+    )
+
+
+def _containers(pod: str) -> str:
+    return f"(dyn({pod}.spec.containers) + dyn({pod}.spec.?initContainers.orValue([])))"
+
+
+def _pods_debug() -> Json:
+    # The webhook refuses privileged containers beside a share; it is not asked about those that come later,
+    # since nobody could debug a pod while it is away.
+    containers = _containers("oldObject")
+    shares = f"c.?resources.?requests.orValue({{}}).exists(k, k.startsWith('{names.SHARED_PREFIX}'))"
+    new = "!oldObject.spec.?ephemeralContainers.orValue([]).exists(o, o.name == c.name)"
+    return policy(
+        "vc-egpu-pods-debug",
+        rule(["pods/ephemeralcontainers"], ["UPDATE"]),
+        f"{has_label('oldObject.metadata')} && {containers}.exists(c, {shares})",
+        variables={},
+        validations=[
+            (
+                "!object.spec.?ephemeralContainers.orValue([]).exists(c, "
+                f"c.?securityContext.?privileged.orValue(false) && {new})",
+                "spec.ephemeralContainers: a privileged container goes past the limits of a share; debug the "
+                "pod with another profile, or its node",
+            ),
+        ],
+    )
+
+
+def _pods_delete(identities: Identities) -> Json:
+    return policy(
+        "vc-egpu-pods-delete",
+        rule(["pods"], ["DELETE"]),
+        is_by(identities.admission),
+        variables={},
+        validations=[(_ANSWERED_FOR, f"metadata.labels: {_NOT_OURS}")],
+    )
+
+
+def _pods_grace() -> Json:
+    # The API server takes any time that a delete names, and a later one that names none does not shorten it.
+    grace = "request.?options.?gracePeriodSeconds.orValue(0)"
+    own = f"oldObject.spec.?terminationGracePeriodSeconds.orValue({_KUBERNETES_GRACE_S})"
+    return policy(
+        "vc-egpu-pods-grace",
+        rule(["pods"], ["DELETE"]),
+        f"{has_label('oldObject.metadata')} && "
+        f"oldObject.metadata.?annotations[?'{names.PRIORITY}'].orValue('') == 'low'",
+        variables={},
+        validations=[
+            (
+                f"{grace} <= {own}",
+                "gracePeriodSeconds: above the pod's own terminationGracePeriodSeconds; leave it out, who "
+                f'takes the cards of {names.PRIORITY} "low" waits for that',
+            ),
+        ],
+    )
+
+
+_KUBERNETES_GRACE_S: Final = 30
+
+_ANSWERED_FOR: Final = (
+    f"oldObject.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true' || "
+    f"'{names.REQUEST}' in oldObject.metadata.?annotations.orValue({{}}) || " + has_gate("oldObject")
+)
+"""A pod that the admission layer answers for, as :func:`vc_egpu.volcano.codec.pod_codec.pod` sees it."""
+_NOT_OURS: Final = "not managed: the admission layer writes to no pod of others, and removes none"
+"""RBAC knows no labels: whoever took over its account could give a pod of the system another image."""
+
+_LOW: Final = repr('"shareClass":"low"')
+"""As it stands in the cards annotation, which nobody but the admission controller writes."""
+
+
+def _may_evict() -> str:
+    """Suspending a pod takes its cards from it, as evicting does: who may do the one may do the other."""
+    pod = "authorizer.group('').resource('pods').subresource('eviction')"
+    return f"{pod}.namespace(request.namespace).name(request.name).check('create').allowed()"
+
+
+def _bindings(identities: Identities) -> Json:
+    # The API server copies a Binding's annotations and labels onto the pod, and asks no policy for pods.
+    # Nor does any policy here see the pod: equal values are as good as others, from accounts that we trust.
+    def brings(what: str, others: tuple[str, ...]) -> str:
+        ours = f"k.startsWith('{names.DOMAIN}/') || k in {quoted(others)}"
+        return f"object.metadata.?{what}.orValue({{}}).exists(k, {ours})"
+
+    membership = (names.GROUP_NAME, *PLACE_IN_GANG)
+    refused = f"a Binding sets none of {names.DOMAIN} on its pod, nor"
+    return policy(
+        "vc-egpu-bindings",
+        rule(["bindings", "pods/binding"], ["CREATE"]),
+        is_common=True,
+        variables={"scheduler": is_by(identities.schedulers)},
+        validations=[
+            (
+                f"variables.scheduler || !{brings('annotations', membership)}",
+                f"metadata.annotations: {refused} {', '.join(membership)}; the operator names the accounts "
+                "of schedulers that repeat their pods' annotations",
+            ),
+            (
+                f"!{brings('labels', (names.JOB_QUEUE_NAME,))}",
+                f"metadata.labels: {refused} {names.JOB_QUEUE_NAME}",
+            ),
+        ],
+    )
+
+
+def _pod_groups(identities: Identities) -> Json:
+    old = "(oldObject == null ? {} : oldObject.metadata.?annotations.orValue({}))"
+    queue = "object.?spec.?queue.orValue('')"
+    may_use_queue = "authorizer.group('scheduling.volcano.sh').resource('queues')"
+    may_use_high = "authorizer.group('scheduling.k8s.io').resource('priorityclasses')"
+    high = f"new[?'{names.PRIORITY}'].orValue('') == 'high'"
+    ask = f"'{names.SHARED_PREFIX}', '{names.NATIVE_PREFIX}'"
+
+    def judged(group: str) -> str:
+        found = f"c.?type.orValue('') == '{names.CONDITION_ADMITTED}'"
+        return f"{group}.?status.?conditions.orValue([]).exists(c, {found})"
+
+    def asks(group: str) -> str:
+        prefix = f"[{ask}].exists(p, k.startsWith(p))"
+        return f"{group}.?spec.?minResources.orValue({{}}).exists(k, {prefix})"
+
+    return policy(
+        "vc-egpu-podgroups",
+        rule(["podgroups"], ["CREATE", "UPDATE"], group="scheduling.volcano.sh", version="v1beta1"),
+        variables={
+            "ours": is_by(identities.admission),
+            "controller": is_by(identities.controllers),
+            "scheduler": is_by(identities.schedulers),
+            "old": old,
+            "new": "object.metadata.?annotations.orValue({})",
+            "judged": f"oldObject != null && {judged('oldObject')}",
+            # Of the old one too: whoever moves it could take off in the same write what makes it ours.
+            "managed": (
+                f"'{names.PLAN}' in variables.old || variables.judged || {asks('object')} || "
+                f"oldObject != null && {asks('oldObject')}"
+            ),
+            "moved": f"oldObject != null && {queue} != oldObject.?spec.?queue.orValue('')",
+            # Controllers take a group of this name for their own and count its pods to its queue.
+            "foisted": f"oldObject == null && object.metadata.?name.orValue('').startsWith('{LOOSE_GROUP}')",
+            "raised": f"variables.{high} && {differs(repr(names.PRIORITY))}",
+        },
+        validations=[
+            (
+                f"variables.ours || !({differs(repr(names.PLAN))})",
+                f"metadata.annotations: {names.PLAN} is written by the admission layer and by nobody else",
+            ),
+            (
+                "variables.controller || variables.scheduler || !variables.judged || " + judged("object"),
+                f"status.conditions: {names.CONDITION_ADMITTED} is taken off by the admission layer only",
+            ),
+            (
+                "variables.controller || !(variables.managed && variables.moved || variables.foisted) || "
+                f"{may_use_queue}.namespace(request.namespace).name({queue}).check('{names.VERB_USE}').allowed()",
+                f'spec.queue: needs the RBAC verb "{names.VERB_USE}" on the queue it names',
+            ),
+            (
+                "variables.controller || !variables.raised || "
+                f"{may_use_high}.namespace(request.namespace).name('{names.PRIORITY_CLASS_HIGH}')"
+                f".check('{names.VERB_USE}').allowed()",
+                f'metadata.annotations: {names.PRIORITY} "high" needs the RBAC verb "{names.VERB_USE}" on '
+                f"PriorityClass {names.PRIORITY_CLASS_HIGH}",
+            ),
+        ],
+    )
+
+
+def _nodes(identities: Identities) -> Json:
+    claim = f"'{NODE_NAME_CLAIM}'"
+    # Whoever takes over a node has its agent's account too: it draws no pods of others there, as with the
+    # kubelet's it could not (admission plugin NodeRestriction), nor has its Node collected as somebody's.
+    shared = (names.NVIDIA_PRODUCT_LABEL, names.NVIDIA_COUNT_LABEL, names.NVIDIA_PRESENT_LABEL)
+    fine = f"k.startsWith('{names.MODEL_LABEL_PREFIX}') || k in {quoted(shared)} || "
+    fine += "object.metadata.?labels[?k] == oldObject.metadata.?labels[?k]"
+    labels = f"[object, oldObject].all(o, o.metadata.?labels.orValue({{}}).all(k, {fine}))"
+    kept = " && ".join(
+        f"object.metadata.?{field}.orValue([]) == oldObject.metadata.?{field}.orValue([])"
+        for field in ("ownerReferences", "finalizers")
+    )
+    return policy(
+        "vc-egpu-nodes",
+        rule(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
+        is_by(identities.node_agents),
+        variables={},
+        validations=[
+            (
+                f"request.operation == 'UPDATE' && has(request.userInfo.extra) && {claim} in "
+                f"request.userInfo.extra && request.userInfo.extra[{claim}].exists(n, n == request.name)",
+                "metadata.name: a node agent writes only the Node it runs on",
+            ),
+            (
+                "request.operation != 'UPDATE' || object.spec == oldObject.spec",
+                "spec: a node agent writes annotations, labels and status of its Node, not its spec",
+            ),
+            (
+                f"request.operation != 'UPDATE' || {labels}",
+                f"metadata.labels: a node agent writes {names.MODEL_LABEL_PREFIX}... and {', '.join(shared)}",
+            ),
+            (
+                f"request.operation != 'UPDATE' || {kept}",
+                "metadata: a node agent leaves ownerReferences and finalizers of its Node as they are",
+            ),
+        ],
+    )
+
+
+def _node_cards(identities: Identities) -> Json:
+    # Which agent writes which Node: see _nodes.
+    text = f"{quoted((names.NODE_CARDS, names.NODE_SUSPENSION))}.exists(a, "
+    text += "object.metadata.?annotations[?a] != (oldObject == null ? optional.none() : "
+    text += "oldObject.metadata.?annotations[?a]))"
+    return policy(
+        "vc-egpu-node-cards",
+        rule(["nodes", "nodes/status"], ["CREATE", "UPDATE"]),
+        text,
+        variables={},
+        validations=[
+            (
+                f"{is_by(identities.node_agents)} || '{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
+                f"metadata.annotations: {names.NODE_CARDS} and {names.NODE_SUSPENSION} are written by the "
+                "node's agent and by nobody else",
+            ),
+        ],
+    )

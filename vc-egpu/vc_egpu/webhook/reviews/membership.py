@@ -1,0 +1,110 @@
+"""Which PodGroup a pod may name, and which pods without an ask are members of a gang that asks.
+
+Volcano Jobs are not the only ones with gangs: operators make PodGroups for kinds of their own (a RayCluster,
+an MPIJob, a PyTorchJob, a LeaderWorkerSet) and pods that name them, some of which need no cards. A pod
+belongs to a group if its controller owns the group, or was made by the group's owner as far as that can be
+told from Kubernetes' own kinds; else whoever makes the pod must be allowed to change the PodGroup, as such an
+operator is.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.makers import controller_of
+from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, mapping, spec_of
+from vc_egpu.webhook.protocol.decision import Json, Refusal
+from vc_egpu.webhook.protocol.questions import (
+    Access,
+    MakerLookup,
+    PodGroupLookup,
+    Unanswered,
+    any_allowed,
+)
+
+PATH: Final = f'metadata.annotations["{names.GROUP_NAME}"]'
+_MOST_HOPS: Final = 3
+"""The node of a TrainJob: its batch Job, whose JobSet the TrainJob made."""
+
+
+def pod_group(review: Review, context: Context) -> Json | None:
+    """The PodGroup that the pod names; None where it names none, or one that is not there yet.
+
+    Refuses somebody else's, and for a pod of nobody's a missing one. Raises
+    :class:`~vc_egpu.webhook.protocol.questions.Unanswered`.
+    """
+    name = named(review)
+    if not name:
+        return None
+    group, mine = _find(review.namespace, name, context), controller_of(review.object)
+    if group is None:
+        if not mine:
+            raise Refusal(f"{PATH}: PodGroup {name!r} does not exist in namespace {review.namespace!r}")
+        # Some make it when they see the first of its pods: a LeaderWorkerSet's belongs to its leading pod.
+        return None
+    if _belongs(review, name, group, context):
+        return group
+    owner = controller_of(group)
+    whose = f"{mine.get('kind')} {mine.get('name')!r}" if mine else "nobody"
+    raise Refusal(
+        f"{PATH}: PodGroup {name!r} belongs to {owner.get('kind')} {owner.get('name')!r}, this pod to {whose}"
+    )
+
+
+def is_member(review: Review, context: Context) -> bool:
+    """Whether a pod that asks for no cards belongs to a gang that does, and so starts with it or not at all.
+
+    What cannot be held back (it is bound already) or is not the gang's own is left alone, not refused: it is
+    none of our business.
+    """
+    name = named(review)
+    if not name or spec_of(review.object).get("nodeName"):
+        return False
+    group = _find(review.namespace, name, context)
+    return group is not None and asks(group) and _belongs(review, name, group, context)
+
+
+def named(review: Review) -> str:
+    """The name of the PodGroup that the pod names; empty where it names none."""
+    return str(annotations_of(review.object).get(names.GROUP_NAME) or "")[: names.LONGEST_OBJECT_NAME]
+
+
+def asks(group: Json) -> bool:
+    """Whether a PodGroup's ``minResources`` name cards."""
+    return names_cards(mapping(spec_of(group).get("minResources")))
+
+
+def _find(namespace: str, name: str, context: Context) -> Json | None:
+    group = context.pod_groups.get((namespace, name))
+    if group is None:
+        question = PodGroupLookup(namespace, name)
+        known, group = context.answers.pod_group(question)
+        if not known:
+            raise Unanswered([question])
+    return group
+
+
+def _belongs(review: Review, name: str, group: Json, context: Context) -> bool:
+    owner, mine = controller_of(group), controller_of(review.object)
+    return not owner or _is_kin(mine, owner, review.namespace, context) or _may_change(review, name, context)
+
+
+def _is_kin(mine: Mapping[str, Any], owner: Mapping[str, Any], namespace: str, context: Context) -> bool:
+    """Whether the group's owner made what makes the pod."""
+    for _ in range(_MOST_HOPS):
+        if mine.get("uid") == owner.get("uid"):
+            return True
+        question = MakerLookup.of(namespace, mine)
+        if question is None:
+            return False
+        known, maker = context.answers.maker(question)
+        if not known:
+            raise Unanswered([question])
+        mine = maker
+    return False
+
+
+def _may_change(review: Review, name: str, context: Context) -> bool:
+    question = Access(review.subject, "update", "scheduling.volcano.sh", "podgroups", name, review.namespace)
+    return any_allowed(context.answers, [question])

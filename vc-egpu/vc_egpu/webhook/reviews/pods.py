@@ -1,0 +1,297 @@
+"""Pods at creation: checked, completed, gated."""
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Request
+from vc_egpu.volcano.words.knobs import slips
+from vc_egpu.volcano.words.makers import controller_of
+from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, resolve
+from vc_egpu.volcano.words.resource_names import PER_CARD, classify
+from vc_egpu.webhook.protocol.context import (
+    DEFAULT_QUEUE,
+    Context,
+    Review,
+    annotations_of,
+    items,
+    labels_of,
+    mapping,
+    spec_of,
+)
+from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
+from vc_egpu.webhook.protocol.questions import Subject
+from vc_egpu.webhook.reviews import access, gangs, membership, size_limits, specs
+
+_ANNOTATIONS = "metadata.annotations"
+VOLCANO_JOB_GROUP = "batch.volcano.sh/"
+
+
+def review_pod(review: Review, context: Context) -> Decision:
+    """Complete a pod that asks for cards or carries the managed label; everything else is left alone.
+
+    Raises :class:`~vc_egpu.webhook.protocol.questions.Unanswered` when it needs to know more.
+    """
+    if review.old_object is not None or review.operation != "CREATE":
+        return _applied_again(review, context)
+    try:
+        return _review(review, context)
+    except (Refusal, AskError, PriorityError) as refusal:
+        return refuse(str(refusal))
+
+
+def _review(review: Review, context: Context) -> Decision:
+    pod, annotations, spec = review.object, annotations_of(review.object), spec_of(review.object)
+    size_limits.check_pods([spec], "spec")
+    specs.refuse_forged(annotations, _ANNOTATIONS, request_too=False)
+    labelled = specs.check_label(labels_of(pod), "metadata.labels")
+    ask = read_pod(spec, context.table, known=_completed_before(pod, labelled=labelled))
+    if not ask.is_managed and not labelled:
+        specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
+        if not membership.is_member(review, context):
+            if _is_gated(spec):
+                # The admission layer answers for whatever has it, and takes it for a member of what it names.
+                raise Refusal(f"spec.schedulingGates: {names.GATE} is written by the webhook; leave it out")
+            return allow()
+    specs.check_placement(spec, "spec")
+    specs.check_isolation(spec, "spec", ask)
+    knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
+    scheduler, warning = specs.scheduler_for(
+        spec.get("schedulerName", ""),
+        "spec.schedulerName",
+        context.settings.binder(grouped=bool(annotations.get(names.GROUP_NAME))),
+    )
+    group = membership.pod_group(review, context)
+    queue = _queue(review, context, group, ask)
+    cls = _class(review, context, group)
+    with_job = _checked_with_its_job(review, context, group)
+    if not with_job:
+        specs.check_grace(spec, cls, context, "spec")
+    priority_class = specs.priority_class_for(
+        str(spec.get("priorityClassName") or ""),
+        cls,
+        context,
+        "spec.priorityClassName",
+        preemption_policy=spec.get("preemptionPolicy") or None,
+    )
+    metadata = _metadata(pod, ask, knobs, cls, "" if with_job else queue)
+    if group is None and membership.named(review):
+        metadata["annotations"][names.GROUP_UNSEEN] = "true"
+    if controller_of(pod) and not context.settings.keep_managed_fields:
+        # Nobody applies the pods that a controller makes. Without the first record of who wrote which field
+        # the API server keeps none: each later write costs it a third less, each copy is 40 % smaller.
+        metadata.pop("managedFields", None)
+    completed = {
+        **pod,
+        "metadata": metadata,
+        "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
+    }
+    warnings = [*knobs.warnings, *([warning] if warning else [])]
+    return allow(pod, completed, [*warnings, *slips(annotations, labels_of(pod), "metadata")])
+
+
+def _is_gated(spec: Json) -> bool:
+    return any(mapping(gate).get("name") == names.GATE for gate in items(spec.get("schedulingGates")))
+
+
+def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
+    """The request annotation of a pod that has been here before (another webhook changed it since).
+
+    A pod that brings the annotation without all the rest of what the webhook writes has forged it.
+    """
+    annotations, spec = annotations_of(pod), spec_of(pod)
+    if names.REQUEST not in annotations:
+        return None
+    per_card = any(
+        name in PER_CARD
+        for key in ("initContainers", "containers")
+        for container in items(spec.get(key))
+        for name in mapping(mapping(mapping(container).get("resources")).get("limits"))
+    )
+    if not (labelled and _is_gated(spec)) or per_card:
+        specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
+    return specs.decode_request(annotations[names.REQUEST])
+
+
+def _applied_again(review: Review, context: Context) -> Decision:
+    """Take the per-card limits out again that a second ``kubectl apply`` of a bare pod brings back.
+
+    Only where they ask for what the pod has: a changed ask is left to the API server, which refuses it.
+    """
+    pod, spec, annotations = review.object, spec_of(review.object), annotations_of(review.object)
+    if names.REQUEST not in annotations:
+        return allow()
+    try:
+        request = specs.decode_request(annotations[names.REQUEST])
+        ask = read_pod(_without(spec, {"memory-total", "cores-total"}), context.table)
+    except (Refusal, AskError):
+        return allow()
+    if dict(ask.containers) != dict(request.containers):
+        return allow()
+    return allow(pod, {**pod, "spec": _without(spec, {"per-card"})})
+
+
+def _without(spec: dict[str, Any], kinds: Set[str]) -> dict[str, Any]:
+    """The pod spec without these kinds of our resources in its containers."""
+
+    def strip(container: Json) -> Json:
+        resources = mapping(container.get("resources"))
+        kept = {
+            kind: {k: v for k, v in mapping(amounts).items() if classify(k).kind not in kinds}
+            for kind, amounts in resources.items()
+            if kind in {"limits", "requests"}
+        }
+        return {**container, "resources": {**resources, **kept}} if resources else container
+
+    return {
+        key: [strip(mapping(item)) for item in value] if key in {"containers", "initContainers"} else value
+        for key, value in spec.items()
+    }
+
+
+# --- which queue, which class -----------------------------------------------------------------------
+
+
+def _checked_with_its_job(review: Review, context: Context, group: Json | None) -> bool:
+    """True for pods that a Job controller makes of a Volcano Job: queue and class were checked with the Job.
+
+    They also come when the queue has been closed or its cap lowered since; then they wait, with a reason.
+    A group in another queue than its Job's was not: Volcano's controllers leave it where they made it. Nor
+    was a Job that asks for no cards, whose pods have their ask from elsewhere (a LimitRange, say).
+    """
+    owner = controller_of(review.object)
+    if (
+        group is None
+        or review.subject.user not in context.settings.job_controllers
+        or owner.get("kind") != "Job"
+        or not str(owner.get("apiVersion") or "").startswith(VOLCANO_JOB_GROUP)
+    ):
+        return False
+    job = _job(review, context)
+    return not job or (spec_of(job).get("asks") is not False and _queue_of(job) == _queue_of(group))
+
+
+def _queue_of(obj: Json) -> str:
+    return str(spec_of(obj).get("queue") or DEFAULT_QUEUE)
+
+
+def _subjects(review: Review) -> list[Subject]:
+    account = specs.service_account_of(spec_of(review.object))
+    mine = Subject.of_service_account(review.namespace, account)
+    return [review.subject] if review.subject.user == mine.user else [review.subject, mine]
+
+
+def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) -> str:
+    """The queue that pays, checked; where there is a PodGroup it is the group's."""
+    with_job = _checked_with_its_job(review, context, group)
+    annotation = annotations_of(review.object).get(names.QUEUE_NAME)
+    path = f'{_ANNOTATIONS}["{names.QUEUE_NAME}"]'
+    namespace = context.namespaces.get(review.namespace) or {}
+    own = str(annotation or annotations_of(namespace).get(names.QUEUE_NAME) or "")
+    if group is None:
+        queue = own
+    elif own and not with_job and _queue_of(group) == DEFAULT_QUEUE:
+        queue = own  # Volcano writes its default where the group's maker named none
+    else:
+        queue = _queue_of(group)
+        if annotation and annotation != queue:
+            raise Refusal(f"{path}: {str(annotation)[:63]!r}, but its PodGroup is in queue {queue!r}")
+        path = f"spec.queue of PodGroup {mapping(group.get('metadata')).get('name')!r}"
+    if with_job:
+        return queue
+    # A controller would be told, not its user; and it tries a refused pod ever more seldom, at last every 17
+    # minutes. A pod that is there says itself what it waits for, and goes on once the queue is open. A new
+    # queue below this one would stop the replacements of all inference in it.
+    controlled = bool(controller_of(review.object))
+    access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
+    gangs.check_caps(ask.sums(), queue, context, path, "the pod")
+    return queue
+
+
+def _class(review: Review, context: Context, group: Json | None) -> ClassName:
+    """The pod's class: its own annotation (the template's), its Job's, its PodGroup's."""
+    own = class_of(annotations_of(review.object), _ANNOTATIONS)
+    job = class_of(annotations_of(_job(review, context)), "metadata.annotations of the Job")
+    grouped = class_of(annotations_of(group or {}), "metadata.annotations of the PodGroup")
+    cls = resolve(own, job, grouped)
+    if cls == "high":
+        with_job = _checked_with_its_job(review, context, group) and (own or job) is not None
+        if not with_job:
+            # A PodGroup is not reviewed: who only wrote "high" on one has not been asked for leave.
+            path = f'{_ANNOTATIONS}["{names.PRIORITY}"]'
+            access.check_high(_subjects(review), review.namespace, context, path)
+    return cls
+
+
+def _job(review: Review, context: Context) -> Json:
+    owner = controller_of(review.object)
+    if not str(owner.get("apiVersion") or "").startswith(VOLCANO_JOB_GROUP):
+        return {}
+    job = context.jobs.get((review.namespace, str(owner.get("name")))) or {}
+    return job if mapping(job.get("metadata")).get("uid") == owner.get("uid") else {}
+
+
+# --- what is written --------------------------------------------------------------------------------
+
+
+def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue: str) -> dict[str, Any]:
+    """Metadata with the label, the request, the class and, where it was checked here, the queue."""
+    metadata = mapping(pod.get("metadata"))
+    request = ask.request(knobs.core_policy, oversubscribe=knobs.oversubscribe)
+    annotations = {**annotations_of(pod), names.REQUEST: request.encode()}
+    if queue:
+        annotations[names.QUEUE_NAME] = queue
+    if cls != "unset":
+        annotations[names.PRIORITY] = cls
+    if cls == "low":
+        annotations[names.PREEMPTABLE] = "true"
+    labels = {**labels_of(pod), names.MANAGED_LABEL: "true"}
+    return {**metadata, "annotations": annotations, "labels": labels}
+
+
+def _spec(
+    spec: dict[str, Any], ask: PodAsk, scheduler: str, priority_class: str, priority: Json | None
+) -> dict[str, Any]:
+    completed = {**spec, "schedulerName": scheduler}
+    for key in ("initContainers", "containers"):
+        containers = items(spec.get(key))
+        if containers:
+            completed[key] = [complete_container(container, ask, whole_pod=True) for container in containers]
+    if not _is_gated(spec):
+        completed["schedulingGates"] = [*items(spec.get("schedulingGates")), {"name": names.GATE}]
+    if spec.get("priorityClassName") != priority_class:
+        completed["priorityClassName"] = priority_class
+        # Filled in from another class before we were asked; the API server fills them in again.
+        completed.pop("priority", None)
+        completed.pop("preemptionPolicy", None)
+    if priority is not None and "priority" not in completed:
+        # What the API server would fill in: a pod that it need not change does not come here once more.
+        completed["priority"] = priority.get("value", 0)
+        completed["preemptionPolicy"] = priority.get("preemptionPolicy", "PreemptLowerPriority")
+    return completed
+
+
+def complete_container(container: Json, ask: PodAsk, *, whole_pod: bool) -> Json:
+    """The container with its totals. In a pod (``whole_pod``) the per-card limits go and limits get the
+    totals too; in a Job's template nothing is taken away."""
+    totals = ask.totals.get(str(mapping(container).get("name")))
+    if totals is None:
+        return container
+    resources = mapping(container.get("resources"))
+    return {
+        **container,
+        "resources": {
+            **resources,
+            **{
+                kind: _with_totals(mapping(resources.get(kind)), totals, drop=whole_pod)
+                for kind in ("limits", "requests")
+            },
+        },
+    }
+
+
+def _with_totals(amounts: Mapping[str, Any], totals: Mapping[str, int], *, drop: bool) -> dict[str, Any]:
+    kept = {k: v for k, v in amounts.items() if not (drop and classify(k).kind == "per-card")}
+    # What stands there already is the same number, perhaps written otherwise: it stays as it is.
+    return {**kept, **{name: str(amount) for name, amount in totals.items() if name not in kept}}

@@ -1,0 +1,370 @@
+"""Queues: lowering needs ``update``, which the API server checks; raising needs ``set-cap`` as well.
+
+Without ``set-cap`` a queue may only be raised inside a parent that the requester may not update: what the
+children have together stays within what the operator gave the parent.
+"""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import Any, Final
+
+from vc_egpu.core.model.words import few
+from vc_egpu.volcano.codec.request import MIB
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.quantity import QuantityError, parse
+from vc_egpu.volcano.words.resource_names import LONGEST_NAME, classify, names_cards
+from vc_egpu.webhook.protocol.context import (
+    DEFAULT_QUEUE,
+    MAX_QUEUE_DEPTH,
+    ROOT_QUEUE,
+    Context,
+    QueueTree,
+    Review,
+    mapping,
+    parent_of,
+    spec_of,
+)
+from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
+from vc_egpu.webhook.protocol.questions import QueueLookup, Unanswered, any_allowed
+from vc_egpu.webhook.reviews.access import QUEUE_GROUP, queue_access
+
+_DEFAULT_WEIGHT: Final = 1
+_MAX_WARNINGS: Final = 6
+_MAX_NAMED: Final = 20
+_LOOKED_UP_AT_ONCE: Final = 16
+_OF_BYTES: Final = frozenset("GTPE")
+"""So many MiB no cluster has; thousands and millions some do."""
+_SPELLINGS: Final = (
+    names.shared_resource,
+    names.memory_total_resource,
+    names.cores_total_resource,
+    names.native_resource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Raise:
+    """One thing that an edit raises."""
+
+    field: str
+    """``capability``, ``guarantee``, ``deserved``, ``weight``, ``priority`` or ``parent``."""
+    key: str
+    """The resource, empty for the others."""
+    text: str
+    removed: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return f"spec.{self.field}" + (f'["{self.key[:100]}"]' if self.key else "")
+
+
+def review_queue(review: Review, context: Context) -> Decision:
+    """Check an edit of a Queue.
+
+    Raises :class:`~vc_egpu.webhook.protocol.questions.Unanswered` when it needs to know more.
+    """
+    queue, stored = review.object, review.old_object
+    if stored is not None and spec_of(stored) == spec_of(queue):
+        return allow()  # its labels, or the finalizers of one that is on its way out
+    try:
+        _check_numbers(queue, _amounts(stored or {}))
+        warnings = _check_parent(review, context)
+        raises = list(_raises(queue, stored, context))
+        if raises:
+            _check_leave(review, raises, context)
+    except Refusal as refusal:
+        return refuse(str(refusal))
+    unknown = islice(_unknown_models(queue, stored, context), _MAX_WARNINGS)
+    bytes_ = islice(_meant_in_bytes(queue, stored), _MAX_WARNINGS)
+    return allow(warnings=[*warnings, *_below_use(queue, stored, context), *bytes_, *unknown])
+
+
+def review_queue_deleted(review: Review, context: Context) -> Decision:
+    """Keep a queue while others are under it, as Volcano's own webhook does, or cards in use, where it is
+    under another one itself: what is used would no longer count in the queues above it.
+
+    Raises :class:`~vc_egpu.webhook.protocol.questions.Unanswered` while only the cache says so: a user who
+    deletes a tree from its leaves up is faster than our watch.
+    """
+    name, answers = _name_of(review.object), context.answers
+    below = context.queues.children(name)
+    lookups = [QueueLookup(child) for child in below]
+    if lookups and not any(answers.looked_up(lookup) for lookup in lookups):
+        raise Unanswered(lookups[:_LOOKED_UP_AT_ONCE])
+    if below:
+        return refuse(
+            f"queue {name!r} has queues under it ({few(below, _MAX_NAMED)}): "
+            "delete those first, or give them another parent"
+        )
+    parent = parent_of(review.object)
+    if parent == ROOT_QUEUE or context.queues.get(parent) is None:
+        return allow()
+    used = {key: amount for key, amount in _use_of(review.object, context.queues).items() if amount > 0}
+    cards = [f"{_shown(used[key])} {key}" for key in sorted(used) if classify(key).is_counted]
+    if cards:
+        return refuse(
+            f"queue {name!r} is in use ({few(cards, _MAX_NAMED)}), which would count in {parent!r} no more: "
+            "close it, and delete it once nothing runs in it"
+        )
+    return allow()
+
+
+def _check_parent(review: Review, context: Context) -> list[str]:
+    """Refuse a new place in the tree that nobody's cap could count in, or that would shut another queue.
+
+    Returns a warning about a parent that is not there: it may follow in the same file.
+    """
+    queue, stored = review.object, review.old_object
+    name, parent = _name_of(queue), parent_of(queue)
+    if parent == (ROOT_QUEUE if stored is None else parent_of(stored)):
+        return []
+    above = [ancestor for ancestor, _ in context.queues.lineage(parent)]
+    if name in {parent, *above}:
+        raise Refusal(f"spec.parent: {name!r} and {parent!r} would be in a circle, and no cap counts there")
+    if len(above) >= MAX_QUEUE_DEPTH:
+        raise Refusal(f"spec.parent: {parent!r} is on level {len(above)}, the limit is {MAX_QUEUE_DEPTH}")
+    if mapping((context.queues.get(parent) or {}).get("metadata")).get("deletionTimestamp"):
+        raise Refusal(f"spec.parent: queue {parent!r} is being deleted")
+    if stored is None and not any_allowed(
+        context.answers,
+        [
+            queue_access(review.subject, names.VERB_USE, parent),
+            queue_access(review.subject, names.VERB_SET_CAP, name),
+        ],
+    ):
+        raise Refusal(
+            f"spec.parent: {review.subject} may not use queue {parent!r} (RBAC verb "
+            f'"{names.VERB_USE}"), and {_lacking(review)}'
+        )
+    known = parent == ROOT_QUEUE or parent in context.queues
+    return [] if known else [f"spec.parent: queue {parent[:63]!r} does not exist, so no cap of it counts"]
+
+
+def _name_of(queue: Json) -> str:
+    return str(mapping(queue.get("metadata")).get("name") or "")
+
+
+def _lacking(review: Review) -> str:
+    return (
+        f'{review.subject} may not raise queue {_name_of(review.object)!r} (RBAC verb "{names.VERB_SET_CAP}" '
+        f"on queues.{QUEUE_GROUP})"
+    )
+
+
+def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None:
+    for field, amounts in _amounts(queue).items():
+        for key, raw in amounts.items():
+            if len(key) > LONGEST_NAME and key not in before[field]:
+                raise Refusal(
+                    f'spec.{field}["{key[:100]}..."]: {len(key)} characters, the limit is {LONGEST_NAME}'
+                )
+            value, path = (
+                _value(raw, f'spec.{field}["{str(key)[:100]}"]'),
+                f'spec.{field}["{str(key)[:100]}"]',
+            )
+            if value < 0:
+                raise Refusal(f"{path}: {raw} is below 0")
+            kind = classify(str(key))
+            if kind.is_managed and value.denominator != 1:
+                raise Refusal(f"{path}: {raw} is not a whole number")
+            if kind.kind == "memory-total" and parse(raw).is_binary and raw != before[field].get(key):
+                meant = max(1, int(value) // MIB)
+                raise Refusal(f"{path}: {raw}: the unit is MiB, did you mean {meant}?")
+            if kind.kind == "per-card":
+                raise Refusal(
+                    f"{path}: counts nothing, it is what one container asks per card; "
+                    f"cap the sums, for example {names.SHARED_PREFIX}<model>{names.MEMORY_TOTAL_SUFFIX}"
+                )
+
+
+def _unknown_models(queue: Json, stored: Json | None, context: Context) -> Iterator[str]:
+    """Warnings about keys, new in this edit, of models that are not in the table: most are misspelt.
+
+    One by one: what is near takes time to find, and all reviews wait for this one.
+    """
+    old = _amounts(stored or {})
+    known = sorted(model.name for model in context.table.models)
+    spelt = [spelling(model) for model in known for spelling in _SPELLINGS]
+    for field, amounts in _amounts(queue).items():
+        for key in amounts:
+            kind = classify(str(key))
+            if kind.is_managed and kind.model not in known and key not in old[field]:
+                near = difflib.get_close_matches(key, spelt, 1, cutoff=0.85)
+                guess = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
+                yield f'spec.{field}["{key[:100]}"]: model {kind.model[:63]!r} is not known, {guess}'
+
+
+def _meant_in_bytes(queue: Json, stored: Json | None) -> Iterator[str]:
+    """Warnings about memory, new in this edit, of so many MiB that bytes are meant: no cap at all."""
+    old = _amounts(stored or {})
+    for field, amounts in _amounts(queue).items():
+        for key, raw in amounts.items():
+            if classify(str(key)).kind != "memory-total" or raw == old[field].get(key):
+                continue
+            quantity = parse(raw)
+            if quantity.suffix in _OF_BYTES:
+                value, meant = int(quantity.value), max(1, int(quantity.value) // MIB)
+                yield f'spec.{field}["{key[:100]}"]: {raw} is {value} MiB; if bytes are meant, write {meant}'
+
+
+def _amounts(queue: Json) -> dict[str, dict[str, Any]]:
+    spec = spec_of(queue)
+    return {
+        "capability": mapping(spec.get("capability")),
+        "deserved": mapping(spec.get("deserved")),
+        "guarantee": mapping(mapping(spec.get("guarantee")).get("resource")),
+    }
+
+
+def _raises(queue: Json, stored: Json | None, context: Context) -> Iterator[_Raise]:
+    """Everything that gives the queue more than it had."""
+    before = stored if stored is not None else {}
+    old_amounts = _amounts(before)
+    for field, amounts in _amounts(queue).items():
+        old = old_amounts[field]
+        for key, raw in amounts.items():
+            if key in old:
+                if _value(raw, field) > _value_or_zero(old[key]):
+                    yield _Raise(field, key, f"{old[key]} to {raw}")
+            elif _adding_raises(field, key, raw, context):
+                yield _Raise(field, key, f"nothing to {raw}")
+        yield from (
+            _Raise(field, key, f"{old[key]} to nothing", removed=True) for key in old if key not in amounts
+        )
+    spec, old_spec = spec_of(queue), spec_of(before)
+    for field, default in (("weight", _DEFAULT_WEIGHT), ("priority", 0)):
+        new, was = _int(spec.get(field), default), _int(old_spec.get(field), default)
+        if new > was:
+            yield _Raise(field, "", f"{was} to {new}")
+    if stored is not None and parent_of(queue) != parent_of(stored):
+        yield _Raise("parent", "", f"{parent_of(stored)!r} to {parent_of(queue)!r}")
+    if stored is None and context.settings.unnamed_model_unlimited and _gives_everything(queue):
+        yield _Raise("capability", "", "nothing to unlimited")
+
+
+def _gives_everything(queue: Json) -> bool:
+    """A new queue without caps where unnamed models are unlimited. Volcano's scheduler makes two of these."""
+    return not _amounts(queue)["capability"] and _name_of(queue) not in {DEFAULT_QUEUE, ROOT_QUEUE}
+
+
+def _adding_raises(field: str, key: str, raw: Any, context: Context) -> bool:
+    """A cap on what had none lowers, except that a model that was not named was not allowed at all."""
+    if _value(raw, field) == 0:
+        return False
+    if field != "capability":
+        return True
+    return classify(key).is_counted and not context.settings.unnamed_model_unlimited
+
+
+def _check_leave(review: Review, raises: list[_Raise], context: Context) -> None:
+    name, first, lacking = _name_of(review.object), raises[0], _lacking(review)
+    if any_allowed(context.answers, [queue_access(review.subject, names.VERB_SET_CAP, name)]):
+        return
+    parent_name = parent_of(review.object)
+    parent = context.queues.get(parent_name) if parent_name != ROOT_QUEUE else None
+    moved = next((item for item in raises if item.field == "parent"), None)
+    if moved is not None or parent is None:
+        shown = moved or first
+        raise Refusal(f"{shown.path}: {shown.text}: {lacking}")
+    edits = [queue_access(review.subject, verb, parent_name) for verb in ("update", "patch")]
+    if any_allowed(context.answers, edits):
+        raise Refusal(
+            f"{first.path}: {first.text}: {lacking}, nor is its parent {parent_name!r} the operator's: "
+            f"{review.subject} may update it"
+        )
+    for item in raises:
+        _check_within_parent(item, review.object, name, parent_name, parent, context, lacking)
+
+
+def _check_within_parent(  # noqa: PLR0917 - values of one sentence
+    item: _Raise, queue: Json, name: str, parent_name: str, parent: Json, context: Context, lacking: str
+) -> None:
+    """The children's sum stays within the parent; weight and priority stay at or below the parent's."""
+    if item.field in {"weight", "priority"}:
+        default = _DEFAULT_WEIGHT if item.field == "weight" else 0
+        limit = _int(spec_of(parent).get(item.field), default)
+        if _int(spec_of(queue).get(item.field), default) > limit:
+            raise Refusal(
+                f"{item.path}: {item.text} is above the {limit} of parent {parent_name!r}: {lacking}"
+            )
+        return
+    allowed = _amounts(parent)[item.field]
+    if item.key not in allowed:
+        if item.field != "capability" or (classify(item.key).is_counted and not item.removed):
+            raise Refusal(f"{item.path}: {item.text}: parent {parent_name!r} does not name it: {lacking}")
+        return
+    if item.removed:
+        raise Refusal(
+            f"{item.path}: {item.text}: parent {parent_name!r} caps it at {allowed[item.key]}, a child "
+            f"without a cap is not within that: {lacking}"
+        )
+    siblings = [child for child in context.queues.children(parent_name) if child != name]
+    total = _value(_amounts(queue)[item.field][item.key], item.path)
+    for sibling in siblings:
+        total += _value_or_zero(_amounts(context.queues.get(sibling) or {})[item.field].get(item.key, 0))
+    if total > _value_or_zero(allowed[item.key]):
+        raise Refusal(
+            f"{item.path}: {item.text}: the children of {parent_name!r} would have {_shown(total)} together, "
+            f"it has {allowed[item.key]}: {lacking}"
+        )
+
+
+def _below_use(queue: Json, stored: Json | None, context: Context) -> list[str]:
+    """Warnings for caps that are lowered below what the queue, with those below it, uses now."""
+    if stored is None:
+        return []
+    used = _use_of(stored, context.queues)
+    old, new = _amounts(stored)["capability"], _amounts(queue)["capability"]
+    lowered = {key: str(raw) for key, raw in new.items() if raw != old.get(key)}
+    # As at the door of gangs: see :func:`vc_egpu.webhook.reviews.gangs.check_caps`.
+    speaks = names_cards(new) or not context.queues.children(_name_of(queue))
+    if speaks and not context.settings.unnamed_model_unlimited:
+        lowered |= {key: "none" for key in old if key not in new and classify(key).is_counted}
+    warnings = [
+        f'spec.capability["{key}"]: {raw} is below the {_shown(used[key])} in use; '
+        "nothing is evicted, new work waits"
+        for key, raw in lowered.items()
+        if key in used and _value_or_zero(new.get(key, 0)) < used[key]
+    ]
+    return warnings[:_MAX_WARNINGS]
+
+
+def _use_of(queue: Json, queues: QueueTree, above: frozenset[str] = frozenset()) -> dict[str, Fraction]:
+    """What a queue uses by its status, or the queues below it together where that is more: a parent's status
+    need not have theirs in it. ``above``: queues that were on the way here, in which a circle would end."""
+    allocated = mapping(mapping(queue.get("status")).get("allocated"))
+    own = {key: _value_or_zero(raw) for key, raw in allocated.items()}
+    way, below = above | {_name_of(queue)}, defaultdict[str, Fraction](Fraction)
+    for child in queues.children(_name_of(queue)) if len(way) <= MAX_QUEUE_DEPTH else ():
+        if child not in way:
+            for key, amount in _use_of(queues.get(child) or {}, queues, way).items():
+                below[key] += amount
+    return {key: max(own.get(key, Fraction(0)), below[key]) for key in {*own, *below}}
+
+
+def _value(raw: object, path: str) -> Fraction:
+    try:
+        return parse(raw).value
+    except QuantityError as error:
+        raise Refusal(f"{path}: {error}") from error
+
+
+def _value_or_zero(raw: object) -> Fraction:
+    """What is stored already is not judged; what is not a number counts nothing."""
+    try:
+        return parse(raw).value
+    except QuantityError:
+        return Fraction(0)
+
+
+def _shown(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
+
+
+def _int(raw: Any, default: int) -> int:
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) else default

@@ -1,0 +1,61 @@
+"""How much an object may hold before it is read: all reviews wait for each one.
+
+The API server takes 3 MiB, and asks us before it checks anything. That is room for a million empty tasks,
+which would keep everybody waiting for minutes.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.resource_names import LONGEST_NAME
+from vc_egpu.webhook.protocol.context import items, mapping, spec_of
+from vc_egpu.webhook.protocol.decision import Json, Refusal
+
+MAX_PARTS: Final = 32_768
+"""Containers, amounts in their resources, volumes: of one object, of each kind. Well below a second."""
+
+
+def check_job(job: Json, max_tasks: int) -> None:
+    """Refuse Jobs of more tasks than a gang has members, and of more parts than anybody writes."""
+    tasks = items(spec_of(job).get("tasks"))
+    if len(tasks) > max_tasks:
+        raise Refusal(
+            f"spec.tasks: {len(tasks)} tasks, the largest gang has {max_tasks} members; split the Job"
+        )
+    check_pods([spec_of(mapping(mapping(task).get("template"))) for task in tasks], "spec.tasks")
+    _check(len(items(spec_of(job).get("volumes"))), "volumes", "spec.volumes")
+
+
+def check_pods(specs: Sequence[Json], path: str) -> None:
+    """Refuse pod specs that together have more parts than anybody writes, or names that nothing can have.
+
+    What names of resources mean, and what accounts may, is remembered by these names.
+    """
+    containers: list[dict[str, Any]] = []
+    for spec in specs:
+        for key in ("serviceAccountName", "serviceAccount"):
+            _check_length(spec.get(key), names.LONGEST_OBJECT_NAME, key, path)
+        for key in ("initContainers", "containers"):
+            found = items(spec.get(key))
+            _check(len(containers) + len(found), "containers", path)
+            containers += map(mapping, found)
+    amounts = [
+        mapping(mapping(container.get("resources")).get(kind))
+        for container in containers
+        for kind in ("limits", "requests")
+    ]
+    _check(sum(map(len, amounts)), "amounts in limits and requests", path)
+    for name in (name for each in amounts for name in each):
+        _check_length(name, LONGEST_NAME, "the name of a resource", path)
+    _check(sum(len(items(container.get("volumeMounts"))) for container in containers), "volumeMounts", path)
+
+
+def _check(count: int, what: str, path: str) -> None:
+    if count > MAX_PARTS:
+        raise Refusal(f"{path}: {count} {what} in all, the limit is {MAX_PARTS}")
+
+
+def _check_length(name: object, limit: int, what: str, path: str) -> None:
+    if isinstance(name, str) and len(name) > limit:
+        raise Refusal(f"{path}: {what} has {len(name)} characters, the limit is {limit}: {name[:63]!r} ...")

@@ -1,0 +1,249 @@
+"""Checks that pods and templates have in common: forged annotations, pins, knobs, scheduler, class."""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from vc_egpu.volcano.codec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
+from vc_egpu.volcano.codec.pod_codec import models_like
+from vc_egpu.volcano.codec.request import PodAsk
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Request
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
+from vc_egpu.webhook.protocol.context import Context, items, mapping
+from vc_egpu.webhook.protocol.decision import Json, Refusal
+
+WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND)
+"""Annotations that nobody may bring along."""
+_KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
+"""What the node agent puts into a container with shares."""
+_POLICIES: Final = ("binpack", "spread", "topology")
+
+
+@dataclass(slots=True)
+class Knobs:
+    """What the annotations of a template ask for, checked; warnings are for the person who applies it."""
+
+    core_policy: Literal["hard", "soft"] = "hard"
+    oversubscribe: bool = False
+    """Its memory may spill to the host."""
+    warnings: list[str] = field(default_factory=list)
+
+
+def refuse_forged(annotations: Mapping[str, Any], path: str, *, request_too: bool) -> None:
+    """Refuse annotations that only our own processes write."""
+    for name in (*WRITTEN_BY_US, *((names.REQUEST,) if request_too else ())):
+        if name in annotations:
+            writer = "the webhook" if name == names.REQUEST else "the admission layer"
+            raise Refusal(f'{path}["{name}"]: written by {writer} and by nobody else; leave it out')
+    if names.PAUSE in annotations:
+        raise Refusal(f'{path}["{names.PAUSE}"]: only for pods that run (kubectl egpu suspend); leave it out')
+
+
+def check_label(labels: Mapping[str, Any], path: str) -> bool:
+    """True if the managed label is there; any value but "true" is refused."""
+    value = labels.get(names.MANAGED_LABEL)
+    if value is None:
+        return False
+    if value != "true":
+        raise Refusal(f'{path}["{names.MANAGED_LABEL}"]: {str(value)[:63]!r}, it must be "true" or absent')
+    return True
+
+
+def decode_request(text: object) -> Request:
+    """The request annotation of a pod that was completed before; refuses what does not parse."""
+    try:
+        return Request.decode(str(text))
+    except AnnotationError as error:
+        raise Refusal(f'metadata.annotations["{names.REQUEST}"]: {error}; leave it out') from error
+
+
+def check_placement(spec: Json, path: str) -> None:
+    """Refuse pods that nobody could pin: bound by hand, with terms that match nothing, or held back by the
+    kube-scheduler until its own gang is complete, whose members would keep cards that they do not use. And
+    those that say more of their node than anybody can weigh."""
+    if too_much := excess(spec):
+        raise Refusal(f"{path}: {too_much} in one pod")
+    if spec.get("nodeName"):
+        raise Refusal(
+            f"{path}.nodeName: {str(spec['nodeName'])[:253]!r} goes past the admission layer; "
+            "use nodeSelector or nodeAffinity"
+        )
+    for key in ("schedulingGroup", "workloadRef"):
+        if spec.get(key):
+            raise Refusal(
+                f"{path}.{key}: gangs of the kube-scheduler do not wait for cards; leave it out, and make "
+                f"the pods a Volcano Job's or name a Volcano PodGroup (annotation {names.GROUP_NAME})"
+            )
+    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for index, term in enumerate(items(required.get("nodeSelectorTerms"))):
+        if not mapping(term).get("matchExpressions") and not mapping(term).get("matchFields"):
+            raise Refusal(
+                f"{path}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+                f".nodeSelectorTerms[{index}]: is empty and matches no node; take it out"
+            )
+
+
+def check_isolation(spec: Json, path: str, ask: PodAsk) -> None:
+    """Refuse shares for pods that nothing could keep to them.
+
+    A privileged container has every card of its node, one among the host's processes steers its neighbours'.
+    """
+    shared = next((each for each in ask.containers.values() if not each.native), None)
+    if shared is None:
+        return
+    advice = f"leave it out, or ask for whole cards ({names.native_resource(shared.model)})"
+    if spec.get("hostPID"):
+        raise Refusal(f"{path}.hostPID: true goes past the limits of a share; {advice}")
+    for key in ("initContainers", "containers"):
+        for container in items(spec.get(key)):
+            which = f'{path}.{key}["{str(mapping(container).get("name"))[:63]}"]'
+            if mapping(mapping(container).get("securityContext")).get("privileged"):
+                raise Refusal(
+                    f"{which}.securityContext.privileged: true goes past the limits of a share; {advice}"
+                )
+            check_mounts(items(mapping(container).get("volumeMounts")), f"{which}.volumeMounts")
+
+
+def check_mounts(mounts: Sequence[object], path: str) -> None:
+    """Refuse volumes that would lie over the isolation library or its pages."""
+    for index, mount in enumerate(mounts):
+        place = posixpath.normpath("/" + str(mapping(mount).get("mountPath") or "/").strip("/"))
+        if any(place == kept or place.startswith(f"{kept}/") for kept in _KEPT_PLACES):
+            raise Refusal(
+                f"{path}[{index}].mountPath: {place[:253]!r} is where the limits of a share are "
+                "kept; mount it elsewhere"
+            )
+
+
+def check_grace(spec: Json, cls: ClassName, context: Context, path: str) -> None:
+    """Refuse low priority that takes long to give way: its cards are its own until it is gone."""
+    seconds, limit_s = spec.get("terminationGracePeriodSeconds"), context.settings.max_low_grace_s
+    if cls == "low" and isinstance(seconds, int) and seconds > limit_s:
+        raise Refusal(
+            f"{path}.terminationGracePeriodSeconds: {seconds} is above {limit_s}, the longest that pods of "
+            f'{names.PRIORITY} "low" may take to give way'
+        )
+
+
+def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: ModelTable) -> Knobs:
+    """Check the annotations that tune placement and isolation."""
+    knobs = Knobs()
+    core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
+    knobs.core_policy = "soft" if core_policy == "soft" else "hard"
+    knobs.oversubscribe = _oversubscribes(annotations, path, ask)
+    if knobs.oversubscribe and any(each.whole for each in ask.containers.values()):
+        knobs.warnings.append(
+            f"{names.OVERSUBSCRIBE}: a container that names only the model has the whole card to itself, "
+            f"nothing of it spills; name {names.LIMIT_MEMORY} too"
+        )
+    for name in (names.CARD_POLICY, names.NODE_POLICY):
+        if _one_of(annotations, name, _POLICIES, path) == "topology":
+            knobs.warnings.append(f'{name}: "topology" is not there yet, the default is used')
+    for name in CARD_LISTS:
+        _list(annotations, name, path)
+    for used, avoided, read in (
+        (names.USE_MODELS, names.AVOID_MODELS, _models),
+        (names.HAMI_USE_GPU_TYPE, names.HAMI_NO_USE_GPU_TYPE, _products),
+    ):
+        use, avoid = read(annotations, used, path, table), read(annotations, avoided, path, table)
+        for model in sorted(ask.models):
+            if model in avoid or (annotations.get(used) and model not in use):
+                which = avoided if model in avoid else used
+                raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
+    return knobs
+
+
+def _products(annotations: Mapping[str, Any], name: str, path: str, table: ModelTable) -> list[str]:
+    """The models that HAMi's spelling means, by parts of their products' names."""
+    return sorted(models_like(",".join(_list(annotations, name, path)), table))
+
+
+def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> bool:
+    """Whether memory may spill to the host; refused for cards that no library stands before."""
+    if _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false"), path) != "true":
+        return False
+    native = next(((name, each) for name, each in ask.containers.items() if each.native), None)
+    if native is not None:
+        name, each = native
+        raise Refusal(
+            f'{path}["{names.OVERSUBSCRIBE}"]: "true" beside {names.native_resource(each.model)}: '
+            f"{each.cards} of container {name!r}: the memory of whole cards cannot spill; leave it out, or "
+            f"ask for shares ({names.shared_resource(each.model)})"
+        )
+    return True
+
+
+def scheduler_for(named: object, path: str, settings_name: str) -> tuple[str, str]:
+    """(the scheduler that will bind, a warning or nothing). A third scheduler is refused."""
+    known = {"", names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT}
+    if not isinstance(named, str) or named not in known:
+        raise Refusal(
+            f"{path}: {str(named)[:63]!r} cannot bind managed pods, it must be {settings_name!r} or absent"
+        )
+    if named == names.SCHEDULER_VOLCANO and settings_name != named:
+        return settings_name, f"{path}: {named!r} becomes {settings_name!r}, which binds managed pods here"
+    return settings_name, ""
+
+
+def priority_class_for(
+    named: str, cls: ClassName, context: Context, path: str, *, preemption_policy: str | None = None
+) -> str:
+    """The PriorityClass of a pod: the one of its class, or the one it names, if that may not preempt.
+
+    ``preemption_policy`` is what the API server filled in from the named class, where it has done so.
+    """
+    ours = PRIORITY_CLASSES[cls]
+    known = context.priority_classes.get(named) if named else None
+    if not named or named == ours or (known is not None and known.get("globalDefault") is True):
+        return ours
+    stands_for = class_of_priority_class(named)
+    if stands_for is not None:
+        raise Refusal(
+            f'{path}: {named!r} stands for priority "{stands_for}", the annotation {names.PRIORITY} says '
+            f'"{cls}"; set the annotation and leave the class out'
+        )
+    policy = preemption_policy or (known or {}).get("preemptionPolicy")
+    if known is None and policy is None:
+        raise Refusal(f"{path}: PriorityClass {named[:253]!r} does not exist")
+    if policy != "Never":
+        raise Refusal(
+            f"{path}: PriorityClass {named[:253]!r} has preemptionPolicy {policy or 'PreemptLowerPriority'}: "
+            "it would evict single members behind the plan; use one with preemptionPolicy Never"
+        )
+    return named
+
+
+def service_account_of(spec: Json) -> str:
+    """The service account that a pod with this spec runs as."""
+    return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
+
+
+def _one_of(annotations: Mapping[str, Any], name: str, allowed: tuple[str, ...], path: str) -> str | None:
+    value = annotations.get(name)
+    if value is None:
+        return None
+    if value not in allowed:
+        # What is no text came without quotes: to YAML a bare true is no word.
+        bare = "" if isinstance(value, str) else ", in quotes"
+        text = str(value)[:63]
+        raise Refusal(f'{path}["{name}"]: {text!r}, it must be one of {", ".join(allowed)}{bare}')
+    return str(value)
+
+
+def _list(annotations: Mapping[str, Any], name: str, path: str) -> list[str]:
+    found = entries(annotations.get(name))
+    if len(found) > MOST_NAMED:
+        raise Refusal(f'{path}["{name}"]: {len(found)} entries, the limit is {MOST_NAMED}')
+    return found
+
+
+def _models(annotations: Mapping[str, Any], name: str, path: str, table: ModelTable) -> list[str]:
+    models = _list(annotations, name, path)
+    for entry in models:
+        if table.get(entry) is None:
+            raise Refusal(f'{path}["{name}"]: model {entry[:63]!r} is not known')
+    return models

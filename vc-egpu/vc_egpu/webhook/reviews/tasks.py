@@ -1,0 +1,213 @@
+"""The tasks of a Volcano Job as reviews see them, and what an update copies back into them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.quantity import QuantityError, parse
+from vc_egpu.volcano.words.resource_names import classify, names_cards
+from vc_egpu.webhook.protocol.context import annotations_of, items, labels_of, mapping, spec_of
+from vc_egpu.webhook.protocol.decision import Json
+from vc_egpu.webhook.reviews.gangs import Members
+from vc_egpu.webhook.reviews.pods import complete_container
+from vc_egpu.webhook.reviews.respell import minimum_of, respell_task
+
+_TOTAL_KINDS: Final = frozenset({"memory-total", "cores-total"})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a Job; ``raw`` is what the object holds."""
+
+    name: str
+    raw: Json
+
+    @property
+    def path(self) -> str:
+        """Where its template stands, for refusals."""
+        return f'spec.tasks["{self.name[:63]}"].template'
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """The pod template."""
+        return mapping(self.raw.get("template"))
+
+    @property
+    def pod_spec(self) -> dict[str, Any]:
+        """The template's pod spec."""
+        return spec_of(self.template)
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The template's annotations."""
+        return annotations_of(self.template)
+
+    @property
+    def is_labelled(self) -> bool:
+        """True if the template carries the managed label."""
+        return labels_of(self.template).get(names.MANAGED_LABEL) == "true"
+
+    def ask(self, table: ModelTable) -> PodAsk:
+        """What each of its pods asks for; raises :class:`AskError`."""
+        return read_pod(self.pod_spec, table, f"{self.path}.spec")
+
+    def members(self, ask: PodAsk) -> Members:
+        """Its pods, counted; a minimum that is not named is the one that Volcano fills in."""
+        where = f'spec.tasks["{self.name[:63]}"]'
+        replicas = _count(self.raw.get("replicas"), 0, f"{where}.replicas")
+        least = _count(minimum_of(self.raw), 0, f"{where}.partitionPolicy")
+        minimum = _count(self.raw.get("minAvailable"), least, f"{where}.minAvailable")
+        cards = sum(container.cards for container in ask.containers.values())
+        depends_on = mapping(self.raw.get("dependsOn"))
+        waits_for = tuple(str(name) for name in items(depends_on.get("name")))
+        any_will_do = depends_on.get("iteration") == "any"
+        return Members(self.name, replicas, minimum, ask.sums(), cards, waits_for, any_will_do)
+
+    def completed(self, ask: PodAsk) -> Json:
+        """The task with the totals in its template, and the managed label."""
+        spec = dict(self.pod_spec)
+        for key in ("initContainers", "containers"):
+            if items(spec.get(key)):
+                spec[key] = [complete_container(item, ask, whole_pod=False) for item in items(spec[key])]
+        return _with_template(self.raw, {**self.template, "spec": spec}, label=True)
+
+
+def tasks_of(job: Json) -> list[Task]:
+    """All tasks; one without a name is called as Volcano will call it."""
+    found = items(spec_of(job).get("tasks"))
+    return [
+        Task(str(mapping(task).get("name") or f"default{index}"), mapping(task))
+        for index, task in enumerate(found)
+    ]
+
+
+def asks_for_cards(job: Json) -> bool:
+    """Whether a Job is one that is reviewed: a task names a model, or carries the managed label."""
+    return any(
+        task.is_labelled or any(names_cards(_names(one)) for one in _containers(task.pod_spec))
+        for task in tasks_of(job)
+    )
+
+
+def _names(container: Json) -> Iterator[str]:
+    resources = mapping(container.get("resources"))
+    return (name for kind in ("limits", "requests") for name in mapping(resources.get(kind)))
+
+
+def min_available_of(job: Json) -> int | None:
+    """The Job's own minimum; None where the tasks' minimums count (0 is Volcano's "not set")."""
+    return _count(spec_of(job).get("minAvailable"), 0, "spec.minAvailable") or None
+
+
+def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
+    """(the task with what the webhook once wrote into the stored one, whether all asks are unchanged).
+
+    Whoever applies a manifest again leaves our totals and our label out: where a container's ask is still
+    the same they come back exactly as stored, and nothing is added that the stored one lacks. A container
+    whose ask changed loses the stored totals instead, so that they are counted anew.
+    """
+    unchanged = True
+    task = Task(task.name, respell_task(task.raw, stored.raw))
+    spec = dict(task.pod_spec)
+    before = {str(container.get("name")): container for container in _containers(stored.pod_spec)}
+    asked_before = {name for name, container in before.items() if ask_key(container)}
+    seen: set[str] = set()
+    for key in ("initContainers", "containers"):
+        containers: list[Any] = []
+        for container in items(spec.get(key)):
+            name = str(mapping(container).get("name"))
+            old = before.get(name)
+            if old is None:
+                unchanged = unchanged and not ask_key(mapping(container))
+                containers.append(container)
+                continue
+            seen.add(name)
+            same = ask_key(container) == ask_key(old)
+            unchanged = unchanged and same
+            containers.append(_restore(container, old) if same else _without_totals(container, old))
+        if containers:
+            spec[key] = containers
+    template = {**task.template, "spec": spec}
+    raw = _with_template(task.raw, template, label=stored.is_labelled)
+    return Task(task.name, raw), unchanged and asked_before <= seen
+
+
+def ask_key(container: Json) -> dict[str, object]:
+    """What a container asks for, without totals and independent of how numbers are written."""
+    limits = mapping(mapping(container.get("resources")).get("limits"))
+    return {
+        name: _value(raw)
+        for name, raw in limits.items()
+        if classify(name).kind in {"shared", "native", "per-card"}
+    }
+
+
+def _restore(container: Json, stored: Json) -> Json:
+    ours = _written(stored)
+    if not any(ours.values()):
+        return container
+    resources = dict(mapping(container.get("resources")))
+    for kind, amounts in ours.items():
+        if amounts:
+            resources[kind] = {**mapping(resources.get(kind)), **amounts}
+    return {**container, "resources": resources}
+
+
+def _without_totals(container: Json, stored: Json) -> Json:
+    """Drop what was carried over from the stored one by somebody who edited the live object."""
+    resources = dict(mapping(container.get("resources")))
+    for kind, amounts in _written(stored).items():
+        if amounts and isinstance(resources.get(kind), dict):
+            resources[kind] = {
+                name: raw for name, raw in resources[kind].items() if amounts.get(name, _ABSENT) != raw
+            }
+    return {**container, "resources": resources}
+
+
+_ABSENT: Final = object()
+
+
+def _written(stored: Json) -> dict[str, dict[str, Any]]:
+    """What the webhook adds to a container: totals in limits; totals and cards in requests."""
+    resources = mapping(stored.get("resources"))
+    return {
+        "limits": {
+            name: raw
+            for name, raw in mapping(resources.get("limits")).items()
+            if classify(name).kind in _TOTAL_KINDS
+        },
+        "requests": {
+            name: raw for name, raw in mapping(resources.get("requests")).items() if classify(name).is_managed
+        },
+    }
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for key in ("initContainers", "containers"):
+        yield from (mapping(container) for container in items(spec.get(key)))
+
+
+def _with_template(raw: Json, template: dict[str, Any], *, label: bool) -> Json:
+    if label and labels_of(template).get(names.MANAGED_LABEL) != "true":
+        metadata = mapping(template.get("metadata"))
+        labels = {**labels_of(template), names.MANAGED_LABEL: "true"}
+        template = {**template, "metadata": {**metadata, "labels": labels}}
+    return {**raw, "template": template}
+
+
+def _value(raw: object) -> object:
+    try:
+        return parse(raw).value
+    except QuantityError:
+        return repr(raw)
+
+
+def _count(raw: object, absent: int, path: str) -> int:
+    if raw is None:
+        return absent
+    if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**31:
+        raise AskError(path, f"{str(raw)[:40]!r} is not a number of pods from 0 to {2**31 - 1}")
+    return raw

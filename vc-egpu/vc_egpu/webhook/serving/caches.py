@@ -1,0 +1,133 @@
+"""Live copies of what reviews look at: queues, namespaces, PodGroups, Jobs' metadata, priority classes."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import (
+    NAMESPACES,
+    POD_GROUPS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    VOLCANO_JOBS,
+    Resource,
+)
+from vc_egpu.kube.watch import Change, ChangeKind, Reflector, key_of
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.makers import controller_in
+from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.webhook.protocol.context import QueueTree
+from vc_egpu.webhook.reviews.tasks import asks_for_cards
+
+Json = dict[str, Any]
+_KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion")
+_KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME)
+_KEPT_CHARS: Final = names.LONGEST_OBJECT_NAME + 1
+"""Of an annotation: what is longer means nothing, and says so when it is cut off here."""
+
+
+def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
+    """Identity, maker, the annotations that matter, and the named fields of spec: a Job's template is large,
+    and whoever may make objects may make some hundred of a megabyte each."""
+    metadata = document.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    kept = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
+    if maker := controller_in(metadata):
+        kept["ownerReferences"] = [maker]
+    kept["annotations"] = {
+        key: str(annotations[key])[:_KEPT_CHARS] for key in _KEPT_ANNOTATIONS if key in annotations
+    }
+    spec = document.get("spec") or {}
+    return {"metadata": kept, "spec": {key: spec[key] for key in spec_fields if key in spec}}
+
+
+def slim_group(document: Json) -> Json:
+    """Of a PodGroup its queue as well, and of what it needs one name that shows that it asks for cards."""
+    needs = (document.get("spec") or {}).get("minResources") or {}
+    shown = next((name for name in needs if names_cards([name])), None)
+    kept = slim(document, ("queue",))
+    return {**kept, "spec": {**kept["spec"], "minResources": {} if shown is None else {shown: needs[shown]}}}
+
+
+def slim_job(document: Json) -> Json:
+    """Of a Volcano Job its queue as well, and whether it asks for cards: only then did anybody look at it."""
+    kept = slim(document, ("queue",))
+    return {**kept, "spec": {**kept["spec"], "asks": asks_for_cards(document)}}
+
+
+class Caches:
+    """Started once; the maps are live and read from any thread."""
+
+    def __init__(self, api: ApiConnection) -> None:
+        self.namespaces: dict[str, Json] = {}
+        self.pod_groups: dict[tuple[str, str], Json] = {}
+        self.jobs: dict[tuple[str, str], Json] = {}
+        self.priority_classes: dict[str, Json] = {}
+        self._queues: dict[str, Json] = {}
+        self._tree = QueueTree({})
+        self._lock = threading.Lock()
+        self._reflectors = [
+            self._by_name(api, QUEUES, self._queues, lambda doc: doc, self._queues_changed),
+            self._by_name(api, NAMESPACES, self.namespaces, slim),
+            self._by_name(api, PRIORITY_CLASSES, self.priority_classes, lambda doc: doc),
+            self._by_key(api, POD_GROUPS, self.pod_groups, slim_group),
+            self._by_key(api, VOLCANO_JOBS, self.jobs, slim_job),
+        ]
+
+    @property
+    def queues(self) -> QueueTree:
+        """The queues as of now."""
+        return self._tree
+
+    def start(self) -> "Caches":
+        """Begin to list and watch."""
+        for reflector in self._reflectors:
+            reflector.start()
+        return self
+
+    def stop(self) -> None:
+        """End all watches."""
+        for reflector in self._reflectors:
+            reflector.stop()
+
+    def unsynced(self) -> list[str]:
+        """Which kinds have not been listed yet; empty once reviews can be answered."""
+        return [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
+
+    def _queues_changed(self) -> None:
+        with self._lock:
+            self._tree = QueueTree(dict(self._queues))
+
+    @staticmethod
+    def _by_name(
+        api: ApiConnection,
+        resource: Resource,
+        store: dict[str, Json],
+        transform: Callable[[Json], Json],
+        changed: Callable[[], None] = lambda: None,
+    ) -> Reflector:
+        def on_change(change: Change) -> None:
+            _, name = key_of(change.object)
+            if change.kind is ChangeKind.DELETED:
+                store.pop(name, None)
+            else:
+                store[name] = change.object
+            changed()
+
+        return Reflector(api, resource, on_change, transform=transform)
+
+    @staticmethod
+    def _by_key(
+        api: ApiConnection,
+        resource: Resource,
+        store: dict[tuple[str, str], Json],
+        transform: Callable[[Json], Json],
+    ) -> Reflector:
+        def on_change(change: Change) -> None:
+            if change.kind is ChangeKind.DELETED:
+                store.pop(key_of(change.object), None)
+            else:
+                store[key_of(change.object)] = change.object
+
+        return Reflector(api, resource, on_change, transform=transform)
