@@ -18,10 +18,9 @@ from typing import Any, Final
 import orjson
 
 from vc_egpu.admission.loop import Loop, View
-from vc_egpu.admission.serving.metrics import Level1, holders_of
+from vc_egpu.admission.serving.metrics import Level1
+from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.settings import Settings
-from vc_egpu.core.check.recount import use_by_queue
-from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
@@ -150,67 +149,3 @@ class Server:
         if view is None:
             return check_page("this replica does not lead")
         return Answer(200, orjson.dumps(document(view)), "application/json")
-
-
-def document(view: View) -> Json:
-    """The view for programs: cards and who is on them, gangs with their verdicts, queues."""
-    snapshot = view.snapshot
-    holders = holders_of(snapshot)
-    use = use_by_queue(snapshot)
-    return {
-        "version": 1,
-        "revision": snapshot.revision,
-        "epoch": view.epoch,
-        "admitting": view.admitting,
-        "cards": [
-            {
-                "node": node.name,
-                "uuid": card.uuid,
-                "index": card.index,
-                "model": card.model,
-                "memoryMiB": card.memory_mib,
-                "usable": card.usable and node.offers_cards,
-                "problem": node.problem,
-                "shares": [
-                    {
-                        "namespace": pod.namespace,
-                        "pod": pod.name,
-                        "container": container,
-                        "gang": pod.gang,
-                        "memoryMiB": share.memory_mib,
-                        "physicalMiB": share.on_card_mib,
-                        "suspension": pod.suspension.value,
-                        "cores": share.cores_percent,
-                        "terminating": pod.phase is PodPhase.TERMINATING,
-                    }
-                    for pod, container, share in holders.get(card.uuid, ())
-                ],
-            }
-            for node in snapshot.nodes.values()
-            for card in node.cards
-        ],
-        "gangs": [
-            {
-                "key": gang.key,
-                "queue": gang.queue,
-                "class": gang.share_class.name.lower(),
-                "minMember": gang.min_member,
-                "planId": gang.plan.plan_id if gang.plan is not None else "",
-                "reason": verdict.reason.value if verdict is not None else "",
-                "message": verdict.message if verdict is not None else "",
-                "numbers": dict(verdict.numbers) if verdict is not None else {},
-            }
-            for gang in snapshot.gangs.values()
-            for verdict in (view.verdicts.get(gang.key),)
-        ],
-        "queues": [
-            {
-                "name": queue.name,
-                "open": queue.open,
-                "used": use.get(queue.name, {}),
-                "capability": dict(queue.capability),
-                "deserved": dict(queue.deserved),
-            }
-            for queue in snapshot.queues.values()
-        ],
-    }

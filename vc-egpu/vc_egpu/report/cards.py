@@ -1,0 +1,137 @@
+"""What stands on each card and what is left of it: one row for each card of each node."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vc_egpu.core.model.cluster import CardId, Mode, Node, NodeName, ShareClass, Snapshot
+from vc_egpu.core.model.resources import cores_at
+from vc_egpu.report.shares import ShareRow, by_card
+
+_UPPER = frozenset({ShareClass.HIGH, ShareClass.UNSET})
+_LOWER = frozenset({ShareClass.LOW, ShareClass.UNSET})
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One card and the shares on it. Sums leave out shares that have left the card for a while."""
+
+    node: NodeName
+    uuid: CardId
+    index: int
+    model: str
+    mode: Mode
+    memory_mib: int
+    """What the ledger counts."""
+    cores_offered_percent: int
+    """What shares without a class may get together."""
+    takes_shares: bool
+    """Whether the card takes anything new."""
+    problem: str
+    """Why its node takes nothing; empty where the node is well."""
+    shares: tuple[ShareRow, ...]
+
+    @property
+    def present(self) -> list[ShareRow]:
+        """The shares that are on the card now."""
+        return [share for share in self.shares if not share.asleep]
+
+    @property
+    def suspended(self) -> list[ShareRow]:
+        """The shares that have left the card for a while."""
+        return [share for share in self.shares if share.asleep]
+
+    @property
+    def allocated_mib(self) -> int:
+        """Memory of the card that shares have."""
+        return sum(share.on_card_mib for share in self.present)
+
+    @property
+    def free_mib(self) -> int:
+        """Memory of the card that no share has."""
+        return max(0, self.memory_mib - self.allocated_mib)
+
+    @property
+    def suspended_mib(self) -> int:
+        """Memory of shares that have left the card and come back to it."""
+        return sum(share.memory_mib for share in self.suspended)
+
+    @property
+    def cores_percent(self) -> int:
+        """Compute of all shares; above 100 where high shares with low."""
+        return sum(share.cores_percent for share in self.present)
+
+    @property
+    def cores_free_percent(self) -> int:
+        """Compute that a share without a class could still get."""
+        return max(0, self.cores_offered_percent - self.cores_percent)
+
+    @property
+    def cores_high_percent(self) -> int:
+        """The ledger's first sum: high and unset together."""
+        return self._cores(_UPPER)
+
+    @property
+    def cores_low_percent(self) -> int:
+        """The ledger's second sum: unset and low together."""
+        return self._cores(_LOWER)
+
+    def _cores(self, side: frozenset[ShareClass]) -> int:
+        return sum(
+            share.cores_percent for share in self.present if (share.share_class or ShareClass.UNSET) in side
+        )
+
+
+def cards(snapshot: Snapshot, shares: Iterable[ShareRow]) -> tuple[CardRow, ...]:
+    """All cards in the order of nodes; ``shares`` are the rows of :func:`vc_egpu.report.shares.shares`."""
+    on_card = by_card(shares)
+    return tuple(
+        CardRow(
+            node=node.name,
+            uuid=card.uuid,
+            index=card.index,
+            model=card.model,
+            mode=node.mode,
+            memory_mib=card.memory_mib,
+            cores_offered_percent=cores,
+            takes_shares=card.usable and node.offers_cards,
+            problem=node.problem,
+            shares=tuple(on_card.get(card.uuid, ())),
+        )
+        for node in snapshot.nodes.values()
+        for cores in (cores_at(_core_ratio(node)),)
+        for card in node.cards
+    )
+
+
+def _core_ratio(node: Node) -> float:
+    """As it is for a share without a class."""
+    return node.core_ratio if node.ratio_class is None else min(node.core_ratio, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """Host memory of one node that memory of cards may move to."""
+
+    node: NodeName
+    memory_mib: int
+    """What is set aside."""
+    spilled_mib: int
+    """Booked for shares that spill."""
+    suspended_mib: int
+    """Booked for shares that are suspended, or on the way there or back."""
+
+
+def hosts(snapshot: Snapshot, rows: Iterable[CardRow]) -> tuple[HostRow, ...]:
+    """One row for each node with cards."""
+    held: dict[NodeName, list[ShareRow]] = {node.name: [] for node in snapshot.nodes.values() if node.cards}
+    for row in rows:
+        held[row.node] += row.shares
+    return tuple(
+        HostRow(
+            node=name,
+            memory_mib=snapshot.nodes[name].host_memory_mib,
+            spilled_mib=sum(share.memory_mib - share.on_card_mib for share in on_it),
+            suspended_mib=sum(share.on_card_mib for share in on_it if share.on_host_by_suspension),
+        )
+        for name, on_it in held.items()
+    )
