@@ -136,5 +136,5 @@ def test_a_model_table_that_is_not_there_is_told_of(code: int, level: str, tmp_p
         refused = status(code, "NotFound" if code == 404 else "Forbidden")
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
             server.script = [(code, refused, {})]
-            models = facts._text(api, names.MODELS_CONFIG_MAP, "models.yaml")
+            models = facts.config_text(api, names.MODELS_CONFIG_MAP, "models.yaml")
     assert checkup.verdict(checkup.examine(replace(healthy(), models=models), NOW)) == level

@@ -135,7 +135,7 @@ def test_nothing_is_searched_for_garbage_while_a_cluster_is_read(monkeypatch: py
         seen.append(gc.isenabled())
         return 0
 
-    monkeypatch.setattr(kubectl, "_run", run)
+    monkeypatch.setattr(kubectl, "run", run)
     kubectl.main(["cards"])
     assert (seen, gc.isenabled()) == ([False], True)
 
@@ -163,6 +163,6 @@ def test_tables_show_of_a_light_pod_what_they_show_of_the_whole() -> None:
         lambda pods: queues.report(known, groups, pods),
         lambda pods: waiting.report(groups, pods, place="ml"),
         removal_findings,
-        lambda pods: [why._member(pod) for pod in pods],
+        lambda pods: [why.member_row(pod) for pod in pods],
     ):
         assert report(light) == report(pods)

@@ -3,12 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vc_egpu.core.model.cluster import CardId, Mode, Node, NodeName, ShareClass, Snapshot
+from vc_egpu.core.model.cluster import Card, CardId, Mode, Node, NodeName, ShareClass, Snapshot
 from vc_egpu.core.model.resources import cores_at
 from vc_egpu.report.shares import ShareRow, by_card
-
-_UPPER = frozenset({ShareClass.HIGH, ShareClass.UNSET})
-_LOWER = frozenset({ShareClass.LOW, ShareClass.UNSET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +17,33 @@ class CardRow:
     index: int
     model: str
     mode: Mode
-    memory_mib: int
-    """What the ledger counts."""
-    cores_offered_percent: int
-    """What shares without a class may get together."""
     takes_shares: bool
     """Whether the card takes anything new."""
     problem: str
     """Why its node takes nothing; empty where the node is well."""
+    memory_mib: int
+    """What the ledger counts."""
+    allocated_mib: int
+    """Memory of the card that shares have."""
+    suspended_mib: int
+    """Memory of shares that have left the card and come back to it."""
+    cores_offered_percent: int
+    """What shares without a class may get together."""
+    cores_percent: int
+    """Compute of all shares; above 100 where high shares with low."""
+    cores_high_percent: int
+    """The ledger's first sum: high and unset together."""
+    cores_low_percent: int
+    """The ledger's second sum: unset and low together."""
+    suspended: int
+    """How many shares have left the card for a while."""
     shares: tuple[ShareRow, ...]
+    """All of them, also those that have left it."""
 
     @property
-    def present(self) -> list[ShareRow]:
-        """The shares that are on the card now."""
-        return [share for share in self.shares if not share.asleep]
-
-    @property
-    def suspended(self) -> list[ShareRow]:
-        """The shares that have left the card for a while."""
-        return [share for share in self.shares if share.asleep]
-
-    @property
-    def allocated_mib(self) -> int:
-        """Memory of the card that shares have."""
-        return sum(share.on_card_mib for share in self.present)
+    def sharers(self) -> int:
+        """How many shares are on the card now."""
+        return len(self.shares) - self.suspended
 
     @property
     def free_mib(self) -> int:
@@ -51,55 +51,50 @@ class CardRow:
         return max(0, self.memory_mib - self.allocated_mib)
 
     @property
-    def suspended_mib(self) -> int:
-        """Memory of shares that have left the card and come back to it."""
-        return sum(share.memory_mib for share in self.suspended)
-
-    @property
-    def cores_percent(self) -> int:
-        """Compute of all shares; above 100 where high shares with low."""
-        return sum(share.cores_percent for share in self.present)
-
-    @property
     def cores_free_percent(self) -> int:
         """Compute that a share without a class could still get."""
         return max(0, self.cores_offered_percent - self.cores_percent)
-
-    @property
-    def cores_high_percent(self) -> int:
-        """The ledger's first sum: high and unset together."""
-        return self._cores(_UPPER)
-
-    @property
-    def cores_low_percent(self) -> int:
-        """The ledger's second sum: unset and low together."""
-        return self._cores(_LOWER)
-
-    def _cores(self, side: frozenset[ShareClass]) -> int:
-        return sum(
-            share.cores_percent for share in self.present if (share.share_class or ShareClass.UNSET) in side
-        )
 
 
 def cards(snapshot: Snapshot, shares: Iterable[ShareRow]) -> tuple[CardRow, ...]:
     """All cards in the order of nodes; ``shares`` are the rows of :func:`vc_egpu.report.shares.shares`."""
     on_card = by_card(shares)
     return tuple(
-        CardRow(
-            node=node.name,
-            uuid=card.uuid,
-            index=card.index,
-            model=card.model,
-            mode=node.mode,
-            memory_mib=card.memory_mib,
-            cores_offered_percent=cores,
-            takes_shares=card.usable and node.offers_cards,
-            problem=node.problem,
-            shares=tuple(on_card.get(card.uuid, ())),
-        )
+        _row(node, card, cores, tuple(on_card.get(card.uuid, ())))
         for node in snapshot.nodes.values()
         for cores in (cores_at(_core_ratio(node)),)
         for card in node.cards
+    )
+
+
+def _row(node: Node, card: Card, cores_offered_percent: int, shares: tuple[ShareRow, ...]) -> CardRow:
+    allocated_mib = suspended_mib = suspended = cores = high = low = 0
+    for share in shares:
+        if share.asleep:
+            suspended += 1
+            suspended_mib += share.memory_mib
+            continue
+        allocated_mib += share.on_card_mib
+        cores += share.cores_percent
+        high += share.cores_percent if share.share_class is not ShareClass.LOW else 0
+        low += share.cores_percent if share.share_class is not ShareClass.HIGH else 0
+    return CardRow(
+        node=node.name,
+        uuid=card.uuid,
+        index=card.index,
+        model=card.model,
+        mode=node.mode,
+        takes_shares=card.usable and node.offers_cards,
+        problem=node.problem,
+        memory_mib=card.memory_mib,
+        allocated_mib=allocated_mib,
+        suspended_mib=suspended_mib,
+        cores_offered_percent=cores_offered_percent,
+        cores_percent=cores,
+        cores_high_percent=high,
+        cores_low_percent=low,
+        suspended=suspended,
+        shares=shares,
     )
 
 
@@ -131,7 +126,7 @@ def hosts(snapshot: Snapshot, rows: Iterable[CardRow]) -> tuple[HostRow, ...]:
             node=name,
             memory_mib=snapshot.nodes[name].host_memory_mib,
             spilled_mib=sum(share.memory_mib - share.on_card_mib for share in on_it),
-            suspended_mib=sum(share.on_card_mib for share in on_it if share.on_host_by_suspension),
+            suspended_mib=sum(share.on_card_mib for share in on_it if share.booked_on_host),
         )
         for name, on_it in held.items()
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from vc_egpu.core.check.recount import HOLDING
 from vc_egpu.core.model.cluster import (
     CardId,
-    Instant,
     NodeName,
     Pod,
     PodPhase,
@@ -41,21 +40,14 @@ class ShareRow:
     on_card_mib: int
     """What lies on the card while the pod is there; the rest of its memory is spilled to the host."""
     cores_percent: int
-    whole: bool
-    native: bool
     phase: PodPhase
     suspension: SuspensionState
     asleep: bool
     """The pod was told to leave the card and has left it."""
-    suspend_ordered: bool
+    booked_on_host: bool
+    """Its memory counts on the host for its suspension: from the order until the pod runs again."""
     could_be_suspended: bool
     """The node's agent says so, and no order stands yet."""
-    started: Instant | None
-
-    @property
-    def on_host_by_suspension(self) -> bool:
-        """Whether its memory is booked on the host: from the order until the pod runs again."""
-        return self.suspend_ordered or self.suspension is not SuspensionState.RUNNING
 
     @property
     def occupies_mib(self) -> int:
@@ -98,12 +90,9 @@ def _row(snapshot: Snapshot, pod: Pod, container: str, share: Share, model: str)
         memory_mib=share.memory_mib,
         on_card_mib=share.on_card_mib,
         cores_percent=share.cores_percent,
-        whole=share.whole,
-        native=share.native,
         phase=pod.phase,
         suspension=pod.suspension,
         asleep=pod.asleep,
-        suspend_ordered=pod.suspend_ordered,
+        booked_on_host=pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING,
         could_be_suspended=pod.suspendable and not pod.suspend_ordered,
-        started=pod.started,
     )

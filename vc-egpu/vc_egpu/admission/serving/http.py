@@ -27,25 +27,31 @@ from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
 
-_REMEMBER_S: Final = 60.0
-_AT_MOST_S: Final = 300.0
-_REMEMBERED: Final = 256
+REMEMBER_S: Final = 60.0
+"""How long an answer holds without another question."""
+AT_MOST_S: Final = 300.0
+"""How long a reader that was allowed stays so while no question can be asked."""
+REMEMBERED: Final = 256
+"""Answers that are kept of each kind."""
 _REVIEWS_PER_S: Final = 5.0
-"""Whoever sends ever new tokens must not use up what the API server allows this process."""
+"""A reader that sends ever new tokens must not use up what the API server allows this process."""
 
 logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 
 class Access:
-    """Who may read what; answers are remembered by a hash of the token."""
+    """Who may read what; answers are remembered by a hash of the token.
 
-    def __init__(self, api: ApiConnection) -> None:
+    ``limit`` bounds the questions to the API server.
+    """
+
+    def __init__(self, api: ApiConnection, limit: TokenBucket | None = None) -> None:
         self._api = api
         self._lock = threading.Lock()
         self._known: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
-        """When who was allowed, and when who was refused: nobody pushes one of the others out."""
-        self._limit = TokenBucket(_REVIEWS_PER_S, 10)
+        """When a reader was allowed, and when refused: refusals push no allowed reader out."""
+        self._limit = limit if limit is not None else TokenBucket(_REVIEWS_PER_S, 10)
 
     def allows(self, client: str, authorization: str, path: str) -> bool:
         """Whether this client may GET this path."""
@@ -58,9 +64,9 @@ class Access:
         now = time.monotonic()
         with self._lock:
             allowed_at, refused_at = (self._known[answer].get(key, float("-inf")) for answer in (True, False))
-        if now - max(allowed_at, refused_at) < _REMEMBER_S:
+        if now - max(allowed_at, refused_at) < REMEMBER_S:
             return allowed_at > refused_at
-        lately = now - allowed_at < _AT_MOST_S
+        lately = now - allowed_at < AT_MOST_S
         if not self._limit.try_take():
             return lately
         try:
@@ -74,7 +80,7 @@ class Access:
     def _remember(self, key: tuple[str, str], now: float, *, allowed: bool) -> None:
         with self._lock:
             self._known[not allowed].pop(key, None)
-            if len(self._known[allowed]) >= _REMEMBERED:
+            if len(self._known[allowed]) >= REMEMBERED:
                 self._known[allowed].clear()
             self._known[allowed][key] = now
 

@@ -89,8 +89,8 @@ def _cards(rows: Iterable[CardRow]) -> Iterator[GaugeMetricFamily]:
             "memory_free_mib": row.free_mib,
             "cores_allocated_percent": row.cores_percent,
             "cores_free_percent": row.cores_free_percent,
-            "sharers": len(row.present),
-            "suspended_shares": len(row.suspended),
+            "sharers": row.sharers,
+            "suspended_shares": row.suspended,
             "suspendable_shares": sum(share.could_be_suspended for share in row.shares),
             "usable": int(row.takes_shares),
         }

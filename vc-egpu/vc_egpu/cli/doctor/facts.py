@@ -122,10 +122,10 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         claims=_newest(api, RESOURCE_CLAIMS, _slim_claim, "who holds cards of DRA drivers is not seen"),
         leases=leases,
         pods=list_optional(api, PODS, transform=_pod_with_asks),
-        models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
-        policy=_text(api, names.POLICY_CONFIG_MAP, "policy.yaml"),
+        models=config_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
+        policy=config_text(api, names.POLICY_CONFIG_MAP, "policy.yaml"),
         unreached=_unreached(api) if installed else "",
-        stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
+        stopped=config_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),
         clock_ahead_s=_clock_ahead_s(api, leases.items),
     )
@@ -212,7 +212,8 @@ def _unreached(api: ApiConnection) -> str:
     return ""
 
 
-def _text(api: ApiConnection, config_map: str, key: str) -> str | None:
+def config_text(api: ApiConnection, config_map: str, key: str) -> str | None:
+    """One text of a ConfigMap of ours; empty where there is none, None where the user may not see it."""
     try:
         found = api.get(CONFIG_MAPS, config_map, names.SYSTEM_NAMESPACE)
     except NotFound:

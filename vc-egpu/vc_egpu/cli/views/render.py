@@ -3,6 +3,7 @@
 Pure: reports in, renderables out.
 """
 
+import contextlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,6 +81,12 @@ def show(shown: RenderableType, *, stderr: bool = False, style: str | None = Non
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
     console(stderr=stderr).print(_Harmless(shown), style=style)
+
+
+def tell(text: str, style: str = "dim") -> None:
+    """Print a sentence beside the answer, on stderr. It does not matter whether someone reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        show(hanging(text), stderr=True, style=style)
 
 
 def hanging(text: str, indent: int = 2) -> str:

@@ -21,6 +21,8 @@ def use_by_queue(snapshot: Snapshot) -> Use:
 def own_use(snapshot: Snapshot, counts: Callable[[Pod], bool] | None = None) -> Use:
     """What each queue uses by itself. ``counts`` says which pods count, where not the usual ones do."""
     use: Use = {}
+    known: dict[int, dict[str, int]] = {}
+    """Amounts by the shape itself: pods share theirs, and equal ones cost more to compare than to count."""
     for pod in snapshot.pods.values():
         gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
         queue = gang.queue if gang is not None else pod.queue
@@ -34,7 +36,10 @@ def own_use(snapshot: Snapshot, counts: Callable[[Pod], bool] | None = None) -> 
             counted = pod.phase in HOLDING or in_plan
         if counted:
             total = use.setdefault(queue, {})
-            for resource, amount in amounts(pod.shape).items():
+            counted_amounts = known.get(id(pod.shape))
+            if counted_amounts is None:
+                counted_amounts = known[id(pod.shape)] = amounts(pod.shape)
+            for resource, amount in counted_amounts.items():
                 add_to(total, resource, amount)
     return use
 
