@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
-
 from vc_egpu.admission.loop import Loop, View
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.serving.snapshot import document
@@ -26,6 +24,7 @@ from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.report import snapshot_codec
 
 REMEMBER_S: Final = 60.0
 """How long an answer holds without another question."""
@@ -154,4 +153,4 @@ class Server:
         view = self.view()
         if view is None:
             return check_page("this replica does not lead")
-        return Answer(200, orjson.dumps(document(view)), "application/json")
+        return Answer(200, snapshot_codec.to_json(document(view)), "application/json")
