@@ -1,4 +1,4 @@
-"""Who may read metrics, while others want to know how much they can get in the way."""
+"""Readers of the metrics, while others try how far they can get in their way."""
 
 import pytest
 from vc_egpu.admission.serving import http

@@ -1,4 +1,4 @@
-"""Level-1 metrics, and the view for programs beside them: who waits, which cards take anything."""
+"""Level-1 metrics and the page for programs: who waits, which cards take anything."""
 
 from prometheus_client import generate_latest
 from unit.admission.build import TABLE, added, group, node, pod, queue

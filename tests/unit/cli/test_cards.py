@@ -93,7 +93,7 @@ def test_shares_of_pods_out_of_sight_are_counted() -> None:
     text = shown(report)
     assert "1 pod that is not seen here" in text
     assert "1024+? of 98304  10+?|10+?" in text, "a card that others fill is not shown as free"
-    assert "note: +? is what the pods have that are not seen here" in text
+    assert "note: +? stands for what pods have that are not seen here" in text
     alone = cards.report([docs.node("n1", docs.card("GPU-a", held=("uid-seen",)))], [seen])
     assert "?" not in shown(alone)
 

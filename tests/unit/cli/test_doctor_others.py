@@ -43,7 +43,7 @@ def test_cards_with_two_owners_are_told_with_who_runs_there() -> None:
     node = with_resource("nvidia.com/gpu", "8", "8")
     (found,) = bad(replace(healthy(), nodes=Listing([node]), pods=Listing(ours)))
     assert found.text == (
-        "n1 offers 8 nvidia.com/gpu by another plugin, and of ours ml/train run there: "
+        "n1 offers 8 nvidia.com/gpu by another plugin, and our pods ml/train run there: "
         "a card may have two owners"
     )
 

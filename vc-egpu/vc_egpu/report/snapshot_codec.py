@@ -1,9 +1,9 @@
 """A snapshot as a JSON document and back, without loss: equal snapshots, equal decisions.
 
 What-if, replay and other clusters start from such a document. The form of every field follows from its
-declared type; see :mod:`.values_codec`. A field that a later version adds with a default is no new version of
-the format: documents without it are read with that default. Whoever changes what an existing field or default
-means raises :data:`VERSION`.
+declared type; see :mod:`.values_codec`. A new field with a default needs no new version of the format: older
+documents are read with that default. A change of what an existing field or default means raises
+:data:`VERSION`.
 """
 
 import json

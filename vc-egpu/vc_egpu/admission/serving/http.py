@@ -1,10 +1,10 @@
 """Probes, metrics, and a read-only view for the command line.
 
-``/healthz`` and ``/readyz`` are for everybody who reaches the port. ``/metrics`` and ``/v1/snapshot`` tell
-names of tenants' pods: from the machine itself (a port-forward ends there, and has its own RBAC) they are
-open; from elsewhere they need a bearer token that may ``get`` that non-resource URL, which is asked by
-TokenReview and SubjectAccessReview and remembered for a minute (who was allowed: for five where nobody can be
-asked, since others asked too much or the API server is away).
+``/healthz`` and ``/readyz`` are open to all clients that reach the port. ``/metrics`` and ``/v1/snapshot``
+tell names of tenants' pods. They are open from the machine itself: a port-forward ends there, and has its own
+RBAC. From elsewhere they need a bearer token that may ``get`` that non-resource URL. TokenReview and
+SubjectAccessReview decide that, and the answer holds for a minute. A reader that was allowed stays so for
+five while the API server is away or the limit of questions is reached.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 class Access:
-    """Who may read what; answers are remembered by a hash of the token.
+    """Which readers may read what; answers are remembered by a hash of the token.
 
     ``limit`` bounds the questions to the API server.
     """
@@ -129,7 +129,7 @@ class Server:
             self._server.start()
 
     def stop(self) -> None:
-        """Serve nobody any more."""
+        """Serve no longer."""
         if self._server is not None:
             self._server.stop()
 

@@ -113,7 +113,7 @@ def _hosts(rows: Iterable[HostRow]) -> Iterator[GaugeMetricFamily]:
 
 
 def _shares(rows: Iterable[ShareRow]) -> GaugeMetricFamily:
-    """Who has how much of which card: the pods that stand under one card share it."""
+    """How much of which card each container has: the pods that stand under one card share it."""
     family = GaugeMetricFamily("egpu_share_memory_mib", "Memory of one share.", labels=_SHARE)
     for on_card in by_card(rows).values():
         for row in on_card:

@@ -31,7 +31,7 @@ class Sharer:
     """high, unset or low."""
     memory_mib: int
     on_card_mib: int
-    """Of that, what may lie on the card; 0 while the pod is suspended."""
+    """What of it may lie on the card; 0 while the pod is suspended."""
     cores_percent: int
     phase: str
     """The pod's; ``Suspended`` while it has left its cards for a while."""
@@ -51,7 +51,7 @@ class CardRow:
     used_mib: int
     """On the card itself; at least so much where pods are ``unseen``, as the cores below."""
     suspended_mib: int
-    """Of shares that have left the card for a while and come back to it."""
+    """Memory of shares that have left the card for a while and come back to it."""
     cores_high_percent: int
     """Promised to high and unset shares together."""
     cores_low_percent: int
@@ -65,7 +65,7 @@ class CardRow:
 
 @dataclass(frozen=True, slots=True)
 class CardsReport:
-    """All cards, and what is to be said beside them."""
+    """All cards, and what else is to be said."""
 
     cards: tuple[CardRow, ...]
     notes: tuple[str, ...]
@@ -120,7 +120,7 @@ def report(
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
     ]
     if any(row.unseen for row in rows):
-        notes.append("+? is what the pods have that are not seen here")
+        notes.append("+? stands for what pods have that are not seen here")
     if not rows:
         without = len(decoded.nodes) - len(decoded.inventories)
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")

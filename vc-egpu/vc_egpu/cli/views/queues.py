@@ -52,7 +52,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class QueuesReport:
-    """All queues, and what is to be said beside them."""
+    """All queues, and what else is to be said."""
 
     queues: tuple[QueueRow, ...]
     notes: tuple[str, ...]
@@ -63,7 +63,7 @@ def read(api: ApiConnection, namespace: str) -> QueuesReport:
     groups, pods = world.list_all(api, POD_GROUPS, namespace), world.managed_pods(api, namespace)
     partial = groups.missing or pods.missing
     if partial:
-        partial += ": of others only what their pods hold is counted, a moment late, and not who waits"
+        partial += ": for others the queue's own count is shown, a moment late, and not which gangs wait"
     return report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
 
 

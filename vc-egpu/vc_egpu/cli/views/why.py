@@ -26,12 +26,12 @@ NOT_MANAGED = "NotManaged"
 ASKS_FOR_NONE = "AsksForNone"
 WAITS_FOR_MEMBERS = Reason.WAITING_FOR_MEMBERS.value
 ONE_BY_ONE = (
-    "a StatefulSet makes each pod once the one before it is ready, which none is until the gang is complete: "
-    "it needs podManagementPolicy: Parallel"
+    "a StatefulSet makes each pod once the one before it is ready, but none is ready before the gang is "
+    "complete: it needs podManagementPolicy: Parallel"
 )
 LEFT_OVER = (
-    "nobody owns its PodGroup: where it was left over (a Job went without its pods, or a backup brought it), "
-    "`kubectl delete podgroup {}`, by whoever runs the cluster, ends this"
+    "its PodGroup has no owner. If it was left over (a Job went without its pods, or a backup brought it), "
+    "an operator ends this with `kubectl delete podgroup {}`"
 )
 NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
@@ -153,14 +153,13 @@ def stories(
     chosen: Sequence[Gang] | None = None,
     makers: Sequence[Json] = (),
 ) -> tuple[GangStory, ...]:
-    """The gangs that ``name`` means: a Job, a Deployment, another maker of pods, a CronJob, a PodGroup or a
-    pod of this namespace.
+    """The gangs that ``name`` means in this namespace.
 
-    ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
-    door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
-    ``now`` no roll-back is told. ``chosen``: what :func:`meant` found, where it was asked before.
-    ``makers``: ReplicaSets, StatefulSets and batch Jobs; :func:`asks_makers` says whether they matter.
-    Raises :class:`UnknownJobError`.
+    ``name`` may be a Job, a Deployment, another maker of pods, a CronJob, a PodGroup or a pod.
+    ``events`` tell of pods that are not there: evicted ones, and ones that were refused at the door.
+    ``nodes`` are those of :func:`places`. Without ``now`` no roll-back is told. ``chosen`` is what
+    :func:`meant` found, where it was asked before. ``makers`` are ReplicaSets, StatefulSets and batch Jobs;
+    :func:`asks_makers` says whether they matter. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
     chosen = meant(name, groups, pods, makers) if chosen is None else chosen
@@ -227,8 +226,10 @@ def _means(name: str, group: Json, members: Sequence[Json], deployments: Mapping
 
 
 def asks_makers(gangs: Sequence[Gang]) -> bool:
-    """Whether what makes the pods has more to say: somebody has none that runs or is to run, or there may be
-    another revision, or more replicas that cannot be made."""
+    """Whether what makes the pods has more to say.
+
+    A gang may have no living pod, another revision, or more replicas that cannot be made.
+    """
     return not gangs or any(
         not _living(own) or controller_of(group).get("kind") in _SETS for group, own in gangs
     )
