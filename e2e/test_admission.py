@@ -144,7 +144,7 @@ def test_who_is_guarded_stays(managed: Rig, budgets: dict[str, int]) -> None:
         for gang in (low, others):
             managed.submit(gang)
             managed.until_bound(gang)
-        # Kubernetes looks again at one budget only when a pod changes, so two that came first may never count it.
+        # Kubernetes counts one budget again when a pod changes: of two that came first, one may stay behind.
         for name, least in budgets.items():
             managed.api.create(DISRUPTION_BUDGETS, budget(f"guard-{name}", low, least))
         counted = dict.fromkeys((f"guard-{name}" for name in budgets), 4)

@@ -96,6 +96,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "suspension",
         "metrics",
         "guard",
+        "parts",
         "agent",
         "main",
         "__main__",
