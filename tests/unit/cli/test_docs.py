@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 from vc_egpu.admission import settings
 from vc_egpu.admission.execution.operations import OPERATIONS
-from vc_egpu.cli import kubectl
+from vc_egpu.cli import parser
 from vc_egpu.cli.main import PROCESSES
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.jobs import main as jobs
@@ -37,9 +37,7 @@ def pages() -> str:
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    parser = kubectl._parser()
-    (found,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    return dict(found.choices)
+    return parser.commands()
 
 
 def test_every_command_is_in_the_docs() -> None:
@@ -63,7 +61,7 @@ def test_every_command_that_pages_show_is_one() -> None:
     assert len(shown) > 20
     for line in shown:
         if line not in commands():  # a command by its name alone
-            kubectl._parser().parse_args(shlex.split(line))
+            parser.parser().parse_args(shlex.split(line))
 
 
 @pytest.mark.parametrize("flag", ["--undo", "--removal", "--node", "-o json"])
@@ -112,19 +110,19 @@ def test_settings_are_in_the_docs_with_their_defaults(
     assert compared >= least
 
 
-@pytest.mark.parametrize(
-    ("name", "parser"), [("admission.md", settings._parser()), ("jobs.md", jobs.parser())]
-)
+@pytest.mark.parametrize(("name", "flags"), [("admission.md", settings.parser()), ("jobs.md", jobs.parser())])
 def test_flags_of_controllers_are_in_the_docs_with_their_defaults(
-    name: str, parser: argparse.ArgumentParser
+    name: str, flags: argparse.ArgumentParser
 ) -> None:
     page = (DOCS / name).read_text()
     told = defaults(page)
-    for action in parser._actions[1:]:  # the first one is --help
-        flag = next(name for name in action.option_strings if name.startswith("--"))
+    given = vars(flags.parse_args([]))
+    _, *shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", flags.format_help(), re.MULTILINE)  # but --help
+    assert len(shown) == len(given), "each has a long name"
+    for flag in shown:
         assert f"`{flag}`" in page, flag
         if re.fullmatch(r"-?\d+(\.\d+)?", said := told.get(flag, "")):
-            assert float(said) == action.default, flag
+            assert float(said) == given[flag.removeprefix("--").replace("-", "_")], flag
 
 
 def test_every_operation_that_is_counted_is_in_the_docs() -> None:
