@@ -11,6 +11,7 @@ from vc_egpu.admission.execution.executor import HELPERS, WRITERS
 from vc_egpu.admission.intake.loading import NotSyncedError
 from vc_egpu.admission.leader import Leadership, SoleLeader
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.parts import Parts
 from vc_egpu.admission.serving.http import Server
 from vc_egpu.admission.settings import LEASE_NAME, Settings
 from vc_egpu.kube.connection import ApiConnection
@@ -77,7 +78,7 @@ class Process:
         server.start()
         try:
             if not self._settings.leader_elect:
-                self._lead(SoleLeader())
+                self.lead(SoleLeader())
                 return 0
             lease = LeaderLease(
                 self._api,
@@ -89,18 +90,19 @@ class Process:
             try:
                 while not self._stopping.wait(_WAIT_S):
                     if lease.is_leader():
-                        self._lead(lease)
+                        self.lead(lease)
             finally:
                 lease.stop()
         finally:
             server.stop()
         return 0
 
-    def _lead(self, leadership: Leadership) -> None:
+    def lead(self, leadership: Leadership) -> None:
         """One leadership, with state of its own from the first list on."""
         epoch = Epoch(leadership)
         fresh_s = self._times.renew_deadline_s - 2 * self._times.retry_s - 1.0
-        self._loop = Loop(self._api, self._table, self._settings, epoch, self._stopping, fresh_s=fresh_s)
+        parts = Parts.of(self._api, self._table, self._settings, epoch, fresh_s=fresh_s)
+        self._loop = Loop(parts, self._settings, epoch, self._stopping)
         failed: Exception | None = None
         try:
             self._loop.run()

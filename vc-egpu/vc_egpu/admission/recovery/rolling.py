@@ -35,7 +35,7 @@ class RollBacks:
         pods = {pod.pod.uid: pod for pod in (*earlier, *back.pods)}
         record = backoffs.encode(value)
         self._under_way[key] = Rolling(tuple(pods.values()), record, f"rolled back: {back.why}")
-        self.mirror.dirty.add(key)
+        self.mirror.agenda.look_at(key)
         text = f"rolled back: {back.why}; tried again in {value.until - now:.0f} s"
         self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
         note = f"{back.why}; nobody would make this pod anew, so it is left alone"

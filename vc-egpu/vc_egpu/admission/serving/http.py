@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import orjson
 
-from vc_egpu.admission.loop import Loop, View
+from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.serving.metrics import Level1, holders_of
 from vc_egpu.admission.settings import Settings
+from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
 from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.kube.connection import ApiConnection
@@ -28,9 +29,9 @@ from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
 
-_REMEMBER_S: Final = 60.0
-_AT_MOST_S: Final = 300.0
-_REMEMBERED: Final = 256
+REMEMBER_S: Final = 60.0
+AT_MOST_S: Final = 300.0
+MOST_REMEMBERED: Final = 256
 _REVIEWS_PER_S: Final = 5.0
 """Whoever sends ever new tokens must not use up what the API server allows this process."""
 
@@ -41,12 +42,12 @@ Json = dict[str, Any]
 class Access:
     """Who may read what; answers are remembered by a hash of the token."""
 
-    def __init__(self, api: ApiConnection) -> None:
+    def __init__(self, api: ApiConnection, limit: TokenBucket | None = None) -> None:
         self._api = api
         self._lock = threading.Lock()
         self._known: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
         """When who was allowed, and when who was refused: nobody pushes one of the others out."""
-        self._limit = TokenBucket(_REVIEWS_PER_S, 10)
+        self._limit = limit if limit is not None else TokenBucket(_REVIEWS_PER_S, 10)
 
     def allows(self, client: str, authorization: str, path: str) -> bool:
         """Whether this client may GET this path."""
@@ -59,9 +60,9 @@ class Access:
         now = time.monotonic()
         with self._lock:
             allowed_at, refused_at = (self._known[answer].get(key, float("-inf")) for answer in (True, False))
-        if now - max(allowed_at, refused_at) < _REMEMBER_S:
+        if now - max(allowed_at, refused_at) < REMEMBER_S:
             return allowed_at > refused_at
-        lately = now - allowed_at < _AT_MOST_S
+        lately = now - allowed_at < AT_MOST_S
         if not self._limit.try_take():
             return lately
         try:
@@ -75,7 +76,7 @@ class Access:
     def _remember(self, key: tuple[str, str], now: float, *, allowed: bool) -> None:
         with self._lock:
             self._known[not allowed].pop(key, None)
-            if len(self._known[allowed]) >= _REMEMBERED:
+            if len(self._known[allowed]) >= MOST_REMEMBERED:
                 self._known[allowed].clear()
             self._known[allowed][key] = now
 

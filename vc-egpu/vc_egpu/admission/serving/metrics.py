@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from vc_egpu.admission.loop import View
 from vc_egpu.admission.state.answers import is_booked_on_host
 from vc_egpu.admission.state.tally import OVER
+from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
 from vc_egpu.core.model.cluster import (
     CardId,

@@ -31,7 +31,7 @@ class Stranded:
         for uid in gone ^ self._since.keys():
             pod = self.mirror.pods.get(uid)
             if pod is not None and pod.pod.gang is not None:
-                self.mirror.dirty.add(pod.pod.gang)
+                self.mirror.agenda.look_at(pod.pod.gang)
         self._since = {uid: self._since.get(uid, clock) for uid in gone}
         over = {uid for uid, since in self._since.items() if 0 < self.after_s <= clock - since}
         changed = over ^ self.mirror.answers.stranded

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.execution.operations import Totals, from_zero
+from vc_egpu.admission.execution.outcomes import OrderWrite
+from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
@@ -107,7 +109,7 @@ class Suspending:
         if key not in self._begun and any(not pod.pod.suspend_ordered for pod in left):
             logger.info("gang %s: %d pods are suspended: %s", key, len(left), why)
             self._begun[key] = _Begun(frozenset(pods), plan_id, why[:MAX_WHY], int(self.telling.wall()))
-            self.mirror.dirty.add(key)
+            self.mirror.agenda.look_at(key)
         return ""
 
     def lift(self, key: str, pods: Collection[PodUid], why: str) -> int:
@@ -123,7 +125,7 @@ class Suspending:
         logger.info("gang %s: %d pods come back to their cards: %s", key, len(news), why)
         lifting.update(news)
         self.mirror.enter_again(news)
-        self.mirror.dirty.add(key)
+        self.mirror.agenda.look_at(key)
         return len(news)
 
     def resume(self, resume: Resume) -> None:
@@ -151,7 +153,7 @@ class Suspending:
             self._since.pop(uid, None)
         self.lift(key, [uid for uid, member in members.items() if not member.pod.asleep], why)
         self.mirror.enter_again(members)
-        self.mirror.freed = True
+        self.mirror.agenda.try_all(Why.STAYS)
         self.counters["suspensions_failed"] += 1
         group = self.mirror.groups.get(key)
         if group is not None:
@@ -272,13 +274,12 @@ class Suspending:
         """Whether a write of ours to the pod is under way: the next is made for what that one leaves."""
         return uid in self._writing or uid in self.telling.under_way
 
-    def done(self, done: Done) -> None:
+    def done(self, done: OrderWrite) -> None:
         """A write ended; what it left is seen by the next :meth:`drive`."""
-        if done.uid is not None:
-            self._writing.discard(done.uid)
-        if done.error is None and done.kind == "suspend":
+        self._writing.discard(done.uid)
+        if done.error is None and done.purpose == "suspend":
             self.counters["suspend_orders"] += 1
-        self.mirror.dirty.add(done.key)
+        self.mirror.agenda.look_at(done.gang)
 
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""
@@ -314,12 +315,13 @@ class Suspending:
                 self.give_up(pod.pod.gang, pod, why, clock)
         self._name_late(clock)
         self.stranded.look(self._reached, clock)
-        self.mirror.dirty.update((*self._begun, *self._half, *self.telling.again))
+        self.mirror.agenda.look_at(*self._begun, *self._half, *self.telling.again)
         self.telling.again.clear()
         late = [uid for uid in self._since if self._is_late(uid, clock)]
         for uid in (*self.mirror.answers.lifting, *self._wished, *late):
             pod = self.mirror.pods.get(uid)
-            self.mirror.dirty.update({pod.pod.gang} if pod is not None and pod.pod.gang is not None else ())
+            if pod is not None and pod.pod.gang is not None:
+                self.mirror.agenda.look_at(pod.pod.gang)
 
     def _name_late(self, clock: float) -> None:
         """Who should have come back by now is spared no longer."""

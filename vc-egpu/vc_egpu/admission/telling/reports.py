@@ -86,9 +86,13 @@ class Reports:
             if verdict is not None and told is not None and told.reason is verdict.reason:
                 self._plan(key, clock + SETTLE_S)
 
-    def knows(self, key: str) -> bool:
-        """Whether there is a verdict on the gang, told already or not."""
-        return key in self._verdicts
+    def verdict(self, key: str) -> Verdict | None:
+        """The last verdict on the gang, told already or not."""
+        return self._verdicts.get(key)
+
+    def __bool__(self) -> bool:
+        """Whether something is still to be told."""
+        return bool(self._queued)
 
     def says_it_waits(self, key: str) -> bool:
         """Whether the last verdict on the gang, told already or not, is that it waits."""
