@@ -20,7 +20,7 @@ def _git(*arguments: str) -> str:
 
 
 def slice_of_this_commit() -> int:
-    """The slice that this commit always runs: from the number of commits, or in a shallow clone from its id."""
+    """The slice of this commit: from the number of commits, or in a shallow clone from the commit's id."""
     if _git("rev-parse", "--is-shallow-repository") == "false":
         return int(_git("rev-list", "--count", "HEAD") or 0) % SLICES
     return int((_git("rev-parse", "HEAD") or "0")[:8], 16) % SLICES

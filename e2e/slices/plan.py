@@ -64,16 +64,17 @@ def divide(durations: Durations, *, slices: int = SLICES) -> Division:
     for part in parts:
         file = part[0].partition("::")[0]
         free = [
-            (lane.seconds(durations, part), number, place)
+            (sum(other.seconds(durations) for other in row), lane.seconds(durations, part), number, place)
             for number, row in enumerate(lanes)
             if not any(story.partition("::")[0] == file for lane in row for story in lane.stories)
             for place, lane in enumerate(row)
+            if lane.seconds(durations, part) <= LANE_S
         ]
-        seconds, number, place = min(free, default=(LANE_S + 1, 0, 0))
-        if seconds > LANE_S:
+        if not free:
             too_long += part
-        else:
-            lanes[number][place].add(durations, part)
+            continue
+        _, _, number, place = min(free)  # the slice that has least to do
+        lanes[number][place].add(durations, part)
     return Division(tuple(tuple(row) for row in lanes), tuple(sorted(too_long)))
 
 

@@ -63,7 +63,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "vc_egpu.webhook": ("protocol", "reviews", "serving", "main", "policies"),
     "vc_egpu.jobs": ("liveness", "rules", "objects", "workers", "controller", "main"),
-    "vc_egpu.sim": ("world",),
+    "vc_egpu.sim": ("engine", "world"),
     "vc_egpu.cli": ("main", "stop", "world", "doctor", "pause", "views", "kubectl"),
     "vc_egpu_node": (
         "files",
@@ -83,6 +83,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "suspension",
         "metrics",
         "guard",
+        "parts",
         "agent",
         "main",
         "__main__",

@@ -30,6 +30,7 @@ from vc_egpu.core.model.cluster import (
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.trial.silent_nodes import nobody_acts
+from vc_egpu.sim.engine import Engine
 
 Tasks = tuple[tuple[str, int, PodShape], ...]
 
@@ -51,7 +52,7 @@ class World:
 
     def __init__(self, policy: Policy | None = None, models: dict[str, int] | None = None) -> None:
         self.policy = policy or Policy()
-        self.now: Instant = 0.0
+        self.engine = Engine()
         self.state = ClusterState(models)
         self.lowered: set[str] = set()
         """Queues whose cap was lowered: they may stand above it."""
@@ -66,6 +67,11 @@ class World:
         self._revision = 0
         self._plans = 0
         self._births = 0
+
+    @property
+    def now(self) -> Instant:
+        """Seconds since the world began."""
+        return self.engine.now
 
     # --- what people and machines do -------------------------------------------------------------
 
@@ -128,7 +134,7 @@ class World:
 
     def tick(self, seconds: float) -> None:
         """Time passes."""
-        self.now += seconds
+        self.engine.advance(seconds)
 
     def terminate(self, pod: Pod) -> None:
         """Somebody deletes the pod; it is still there until :meth:`leave`."""

@@ -1,4 +1,4 @@
-"""Whose the processes are that the driver tells of, and what their libraries know of them."""
+"""To which containers the processes on the cards belong, and what the containers' libraries know of them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -9,19 +9,20 @@ from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation.accounts import Usage
 from vc_egpu_node.isolation.unseen_memory import Process, Shown
-from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.offences import Seen
 
 MIB: Final = 1024 * 1024
 
 
-class Sight:
+class OwnersOfProcesses:
     """One thread calls it."""
 
     def __init__(self, hosts: ContainerOfProcess) -> None:
         self._hosts = hosts
         self._tells_host_pids = False
-        """Once it told one of a container with that card, by a number that is not its own there: then a
-        number that nobody has is a dead one's, and whoever has it inside some container is not meant."""
+        """Whether the driver tells PIDs of the host. It does once it told a container's process, on a card
+        of that container, by a number that differs inside. Then a number that no process of the host has
+        belongs to a dead process, not to one inside a container."""
 
     def look(
         self,
@@ -68,8 +69,9 @@ def _shown(seen: Iterable[Seen], hosts: Mapping[int, Host]) -> Shown:
 
 
 def container_of(host: Host, pod: PodView, granted: Iterable[tuple[str, str]]) -> str | None:
-    """Name of the container that a process belongs to. The pod's status may not name a container yet that
-    has just begun: then it is the only one with cards that the status does not name, if there is only one."""
+    """Name of the container that a process belongs to. The pod's status may not name a container that has
+    just begun. Then it is the one container with cards that the status does not name, if there is only one.
+    """
     known = pod.containers.get(host.container_id)
     if known is not None:
         return known

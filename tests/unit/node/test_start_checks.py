@@ -2,14 +2,13 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 from unit.node.granted import grant
 from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess
-from vc_egpu_node.containers.started import LOOKS, Started
+from vc_egpu_node.containers.start_checks import LOOKS, StartChecks
 
 UID = "0bd41001-1111-2222-3333-44444444444{}"
 OLD = "containerd://1.7.35"
@@ -23,8 +22,8 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
-    def event(self, about: Any, kind: str, reason: str, text: str) -> None:
-        self.events.append((about["metadata"]["name"], f"{kind}/{reason}", text))
+    def warn(self, namespace: str, pod: str, uid: str, reason: str, text: str) -> None:
+        self.events.append((pod, f"Warning/{reason}", text))
 
 
 class Counting(ContainerOfProcess):
@@ -51,7 +50,7 @@ class Node:
     def restart(self) -> None:
         """Another agent."""
         self.hosts = Counting(self.proc)
-        self.started = Started(self.hosts, self.told, self.configs)  # type: ignore[arg-type]
+        self.started = StartChecks(self.hosts, self.told, self.configs)  # type: ignore[arg-type]
 
     def run(self, number: int, mountinfo: str | None, container: str = "") -> str:
         """A pod whose container runs; ``mountinfo`` of its process, if it can be seen. Its container id."""

@@ -17,7 +17,7 @@ from vc_egpu_node.isolation.accounts import (
 from vc_egpu_node.isolation.ceilings import CEILINGS_NAME
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall.secondwall import (
+from vc_egpu_node.wall.offences import (
     Allowance,
     Finding,
     Offence,

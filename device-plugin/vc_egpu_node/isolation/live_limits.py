@@ -1,5 +1,5 @@
-"""Limits of containers that run, changed: the admission layer rewrites the pod's cards annotation, the agent
-checks the cards' sums again and applies what fits, in place.
+"""Limits of containers that run. The admission layer rewrites the pod's cards annotation; the agent checks
+the cards' sums again and applies what fits, in place.
 
 Only the admission layer may write that annotation (an admission policy of the cluster sees to it). Memory,
 cores, class and core policy may change; the cards of a running container cannot.
@@ -15,8 +15,9 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards
 
 from vc_egpu_node.api.pods import NodePods, PodView
+from vc_egpu_node.containers.admission import NotAdmittedError
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
-from vc_egpu_node.containers.identity import Identity, NotAdmittedError
+from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.isolation.lifecycle import Isolation
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def _after(grant: Grant, cards: Cards, pod_uid: str, node: str) -> Grant:
     )
 
 
-class LiveChanges:
+class LiveLimits:
     """Applies them. One thread calls it."""
 
     def __init__(
@@ -75,16 +76,17 @@ class LiveChanges:
         pods: NodePods,
         identity: Identity,
         isolation: Isolation,
-        refuse: Callable[[PodView, str, str], None],
+        tell: Callable[[str, str, str, str, str], None],
         count: Callable[[str], None] = lambda _outcome: None,
     ) -> None:
-        """``refuse`` tells of a pod: reason and sentence; ``count`` counts ``applied`` and ``refused``."""
+        """``tell`` warns on a pod (namespace, name, UID, reason, sentence); ``count`` counts ``applied`` and
+        ``refused``."""
         self._node = node
         self._grants = grants
         self._pods = pods
         self._identity = identity
         self._isolation = isolation
-        self._refuse = refuse
+        self._tell = tell
         self._count = count
         self._refused: dict[str, str] = {}
 
@@ -126,7 +128,7 @@ class LiveChanges:
             self._refused[pod.uid] = text
             self._count("refused")
             log.warning("%s/%s: %s", pod.namespace, pod.name, text)
-            self._refuse(pod, REFUSED, text)
+            self._tell(pod.namespace, pod.name, pod.uid, REFUSED, text)
 
     def _file(self, grant: Grant) -> None:
         """For the next start and the next agent; in force it is already."""

@@ -1,19 +1,63 @@
-"""What a card's own flags mean for whoever would be let in on it, after NVIDIA's guides, and NVML's first
-answer for whoever installs it. Pure."""
+"""NVIDIA's facts and words: labels and variables, what a card's flags mean, what NVML's codes mean. Pure.
 
+Flags and codes are read after NVIDIA's guides.
+"""
+
+from dataclasses import dataclass
 from typing import Final
+
+from vc_egpu.volcano.words import names
+
+from vc_egpu_node.vendors.base import CardReading, NodeLabels, VendorFacts
+
+FACTS: Final = VendorFacts(
+    name="nvidia",
+    library="NVML",
+    partitioned="MIG mode is on",
+    open_command="nvidia-smi -i {uuid} -c DEFAULT",
+    labels=NodeLabels(
+        present=names.NVIDIA_PRESENT_LABEL,
+        count=names.NVIDIA_COUNT_LABEL,
+        product=names.NVIDIA_PRODUCT_LABEL,
+    ),
+    hide={"NVIDIA_VISIBLE_DEVICES": "void"},
+    runtime="nvidia",
+    all_cards="NVIDIA_VISIBLE_DEVICES=all",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaCard:
+    """What only NVIDIA's cards have."""
+
+    sm_count: int = 0
+    """Streaming multiprocessors."""
+    compute_capability: str = ""
+    minor: int = -1
+    """Number of the device node (``/dev/nvidia<minor>``), -1 where unknown."""
+
+    def device(self, index: int) -> str:
+        """See :meth:`vc_egpu_node.vendors.base.CardFacts.device`."""
+        return f"nvidia{self.minor if self.minor >= 0 else index}"
+
+
+def minor_of(card: CardReading) -> int:
+    """Number of the card's device node, -1 where unknown."""
+    return card.facts.minor if isinstance(card.facts, NvidiaCard) else -1
+
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
 preemptive clean-up, video decoder exception, context switch time-out."""
 
 RESET_XIDS: Final = frozenset({62, 64, 95, 119, 120, 140})
-"""Errors after which NVIDIA wants the card to be reset, though it may still answer: halted microcontroller,
-rows that cannot be remapped, uncontained and unrecovered memory errors, firmware that does not answer."""
+"""Errors after which NVIDIA wants the card to be reset, though it may still answer. They are a halted
+microcontroller, rows that cannot be remapped, uncontained and unrecovered memory errors, and firmware that
+does not answer."""
 
 SETS_PAGES_ASIDE: Final = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
-"""Compute capabilities of the chips (GA100, GH100, GB100 and their like) that contain a memory error in the
-programs which met it, and whose driver takes the page out of use at once."""
+"""Compute capabilities of chips such as GA100, GH100 and GB100. They contain a memory error in the programs
+that met it, and their driver takes the page out of use at once."""
 
 RECOVERY: Final = {
     1: "for a reset of the card",
@@ -43,8 +87,8 @@ def no_beginning(code: int, text: str) -> str:
 def rows_fault(*, pending: bool, failed: bool, capability: tuple[int, int] | None) -> str:
     """What remapped rows say against the card; empty: nothing.
 
-    Rows that wait for the next reset are out of use until then where pages are set aside: work goes on there,
-    and new work may begin. Elsewhere they are still given to programs.
+    Where pages are set aside, rows that wait for the next reset are out of use until then. Work goes on, and
+    new work may begin. Elsewhere they are still given to programs.
     """
     if failed:
         return "a memory row could not be remapped"

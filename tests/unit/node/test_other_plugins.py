@@ -19,7 +19,7 @@ from vc_egpu_node.kubelet.podresources import (
     holders_in,
 )
 from vc_egpu_node.kubelet_api import podresources_pb2 as pr
-from vc_egpu_node.offers.other_plugins import Kept, Others
+from vc_egpu_node.offers.other_plugins import OffersFile, OtherPlugins
 
 Json = dict[str, Any]
 PATIENCE_S = 300.0
@@ -52,13 +52,13 @@ class Look:
     """One node's eyes, with a clock of their own."""
 
     now_s: float = 1000.0
-    kept: Kept = field(default_factory=lambda: Kept(Path("/dev/null/others.json")))
+    kept: OffersFile = field(default_factory=lambda: OffersFile(Path("/dev/null/others.json")))
 
     def __post_init__(self) -> None:
         self.held: list[Holder] | None = []
         self.asked = 0
         self.given: dict[str, frozenset[str]] | None = None
-        self.others = Others(self.holders, lambda: self.given, self.kept.keep, clock=lambda: self.now_s)
+        self.others = OtherPlugins(self.holders, lambda: self.given, self.kept.keep, clock=lambda: self.now_s)
 
     def holders(self) -> list[Holder]:
         """What the kubelet says; None: it does not answer."""
@@ -135,7 +135,7 @@ def test_an_agent_that_starts_sees_devices_of_a_plugin_that_just_left() -> None:
 @pytest.mark.parametrize("leaving", [False, True])
 def test_what_the_last_agent_saw_counts_for_the_next_one(leaving: bool, tmp_path: Path) -> None:
     """Whatever it said on the Node, and in which words."""
-    first, second = (Look(kept=Kept(tmp_path / "others.json")) for _ in range(2))
+    first, second = (Look(kept=OffersFile(tmp_path / "others.json")) for _ in range(2))
     first.see(status(4, 4))
     if leaving:
         first.see(status(4, 0))
@@ -143,13 +143,13 @@ def test_what_the_last_agent_saw_counts_for_the_next_one(leaving: bool, tmp_path
     assert second.see(status(0, 0)) == f"{OFFERED}: nvidia.com/gpu"
     second.now_s += PATIENCE_S
     assert second.see(status(0, 0)) == ""
-    third = Look(kept=Kept(tmp_path / "others.json"))
+    third = Look(kept=OffersFile(tmp_path / "others.json"))
     third.others.remember(third.kept.load())
     assert third.see(status(0, 0)) == "", "the wait was over before it began"
 
 
 def test_drivers_are_kept_as_well(tmp_path: Path) -> None:
-    first, second = (Look(kept=Kept(tmp_path / "others.json")) for _ in range(2))
+    first, second = (Look(kept=OffersFile(tmp_path / "others.json")) for _ in range(2))
     first.see(status(), slices=(resource_slice("gpu.nvidia.com", 2),))
     second.others.remember(second.kept.load())
     assert second.see(status()) == f"{OFFERED}: gpu.nvidia.com"
@@ -157,14 +157,14 @@ def test_drivers_are_kept_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "[1, 2]", '{"a": 1}', '"nvidia.com/gpu"', "\x00"])
 def test_what_cannot_be_read_was_nobody(text: str | None, tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "others.json")
+    kept = OffersFile(tmp_path / "others.json")
     if text is not None:
         kept.path.write_text(text)
     assert kept.load() == frozenset()
 
 
 def test_a_disk_that_takes_nothing_is_tried_again(tmp_path: Path) -> None:
-    look = Look(kept=Kept(tmp_path / "full" / "others.json"))
+    look = Look(kept=OffersFile(tmp_path / "full" / "others.json"))
     assert look.see(status(4, 4)) == "another plugin offers the same cards: nvidia.com/gpu=4"
     (tmp_path / "full").mkdir()
     look.see(status(4, 4))
@@ -172,7 +172,7 @@ def test_a_disk_that_takes_nothing_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
-    look = Look(kept=Kept(tmp_path / "others.json"))
+    look = Look(kept=OffersFile(tmp_path / "others.json"))
     look.see(status())
     assert not look.kept.path.exists()
     look.see(status(4, 4))

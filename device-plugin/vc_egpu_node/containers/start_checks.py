@@ -1,8 +1,8 @@
 """Whether containers were started as their CDI specs say.
 
-A runtime in which CDI is switched off (containerd 1.7 as it comes) starts a container without the edits that
-it was asked for: without its cards, and without what limits it where it finds cards in another way. Nobody is
-told, neither kubelet nor user. What is mounted in a container can be seen from outside, though.
+A runtime in which CDI is switched off (containerd 1.7 by default) starts a container without the edits that
+it was asked for. The container has no cards, or no limits where it finds cards in another way. Neither
+kubelet nor user is told. But the agent can see from outside what is mounted in a container.
 
 It is no proof: programs in a container can have mounts of their own, a sandbox's or to do harm. So it counts
 only where the runtime may have CDI off.
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from vc_egpu.core.model.words import few
-from vc_egpu.kube import EventRecorder
 
+from vc_egpu_node.api.notices import PodEvents
 from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.cdi import LIMITS_FOLDER, Grant
 from vc_egpu_node.containers.processes import ContainerOfProcess
@@ -27,13 +27,11 @@ LOOKS: Final = 3
 """A container of which no process can be seen (in a virtual machine) is looked for so often."""
 
 
-class Started:
+class StartChecks:
     """Looks at each container once, soon after it began: later its programs may have mounted what they like.
     One thread calls it."""
 
-    def __init__(
-        self, hosts: ContainerOfProcess, events: EventRecorder, runtime_configs: Sequence[Path]
-    ) -> None:
+    def __init__(self, hosts: ContainerOfProcess, events: PodEvents, runtime_configs: Sequence[Path]) -> None:
         self._hosts = hosts
         self._configs = runtime_configs
         self._events = events
@@ -42,8 +40,8 @@ class Started:
         self._looks: dict[str, int] = {}
 
     def look(self, grants: Iterable[Grant], pods: Iterable[PodView], runtime: str) -> str:
-        """Why nobody may start here, or an empty text: containers run that were started without their edits.
-        ``runtime`` is its name and version."""
+        """Why no container may start here, or an empty text: containers run that were started without their
+        edits. ``runtime`` is its name and version."""
         running = _running(grants, pods)
         self._right = {one: right for one, right in self._right.items() if one in running}
         self._looks = {one: number for one, number in self._looks.items() if one in running}
@@ -70,9 +68,7 @@ class Started:
                 pod, container = running[one]
                 text = f"{container}: {runtime} started it without its cards and limits: CDI is off there"
                 log.error("%s/%s: %s", pod.namespace, pod.name, text)
-                metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-                about = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-                self._events.event(about, "Warning", "StartedWithoutCards", text)
+                self._events.warn(pod.namespace, pod.name, pod.uid, "StartedWithoutCards", text)
 
 
 def _running(grants: Iterable[Grant], pods: Iterable[PodView]) -> dict[str, tuple[PodView, str]]:

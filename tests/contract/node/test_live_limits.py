@@ -10,10 +10,10 @@ import pytest
 from contract.node.node_world import RES, World, planned
 from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.isolation.control import Control, Timings
-from vc_egpu_node.isolation.library import LIBRARY_NAME, install
 from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.isolation.live import LiveChanges
+from vc_egpu_node.isolation.live_limits import LiveLimits
 from vc_egpu_node.isolation.pages import SharedPages
+from vc_egpu_node.vendors.nvidia.preload import LIBRARY_NAME, install
 
 ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little")
 
@@ -39,13 +39,13 @@ class Isolated:
             timings=Timings,
         )
         self.world.assemble()
-        self.live = LiveChanges(
+        self.live = LiveLimits(
             node="node-1",
             grants=self.world.grants,
             pods=self.world.pods,  # type: ignore[arg-type]
             identity=self.world.identity,
             isolation=self.isolation,
-            refuse=lambda pod, reason, text: self.told.append((pod.name, reason, text)),
+            tell=lambda _namespace, pod, _uid, reason, text: self.told.append((pod, reason, text)),
             count=self.counted.append,
         )
 

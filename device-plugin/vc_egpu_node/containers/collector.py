@@ -13,10 +13,11 @@ from vc_egpu.kube import Backoff
 
 from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.cards.inventory import Holding
+from vc_egpu_node.containers.admission import NotAdmittedError
 from vc_egpu_node.containers.allocations import Allocation, AllocationStore
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
-from vc_egpu_node.containers.identity import Identity, NotAdmittedError
+from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.kubelet.podresources import (
     Checkpoint,
     CheckpointEntry,
@@ -28,7 +29,7 @@ from vc_egpu_node.kubelet.podresources import (
 log = logging.getLogger(__name__)
 
 UNCLAIMED_S: Final = 120.0
-"""A promise that no container of the kubelet's has claimed for so long is dropped."""
+"""A promise that no container has claimed for so long is dropped."""
 
 
 LEAVING_S: Final = 0.2
@@ -50,7 +51,7 @@ class Patience:
         self._since_s = 0.0
 
     def wait_s(self, leaving: int, now_s: float, idle_s: float) -> float:
-        """``leaving``: how many still are; ``idle_s``: the answer where nobody is."""
+        """``leaving``: how many still are; ``idle_s``: the answer where none is."""
         self._refused.reset()
         if leaving != self._leaving:
             self._leaving, self._since_s = leaving, now_s
@@ -59,7 +60,7 @@ class Patience:
         return min(max(LEAVING_S, (now_s - self._since_s) / 50), LEAVING_MOST_S)
 
     def again_s(self, idle_s: float) -> float:
-        """The look could not be told of. Somebody may wait for just that, and so may all other nodes."""
+        """The Node could not be written. Some pod may wait for just that, on other nodes too."""
         return min(idle_s, self._refused.next_s())
 
 
@@ -126,8 +127,9 @@ class Collector:
         return leaving
 
     def sweep(self) -> None:
-        """Slower, rarer: promises that nobody claimed, those that a later one of the same container replaced,
-        and folders of neither grant nor promise."""
+        """Let go of what is left over, more rarely than :meth:`collect` is called. That is promises never
+        claimed, grants that a later one replaced, and folders of neither grant nor promise.
+        """
         if not self._pods.synced:
             return
         self._drop_leftovers()
@@ -154,11 +156,11 @@ class Collector:
                 self._forget(allocation.name)
 
     def _drop_leftovers(self) -> None:
-        """Specs are lost with a reboot, and the promises of pods that are gone since are dropped: of those
-        containers only the folders tell, and what an agent left that died as it removed them. In doubt they
-        stay: nobody sweeps what another version's agent let in."""
+        """Remove folders of containers that have neither spec nor promise. A reboot loses the specs, and the
+        promises of pods that are gone are dropped. An agent that died while it removed files leaves such
+        folders too. In doubt they stay: another version's agent may have let the container in."""
         try:
-            left = self._grants.leftovers()  # first: whoever has a folder by now has a promise too
+            left = self._grants.leftovers()  # first: a container with a folder by now has a promise too
         except OSError as error:
             log.debug("folders of containers were not looked at: %s", error)
             return
@@ -175,10 +177,10 @@ class Collector:
                 log.debug("it was not removed: %s", error)
 
     def recover(self) -> int:
-        """After a restart: promises whose record is lost are taken from the containers' CDI specs, and
-        containers that run but have no spec (somebody cleared the CDI folder) are counted again, from kubelet
-        and API server. How many of the latter. To be called again until :attr:`recovered`: the kubelet may be
-        starting again itself."""
+        """Count again what runs here, after a restart; how many containers had no spec. Promises whose
+        record is lost are taken from the containers' CDI specs. Containers that run without a spec are found
+        through kubelet and API server: the CDI folder may have been cleared. To be called until
+        :attr:`recovered`, since the kubelet may be restarting itself."""
         kept = True
         for grant in sorted(self._grants.all(), key=lambda one: one.granted_at_s):
             try:
@@ -214,8 +216,8 @@ class Collector:
         return found
 
     def _lists_all(self, holders: Iterable[Holder]) -> bool:
-        """Whether the kubelet names all of ours that its record has of pods that are here: one that has just
-        begun names nobody."""
+        """Whether the kubelet lists all of our containers that its record has: one that has just started
+        lists none."""
         listed = {(holder.resource, holder.ids) for holder in holders}
         return all(
             (entry.resource, entry.ids) in listed
@@ -257,7 +259,7 @@ class Collector:
     def _forget(self, name: str) -> None:
         try:
             self._allocations.forget(name)
-        except OSError as error:  # the next agent finds it, and that nobody claims it
+        except OSError as error:  # the next agent finds it, and that it is not claimed
             log.warning("the record of promise %s was not removed: %s", name, error)
 
     def _claimed(self, allocation: Allocation, held: Collection[tuple[str, str]]) -> bool:
@@ -272,8 +274,8 @@ def _has_ended(grant: Grant, views: dict[str, PodView]) -> bool:
 
 
 def _replaced(grants: Iterable[Grant], numbers: dict[str, int]) -> list[Grant]:
-    """Grants of containers that have a later one (the kubelet asked again for the same container): later by
-    the promise's number, since clocks are set back."""
+    """Grants of containers that have a later grant, because the kubelet asked again for the same container.
+    The promise's number says which is later: clocks are set back."""
     latest: dict[tuple[str, str], Grant] = {}
     replaced: list[Grant] = []
     for grant in sorted((one for one in grants if one.name in numbers), key=lambda one: numbers[one.name]):

@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 LOOKS: Final = 2
 """So many in a row."""
 TOLERANCE_MIB: Final = 64
-"""What the driver takes beside the allocations that a library can see."""
+"""What the driver takes on top of the allocations that a library can see."""
 HELD_PERCENT: Final = 25
 """A held container that keeps a card so busy does not wait. Above the floor that low always has, and above
 what its last units in flight leave behind."""
@@ -144,20 +144,20 @@ Strikes = Mapping[tuple[str, str, str], int]
 def strike(
     before: Strikes, findings: Iterable[Finding], untold: Collection[str] = ()
 ) -> tuple[dict[tuple[str, str, str], int], list[Finding]]:
-    """After one more look: the counts, and what is proven by now. A look without it begins anew; one that
-    was told nothing of the card is none."""
+    """After one more look: the counts, and what is proven by now. A look without the finding starts the
+    count again. A look that was told nothing of the card does not count."""
     now = {key: count for key, count in before.items() if key[1] in untold}
     now |= {finding.key: before.get(finding.key, 0) + 1 for finding in findings}
     return now, [finding for finding in findings if now[finding.key] >= LOOKS]
 
 
 def lowered(ceiling_mib: int, granted_mib: int, used_mib: int) -> int:
-    """What a container whose grant was lowered while it ran may still use: what it uses, never more again,
-    and the grant once it is down to that."""
+    """What a container may still use whose grant was lowered while it ran: what it uses now, never more
+    again. Once it is down to its grant, the grant."""
     return max(granted_mib, min(ceiling_mib, used_mib))
 
 
 def held_through(samples: Iterable[tuple[int, int]]) -> bool:
-    """Whether some neighbour of higher class was active as good as always between two looks. Of each: how
-    often it was found active, and how often anybody looked."""
+    """Whether some neighbour of higher class was active as good as always between two looks. Each sample
+    says how often a neighbour was found active, and how often the agent looked."""
     return any(looked >= SAMPLES and active >= ALWAYS * looked for active, looked in samples)

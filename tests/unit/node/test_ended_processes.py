@@ -11,7 +11,7 @@ from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.accounts import Slot, Usage
 from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall.ended_processes import AGAIN_S, Departed
+from vc_egpu_node.wall.ended_processes import AGAIN_S, EndedProcesses
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_page_full_of_names_and_a_pod_full_of_processes_are_not_multiplied() -
     """Both are the container's to choose, and the look keeps everybody else waiting."""
     hosts = Counted(300)
     slots = tuple(Slot(1000 + n, 5, (MIB,), (0,), 0, index=n) for n in range(abi.USAGE_SLOTS))
-    usages = Departed(hosts).without({"g1": Usage(slots, (0,))}, [grant("g1", (CARD, 9, 0))], {})
+    usages = EndedProcesses(hosts).without({"g1": Usage(slots, (0,))}, [grant("g1", (CARD, 9, 0))], {})
     assert usages == {"g1": Usage((), (0,))}
     assert hosts.asked <= 2 * 300
 

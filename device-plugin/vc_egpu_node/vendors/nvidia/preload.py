@@ -1,9 +1,9 @@
-"""The isolation library on this node: copied once per version, never replaced, and how a container gets it.
+"""The isolation library for CUDA programs on this node: copied once per version, never replaced, preloaded.
 
-A version is a folder named by the digest of its files. A running program keeps the files it has mapped,
-since an upgrade makes another folder; a folder goes when no container was ever started with it any more.
+A version is a folder named by the digest of its files. An upgrade makes another folder, so a running program
+keeps the files it has mapped. A folder goes when no container is left that was ever started with it.
 
-A folder is not believed by its name: programs for which a library is named that is not there run without it.
+A folder's name proves nothing: programs run without a preloaded library that is not there.
 """
 
 import hashlib
@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from vc_egpu_node.files import write_bytes_atomically
+from vc_egpu_node.vendors.base import LibraryError
 
 log = logging.getLogger(__name__)
 
 LIBRARY_NAME: Final = "libvgpu-egpu.so"
 STUB_NAME: Final = "libvgpu-egpu-32.so"
-"""Beside the library: an empty one for 32-bit programs, so that they are not told of a wrong file."""
+"""Next to the library: an empty one for 32-bit programs, so that they are not told of a wrong file."""
 HOOK_NAME: Final = "egpu-preload"
-"""Beside the library: the program that adds our line to an image's own preload file."""
+"""Next to the library: the program that adds our line to an image's own preload file."""
 CONTAINER_FOLDER: Final = "/usr/local/vc-egpu"
 PRELOAD_FILE: Final = "/etc/ld.so.preload"
 PRELOAD_LINE: Final = f"{CONTAINER_FOLDER}/$LIB/{LIBRARY_NAME}"
@@ -38,8 +39,8 @@ _PLACES: Final = {
     "x86_64": ("lib/x86_64-linux-gnu", "lib64", "lib"),
     "aarch64": ("lib/aarch64-linux-gnu", "lib64", "lib"),
 }
-"""What ``$LIB`` can be for 64-bit programs. ``lib`` is some distributions' 32-bit one: there a 32-bit
-program is told of a wrong ELF class and runs on, which is better than a 64-bit one without limits."""
+"""What ``$LIB`` can be for 64-bit programs. In some distributions ``lib`` is the 32-bit one. There a 32-bit
+program is told of a wrong ELF class and runs on. That is better than a 64-bit one without limits."""
 _PLACES_32: Final = {
     "x86_64": ("lib/i386-linux-gnu", "lib32"),
     "aarch64": ("lib/arm-linux-gnueabihf",),
@@ -49,12 +50,8 @@ _READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
 _TEST_MARK: Final = b"EGPU_TEST_ROOT"
 
 
-class LibraryError(RuntimeError):
-    """The library cannot be used; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
-class Library:
+class CudaLibrary:
     """One installed version."""
 
     digest: str
@@ -75,7 +72,7 @@ class Library:
         files = all(_looks_right(self.folder / path, size) for path, size in self.sizes)
         return files and all(_is_open(one) for one in _folders(self.folder, dict(self.sizes)))
 
-    def again(self) -> "Library":
+    def again(self) -> "CudaLibrary":
         """The same put right, or what lies at its source by now. Raises ``OSError``."""
         try:
             return install(self.source, self.folder.parent, self.machine)
@@ -97,14 +94,22 @@ class Library:
         arguments = [HOOK_NAME, PRELOAD_LINE, str(merged)]
         return [{"hookName": "createContainer", "path": str(self.hook), "args": arguments}]
 
+    def drop_others(self, used: Collection[str]) -> None:
+        """Remove the versions (and drafts of dead agents) that are not among these digests."""
+        versions = self.folder.parent
+        for path in versions.iterdir() if versions.is_dir() else ():
+            if path.name not in used:
+                log.info("version %s of the library is used no more", path.name)
+                shutil.rmtree(path, ignore_errors=True)
+
 
 def _mount(source: Path, target: str) -> dict[str, Any]:
     return {"hostPath": str(source), "containerPath": target, "options": list(_READ_ONLY)}
 
 
-def install(library: Path, versions: Path, machine: str = "") -> Library:
-    """Copy the library and what lies beside it into a folder of its own below ``versions``, unless this very
-    version is there. Raises :class:`LibraryError`."""
+def install(library: Path, versions: Path, machine: str = "") -> CudaLibrary:
+    """Copy the library and what lies next to it into a folder of its own below ``versions``, unless this
+    very version is there. Raises :class:`LibraryError`."""
     machine = machine or platform.machine()
     files = {name: path for name in (LIBRARY_NAME, STUB_NAME, HOOK_NAME)
              if (path := library if name == LIBRARY_NAME else library.with_name(name)).is_file()}  # fmt: skip
@@ -127,7 +132,7 @@ def install(library: Path, versions: Path, machine: str = "") -> Library:
         raise LibraryError(f"{library} was not installed: {error}") from error
     hook = folder / HOOK_NAME if HOOK_NAME in contents else None
     sizes = tuple((path, len(data)) for path, data in wanted.items())
-    return Library(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME], library, machine, sizes)
+    return CudaLibrary(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME], library, machine, sizes)
 
 
 def _check(data: bytes, machine: str, library: Path) -> None:
@@ -151,7 +156,8 @@ def _files_of(contents: dict[str, bytes], machine: str) -> dict[str, bytes]:
 
 
 def _put_right(files: dict[str, bytes], folder: Path) -> None:
-    """Of a version that is there, what is missing or another one. Whoever has a file mapped keeps it."""
+    """Repair a version that is there: write files that are missing or differ. A program that has a file
+    mapped keeps it."""
     for name, data in files.items():
         path = folder / name
         if not (_looks_right(path, len(data)) and path.read_bytes() == data):
@@ -207,11 +213,3 @@ def _write(path: Path, data: bytes) -> None:
         os.fchmod(file.fileno(), FILE_MODE)
         file.flush()
         os.fsync(file.fileno())
-
-
-def drop_unused(versions: Path, used: Collection[str]) -> None:
-    """Remove the versions (and drafts of dead agents) that are not among these digests."""
-    for path in versions.iterdir() if versions.is_dir() else ():
-        if path.name not in used:
-            log.info("version %s of the library is used no more", path.name)
-            shutil.rmtree(path, ignore_errors=True)

@@ -11,7 +11,7 @@ from unit.native.memory_worlds import CONTEXT_MIB, MIB, OK, OUT_OF_MEMORY, Actor
 from unit.native.test_memory_programs import Program
 from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.isolation.unseen_memory import FALL_LOOKS, NOTHING
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 
 CAP_MIB = 1000
 CODE_MIB = 96

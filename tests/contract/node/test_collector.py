@@ -6,7 +6,7 @@ import pytest
 from contract.node.collecting import MAIN, Cgroups, collector, started
 from contract.node.node_world import RES, World, planned
 from vc_egpu_node.cards.inventory import Holding
-from vc_egpu_node.containers.collect import UNCLAIMED_S, holdings
+from vc_egpu_node.containers.collector import UNCLAIMED_S, holdings
 
 
 def test_a_share_ends_when_pod_and_containers_are_gone(world: World, cgroups: Cgroups) -> None:
