@@ -112,7 +112,7 @@ def test_settings_are_in_the_docs_with_their_defaults(
 
 
 @pytest.mark.parametrize(
-    ("name", "parser"), [("admission.md", settings._parser()), ("jobs.md", jobs.parser())]
+    ("name", "parser"), [("admission.md", settings.parser()), ("jobs.md", jobs.parser())]
 )
 def test_flags_of_controllers_are_in_the_docs_with_their_defaults(
     name: str, parser: argparse.ArgumentParser

@@ -1,5 +1,8 @@
-"""Pods whose gate has fallen, until they run: gangs that do not arrive are queued again (:mod:`.rollback`),
-pods that came past us are removed (:mod:`.orphans`)."""
+"""Pods whose gate has fallen, until they run.
+
+Gangs that do not arrive are queued again (:mod:`.recovery.rollback`). Pods that came past us are removed
+(:mod:`.recovery.orphans`).
+"""
 
 from collections.abc import Mapping
 
@@ -22,7 +25,7 @@ class Aftercare:
         self._orphans = Orphans()
 
     def __bool__(self) -> bool:
-        """Whether time counts for anybody."""
+        """Whether time counts for any pod or gang."""
         return bool(self._watchlist or self._orphans)
 
     def look_at_pod(self, uid: PodUid) -> None:
@@ -48,7 +51,7 @@ class Aftercare:
             self._orphans.failed(done.uid, self._work.clock)
 
     def tick(self, verdicts: Mapping[str, Verdict], now: float, *, admitting: bool) -> None:
-        """Remove and roll back who has been waited for long enough."""
+        """Remove and roll back what has been waited for long enough."""
         for uid in self._orphans.due(self._work.clock):
             pod = self._mirror.pods.get(uid)
             if pod is not None:

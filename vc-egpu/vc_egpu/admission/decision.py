@@ -62,8 +62,8 @@ def decide_safely(
 ) -> tuple[Plan, bool]:
     """The decision, and whether something went wrong, so that there is more to decide.
 
-    After a fault of ours gangs are decided one by one, up to the first that is admitted (the next would be
-    decided on a world in which that one is not yet booked); those that fail are logged and left out. What
+    After a fault of ours gangs are decided one by one, up to the first that is admitted. The next would be
+    decided on a world in which that one is not yet booked. Gangs that fail are logged and left out. What
     concerns plans in force and suspended gangs is found with each of them, so the last one's plan has it.
     """
     try:

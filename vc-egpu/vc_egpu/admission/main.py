@@ -23,7 +23,7 @@ from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 EXIT_BAD_SETTINGS: Final = 2
 POOL_SIZE: Final = WRITERS + HELPERS + 20
-"""Beside them the lease, the events, and who asks for metrics has a token looked at."""
+"""More are for the lease, the events, and the tokens of readers of metrics."""
 _WAIT_S: Final = 0.2
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
     )
     try:
-        # Who removes the stack drains it with whatever table there is, be it broken.
+        # The stack can be removed, and drained before, with any table, be it broken.
         table = ModelTable() if settings.drain else ModelTable.from_yaml(settings.models.read_text())
         api = ApiConnection.connect(
             settings.kubeconfig,
@@ -120,7 +120,7 @@ class Process:
 
 
 class Epoch:
-    """One leadership of a lease: over for good once the lease has another epoch."""
+    """One leadership of a lease: over once the lease has another epoch, and never taken up again."""
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership

@@ -52,7 +52,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Made anew for each leadership, and thrown away with it."""
+    """Made for each leadership, and thrown away with it."""
 
     inbox: Inbox[Item]
     mirror: Mirror

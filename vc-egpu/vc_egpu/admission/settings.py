@@ -29,7 +29,7 @@ class Settings:
     """Where the Lease and the switches live."""
     identity: str = ""
     scheduler: str = names.SCHEDULER_DEFAULT
-    """Who binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
+    """What binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
     leader_elect: bool = True
     qps: float | None = None
     burst: int | None = None
@@ -53,7 +53,8 @@ class Settings:
         return self.scheduler == names.SCHEDULER_VOLCANO
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="vc-egpu admission", description="Decide which gangs get which cards, and make room for them."
     )
@@ -137,7 +138,7 @@ def _add_spans(parser: argparse.ArgumentParser) -> None:
 
 def parse(argv: Sequence[str] | None = None) -> Settings:
     """Read the command line; exits with a usage message when it is wrong."""
-    flags = _parser().parse_args(argv)
+    flags = parser().parse_args(argv)
     policy = Policy(
         unnamed_model_unlimited=flags.unnamed_models_unlimited,
         preemption=not flags.no_preemption,

@@ -1,7 +1,7 @@
 """Victims of a gang whose plan waits: those that can be suspended are, then the others are evicted.
 
 Suspending comes first, since it can be taken back. No pod is evicted until all that were to leave for a while
-have left, so that an agent that does not answer costs no pod its work.
+have left. An agent that does not answer therefore costs no pod its work.
 """
 
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Victims:
         self._start(order)
 
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
-        """Have those leave their cards who can; whether they are to be waited for first."""
+        """Have those leave their cards that can; whether they are to be waited for first."""
         left = self.suspending.left(plan.suspends)
         why_order = f"makes room for {self._called(key, group)}"
         for gang in sorted({str(pod.pod.gang) for pod in left}):
@@ -73,7 +73,7 @@ class Victims:
         return called(group, self.work.mirror.members.get(key, {}).values())
 
     def replace_broken(self, eviction: Eviction) -> None:
-        """Pods that could not be brought back from a suspension: made anew, for nobody's sake."""
+        """Replace pods that could not be brought back from a suspension; no gang waits for their cards."""
         pods = self.work.evictions.left(self.work.mirror, eviction.pods)
         if not pods or not self.work.is_free(eviction.gang) or not self.members.is_settled(eviction.gang):
             return
@@ -84,7 +84,7 @@ class Victims:
         self._start(EvictionOrder(eviction.gang, "", pods, whole))
 
     def roll_back(self, key: str, pods: tuple[DecodedPod, ...]) -> None:
-        """Pods of a gang that was let go and does not arrive: they are made anew."""
+        """Pods of a gang that was let go and does not arrive: their controller replaces them."""
         self._start(EvictionOrder(key, "", pods))
 
     def press(self, uid: PodUid) -> None:

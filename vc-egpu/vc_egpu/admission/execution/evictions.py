@@ -1,7 +1,7 @@
 """Making pods go: all of a set or none begun, watched until they are on their way.
 
-Order of an eviction: the plan of each victim gang is taken off its PodGroup, every pod is tried dry, then
-each is made to go by its UID. A set in which one dry try fails is left alone.
+An eviction tries every pod dry first. A set in which one dry try fails is left alone. Then the plan of each
+victim gang is taken off its PodGroup, and each pod is made to go by its UID.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -93,7 +93,7 @@ class Evictions:
     """Gangs whose plan these orders take away: no other write of theirs begins meanwhile."""
 
     def left(self, mirror: Mirror, victims: Collection[PodUid]) -> tuple[DecodedPod, ...]:
-        """Victims that nobody has asked to go yet."""
+        """Victims that were not asked to go yet."""
         pods = (mirror.pods[uid] for uid in sorted(victims) if uid in mirror.pods and uid not in self.begun)
         return tuple(pod for pod in pods if pod.pod.phase is PodPhase.PLACED)
 

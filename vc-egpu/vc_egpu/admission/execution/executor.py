@@ -131,7 +131,7 @@ class Executor:
         self._submit(self._helpers, lambda: self._read_group(write, group), unknown)
 
     def look_for_group(self, key: str) -> None:
-        """Ask for a PodGroup that nobody told of."""
+        """Ask for a PodGroup that no watch told of."""
         namespace, name = key.split("/", 1)
 
         def work() -> Done:

@@ -54,7 +54,7 @@ class Holdings:
     def on(self, node: Node, pods: Mapping[PodUid, DecodedPod]) -> Iterable[tuple[PodUid, Share]]:
         """(pod, share) of everything held on a node.
 
-        Where nobody remembers how much it was (the pods went before this process came), they have together
+        Where pods went before this process came, it is not known how much they had. Then they have together
         all that the card's other shares leave: it cannot have been more.
         """
         for card_id, uids in self._held.get(node.name, {}).items():

@@ -1,8 +1,8 @@
 """The cluster as this leader sees it: watch events and its own writes in, the decision's state out.
 
 One thread owns a mirror. Own writes are entered at once: a plan when it is sent (:meth:`Mirror.book`), and
-what the API server answers (:meth:`Mirror.apply`), so that a decision never waits for the watch. An older
-version of an object never replaces a newer one, whichever way it comes.
+what the API server answers (:meth:`Mirror.apply`). A decision never waits for the watch. An older version of
+an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
@@ -54,7 +54,7 @@ class Ends:
     """
 
     now: Instant | None = None
-    """Of what is taken in now; None: it is not known, and what nodes write counts."""
+    """The time of what is taken in now; None: it is not known, and what nodes write counts."""
     first_lists: bool = True
     """What comes is how things stood when this leader came, not what happens."""
 
@@ -90,7 +90,7 @@ class Mirror:
         self.ends = Ends()
         self.answers = Answers()
         self.templates: dict[str, Template] = {}
-        """Of gangs whose pods nobody makes until they are enqueued."""
+        """By gang, where no pod is made until the gang is enqueued."""
         self.waiting: set[str] = set()
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
@@ -163,7 +163,7 @@ class Mirror:
             self._refresh(key, group)
             self.agenda.look_at(key)
             if not stands or key in self.waiting:
-                # A written waiting plan is looked at once more before anybody is evicted for it.
+                # A written waiting plan is looked at once more before any pod is evicted for it.
                 self.agenda.try_again(key, Why.PLAN_SENT)
             if not stands:
                 self.agenda.try_all(Why.PLAN_GONE)
@@ -227,7 +227,7 @@ class Mirror:
         self._settle(before, decoded)
 
     def _foreign(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
-        """Somebody else's pod: only what it takes from its node matters, while it takes it."""
+        """A pod that is not ours: only what it takes from its node matters, while it takes it."""
         uid = decoded.pod.uid
         if decoded.pod.node is not None and decoded.pod.phase not in OVER:
             if gangs.frees(before, decoded):
@@ -361,7 +361,7 @@ class Mirror:
 
     def _queue(self, document: Document, *, deleted: bool) -> None:
         if not deleted:
-            # Schedulers count into a queue's status all the time: that alone helps nobody.
+            # Schedulers count into a queue's status all the time: that alone changes no decision.
             if self.state.put_queue(cluster_codec.queue(document)):
                 self.agenda.try_all(Why.QUEUE)
             return

@@ -111,7 +111,7 @@ class Surroundings:
 class Claimants:
     """Pods that name claims, by claim: where their volumes are says where the pods can go.
 
-    A pod is read again when one of its own claims changed, and no other pod is: where each Job brings claims
+    A pod is read again when one of its own claims changed, and no other pod is. Where each Job brings claims
     of its own, volumes come and go as often as Jobs do.
     """
 

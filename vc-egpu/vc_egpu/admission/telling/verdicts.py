@@ -1,8 +1,8 @@
 """What is said now of each gang: the last decision's verdicts, and a verdict where no decision says a word.
 
 No decision says a word about two kinds of gangs. Those without a PodGroup are told that it is missing. And
-nothing is decided about a gang that has all it asks for. It is told so here where it waited for more and asks
-for less now (scaled down, a member deleted), or where its PodGroup was replaced under running pods.
+nothing is decided about a gang that has all it asks for. Such a gang may have waited for more and ask for
+less now (scaled down, a member deleted). Or its PodGroup was replaced under running pods. It is told here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -85,6 +85,6 @@ def without_group(mirror: Mirror) -> dict[str, Verdict]:
     return {
         key: Verdict(Reason.WAITING_FOR_MEMBERS, text.format(key))
         for key in mirror.members.keys() - mirror.groups.keys()
-        # Of a Job that is over the PodGroup is taken away, and the pods stay for days.
+        # When a Job is over its PodGroup is taken away, and the pods stay for days.
         if any(member.pod.phase not in OVER for member in mirror.members[key].values())
     }
