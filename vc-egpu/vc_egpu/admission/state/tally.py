@@ -42,8 +42,8 @@ class Tally:
         """The gang's class, and the highest value of those of that class. ``named``: where members name none.
 
         Under one owner pods of one class may come after those of another: steps of a workflow, or replicas of
-        a set that is changed. What runs keeps the class with which it was given its cards. So the gang has the
-        class of its members that wait. Where none that needs cards waits, it has that of all.
+        a set that is changed. What runs keeps the class with which it was given its cards. So the gang has
+        the class of its members that wait. Where none that needs cards waits, it has that of all.
         """
         waiting = {_or(named, said) for said in self._counts if said.waits and _names(said)}
         everybody = {_or(named, said) for said in self._counts if _names(said)}
