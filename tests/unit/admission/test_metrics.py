@@ -4,10 +4,10 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 from unit.admission.build import TABLE, added, group, node, pod, queue
-from vc_egpu.admission.loop import View
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.view import View
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.report import snapshot_codec

@@ -29,7 +29,7 @@ class Settings:
     """Where the Lease and the switches live."""
     identity: str = ""
     scheduler: str = names.SCHEDULER_DEFAULT
-    """Who binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
+    """What binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
     leader_elect: bool = True
     qps: float | None = None
     burst: int | None = None

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from vc_egpu.admission.loop import Loop, View
+from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.settings import Settings
+from vc_egpu.admission.view import View
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page

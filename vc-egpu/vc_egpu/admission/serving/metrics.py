@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from vc_egpu.admission.loop import View
+from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
 from vc_egpu.report.cards import CardRow, HostRow, cards, hosts
 from vc_egpu.report.gangs import condition_of, gangs

@@ -6,7 +6,7 @@ reads, so that a simulator can start from the saved page.
 
 from typing import Any
 
-from vc_egpu.admission.loop import View
+from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
 from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.report import snapshot_codec

@@ -1,18 +1,25 @@
-"""Which watch stands still, though there is news: seen from the answers to own writes.
+"""What watches fail to tell, though they report no error.
 
-Whatever keeps one watch of several from being told (an API server whose own watch of that kind starves, a
-connection that is dead one way) makes no error. But this process writes to pods and PodGroups all day, and
-each answer names a version that the watch of its kind has to come to. One that has not moved for a while, and
-is not there yet, is behind; one that moves is only slow.
+A watch can stand still: the API server's own watch of that kind starves, or a connection is dead one way.
+But this process writes to pods and PodGroups all day. Each answer names a version that the watch of its kind
+has to come to. A watch that has not moved for a while, and is not there yet, is behind; one that moves is
+only slow.
+
+A PodGroup can be missing: its pods are here, and no watch told of it. Its controller makes it before the
+pods. After a while this process asks for it by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 STILL_S: Final = 30.0
 MOST_S: Final = 600.0
 """Where listing again does not help it is done ever more seldom: a list of a large cluster is dear."""
+ASK_AFTER_S: Final = 10.0
+AGAIN_AFTER_S: Final = 60.0
+MOST_AT_ONCE: Final = 20
+"""Where no controller makes PodGroups there may be thousands of such gangs."""
 
 
 class _Still(NamedTuple):
@@ -22,7 +29,7 @@ class _Still(NamedTuple):
 
 
 @dataclass(slots=True)
-class Behind:
+class StalledWatches:
     """Versions are of one API server, and grow; where its history is set back (restored from a backup), what
     was answered before is forgotten. Times are of the caller's clock."""
 
@@ -55,3 +62,18 @@ class Behind:
                 self._still[kind] = _Still(at, clock, min(2 * known.patience_s, MOST_S))
                 found.append(kind)
         return found
+
+
+@dataclass(slots=True)
+class MissingGroups:
+    """Gangs that have pods and no PodGroup: when each is asked for next, on the caller's clock."""
+
+    _next: dict[str, float] = field(default_factory=dict)
+
+    def due(self, keys: Iterable[str], clock: float) -> list[str]:
+        """Those to ask for now, of all gangs that have none."""
+        self._next = {key: self._next.get(key, clock + ASK_AFTER_S) for key in keys}
+        found = sorted((at, key) for key, at in self._next.items() if at <= clock)[:MOST_AT_ONCE]
+        for _, key in found:
+            self._next[key] = clock + AGAIN_AFTER_S
+        return [key for _, key in found]
