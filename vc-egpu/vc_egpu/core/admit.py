@@ -4,7 +4,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from vc_egpu.core.model.cluster import MemberPlacement, ShareClass
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import MemberPlacement
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Verdict
@@ -12,6 +13,7 @@ from vc_egpu.core.placing.place import place, place_some
 from vc_egpu.core.queues import caps
 from vc_egpu.core.queues.caps import Limit
 from vc_egpu.core.room import preempt
+from vc_egpu.core.room.causes import cause_for
 from vc_egpu.core.room.preempt import Patience, Room
 from vc_egpu.core.room.victims import prey
 from vc_egpu.core.standing import hold
@@ -69,13 +71,14 @@ def _allowed(
 
 
 def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) -> Room | Patience | None:
-    if not _may_preempt(trial, view):
+    cause = _cause(trial, view)
+    if cause is None:
         return None
     best: Room | None = None
     for number, core in enumerate(cores[:_MAX_PREEMPTING]):
         if number and trial.effort.spent:
             break
-        room = preempt.make_room(trial, view, core)
+        room = preempt.make_room(trial, view, core, cause)
         if isinstance(room, Patience):
             return room
         if room is not None:
@@ -159,12 +162,13 @@ def _make_room_for_some(
     trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
 ) -> Room | Patience | None:
     """Room for the members that caps allow together, or else for those of one kind."""
-    if not allowed or not _may_preempt(trial, view):
+    cause = _cause(trial, view)
+    if not allowed or cause is None:
         return None
     for number, members in enumerate(islice(_together(trial, view, rest, allowed), _MAX_PREEMPTING)):
         if number and trial.effort.spent:
             break
-        room = preempt.make_room_for_some(trial, view, members)
+        room = preempt.make_room_for_some(trial, view, members, cause)
         if room is not None:
             return room
     return None
@@ -206,16 +210,17 @@ def _cap(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Limit | N
 
 
 def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Verdict:
-    return say.no_room(trial, view, members, preempts=_may_preempt(trial, view))
+    return say.no_room(trial, view, members, preempts=_cause(trial, view) is not None)
 
 
-def _may_preempt(trial: Trial, view: GangView) -> bool:
-    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH and trial.effort.room > 0
+def _cause(trial: Trial, view: GangView) -> Cause | None:
+    """For which others may go now; None where nothing makes room for this gang."""
+    return cause_for(trial, view) if trial.effort.room > 0 else None
 
 
 def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[Seated, ...]:
     """What is freed is kept for the gang: its members stay booked, its victims are nobody else's."""
-    trial.effort.made_room(sum(len(candidate.pods) for candidate in prey(trial).listed))
+    trial.effort.made_room(sum(len(candidate.pods) for candidate in prey(trial, room.cause).listed))
     trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
     for eviction in room.evictions:
         trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))

@@ -242,7 +242,12 @@ class World:
             evicted = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
             suspends = frozenset(uid for entry in admission.suspensions for uid in entry.pods)
             written = PlanInForce(
-                f"1-{self._plans}", dict(admission.members), evicted | suspends, self.now, suspends
+                plan_id=f"1-{self._plans}",
+                members=dict(admission.members),
+                victims=evicted | suspends,
+                created=self.now,
+                suspends=suspends,
+                cause=admission.cause,
             )
             self.state.put_gang(replace(self.gang(admission.gang), plan=written))
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
+from vc_egpu.core.model.causes import Cause
+
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
 NodeName = NewType("NodeName", str)
@@ -308,6 +310,8 @@ class PlanInForce:
     created: Instant = 0.0
     suspends: frozenset[PodUid] = frozenset()
     """Those of the victims that are to be suspended, not evicted."""
+    cause: Cause = Cause.PRIORITY
+    """Why the victims go."""
 
 
 @dataclass(frozen=True, slots=True)

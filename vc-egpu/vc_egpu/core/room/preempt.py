@@ -18,20 +18,20 @@ import numpy as np
 
 from vc_egpu.core.books.capacity import places, rooms
 from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group, groups_of, place
+from vc_egpu.core.room.causes import Price, taking
 from vc_egpu.core.room.reduce import Atom, Complete, Reduction
 from vc_egpu.core.room.victims import (
     Allowance,
     Candidate,
     Guarantees,
-    Price,
     candidates,
     grouped,
     prey,
-    price,
     sleepers,
     soon_asleep,
     soon_gone,
@@ -57,6 +57,7 @@ class Room:
     evictions: tuple[Eviction, ...]
     suspensions: tuple[Suspension, ...]
     harm: Harm
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,11 @@ class Patience:
     pods: tuple[PodUid, ...]
 
 
-def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+def make_room(
+    trial: Trial, view: GangView, members: Sequence[Member], cause: Cause
+) -> Room | Patience | None:
     """Find the cheapest victims without which all members fit, and book the members; None without any."""
-    contest = _Contest(trial, view, members)
+    contest = _Contest(trial, view, members, cause)
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
     with _slept(trial, dozing):
         if (leaving or dozing) and contest.fits_without(leaving):
@@ -83,7 +86,8 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
         trial.put_back(lifted)
     if seated is None:
         return None
-    return Room(seated, grouped(trial, evicted), suspended(trial, asleep), best.harm)
+    going = grouped(trial, evicted, cause), suspended(trial, asleep, cause)
+    return Room(seated, *going, best.harm, cause)
 
 
 @contextmanager
@@ -96,11 +100,13 @@ def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
         trial.wake(done)
 
 
-def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+def make_room_for_some(
+    trial: Trial, view: GangView, members: Sequence[Member], cause: Cause
+) -> Room | Patience | None:
     """Room for as many of the members as can have it, all of them, half of them, ... one of them."""
     count = len(members)
     while count:
-        room = make_room(trial, view, members[:count])
+        room = make_room(trial, view, members[:count], cause)
         if room is not None:
             return room
         count //= 2
@@ -119,8 +125,10 @@ class _Choice:
 class _Contest:
     """One gang's search for victims. The trial's ledger is as before after every call."""
 
-    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member]) -> None:
+    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member], cause: Cause) -> None:
         self._trial = trial
+        self._cause = cause
+        self._price = taking(cause).price
         self._view = view
         self._members = members
         self._groups = groups_of(trial, view, members)
@@ -175,11 +183,11 @@ class _Contest:
 
     def cheapest(self) -> _Choice | None:
         """The victims; None if the gang does not fit whoever goes."""
-        without = prey(self._trial).without
+        without = prey(self._trial, self._cause).without
         if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
             return None  # not even with everybody gone
         useful = self._useful_nodes()
-        everybody = candidates(self._trial, self._view, useful)
+        everybody = candidates(self._trial, self._view, useful, self._cause)
         most = self._trial.policy.max_victim_candidates
         able = sleepers(self._trial, everybody, useful)
         for limit in sorted({min(most, len(able)), len(able)}):
@@ -266,7 +274,7 @@ class _Contest:
             found = Reduction(self).run(listed, order)
             if found is None:
                 break
-            priced = (price(self._trial, found), found)
+            priced = (self.price(found), found)
             best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
         if len(listed) <= _COMPLETE_GANGS:
             start = best if best is not None else None
@@ -281,7 +289,7 @@ class _Contest:
 
     def price(self, pods: Iterable[Pod]) -> Price:
         """The cost of a set of victims."""
-        return price(self._trial, pods)
+        return self._price(self._trial, pods)
 
     def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[Atom], tuple[float, ...]]]:
         """What is given back first: the dearest, the cheapest; of few, what frees least for its cost."""

@@ -6,7 +6,8 @@ from itertools import combinations
 from typing import Final, Protocol
 
 from vc_egpu.core.model.cluster import Pod, PodUid
-from vc_egpu.core.room.victims import Allowance, Candidate, Price, may_go
+from vc_egpu.core.room.causes import Price
+from vc_egpu.core.room.victims import Allowance, Candidate, may_go
 
 _COMPLETE_TESTS: Final = 400
 """All choices are compared as long as this many tests suffice."""

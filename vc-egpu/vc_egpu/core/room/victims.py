@@ -7,14 +7,16 @@ nobody would make anew, may be suspended and are never evicted.
 """
 
 import math
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu.core.books.ledger import Ints, Ledger
-from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass, SuspensionState
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
 from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.model.plan import Eviction, Suspension
+from vc_egpu.core.room.causes import taking
 from vc_egpu.core.trial.silent_nodes import nobody_acts
 from vc_egpu.core.trial.trial import Trial
 
@@ -22,9 +24,6 @@ _LATE_S: Final = 30.0
 """A pod that is not gone so long after its grace period may be held by a finalizer for ever."""
 _SOON_S: Final = 3600.0
 """Nobody waits longer for a pod that its owner took down: any grace period can be named in a delete."""
-
-Price = tuple[int, int, float, tuple[str, ...]]
-"""Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,11 @@ class Candidate:
         return self.view.gang.key
 
 
-def candidates(trial: Trial, preemptor: GangView, useful: Collection[NodeName]) -> list[Candidate]:
+def candidates(
+    trial: Trial, preemptor: GangView, useful: Collection[NodeName], cause: Cause
+) -> list[Candidate]:
     """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
-    everybody = prey(trial)
+    everybody = prey(trial, cause)
     if len(useful) == len(trial.index.nodes):
         return [candidate for candidate in everybody.listed if candidate.key != preemptor.gang.key]
     found = []
@@ -71,26 +72,27 @@ class Prey:
     """The same without those too that may not be evicted, for their own sake; None where there are none."""
 
 
-def prey(trial: Trial) -> Prey:
+def prey(trial: Trial, cause: Cause) -> Prey:
     """Found once per decision, and again after somebody was chosen."""
     moment = len(trial.leaving) + len(trial.suspending)
-    known = trial.notes.get(moment)
-    if isinstance(known, Prey):
+    then, known = trial.notes.get(cause, (-1, None))
+    if then == moment and isinstance(known, Prey):
         return known
+    rule = taking(cause)
     listed = []
     spared: list[Pod] = []
     nodes = trial.index.nodes
     coming = {pod.gang for pod in trial.coming_back()}
-    for key in sorted(trial.index.low_gangs):
+    for key in sorted(rule.gangs(trial)):
         view = trial.index.view(key)
         if view.planned or any(pod.uid in trial.suspending for pod in view.placed):
             continue
         if any(pod.protected for pod in view.placed):
-            spared += _low(trial, view)
+            spared += rule.members(trial, view)
             continue
         if key in coming:
             continue  # it takes seconds, then suspending it again is enough
-        pods = tuple(pod for pod in _low(trial, view) if pod.uid not in trial.leaving)
+        pods = tuple(pod for pod in rule.members(trial, view) if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
         if bare and not all(may_be_suspended(trial, pod) for pod in pods):
             spared += pods
@@ -104,7 +106,7 @@ def prey(trial: Trial) -> Prey:
     for _, booking in (pair for pairs in trial.kept.values() for pair in pairs):
         without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
-    trial.notes = {moment: found}
+    trial.notes[cause] = (moment, found)
     return found
 
 
@@ -115,15 +117,6 @@ def _without_too(trial: Trial, without: Ledger, pods: Iterable[Pod]) -> Ledger:
         if booking is not None and pod.uid not in trial.leaving:
             ledger.remove(booking)
     return ledger
-
-
-def _low(trial: Trial, view: GangView) -> Sequence[Pod]:
-    """Of its placed members those that may go for somebody's priority: each keeps the class with which it was
-    given its cards, whatever its gang's has become. A gang that goes whole goes if all of it is low."""
-    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) is not ShareClass.LOW}
-    if high and not view.gang.single:
-        return ()
-    return tuple(pod for pod in view.placed if pod.uid not in high)
 
 
 def sleepers(
@@ -289,14 +282,6 @@ class Allowance:
         return True
 
 
-def price(trial: Trial, pods: Iterable[Pod]) -> Price:
-    """The cost of evicting these pods; smaller is better."""
-    listed = list(pods)
-    gangs = sorted({str(pod.gang) for pod in listed})
-    lost = sum(max(0.0, trial.now - pod.started) for pod in listed if pod.started is not None)
-    return (shares_of(listed), len(gangs), lost, tuple(gangs))
-
-
 def soon_gone(trial: Trial) -> list[PodUid]:
     """Pods that are leaving anyway and will; not those of a dead kubelet, nor those that are long overdue."""
     result = []
@@ -331,7 +316,7 @@ def _on_a_live_node(trial: Trial, uid: PodUid) -> Pod | None:
     return pod if node is not None and node.is_up else None
 
 
-def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
+def grouped(trial: Trial, uids: Iterable[PodUid], cause: Cause) -> tuple[Eviction, ...]:
     """Pods as evictions, one per gang, by key."""
     by_gang: dict[str, set[PodUid]] = {}
     for uid in uids:
@@ -342,13 +327,13 @@ def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
     for key, pods in sorted(by_gang.items()):
         there = trial.index.view(key) if key in trial.index.gangs else None
         placed = {pod.uid for pod in there.placed} if there is not None else set()
-        result.append(Eviction(key, frozenset(pods), whole=placed <= pods))
+        result.append(Eviction(key, frozenset(pods), whole=placed <= pods, cause=cause))
     return tuple(result)
 
 
-def suspended(trial: Trial, uids: Iterable[PodUid]) -> tuple[Suspension, ...]:
+def suspended(trial: Trial, uids: Iterable[PodUid], cause: Cause) -> tuple[Suspension, ...]:
     """Pods as suspensions, one per gang, by key."""
-    return tuple(Suspension(entry.gang, entry.pods) for entry in grouped(trial, uids))
+    return tuple(Suspension(entry.gang, entry.pods, cause) for entry in grouped(trial, uids, cause))
 
 
 def cards_held(trial: Trial, going: Iterable[Eviction | Suspension]) -> int:

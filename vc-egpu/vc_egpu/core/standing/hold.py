@@ -126,7 +126,12 @@ def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
         verdict = say.admitted(len(view.planned), len(view.waiting), tried=False)
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
-        record.waits(view, makes_room(trial, victims.grouped(trial, going), victims.suspended(trial, dozing)))
+        record.waits(
+            view,
+            makes_room(
+                trial, victims.grouped(trial, going, plan.cause), victims.suspended(trial, dozing, plan.cause)
+            ),
+        )
 
 
 def _are_in_nobodys_way(trial: Trial, view: GangView, going: Sequence[PodUid]) -> bool:

@@ -8,6 +8,7 @@ all others after it: nobody's newcomer takes the cards of a gang that could run 
 from collections.abc import Iterable
 
 from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, Pod, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.model.plan import Eviction, Resume, Suspension
 from vc_egpu.core.room.victims import host_needs, may_be_suspended, may_go
@@ -29,7 +30,8 @@ def begin(trial: Trial, record: Recorder) -> None:
             if any(pod.bare for pod in going):
                 continue  # nobody would make it anew: it is told of, and left to whoever made it
             trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
-            record.evicts(Eviction(key, frozenset(pod.uid for pod in going), whole=len(going) == len(placed)))
+            uids, everybody = frozenset(pod.uid for pod in going), len(going) == len(placed)
+            record.evicts(Eviction(key, uids, whole=everybody, cause=_why_lost(lost)))
         elif paused:
             _wish(trial, record, key, placed)
 
@@ -37,6 +39,12 @@ def begin(trial: Trial, record: Recorder) -> None:
 def _is_lost(pod: Pod, *, paused: bool) -> bool:
     """Whether it cannot come back. Who is to stay away keeps waiting for its cards: a new one would not."""
     return pod.suspension is SuspensionState.FAILED or (pod.stranded and not paused)
+
+
+def _why_lost(lost: Iterable[Pod]) -> Cause:
+    """An agent that could not bring a pod back says so; otherwise its cards are gone."""
+    failed = any(pod.suspension is SuspensionState.FAILED for pod in lost)
+    return Cause.ROLLBACK if failed else Cause.NODE
 
 
 def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
@@ -52,7 +60,7 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
         return
     uids = frozenset(pod.uid for pod in asked)
     trial.told_to_leave(sorted(uids))
-    record.suspends(Suspension(key, uids))
+    record.suspends(Suspension(key, uids, Cause.WISH))
 
 
 def resume(trial: Trial, record: Recorder) -> None:

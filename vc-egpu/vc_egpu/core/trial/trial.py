@@ -11,6 +11,7 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -85,7 +86,7 @@ class Trial:
         """Room kept for suspended gangs, for the verdicts of those that may not have it."""
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
-        self.notes: dict[int, object] = {}
+        self.notes: dict[Cause, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}

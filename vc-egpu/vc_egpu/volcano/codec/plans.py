@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Card, CardId, Instant, MemberPlacement, Node, NodeName, PodUid, Share
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, ContainerName, CoresPercent, MemoryMib
@@ -67,6 +68,8 @@ class _WirePlan(BaseModel):
     created: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
     victims: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
+    cause: Cause = Cause.PRIORITY
+    """Absent on plans of versions that knew no other cause."""
     nodes: Annotated[
         tuple[
             tuple[Annotated[str, Field(min_length=1, max_length=253)], Annotated[str, Field(max_length=16)]],
@@ -101,6 +104,8 @@ class PlanRecord:
     """Keys of members whose node is gone or has other cards by now; they are not in ``members``."""
     suspends: frozenset[PodUid] = frozenset()
     """Those of the victims that are suspended, not evicted."""
+    cause: Cause = Cause.PRIORITY
+    """Why the victims go."""
 
     def __post_init__(self) -> None:
         if self.state == "waiting" and not self.victims:
@@ -170,6 +175,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         created=record.created,
         victims=tuple(_short_uid(uid) for uid in sorted(record.victims)),
         suspends=tuple(_short_uid(uid) for uid in sorted(record.suspends)),
+        cause=record.cause,
         nodes=tuple(tables.nodes),
         shapes=tuple(tables.shapes),
         tasks={task: tuple(rows) for task, rows in tasks.items()},
@@ -218,6 +224,7 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             members=members,
             victims=frozenset(PodUid(_long_uid(uid)) for uid in wire.victims),
             suspends=frozenset(PodUid(_long_uid(uid)) for uid in wire.suspends),
+            cause=wire.cause,
             created=wire.created,
             lost=frozenset(lost),
         )
