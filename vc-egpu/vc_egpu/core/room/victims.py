@@ -17,6 +17,7 @@ from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueNam
 from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.room.causes import taking
+from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.silent_nodes import nobody_acts
 from vc_egpu.core.trial.trial import Trial
 
@@ -103,8 +104,9 @@ def prey(trial: Trial, cause: Cause) -> Prey:
     lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()
     trial.put_back(lifted)
-    for _, booking in (pair for pairs in trial.kept.values() for pair in pairs):
-        without.remove(booking)  # for some gang it is room
+    for claim in trial.claims.of(ClaimKind.REPLACEMENT):
+        for booking in claim.bookings.values():
+            without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
     trial.notes[cause] = (moment, found)
     return found

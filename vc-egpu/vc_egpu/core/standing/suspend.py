@@ -68,7 +68,7 @@ def resume(trial: Trial, record: Recorder) -> None:
 
     A gang comes as a whole, replicas above its minimum each by itself: one whose card is taken for long keeps
     no other away.
-    For those that cannot and have waited long room is kept from now on (:mod:`.keep`).
+    Those that cannot and have waited long claim room from now on (:mod:`.standby`).
     """
     waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
     for key in _gangs(trial):
@@ -90,7 +90,7 @@ def resume(trial: Trial, record: Recorder) -> None:
         else:
             claimed |= cards
             still.append((key, away))
-    standby.keep(trial, still)
+    standby.claim(trial, still)
 
 
 def _is_surplus(trial: Trial, key: str) -> bool:

@@ -1,6 +1,6 @@
 """The world tried on paper: a copy of what is booked, on which one decision places, evicts and takes back."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,7 @@ from vc_egpu.core.model.effort import Effort
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import add_to
+from vc_egpu.core.trial.claims import Claim, ClaimKind, Claims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,18 +43,6 @@ class Seated:
     row: int
     assignment: Assignment
     booking: Booking
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Room kept for a suspended gang, see :mod:`.keep`."""
-
-    gang: str
-    cards: int
-    memory_mib: int
-    cores_percent: int
-    asleep: tuple[tuple[PodUid, Booking], ...]
-    """Its pods as they are booked without it."""
 
 
 def share_of(ask: AskNeed, card: CardId) -> Share:
@@ -80,10 +69,7 @@ class Trial:
         """What is booked now for pods of which it is something else than in the index."""
         self._asleep: dict[PodUid, tuple[Booking, Booking]] = {}
         """What pods took awake and would take suspended: asked again and again."""
-        self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
-        """By gang: failed members whose cards are booked for the replacement."""
-        self.kept_back: list[Kept] = []
-        """Room kept for suspended gangs, for the verdicts of those that may not have it."""
+        self.claims = Claims(index)
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
         self.notes: dict[Cause, tuple[int, object]] = {}
@@ -266,17 +252,46 @@ class Trial:
         for uid, booking in slept:
             self.rebook(uid, booking)
 
+    # --- claims --------------------------------------------------------------------------------------
+
+    def book(self, claim: Claim) -> None:
+        """Book what is claimed."""
+        for key, booking in claim.bookings.items():
+            if claim.kind is ClaimKind.STANDBY:
+                self.rebook(PodUid(key), booking)
+            else:
+                self.ledger.add(booking)
+
+    def unbook(self, claim: Claim) -> None:
+        """Undo :meth:`book`."""
+        for booking in () if claim.kind is ClaimKind.STANDBY else claim.bookings.values():
+            self.ledger.remove(booking)
+        for uid, booking in claim.instead_of.items():
+            self.rebook(uid, booking)
+
     @contextmanager
-    def without_standby(self) -> Iterator[None]:
-        """As if no room were kept for suspended gangs."""
-        now = [(uid, self.booked(uid)) for kept in self.kept_back for uid, _ in kept.asleep]
-        for kept in self.kept_back:
-            for uid, booking in kept.asleep:
-                self.rebook(uid, booking)
-        yield
-        for uid, before in now:
-            if before is not None:
-                self.rebook(uid, before)
+    def without(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """As if these claims, which are booked, were not."""
+        for claim in claims:
+            self.unbook(claim)
+        try:
+            yield
+        finally:
+            for claim in claims:
+                self.book(claim)
+
+    @contextmanager
+    def beside(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """As if these claims, which are not booked, were."""
+        for claim in claims:
+            self.book(claim)
+        try:
+            yield
+        finally:
+            for claim in claims:
+                self.unbook(claim)
+
+    # --- answers -------------------------------------------------------------------------------------
 
     def placement(self, seated: Seated) -> MemberPlacement:
         """The member's place as a plan names it: no node for a member without cards."""
