@@ -52,7 +52,7 @@ def test_the_ledger_is_as_before_once_a_claim_was_looked_away_from(kind: ClaimKi
         with tried.without([claim]):
             assert int(tried.ledger.memory_used.sum()) == 0
     else:
-        with tried.beside([claim]):
+        with tried.with_claims([claim]):
             assert int(tried.ledger.memory_used.sum()) == 2 * int(before.sum())
     assert (tried.ledger.memory_used == before).all()
 

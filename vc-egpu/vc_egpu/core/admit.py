@@ -50,7 +50,7 @@ class Attempt:
         self._own = own
         self._seated: tuple[Seated, ...] = ()
         self._left = 0
-        """Members above the minimum that still wait beside those that are seated."""
+        """How many members above the minimum still wait."""
         self._room: Room | Patience | None = None
 
     def check_caps(self) -> None:

@@ -1,4 +1,4 @@
-"""What a decision says is to be done. Values only; the executor does it."""
+"""What a decision asks for, as values. The executor carries it out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,8 +86,8 @@ class Plan:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """One for every gang that waits or was admitted, by gang key."""
     suspensions: tuple[Suspension, ...] = ()
-    """For users who asked for it, not for another gang's sake."""
+    """Pauses that users asked for. No other gang needs the cards."""
     resumes: tuple[Resume, ...] = ()
     """The gang suspended first comes first."""
     evictions: tuple[Eviction, ...] = ()
-    """Gangs that could not be brought back after a suspension: evicted for nobody, and queued again."""
+    """Gangs that cannot come back after a suspension: they are evicted and queued again."""

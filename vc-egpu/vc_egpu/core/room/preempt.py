@@ -1,12 +1,11 @@
-"""Make room for a high-priority gang by suspending or evicting low-priority ones, at the smallest harm.
+"""Make room for a gang by suspending or evicting others, at the smallest harm.
 
-Start from the whole set of candidates gone: if the gang does not fit even then, nobody is touched. Then
-give back, in several orders, all that is not needed, and take the cheapest outcome; where few candidates
-are concerned a complete search makes sure that it is the cheapest there is. Every set is tested by placing
-the whole gang without it, never by sums.
+Start with all candidates gone: if the gang does not fit even then, no pod is touched. Then give back, in
+several orders, all that is not needed, and take the cheapest outcome. Among few candidates a complete search
+makes sure that no set is cheaper. Every set is tested by placing the whole gang without it, never by sums.
 
-First those that can be suspended are tried alone: any of that costs less than any eviction. If it is not
-enough, as few as possible are evicted beside them, and then as few as possible suspended.
+Candidates that can be suspended are tried alone first: any suspension costs less than any eviction. If that
+is not enough, as few as possible are evicted too, and then as few as possible suspended.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +50,7 @@ Harm = tuple[int, int, Price, Price]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The gang's place, booked on the trial's ledger, and who has to go for it."""
+    """The gang's place, booked on the trial's ledger, and the victims that go for it."""
 
     seated: tuple[Seated, ...]
     evictions: tuple[Eviction, ...]
@@ -62,7 +61,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Nobody has to go: there is room once these pods are gone, or suspended, as they are to be anyway."""
+    """No victim is needed: there is room once these pods have left, as they were told to before."""
 
     pods: tuple[PodUid, ...]
 
@@ -75,7 +74,9 @@ def make_room(
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
     with _slept(trial, dozing):
         if (leaving or dozing) and contest.fits_without(leaving):
-            return Patience(tuple(dict.fromkeys((*leaving, *dozing))))  # who is lost is both
+            return Patience(
+                tuple(dict.fromkeys((*leaving, *dozing)))
+            )  # a pod can be terminating and suspending at once
     best = contest.cheapest()
     if best is None:
         return None
@@ -115,7 +116,7 @@ def make_room_for_some(
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Who has to go, and for how long."""
+    """A set of victims: those that are evicted, and those that are suspended for a while."""
 
     evicted: tuple[Pod, ...]
     asleep: tuple[Pod, ...]
@@ -135,8 +136,8 @@ class _Contest:
         self._guarantees = Guarantees(trial, view)
         self._suspends = False
         self._evicted: tuple[Pod, ...] = ()
-        """Victims that are settled: those to come are allowed beside them."""
-        # What is suspended moves to the host before anybody is gone who has memory there.
+        """Victims that are settled: the allowance for further ones counts them."""
+        # Suspended pods move to the host before the evicted ones have left it.
         self._host_free = trial.ledger.host_cap - trial.ledger.host_used
 
     def fits_without(self, uids: Iterable[PodUid]) -> bool:
@@ -150,7 +151,7 @@ class _Contest:
     def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
         """False only if it does not fit whichever of these pods are gone.
 
-        Who is suspended takes the host's memory, which the gang may need itself: less can be more.
+        A suspended pod takes host memory, which the gang may need itself: fewer suspended can be better.
         """
         lifted = self._trial.lift(uids)
         try:
@@ -182,20 +183,20 @@ class _Contest:
         )
 
     def cheapest(self) -> _Choice | None:
-        """The victims; None if the gang does not fit whoever goes."""
+        """The victims; None if the gang does not fit whichever of them go."""
         without = prey(self._trial, self._cause).without
         if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
-            return None  # not even with everybody gone
+            return None  # not even with all candidates gone
         useful = self._useful_nodes()
-        everybody = candidates(self._trial, self._view, useful, self._cause)
+        found = candidates(self._trial, self._view, useful, self._cause)
         most = self._trial.policy.max_victim_candidates
-        able = sleepers(self._trial, everybody, useful)
+        able = sleepers(self._trial, found, useful)
         for limit in sorted({min(most, len(able)), len(able)}):
             asleep = self._asleep_of(able[:limit])
             if asleep is not None:
                 return self._choice((), asleep)
-        stay = [candidate for candidate in everybody if not candidate.evictable]
-        listed = [candidate for candidate in everybody if candidate.evictable]
+        stay = [candidate for candidate in found if not candidate.evictable]
+        listed = [candidate for candidate in found if candidate.evictable]
         for limit in sorted({min(most, len(listed)), len(listed)}):
             best = self._by_eviction(listed[:limit], stay, useful)
             if best is not None:
@@ -209,9 +210,9 @@ class _Contest:
     def _by_eviction(
         self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]
     ) -> _Choice | None:
-        """The fewest are evicted, beside all that can be suspended or alone; then the fewest suspended.
+        """As few evictions as possible, with all others suspended that can be, or none; then few suspensions.
 
-        ``stay``: those that are not evicted in any case.
+        ``stay``: candidates that may be suspended and never evicted.
         """
         choices = []
         evicted = self._cheapest_of(listed)
@@ -219,14 +220,16 @@ class _Contest:
             choices.append(self._choice(evicted, ()))
         able = sleepers(self._trial, [*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
-        # Where hosts have no room for all of them, those that come first decide who is left out.
+        # Hosts may have no room for all of them: then the first ones decide which are left out.
         for asleep in (first,) if len(first) == len(able) else (first, last):
-            evicted = self._cheapest_beside(asleep, listed) if asleep else None
-            beside = self._beside(evicted, [*listed, *stay], useful) if evicted else None
-            choices += [beside] if beside is not None else []
+            evicted = self._cheapest_while_asleep(asleep, listed) if asleep else None
+            mixed = self._mixed(evicted, [*listed, *stay], useful) if evicted else None
+            choices += [mixed] if mixed is not None else []
         return min(choices, key=lambda choice: choice.harm, default=None)
 
-    def _cheapest_beside(self, asleep: list[Candidate], listed: list[Candidate]) -> tuple[Pod, ...] | None:
+    def _cheapest_while_asleep(
+        self, asleep: list[Candidate], listed: list[Candidate]
+    ) -> tuple[Pod, ...] | None:
         """The cheapest to be evicted while these are suspended."""
         with _slept(self._trial, [pod.uid for candidate in asleep for pod in candidate.pods]):
             return self._cheapest_of(listed)
@@ -236,10 +239,10 @@ class _Contest:
         allowance = Allowance(self._trial, self._guarantees, self._host_free)
         return [candidate for candidate in able if allowance.takes(candidate.pods)]
 
-    def _beside(
+    def _mixed(
         self, evicted: tuple[Pod, ...], listed: list[Candidate], useful: set[NodeName]
     ) -> _Choice | None:
-        """Who has to be suspended once these are gone."""
+        """These evictions, and the suspensions that are still needed then."""
         gangs = {pod.gang for pod in evicted}
         able = [one for one in sleepers(self._trial, listed, useful) if one.key not in gangs]
         self._evicted = evicted

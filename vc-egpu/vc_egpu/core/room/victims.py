@@ -1,9 +1,9 @@
-"""Who may be suspended or evicted for a high-priority gang, and what it costs.
+"""The candidates: which gangs may be suspended or evicted to make room.
 
-Only what runs with low priority, gangs as a whole or by members above their minimum; none that a
-PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
-its members must be able to, and the nodes' host memory must take what is on their cards. Bare pods, which
-nobody would make anew, may be suspended and are never evicted.
+The cause says which gangs it may take (:mod:`.causes`). They go as a whole, or by members above their minimum.
+Gangs that a PodDisruptionBudget protects are spared, and so are gangs whose queue would fall below its guarantee.
+A gang is suspended only if each of its members can be, and if the hosts have memory for what is on the cards.
+Bare pods may be suspended and are never evicted: no controller makes them again.
 """
 
 import math
@@ -18,18 +18,18 @@ from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_mini
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.room.causes import taking
 from vc_egpu.core.trial.claims import ClaimKind
-from vc_egpu.core.trial.silent_nodes import nobody_acts
+from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.core.trial.trial import Trial
 
 _LATE_S: Final = 30.0
-"""A pod that is not gone so long after its grace period may be held by a finalizer for ever."""
+"""A pod that is still there so long after its grace period may be held by a finalizer without end."""
 _SOON_S: Final = 3600.0
-"""Nobody waits longer for a pod that its owner took down: any grace period can be named in a delete."""
+"""The longest wait for a pod that its owner deleted: a delete may name any grace period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A low-priority gang that may be evicted."""
+    """A gang that may go."""
 
     view: GangView
     pods: tuple[Pod, ...]
@@ -51,11 +51,11 @@ def candidates(
     trial: Trial, preemptor: GangView, useful: Collection[NodeName], cause: Cause
 ) -> list[Candidate]:
     """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
-    everybody = prey(trial, cause)
+    known = prey(trial, cause)
     if len(useful) == len(trial.index.nodes):
-        return [candidate for candidate in everybody.listed if candidate.key != preemptor.gang.key]
+        return [candidate for candidate in known.listed if candidate.key != preemptor.gang.key]
     found = []
-    for candidate in everybody.listed:
+    for candidate in known.listed:
         if candidate.key != preemptor.gang.key and any(pod.node in useful for pod in candidate.pods):
             surplus = _surplus(candidate.view, candidate.pods, useful)
             found.append(replace(candidate, surplus=surplus))
@@ -64,17 +64,17 @@ def candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prey:
-    """Everybody who may be evicted at all, and what would be booked without all of them."""
+    """All candidates of one cause, and what would be booked without them."""
 
     listed: list[Candidate]
     without: Ledger
     """Lacks also what was booked since: good for an upper bound of the room that there could be."""
     spared: Ledger | None
-    """The same without those too that may not be evicted, for their own sake; None where there are none."""
+    """The same without the protected pods too; None where there are none."""
 
 
 def prey(trial: Trial, cause: Cause) -> Prey:
-    """Found once per decision, and again after somebody was chosen."""
+    """All candidates. They are found once per decision, and again after victims were chosen."""
     moment = len(trial.leaving) + len(trial.suspending)
     then, known = trial.notes.get(cause, (-1, None))
     if then == moment and isinstance(known, Prey):
@@ -124,7 +124,7 @@ def _without_too(trial: Trial, without: Ledger, pods: Iterable[Pod]) -> Ledger:
 def sleepers(
     trial: Trial, listed: Iterable[Candidate], useful: Container[NodeName | None]
 ) -> list[Candidate]:
-    """Of the candidates those all of whose running members may be suspended; hosts' memory is not asked for.
+    """The candidates all of whose running members may be suspended. Host memory is not looked at.
 
     Their pods are those that run; the surplus is what may be suspended while the gang runs on.
     """
@@ -139,20 +139,22 @@ def sleepers(
 
 
 def may_be_suspended(trial: Trial, pod: Pod) -> bool:
-    """Whether an order to leave its cards could be carried out, and taken back. Members without cards need
-    none; a card that its node does not report any more is not there to come back to, and on a silent node
-    nobody hears the order."""
+    """Whether an order to leave its cards could be carried out, and taken back.
+
+    Members without cards need no order. A pod cannot come back to a card that its node reports no more, and
+    on a silent node no agent reads the order.
+    """
     able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
-    able = able and not nobody_acts(pod, trial.index.nodes)
+    able = able and not is_on_a_silent_node(pod, trial.index.nodes)
     booking = trial.booked(pod.uid)
     known = booking is not None and len(booking.seats) == len(pod.shares)
     return (able and known) or not pod.shares
 
 
 def host_needs(trial: Trial, pods: Iterable[Pod]) -> dict[int, int]:
-    """By row, MiB of host memory that these pods would take, suspended, beside what they have there.
+    """By row, MiB of host memory that these pods would take in addition once they are suspended.
 
-    Only of hosts of which they take more: that another is over its budget is nothing to them.
+    Hosts of which they take nothing more are left out: another host that is over its budget does not matter.
     """
     need: dict[int, int] = {}
     for pod in pods:
@@ -201,9 +203,9 @@ class Guarantees:
         self._any = any(queue.guarantee for queue in trial.queues.values())
         self._leaving: dict[QueueName, dict[str, int]] = {}
         self._counted: dict[PodUid, None] = {}
-        """Whose use is in there."""
+        """The pods whose use is counted there."""
         if self._any:
-            # Who is suspended uses nothing of what its queue is guaranteed.
+            # A suspended pod uses nothing of what its queue is guaranteed.
             pods = trial.index.pods
             asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
             gone = (*trial.leaving, *trial.suspending, *trial.index.notable.terminating)
@@ -224,8 +226,11 @@ class Guarantees:
                 total[resource] = total.get(resource, 0) + times * amount
 
     def amounts(self, pods: Iterable[Pod]) -> Totals:
-        """What these pods use, by queue; nothing where no queue is guaranteed anything. Of those that are
-        suspended it is nothing, by name: below its guarantee their queue keeps them all the same."""
+        """What these pods use, by queue; empty where no queue has a guarantee.
+
+        A suspended pod counts as zero, and still names its queue. So a queue that is below its guarantee
+        keeps its suspended pods too.
+        """
         taken: Totals = {}
         for pod in pods if self._any else ():
             self._take(taken, pod, 0 if pod.uid in self._counted else 1)
@@ -249,7 +254,7 @@ class Guarantees:
 
 
 class Allowance:
-    """Who may go together: asked for one after the other, each beside those that were taken before."""
+    """Which victims may go together: asked one by one, each counted with those taken before."""
 
     def __init__(self, trial: Trial, guarantees: Guarantees, host_free: Ints | None = None) -> None:
         """``host_free``: by row, where they are to be suspended."""
@@ -260,12 +265,12 @@ class Allowance:
         self._hosts: dict[int, int] = {}
 
     def suspending(self, host_free: Ints) -> "Allowance":
-        """The same; those to come are to be suspended, with so much host memory by row."""
+        """The same allowance, for further victims that are suspended. ``host_free``: host memory by row."""
         self._free = host_free
         return self
 
     def takes(self, pods: Iterable[Pod]) -> bool:
-        """Whether these may go as well; then they are taken."""
+        """Whether these may go as well. If so they are taken."""
         listed = list(pods)
         hosts: dict[int, int] = {}
         if self._free is not None:

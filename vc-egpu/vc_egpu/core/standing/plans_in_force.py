@@ -173,8 +173,8 @@ def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozin
             trial.put_back(lifted)
             trial.wake(slept)
         if not why and (going or dozing) and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
-            how = "evicting" if plan.victims - plan.suspends else "suspending"
-            why = f"it fits without {how} anybody now"
+            how = "an eviction" if plan.victims - plan.suspends else "a suspension"
+            why = f"it fits without {how} now"
     return why
 
 
@@ -238,7 +238,7 @@ def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
 
 def _fits_elsewhere(trial: Trial, view: GangView) -> bool:
     members = [entry.member for entry in view.planned if entry.member is not None]
-    with trial.beside(trial.claims.against(ClaimKind.REPLACEMENT, view)):
+    with trial.with_claims(trial.claims.against(ClaimKind.REPLACEMENT, view)):
         seated = place.place(trial, view, members, effort=0)
         if seated is None:
             return False

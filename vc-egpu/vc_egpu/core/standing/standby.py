@@ -1,4 +1,4 @@
-"""Standby: room claimed for suspended gangs, so that newcomers do not overtake them for ever.
+"""Standby: room claimed for suspended gangs, so that newcomers do not overtake them without end.
 
 A gang that has been suspended for long claims what it needs on its cards, less what high-priority shares hold
 there now. Newcomers of low or no priority leave that much free, and what the high ones give back later is not

@@ -1,8 +1,8 @@
-"""Suspended gangs beside other gangs' admissions: users' wishes, the way back, and what could not come back.
+"""Suspended gangs: pauses that users wish, the way back to the cards, and gangs that cannot come back.
 
-A suspended gang keeps its plan, its cards and its place in its queue; what it held on the cards is free for
-others until it is told to come back, whole, on the same cards. High-priority gangs are served before that,
-all others after it: nobody's newcomer takes the cards of a gang that could run on.
+A suspended gang keeps its plan, its cards and its place in its queue. What it held on the cards is free for
+others until it is told to come back, whole, on the same cards. High-priority gangs are served before that and
+all others after it, so that no newcomer takes the cards of a gang that could run on.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from vc_egpu.core.trial.trial import Trial
 
 
 def begin(trial: Trial, record: Recorder) -> None:
-    """Before anybody is placed: gangs that could not be brought back go, wishes of users are orders."""
+    """Before any gang is placed: evict gangs that cannot come back, and suspend those that users want paused."""
     for key in _gangs(trial):
         placed = [pod for pod in _placed(trial, key) if pod.uid not in trial.leaving]
         paused = any(pod.pause_wished for pod in placed)
@@ -28,16 +28,16 @@ def begin(trial: Trial, record: Recorder) -> None:
             whole = not trial.index.gangs[key].single
             going = placed if whole else lost
             if any(pod.bare for pod in going):
-                continue  # nobody would make it anew: it is told of, and left to whoever made it
+                continue  # no controller makes it again: users are told, and it is left alone
             trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
-            uids, everybody = frozenset(pod.uid for pod in going), len(going) == len(placed)
-            record.evicts(Eviction(key, uids, whole=everybody, cause=_why_lost(lost)))
+            uids, all_of_it = frozenset(pod.uid for pod in going), len(going) == len(placed)
+            record.evicts(Eviction(key, uids, whole=all_of_it, cause=_why_lost(lost)))
         elif paused:
             _wish(trial, record, key, placed)
 
 
 def _is_lost(pod: Pod, *, paused: bool) -> bool:
-    """Whether it cannot come back. Who is to stay away keeps waiting for its cards: a new one would not."""
+    """Whether it cannot come back. A paused pod goes on waiting for its cards: a new one would start to run."""
     return pod.suspension is SuspensionState.FAILED or (pod.stranded and not paused)
 
 
@@ -64,10 +64,10 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
 
 
 def resume(trial: Trial, record: Recorder) -> None:
-    """Tell those to come back whose cards are free again; the one suspended first comes first.
+    """Tell gangs to come back whose cards are free again; the one suspended first comes first.
 
-    A gang comes as a whole, replicas above its minimum each by itself: one whose card is taken for long keeps
-    no other away.
+    A gang comes back as a whole. Replicas above its minimum come back singly, so that one whose card is taken
+    keeps no other away.
     Those that cannot and have waited long claim room from now on (:mod:`.standby`).
     """
     waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
@@ -84,7 +84,7 @@ def resume(trial: Trial, record: Recorder) -> None:
     still: list[tuple[str, list[Pod]]] = []
     for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
         cards = {share.card for pod in away for _, share in pod.shares}
-        # Who waits longer is not overtaken on its own cards.
+        # A gang that waits longer is not overtaken on its own cards.
         if not cards & claimed and _comes_back(trial, away):
             record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
         else:

@@ -32,14 +32,14 @@ class Claim:
     gang: str
     kind: ClaimKind
     bookings: Mapping[str, Booking]
-    """By plan key; of a standby by pod UID."""
+    """By plan key; for a standby by pod UID."""
     since: Instant
     yields_to: ShareClass | None = None
     """Gangs of this class take no notice; None: all other gangs mind it."""
     task: str = ""
-    """Of a replacement: the task that lacks the member."""
+    """For a replacement: the task that lacks the member."""
     instead_of: Mapping[PodUid, Booking] = field(default_factory=dict)
-    """Of a standby: what its pods take on their nodes without the claim."""
+    """For a standby: what its pods take on their nodes without the claim."""
 
     def yields(self, view: GangView) -> bool:
         """Whether this gang may use what is claimed. A standby waits for its pods, not for new members."""

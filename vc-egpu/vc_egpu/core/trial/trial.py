@@ -53,7 +53,7 @@ def share_of(ask: AskNeed, card: CardId) -> Share:
 
 
 class Trial:
-    """Starts as the cluster is; what is tried on it is seen by nobody else."""
+    """Starts as the cluster is. No other decision sees what is tried on it."""
 
     def __init__(self, index: Index, policy: Policy, now: Instant) -> None:
         self.index = index
@@ -62,7 +62,7 @@ class Trial:
         self.ledger: Ledger = index.ledger.copy(index.take_spare())
         self.effort = Effort()
         self.leaving: dict[PodUid, None] = {}
-        """Victims of plans in force and of this decision: they are nobody else's victims."""
+        """Victims of plans in force and of this decision: no other gang may have them."""
         self.suspending: dict[PodUid, None] = {}
         """The same, of those that are suspended and not evicted; and pods that users wish to be suspended."""
         self._booked: dict[PodUid, Booking] = {}
@@ -226,7 +226,7 @@ class Trial:
         return [pod for pod in pods if pod.comes_back]
 
     def told_to_leave(self, uids: Iterable[PodUid]) -> None:
-        """These are to be suspended: nobody else's victims, and room on the host is theirs from now on."""
+        """These are to be suspended: no other gang may have them, and room on the host is theirs from now on."""
         for uid in uids:
             self.suspending[uid] = None
             booking = self.booked(uid)
@@ -281,7 +281,7 @@ class Trial:
                 self.book(claim)
 
     @contextmanager
-    def beside(self, claims: Sequence[Claim]) -> Iterator[None]:
+    def with_claims(self, claims: Sequence[Claim]) -> Iterator[None]:
         """As if these claims, which are not booked, were."""
         for claim in claims:
             self.book(claim)

@@ -5,8 +5,8 @@ row per member that refers to both and names its cards by their index on the nod
 2,048 members with 8 cards fit into an annotation; what does not fit is refused by name. A reader that finds
 another hash on a node knows that the indices no longer mean the same cards.
 
-Rows name the pod's UID as soon as the pod exists: a member that was carried out and then made anew under
-the same task and index is another pod, and no old plan speaks for it.
+Rows name the pod's UID as soon as the pod exists. A pod that is made later under the same task and index is
+another member, and an old plan does not speak for it.
 """
 
 import base64
@@ -109,7 +109,7 @@ class PlanRecord:
 
     def __post_init__(self) -> None:
         if self.state == "waiting" and not self.victims:
-            raise ValueError(f"plan {self.plan_id} waits for nobody")
+            raise ValueError(f"plan {self.plan_id} waits, and names no victims")
         if not self.suspends <= self.victims:
             raise ValueError(f"plan {self.plan_id} suspends pods that are no victims of it")
 
