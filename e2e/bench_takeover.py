@@ -19,6 +19,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,10 @@ def handler_for(cluster: BigCluster, over: threading.Event) -> type[BaseHTTPRequ
             more = f',"continue":"{first + limit}"' if left > 0 else ""
             head = f'{{"metadata":{{"resourceVersion":"9"{more}}},"items":['.encode()
             self._answer(head + b",".join(cluster.page(plural, first, limit)) + b"]}")
+
+        def do_PATCH(self) -> None:  # of any pod: for bench.informers
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self._answer(cluster.object("pods", 0))
 
         def do_POST(self) -> None:  # events
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -103,18 +109,44 @@ def kubeconfig(folder: Path, url: str) -> Path:
     return path
 
 
-def measure(cluster: BigCluster, folder: Path) -> dict[str, float | int]:
+@contextmanager
+def stand_in(cluster: BigCluster) -> Iterator[str]:
+    """The URL of a server that lists the cluster."""
     over = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler_for(cluster, over))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        over.set()
+        server.shutdown()
+
+
+def clients(cluster: BigCluster, folder: Path) -> list[dict[str, float | int | str]]:
+    """What listing all pods, and patching one, costs our client and the official package's."""
+    found = []
+    with stand_in(cluster) as url:
+        for side in ("ours", "official"):
+            command = [sys.executable, "-m", "bench.informers", side, str(kubeconfig(folder, url))]
+            told = subprocess.run(
+                [*command, str(cluster.counts()["pods"])],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdout=subprocess.PIPE, text=True, check=True,
+            )  # fmt: skip
+            found.append(json.loads(told.stdout))
+            print(f"{side}: {told.stdout.strip()}", file=sys.stderr)
+    return found
+
+
+def measure(cluster: BigCluster, folder: Path, url: str) -> dict[str, float | int]:
     models = folder / "models.yaml"
     models.write_text(MODELS)
     own_cpu_s = time.process_time()
     began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "vc_egpu.cli.main", "admission", "--no-leader-elect", "--port", "-1",
-         "--models", str(models), "--kubeconfig", str(kubeconfig(folder, f"http://127.0.0.1:{server.server_port}"))],
+         "--models", str(models), "--kubeconfig", str(kubeconfig(folder, url))],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     stop = threading.Timer(LIMIT_S, process.kill)
@@ -138,8 +170,6 @@ def measure(cluster: BigCluster, folder: Path) -> dict[str, float | int]:
         stop.cancel()
         process.terminate()
         process.wait()
-        over.set()
-        server.shutdown()
     return {
         "takeover_s": round(took_s, 1),
         "api_server_cpu_s": round(time.process_time() - own_cpu_s, 1),
@@ -158,10 +188,19 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--foreign-per-node", type=int, default=20)
     parser.add_argument("--managed", type=int, default=40_000)
+    parser.add_argument(
+        "--clients", action="store_true", help="compare our client with the official one instead"
+    )
     arguments = parser.parse_args()
     cluster = BigCluster(arguments.nodes, arguments.foreign_per_node, arguments.managed)
     with tempfile.TemporaryDirectory() as folder:
-        result = measure(cluster, Path(folder))
+        if arguments.clients:
+            print(
+                json.dumps({"clients": clients(cluster, Path(folder)), "python": platform.python_version()})
+            )
+            return
+        with stand_in(cluster) as url:
+            result = measure(cluster, Path(folder), url)
     result |= {"nodes": arguments.nodes, "cores": os.cpu_count() or 0}
     print(json.dumps({**result, "python": platform.python_version()}))
 

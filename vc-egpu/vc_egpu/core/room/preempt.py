@@ -74,9 +74,8 @@ def make_room(
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
     with _slept(trial, dozing):
         if (leaving or dozing) and contest.fits_without(leaving):
-            return Patience(
-                tuple(dict.fromkeys((*leaving, *dozing)))
-            )  # a pod can be terminating and suspending at once
+            # A pod can be terminating and suspending at once.
+            return Patience(tuple(dict.fromkeys((*leaving, *dozing))))
     best = contest.cheapest()
     if best is None:
         return None

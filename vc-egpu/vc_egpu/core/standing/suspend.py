@@ -19,7 +19,7 @@ from vc_egpu.core.trial.trial import Trial
 
 
 def begin(trial: Trial, record: Recorder) -> None:
-    """Before any gang is placed: evict gangs that cannot come back, and suspend those that users want paused."""
+    """Before any gang is placed: evict gangs that cannot come back, suspend those that users want paused."""
     for key in _gangs(trial):
         placed = [pod for pod in _placed(trial, key) if pod.uid not in trial.leaving]
         paused = any(pod.pause_wished for pod in placed)
@@ -37,7 +37,7 @@ def begin(trial: Trial, record: Recorder) -> None:
 
 
 def _is_lost(pod: Pod, *, paused: bool) -> bool:
-    """Whether it cannot come back. A paused pod goes on waiting for its cards: a new one would start to run."""
+    """Whether it cannot come back. A paused pod waits on for its cards: a new one would start to run."""
     return pod.suspension is SuspensionState.FAILED or (pod.stranded and not paused)
 
 

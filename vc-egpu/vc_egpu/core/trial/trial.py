@@ -226,7 +226,7 @@ class Trial:
         return [pod for pod in pods if pod.comes_back]
 
     def told_to_leave(self, uids: Iterable[PodUid]) -> None:
-        """These are to be suspended: no other gang may have them, and room on the host is theirs from now on."""
+        """These are to be suspended: no other gang may have them, and room on the host is theirs."""
         for uid in uids:
             self.suspending[uid] = None
             booking = self.booked(uid)
