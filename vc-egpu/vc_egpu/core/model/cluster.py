@@ -1,7 +1,7 @@
 """The world that a decision sees: nodes with cards, pods, gangs, queues. Values only.
 
-Memory of cards is in MiB, of nodes in bytes; compute of cards in percent of one card, of nodes in
-milli-CPU; instants are seconds since the epoch as the API server's timestamps give them.
+Memory of cards is in MiB, of nodes in bytes. Compute of cards is in percent of one card, of nodes in
+milli-CPU. Instants are seconds since the epoch, as the API server's timestamps give them.
 """
 
 from collections.abc import Mapping

@@ -23,8 +23,8 @@ def turns(
 ) -> Iterator[GangView | Resumes]:
     """Yield the gangs in the order in which they are tried, and among them once the suspended ones.
 
-    Within equal priority the queues take turns by their share, which is read again after every gang, so
-    that one queue's backlog does not take all that has become free.
+    Within equal priority the queues take turns by their share. It is read again after every gang, so that one
+    queue's backlog does not take all that has become free.
     """
     ranks: dict[Rank, dict[QueueName, list[GangView]]] = {}
     for view in views:

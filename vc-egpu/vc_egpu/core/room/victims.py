@@ -1,9 +1,9 @@
 """The candidates: which gangs may be suspended or evicted to make room.
 
 The cause says which gangs it may take (:mod:`.causes`). They go as a whole, or by members above their
-minimum. Gangs that a PodDisruptionBudget protects are spared, and so are gangs whose queue would fall below
-its guarantee. A gang is suspended only if each of its members can be, and if the hosts have memory for what is
-on the cards. Bare pods may be suspended and are never evicted: no controller makes them again.
+minimum. Gangs that a PodDisruptionBudget protects are spared. So are gangs whose queue would fall below its
+guarantee. A gang is suspended only if each of its members can be, and the hosts have memory for it.
+Bare pods may be suspended and are never evicted: no controller makes them again.
 """
 
 import math

@@ -103,8 +103,8 @@ def _lacks_any(view: GangView) -> bool:
 def _unreplaced(view: GangView, failed: list[Pod]) -> list[Pod]:
     """Failed members in whose place there is no other yet. ``failed``: all there are, of whatever age.
 
-    A member with a name of its own is replaced under that name. Others have their UID for a name: each pod
-    that came after one of them failed, and has been on its way since, stands for one of them.
+    A member with a name of its own is replaced under that name. Others have only their UID. For them each pod
+    that came after one of them failed stands for one of them.
     """
     there = {plan_key(pod) for pod in view.placed} | {entry.key for entry in view.planned}
     found = [pod for pod in failed if _is_named(pod) and plan_key(pod) not in there]

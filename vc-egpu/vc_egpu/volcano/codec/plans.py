@@ -1,7 +1,7 @@
 """The plan annotation on a PodGroup: where each member of a gang goes, small enough for large gangs.
 
-The form is compact: a table of nodes, each with a short hash of its cards' UUIDs, a table of shapes, and one
-row per member that refers to both and names its cards by their index on the node, one character each.
+The form is compact. A table of nodes has a short hash of each node's card UUIDs. A table of shapes follows,
+and one row per member refers to both. The row names cards by their index on the node, one character each.
 2,048 members with 8 cards fit into an annotation; what does not fit is refused by name. A reader that finds
 another hash on a node knows that the indices no longer mean the same cards.
 
