@@ -24,8 +24,8 @@ from vc_egpu.core.model.effort import DECISION, Effort
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.placing.pack import Board
-from vc_egpu.core.placing.policies import BINPACK
 from vc_egpu.core.placing.place import THOROUGH
+from vc_egpu.core.placing.policies import BINPACK
 from vc_egpu.core.placing.search import MAX_NODES
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial

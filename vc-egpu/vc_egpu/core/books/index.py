@@ -10,9 +10,8 @@ from typing import Final
 from vc_egpu.core.books.agent_reports import HeldShares
 from vc_egpu.core.books.booking import Booking, as_it_stands
 from vc_egpu.core.books.cow import Shards
+from vc_egpu.core.books.fit import NodeMasks
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
-from vc_egpu.core.books.nodemasks import NodeMasks
-from vc_egpu.core.books.notable import Notable
 from vc_egpu.core.books.planned import PlannedMembers, discard
 from vc_egpu.core.books.use import QueueUse
 from vc_egpu.core.model.cluster import (
@@ -27,6 +26,7 @@ from vc_egpu.core.model.cluster import (
     QueueName,
     Share,
     ShareClass,
+    SuspensionState,
     class_of,
     plan_key,
 )
@@ -37,6 +37,37 @@ _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _SPARE_SHAPES: Final = 10_000
 _SPARE_PARTS: Final = 200_000
 """Of all shapes together, some 40 MiB: a pod may be of tens of thousands."""
+
+
+class Notable:
+    """The few pods that every decision has to look at, so that it need not go through all pods.
+
+    Kept up to date pod by pod. Dicts keep the order in which pods came.
+    """
+
+    def __init__(self) -> None:
+        self.terminating: dict[PodUid, None] = {}
+        self.failed: dict[PodUid, None] = {}
+        """Failed members of gangs."""
+        self.suspended: dict[PodUid, None] = {}
+        """Members told to leave their cards or on their way, and those that users wish to be suspended."""
+
+    def note(self, pod: Pod) -> None:
+        """The pod came, or changed; it is not in here."""
+        if pod.phase is PodPhase.TERMINATING:
+            self.terminating[pod.uid] = None
+        elif pod.phase is PodPhase.FAILED and pod.gang is not None:
+            self.failed[pod.uid] = None
+        elif pod.phase is PodPhase.PLACED and pod.gang is not None:
+            on_its_way = pod.suspension is not SuspensionState.RUNNING
+            if pod.suspend_ordered or pod.pause_wished or on_its_way:
+                self.suspended[pod.uid] = None
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone, or changes."""
+        self.terminating.pop(uid, None)
+        self.failed.pop(uid, None)
+        self.suspended.pop(uid, None)
 
 
 class Index:
