@@ -21,6 +21,7 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.state.owners import LEVER_TIMEOUT_S
 from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.core.model.plan import Plan, Withdrawal
 from vc_egpu.core.model.policy import Policy
@@ -201,7 +202,7 @@ def test_nobody_is_pressed_before_it_was_asked(stage: Stage) -> None:
     pods = tuple(stage.mirror.members[KEY].values())
     evictions, is_leaving = stage.conductor.evictions, stage.conductor.rolling.is_leaving
     stage.server.answers.clear()
-    order = EvictionOrder(KEY, "", pods)
+    order = EvictionOrder(KEY, "", pods, Cause.ROLLBACK)
     evictions.start(stage.executor, stage.conductor.api, order, stage.conductor.clock)
     stage.later(LEVER_TIMEOUT_S + 20)
     assert evictions.overdue(stage.conductor.clock, is_leaving) == []

@@ -9,8 +9,10 @@ from vc_egpu.admission.recovery import rollback
 from vc_egpu.admission.recovery.orphans import Orphans
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.telling.reports import pod_reference
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.room.causes import RULES
 from vc_egpu.kube.events import EventRecorder
 
 
@@ -58,8 +60,8 @@ class Aftercare:
         for uid in self._orphans.due(self._conductor.clock):
             pod = self._mirror.pods.get(uid)
             if pod is not None:
-                note = "it was bound without a plan of the admission layer and is removed"
-                self._events.event(pod_reference(pod), "Warning", "NotAdmitted", note)
+                rule = RULES[Cause.BYPASS]
+                self._events.event(pod_reference(pod), "Warning", rule.event, rule.said())
                 self._executor.delete_orphan(pod.pod.gang or "", pod)
         if self._watchlist:
             self._watchlist.wait_for_room(verdicts, self._conductor.clock, admitting=admitting)

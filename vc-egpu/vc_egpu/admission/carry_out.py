@@ -21,9 +21,11 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.suspension import stranded
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Suspending
 from vc_egpu.admission.telling.reports import Reports, group_reference, pod_reference
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.model.plan import Admission, Plan
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.room.causes import RULES
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.kube.wire.errors import Refused, Stale, TooManyRequests
@@ -111,7 +113,7 @@ class Conductor:
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
-            self.suspending.order(wish.gang, wish.pods, self.next_id(), "a user asked for it")
+            self.suspending.order(wish.gang, wish.pods, self.next_id(), RULES[wish.cause].said(), wish.cause)
         for eviction in plan.evictions:
             self.room.replace_broken(eviction)
         for key in self.mirror.waiting - {w.gang for w in plan.withdrawals} - {r.gang for r in plan.ready}:
@@ -256,7 +258,9 @@ class Conductor:
                 self.strip(key, group, rolling.why, rolling.record)
             return True
         if pods := self.rolling.left(key, self.evictions.begun):
-            self.evictions.start(self.executor, self.api, EvictionOrder(key, "", pods), self.clock)
+            self.evictions.start(
+                self.executor, self.api, EvictionOrder(key, "", pods, Cause.ROLLBACK), self.clock
+            )
         return False
 
     # --- what came of it -------------------------------------------------------------------------
@@ -284,6 +288,7 @@ class Conductor:
                     self.reports.look_again((done.key,), self.clock)
             case "orphan":
                 self.count("orphans")
+                self.evictions.by_cause[Cause.BYPASS] += 1
             case "found":
                 self._found(done)
 

@@ -22,7 +22,7 @@ from vc_egpu.admission.carry_out import Conductor
 from vc_egpu.admission.deciding import decide_safely, without_admissions
 from vc_egpu.admission.execution import steps
 from vc_egpu.admission.execution.executor import Done, Executor
-from vc_egpu.admission.execution.operations import Operation
+from vc_egpu.admission.execution.operations import ByCause, Operation, none_yet
 from vc_egpu.admission.garbage_collector import QUIET_S, Collector
 from vc_egpu.admission.inqueue import enqueue
 from vc_egpu.admission.inqueue.retry_enqueue import Unheard
@@ -69,6 +69,8 @@ class View:
     epoch: int
     admitting: bool
     decide_s: float
+    evicted: ByCause = field(default_factory=none_yet)
+    suspended: ByCause = field(default_factory=none_yet)
 
 
 @dataclass(slots=True)
@@ -396,6 +398,8 @@ class Loop:
             snapshot=self._mirror.snapshot(),
             verdicts=dict(self._verdicts),
             counters=dict(self._conductor.counters),
+            evicted=dict(self._conductor.evictions.by_cause),
+            suspended=dict(self._conductor.suspending.by_cause),
             epoch=self._leadership.epoch,
             admitting=self._admitting(),
             decide_s=self._decide_s,

@@ -14,6 +14,7 @@ from vc_egpu.admission.state.gangs import Group, called
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.suspension.suspending import Suspending
 from vc_egpu.core.model.plan import Eviction
+from vc_egpu.core.room.causes import RULES
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.wire.errors import BudgetExhausted, Stale, Temporary
 from vc_egpu.volcano.codec.plans import PlanRecord
@@ -78,19 +79,20 @@ class MakingRoom:
         whole = whole_gangs(self.host.mirror, pods, group.plan.victims)
         if [victim for victim in whole if not self.host.is_settled(victim.gang.key)]:
             return  # all of them are asked about at once, and this comes again when they are
+        rule = RULES[group.plan.cause]
         for pod in pods:
-            self.host.event(pod, "Preempted", f"makes room for {self._called(key, group)} of higher priority")
+            self.host.event(pod, rule.event, rule.said(self._called(key, group)))
         self.host.count("evicted", len(pods))
-        order = EvictionOrder(key, group.plan.plan_id, pods, whole)
+        order = EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole)
         self.host.evictions.start(self.host.executor, self.host.api, order, self.host.clock)
 
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
         """Have those leave their cards who can; whether they are to be waited for first."""
         left = self.suspending.left(plan.suspends)
-        why_order = f"makes room for {self._called(key, group)}"
+        why_order = RULES[plan.cause].said(self._called(key, group))
         for gang in sorted({str(pod.pod.gang) for pod in left}):
             pods = [pod.pod.uid for pod in left if pod.pod.gang == gang]
-            why = self.suspending.order(gang, pods, self.host.next_id(), why_order)
+            why = self.suspending.order(gang, pods, self.host.next_id(), why_order, plan.cause)
             if why:
                 self.host.strip(key, group, f"gang {gang} stays on its cards: {why}")
                 break
@@ -104,13 +106,13 @@ class MakingRoom:
         pods = self.host.evictions.left(self.host.mirror, eviction.pods)
         if not pods or not self.host.is_free(eviction.gang) or not self.host.is_settled(eviction.gang):
             return
+        rule = RULES[eviction.cause]
         for pod in pods:
-            self.host.event(pod, "Replaced", "its gang could not be brought back after a suspension")
+            self.host.event(pod, rule.event, rule.said())
         self.host.count("evicted_broken", len(pods))
         whole = whole_gangs(self.host.mirror, pods, eviction.pods)
-        self.host.evictions.start(
-            self.host.executor, self.host.api, EvictionOrder(eviction.gang, "", pods, whole), self.host.clock
-        )
+        order = EvictionOrder(eviction.gang, "", pods, eviction.cause, whole)
+        self.host.evictions.start(self.host.executor, self.host.api, order, self.host.clock)
 
     def evicted(self, done: Done) -> None:
         """An order to evict ended."""
