@@ -16,6 +16,7 @@ import numpy as np
 from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, slots_of
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
+from vc_egpu.core.model.findings import NodeLack, NodeResource
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
@@ -271,20 +272,26 @@ def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     return np.asarray(pods, np.int64)
 
 
-def parts_of(need: Need) -> list[tuple[Need, str]]:
-    """The need for each of the node's own resources alone, with a word for it."""
+def parts_of(need: Need) -> list[tuple[Need, NodeLack]]:
+    """The need for each of the node's own resources alone, with what is lacking where that finds no room."""
     bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=())
     cpu, memory, disk, pods = need.requests
     alone = ((cpu, 0, 0, 0), (0, memory, 0, 0), (0, 0, disk, 0), (0, 0, 0, pods))
-    words = ("cpu", "memory", "disk", "the number of pods")
-    parts = [(replace(bare, requests=one), word) for one, word in zip(alone, words, strict=True) if any(one)]
-    parts += [(replace(bare, scalars=((name, amount),)), name) for name, amount in need.scalars]
-    parts += [(replace(bare, slots=((name, amount),)), f"slots of {name}") for name, amount in need.slots]
-    if len(need.ports) <= _NAMED_PORTS:
-        parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
-    else:
-        parts.append((replace(bare, ports=need.ports), f"one of {len(need.ports)} host ports"))
-    return parts
+    kinds = (NodeResource.CPU, NodeResource.MEMORY, NodeResource.DISK, NodeResource.PODS)
+    parts = [
+        (replace(bare, requests=one), NodeLack(kind))
+        for one, kind in zip(alone, kinds, strict=True)
+        if any(one)
+    ]
+    for name, amount in need.scalars:
+        parts.append((replace(bare, scalars=((name, amount),)), NodeLack(NodeResource.SCALAR, name)))
+    for name, amount in need.slots:
+        parts.append((replace(bare, slots=((name, amount),)), NodeLack(NodeResource.SLOTS, name)))
+    if len(need.ports) > _NAMED_PORTS:
+        every = NodeLack(NodeResource.PORTS, count=len(need.ports))
+        return [*parts, (replace(bare, ports=need.ports), every)]
+    ports = ((replace(bare, ports=(port,)), NodeLack(NodeResource.PORT, str(port[2]))) for port in need.ports)
+    return [*parts, *ports]
 
 
 def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints) -> Ints:

@@ -8,18 +8,23 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Final
 
 from vc_egpu.core.model.cluster import QueueName
+from vc_egpu.core.model.findings import (
+    BackOff,
+    Closed,
+    ForeignGate,
+    Leaving,
+    MissingMembers,
+    NoQueue,
+    Suspended,
+    TooLarge,
+)
 from vc_egpu.core.model.gangs import GangView, Member, task_counts, task_minimums
 from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
-from vc_egpu.core.model.reasons import Reason, Verdict
-from vc_egpu.core.trial import silent_nodes
+from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import say
-
-BACK_OFF_NUMBER: Final = "seconds"
-"""Among the numbers of a verdict: so long the gang is not tried, whatever room there is."""
 
 
 def waits(view: GangView) -> bool:
@@ -33,20 +38,17 @@ def waits(view: GangView) -> bool:
 def check(trial: Trial, view: GangView) -> Verdict | None:
     """Why the gang is not decided now, whatever room there is; None if it is."""
     known = _queue(trial, view) or _size_limit(trial, view) or _complete(trial, view)
-    return known or _back_off(trial, view) or _suspended(view)
+    found = known or _back_off(trial, view) or _suspended(view)
+    return say.verdict(found) if found is not None else None
 
 
-def _queue(trial: Trial, view: GangView) -> Verdict | None:
+def _queue(trial: Trial, view: GangView) -> NoQueue | Closed | None:
     name = view.gang.queue
-    queue = trial.queues.get(name)
-    if queue is None:
-        return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {name}", {"queue": str(name)})
+    if trial.queues.get(name) is None:
+        return NoQueue(name)
     # A closed queue lets running gangs heal, and nothing new begin.
     shut = which_closed(trial, name)
-    if shut is None or (view.runs and view.missing):
-        return None
-    below = "" if shut == name else f", under which {name} is,"
-    return Verdict(Reason.QUEUE_CLOSED, f"the queue {shut}{below} is closed", {"queue": str(name)})
+    return None if shut is None or (view.runs and view.missing) else Closed(name, shut)
 
 
 def closed(trial: Trial, view: GangView) -> bool:
@@ -65,51 +67,53 @@ def which_closed(trial: Trial, queue: QueueName) -> QueueName | None:
     return next((name for name, found in known if found is not None and not found.open), None)
 
 
-def _size_limit(trial: Trial, view: GangView) -> Verdict | None:
+def _size_limit(trial: Trial, view: GangView) -> TooLarge | None:
     size = max(view.present + len(view.waiting), view.gang.min_member)
     most = trial.policy.max_gang_members
-    if size <= most:
-        return None
-    text = f"has {size} members; a gang may have {most} at most"
-    return Verdict(Reason.EXCEEDS_CAP, text, {"members": size, "limit": most})
+    return TooLarge(size, most) if size > most else None
 
 
-def _complete(trial: Trial, view: GangView) -> Verdict | None:
+def _complete(trial: Trial, view: GangView) -> ForeignGate | MissingMembers | None:
     short = _short(trial, view)
     if view.foreign_gated and (short is not None or not view.waiting):
-        return say.foreign_gate(view)
+        gates = {gate for pod in view.foreign_gated for gate in pod.other_gates}
+        return ForeignGate(len(view.foreign_gated), tuple(sorted(gates)))
     return short
 
 
-def _back_off(trial: Trial, view: GangView) -> Verdict | None:
-    left = view.gang.not_before - trial.now
+def _back_off(trial: Trial, view: GangView) -> BackOff | None:
+    left_s = view.gang.not_before - trial.now
     # Longer than any: a clock was set back, this one or that of the leader who rolled the gang back.
-    if left <= 0 or left > MAX_BACK_OFF_S + CLOCK_SKEW_S:
+    if left_s <= 0 or left_s > MAX_BACK_OFF_S + CLOCK_SKEW_S:
         return None
-    seconds = math.ceil(left)
-    text = f"was rolled back and is tried again in {seconds} s"
-    return Verdict(Reason.WAITING_FOR_CARDS, text, {BACK_OFF_NUMBER: seconds})
+    return BackOff(math.ceil(left_s))
 
 
-def _suspended(view: GangView) -> Verdict | None:
+def _suspended(view: GangView) -> Suspended | None:
     """What is above the minimum waits for those that are suspended; what the minimum lacks does not."""
-    if view.missing or not view.waiting or not any(pod.suspend_ordered for pod in view.placed):
-        return None
-    return say.asleep(view)
+    away = sum(pod.suspend_ordered for pod in view.placed)
+    return Suspended(away, len(view.placed)) if away and view.waiting and not view.missing else None
 
 
-def _short(trial: Trial, view: GangView) -> Verdict | None:
+def _short(trial: Trial, view: GangView) -> MissingMembers | None:
     gang = view.gang
     have = view.present + len(view.waiting)
+    if have < gang.min_member:
+        return MissingMembers(have, gang.min_member, leaving=_leaving(trial, view))
     counts = task_counts([*view.present_tasks(), *(member.task for member in view.waiting)])
-    tasks = [
-        (task, counts.get(task, 0), wanted)
-        for task, wanted in sorted(task_minimums(gang).items())
-        if counts.get(task, 0) < wanted
-    ]
-    if have >= gang.min_member and not tasks:
+    for task, wanted in sorted(task_minimums(gang).items()):
+        if counts.get(task, 0) < wanted:
+            return MissingMembers(counts.get(task, 0), wanted, task, _leaving(trial, view))
+    return None
+
+
+def _leaving(trial: Trial, view: GangView) -> Leaving | None:
+    """Members that are still on their way off their nodes; None where none is."""
+    nodes = tuple(sorted({pod.node for pod in view.terminating if pod.node is not None}))
+    if not nodes:
         return None
-    return say.short_of_members(view, have, tasks, silent_nodes.still_leaving(view, trial.index.nodes))
+    silent = (name for name in nodes if (node := trial.index.nodes.get(name)) and node.is_silent)
+    return Leaving(len(view.terminating), nodes, tuple(silent))
 
 
 def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
