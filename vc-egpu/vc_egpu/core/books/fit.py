@@ -22,7 +22,7 @@ _DIGITS: Final = 63
 """As long as a label's value may be."""
 _MAX_MASKS: Final = 512
 _MAX_PARTS: Final = 100_000
-"""Pods name shapes, whose number and size are thus in their makers' hands: more than this start over."""
+"""Makers of pods decide how many shapes there are, and how large. Beyond this the masks start over."""
 
 StaticKey = tuple[object, ...]
 

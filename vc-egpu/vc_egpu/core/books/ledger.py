@@ -2,8 +2,8 @@
 
 Rows are nodes, columns are a node's cards, so that "how many fit on each node" is arithmetic over whole
 arrays. A :class:`Booking` is everything one pod (or one planned member) takes; adding and removing it are
-exact inverses. Sums may go beyond a card's limits (a waiting plan overlaps its victims, a ratio was
-lowered): then nothing more fits there, and that is all that happens.
+exact inverses. Sums may go beyond a card's limits: a waiting plan overlaps its victims, or a ratio was
+lowered. Then nothing more fits there, and that is all that happens.
 """
 
 from collections.abc import Iterable, Mapping
@@ -348,8 +348,8 @@ class Ledger:
     def copy(self, spare: "Ledger | None" = None) -> "Ledger":
         """A ledger to try things on: facts of nodes are shared, what is booked is copied.
 
-        ``spare``: an earlier copy that nobody needs any more; its memory is used again. Of the last copy made
-        only the rows are copied that either was booked on since, where these are few: the rest is in it.
+        ``spare``: an earlier copy that is not needed any more; its memory is used again. If it is the last
+        copy made and few rows were booked on since, on either side, only these rows are copied.
         """
         rows: Ints | slice = slice(None)
         if spare is not None and spare._last_copy is self._last_copy:

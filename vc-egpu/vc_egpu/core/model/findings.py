@@ -19,7 +19,7 @@ class CardRequest:
     model: str
     cards: int
     memory_mib: int
-    """Of each card."""
+    """On each card."""
     cores_percent: int
     native: bool
     whole: bool

@@ -6,8 +6,8 @@ from typing import Final
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
 CLOCK_SKEW_S: Final = 60.0
-"""Instants may be written by one machine and read by another: their clocks differ by this at most, or else
-what was written counts as if it had never been."""
+"""Instants may be written by one machine and read by another, whose clock differs by this at most. What
+differs more is not believed."""
 
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
@@ -25,7 +25,7 @@ class PodClass:
     cpu_milli: int
     cards: int
     memory_mib: int
-    """Of each card; 0 with ``cards`` 0."""
+    """On each card; 0 with ``cards`` 0."""
     cores_percent: int
     models: frozenset[str]
     """Models that its cards may be of; empty: any."""

@@ -1,8 +1,8 @@
 """One node: which of its cards a pod's containers get.
 
-A :class:`Board` is a node's cards as they would stand after what was placed on it so far. Which set of cards
-an ask gets is the policy's choice (:mod:`.policies`). Where that choice leaves less room than there is, the
-choice that keeps the most room is taken instead, so that no policy refuses what fits.
+A :class:`Board` is a node's cards as they would stand after what was placed on it so far. The policy
+(:mod:`.policies`) chooses the set of cards for an ask. Where its choice seats fewer pods than wanted, the
+choice that keeps the most room is tried instead. So no policy refuses what fits.
 """
 
 from collections.abc import Generator, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Place members: all of them at once, or none. Nodes first, then cards of each node.
 
-Members of equal shape are placed as one group, and for one ask per pod the count of places is exact: a
-gang of alike members is refused only if it does not fit. Mixed gangs are placed group by group, hardest
-first; if that fails, in other orders, and then by a bounded search (:mod:`.search`).
+Start with :func:`place`. Members of equal shape are placed as one group. For one ask per pod the count of
+places is exact, so a gang of alike members is refused only if it does not fit. Mixed gangs are placed group
+by group, hardest first. If that fails, other orders are tried, and then a bounded search (:mod:`.search`).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Placement policies, one row of a table each. To add one, write it here and name it in ``model/policy.py``.
 
 A policy has two halves, which a pod may name apart: the order of nodes, and the choice of cards on a node.
-Placing in order (:mod:`.place`), packing a node (:mod:`.pack`) and the search (:mod:`.search`) ask the same
-object, so that no other module knows a policy by its name.
+:mod:`.place`, :mod:`.pack` and :mod:`.search` ask the same object. No other module knows a policy by name.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -66,7 +66,7 @@ class _Node:
         """By group: whether the node may take its members at all."""
         self.board = Board(ledger, row, trial.policy.mix)
         self.ratio = (int(ledger.ratio[row]), int(ledger.ratio_class[row]))
-        """How far memory is oversubscribed, and for whom: what a share takes of a card goes by it."""
+        """How far memory is oversubscribed, and for which class: it decides what a share takes."""
         self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
         self.named: dict[str, int] = {}
         for name in names:

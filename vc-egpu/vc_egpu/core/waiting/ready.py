@@ -1,7 +1,7 @@
 """Whether a gang can be decided at all: complete, not held back by others, its queue open.
 
-Also which members a decision is about: those that the minimum still needs (:func:`cores`), all at once, and
-the surplus above it, one by one.
+Also which members a decision is about: those that the minimum still needs (:func:`cores`), all at once. The
+surplus above the minimum goes one by one.
 """
 
 import math
@@ -28,7 +28,7 @@ from vc_egpu.core.waiting import say
 
 
 def waits(view: GangView) -> bool:
-    """Whether a verdict is due: somebody waits, or the gang has not even come together."""
+    """Whether a verdict is due: a member waits, or the gang is not complete yet."""
     if view.waiting or view.foreign_gated or view.planned:
         return True
     finished = view.failed or view.succeeded
@@ -59,7 +59,7 @@ def closed(trial: Trial, view: GangView) -> bool:
 def which_closed(trial: Trial, queue: QueueName) -> QueueName | None:
     """The queue that is closed: this one (or it is not there), else the nearest above it.
 
-    Volcano closes what is below a queue with it; without Volcano nobody writes that down.
+    Volcano closes what is below a queue with it. Without Volcano the queues below keep their own state.
     """
     if queue not in trial.queues:
         return queue
@@ -83,7 +83,7 @@ def _complete(trial: Trial, view: GangView) -> ForeignGate | MissingMembers | No
 
 def _back_off(trial: Trial, view: GangView) -> BackOff | None:
     left_s = view.gang.not_before - trial.now
-    # Longer than any: a clock was set back, this one or that of the leader who rolled the gang back.
+    # Longer than any back-off: a clock was set back, here or on the leader that rolled the gang back.
     if left_s <= 0 or left_s > MAX_BACK_OFF_S + CLOCK_SKEW_S:
         return None
     return BackOff(math.ceil(left_s))
@@ -91,8 +91,10 @@ def _back_off(trial: Trial, view: GangView) -> BackOff | None:
 
 def _suspended(view: GangView) -> Suspended | None:
     """What is above the minimum waits for those that are suspended; what the minimum lacks does not."""
+    if view.missing or not view.waiting:
+        return None
     away = sum(pod.suspend_ordered for pod in view.placed)
-    return Suspended(away, len(view.placed)) if away and view.waiting and not view.missing else None
+    return Suspended(away, len(view.placed)) if away else None
 
 
 def _short(trial: Trial, view: GangView) -> MissingMembers | None:
@@ -119,9 +121,9 @@ def _leaving(trial: Trial, view: GangView) -> Leaving | None:
 def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
     """Sets of members that have to find a place all at once; the empty one where all further are surplus.
 
-    The first set goes by the order of tasks and indexes. Where the gang has more members than it needs,
-    and of several kinds, other sets follow, those with the smallest asks first: any of them makes the gang
-    whole. Sets that differ only in which of equal members they hold are given once.
+    The first set goes by the order of tasks and indexes. Other sets follow where the gang has more members
+    than it needs, and of several kinds. Any of them makes the gang whole; the smallest asks come first.
+    Sets that differ only in which of equal members they hold are given once.
     """
     kinds: dict[tuple[str, int], list[Member]] = {}
     for member in view.waiting:
@@ -155,8 +157,9 @@ def _first(waiting: tuple[Member, ...], lacking: dict[str, int], size: int) -> t
 def _choices(
     kinds: list[list[Member]], size: int, lacking: Mapping[str, int]
 ) -> Iterator[tuple[Member, ...]]:
-    """Every way to take ``size`` members of these kinds, and of each task what it lacks; as many as possible
-    of the first kinds first.
+    """Every way to take ``size`` members of these kinds that gives each task what it lacks.
+
+    Ways with many members of the first kinds come first.
 
     A step leads from one way to the next, whatever lies between: a user may have any number of kinds.
     """
@@ -172,8 +175,11 @@ def _choices(
 def _counts(
     kinds: list[list[Member]], size: int, lacking: Mapping[str, int], chosen: list[int]
 ) -> tuple[list[int], list[int]]:
-    """How many of each kind, with those ``chosen`` for the first ones; and how few it could be of each beside
-    those before it. The members are enough for ``size`` and for what each task lacks."""
+    """How many of each kind, with those ``chosen`` for the first ones; and the fewest that each could have.
+
+    The fewest of a kind: with the kinds before it as they are. The members are enough for ``size`` and for
+    what each task lacks.
+    """
     lacks = dict(lacking)
     later = Counter[str]()
     for kind in kinds:
