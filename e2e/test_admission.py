@@ -184,7 +184,7 @@ def test_a_bare_pod_is_no_victim(managed: Rig) -> None:
             managed.until_bound(gang)
     serving = Gang("polite", 1, memory_mib=60000, cores=50, priority="high")
     managed.submit(serving)
-    assert "nobody would make it anew" in managed.until_reason(serving, "WaitingForCards")["message"]
+    assert "no controller makes its pods again" in managed.until_reason(serving, "WaitingForCards")["message"]
 
 
 def test_replicas_of_a_deployment_are_admitted_singly(managed: Rig) -> None:

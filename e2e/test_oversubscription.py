@@ -107,5 +107,5 @@ def test_who_could_not_hold_what_it_spills_is_told_why_it_waits(stack: Stack) ->
     stack.kit.kubectl("delete", "pod", "--all", "-n", NAMESPACE, "--wait=true")
     stack.kit.apply(pod("tight", 40_000, program("memory"), memory="1Gi"))
 
-    why = "may spill 20000 MiB, its limit is 1024 MiB"
+    why = "may spill 20000 MiB with a memory limit of 1024 MiB"
     assert stack.kit.pods_until("it is told why", NAMESPACE, lambda pods: says(pods, "tight", why))

@@ -118,7 +118,7 @@ def test_newcomers_do_not_overtake_training_that_waits_for_its_cards(world: Rig)
         until_pods(world, LOW, "training is away", all_say("Suspended"))
         world.submit(large)  # six cards are free, but training needs what it would leave
         why = world.until_reason(large, "WaitingForCards")["message"]
-        assert "kept for default/train, suspended for more than 0 s" in why
+        assert "on standby for default/train, suspended for more than 0 s" in why
         world.submit(small)
         world.until_bound(small)
         world.end(HIGH)

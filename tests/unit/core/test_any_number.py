@@ -120,5 +120,5 @@ def test_host_ports_are_not_gone_through_for_each_node() -> None:
         Ports.walks = 0
         plan = ask(make.snapshot([make.node(name) for name in names], [make.gang("g")], [*pods, *asking]))
         walks.append(Ports.walks)
-        assert "one of 199 host ports beside them is short" in plan.verdicts["g"].message
+        assert "their nodes lack one of 199 host ports" in plan.verdicts["g"].message
     assert walks[0] == walks[1]

@@ -109,7 +109,7 @@ def test_pods_of_others_take_their_room_on_the_node() -> None:
     full = replace(snapshot, nodes={node.name: node}, pods={**snapshot.pods, other.uid: other})
     verdict = ask(full).verdicts["g"]
     assert verdict.reason is Reason.WAITING_FOR_CARDS
-    assert "but cpu beside them is short" in verdict.message
+    assert "but their nodes lack cpu" in verdict.message
     assert verdict.numbers["free_cards_only"] == 96
 
 
@@ -119,7 +119,7 @@ def test_pods_of_others_take_their_room_on_the_node() -> None:
         (Resources(1900, 9 << 30, 9 << 30, 110), "cpu"),
         (Resources(64000, 1 << 30, 9 << 30, 110), "memory"),
         (Resources(64000, 9 << 30, 1 << 30, 110), "disk"),
-        (Resources(64000, 9 << 30, 9 << 30, 1), "the number of pods"),
+        (Resources(64000, 9 << 30, 9 << 30, 1), "room for another pod"),
         (Resources(64000, 9 << 30, 9 << 30, 110), "rdma/hca"),
     ],
 )
@@ -130,7 +130,7 @@ def test_what_is_short_beside_cards_is_named(lacks: Resources, word: str) -> Non
     asks = Resources(1000, 1 << 30, 1 << 30, scalars={"rdma/hca": 1})
     snapshot = one_gang(2, make.shape(HALF, 10, requests=asks))
     verdict = ask(replace(snapshot, nodes={node.name: node})).verdicts["g"]
-    assert verdict.message.endswith(f"; cards for 2 are free, but {word} beside them is short")
+    assert verdict.message.endswith(f". Cards for 2 are free, but their nodes lack {word}")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_slots_and_ports_that_are_short_are_named(slots: int, port: int, word: s
     snapshot = one_gang(1, replace(shape, host_ports=(("", "TCP", port),)))
     pods = {**snapshot.pods, other.uid: other}
     verdict = ask(replace(snapshot, nodes={node.name: node}, pods=pods)).verdicts["g"]
-    end = f"; cards for 1 are free, but {word} beside them is short" if word else "1 member placed"
+    end = f". Cards for 1 are free, but their nodes lack {word}" if word else "1 member placed"
     assert verdict.message.endswith(end)
 
 
@@ -157,10 +157,10 @@ def test_members_without_cards_are_told_what_is_short_and_of_no_cards() -> None:
     launchers = make.pods("g", 2, make.shape(cpu_milli=8000))
     plan = ask(make.snapshot(nodes[:1], [make.gang("g", least=2)], launchers))
     told = "asks for 2 members without cards, 8000 milli-CPU each; none of 2 members would find a place now"
-    assert plan.verdicts["g"].message == f"{told}; cpu is short"
+    assert plan.verdicts["g"].message == f"{told}. The nodes lack cpu"
     other = Pod(PodUid("x"), "ns", "x", PodShape(requests=Resources(63000)), PodPhase.PLACED, full.name)
     plan = ask(make.snapshot(nodes[1:], [make.gang("g", least=2)], [*launchers, other]))
-    assert plan.verdicts["g"].message == f"{told}; with room but closed to it: n2 (taint dedicated)"
+    assert plan.verdicts["g"].message == f"{told}. Nodes with room that do not take it: n2 (taint dedicated)"
 
 
 def test_a_share_that_an_agent_still_holds_is_taken() -> None:

@@ -25,6 +25,7 @@ from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.placing.pack import Board
 from vc_egpu.core.placing.place import THOROUGH
+from vc_egpu.core.placing.policies import BINPACK
 from vc_egpu.core.placing.search import MAX_NODES
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
@@ -106,7 +107,7 @@ def test_who_has_seen_enough_choices_leaves_the_cards_as_they_were() -> None:
     need = need_of(index.ledger, PodShape(asks=asks), ShareClass.UNSET)
     board = Board(index.ledger, index.ledger.rows[NodeName("n1")])
     before = [slot.state() for slot in board.slots]
-    with closing(board.choices(need, distinct=True)) as choices:
+    with closing(board.choices(need, BINPACK.cards, distinct=True)) as choices:
         assert next(choices) != next(choices)
         assert [slot.state() for slot in board.slots] != before
     assert [slot.state() for slot in board.slots] == before

@@ -21,7 +21,8 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
 )
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, amounts, clamp
-from vc_egpu.core.placing.pack import BINPACK, ROOMIEST, SPREAD, Board, fill
+from vc_egpu.core.placing.pack import Board, fill
+from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD
 
 NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
 
@@ -240,7 +241,7 @@ def test_what_counts_as_room_is_what_can_be_seated() -> None:
         ask = replace(ask, spill=rng.random() < 0.7, host_limit_mib=limit)
         need = need_of(ledger, PodShape(asks=(ask,)), rng.choice(list(ShareClass)))
         room = int(rooms(ledger, need, np.array([row]))[0][0])
-        for policy in (BINPACK, SPREAD, ROOMIEST):
+        for policy in (BINPACK.cards, SPREAD.cards, ROOMIEST):
             for count in (room, room + 1):
                 seated = len(fill(Board(ledger, row), need, count, policy))
                 assert seated == room, (policy, node, ask)

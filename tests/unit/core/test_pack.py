@@ -2,17 +2,22 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.books.capacity import Need, need_of, seats_of
+from vc_egpu.core.books.capacity import AskNeed, Need, need_of, seats_of
 from vc_egpu.core.books.ledger import Ledger
 from vc_egpu.core.model.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
-from vc_egpu.core.placing.pack import BINPACK, ROOMIEST, SPREAD, Board, fill
+from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS, Mix
+from vc_egpu.core.placing.pack import Board, fill
+from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD, TABLE
+from vc_egpu.core.placing.slot import Slot
 
 UNSET = ShareClass.UNSET
 There = tuple[int, int, int, ShareClass]
@@ -138,10 +143,10 @@ def test_what_was_tried_on_paper_leaves_no_trace_and_what_stays_is_what_the_ledg
     for _ in range(150):
         ledger, board, need = paper(rng)
         before = stands(board)
-        for _ in board.choices(need, distinct=rng.random() < 0.5):
+        for _ in board.choices(need, BINPACK.cards, distinct=rng.random() < 0.5):
             seen["choices"] += 1
         assert stands(board) == before
-        policy = rng.choice([BINPACK, SPREAD, ROOMIEST])
+        policy = rng.choice([BINPACK.cards, SPREAD.cards, ROOMIEST])
         placed = fill(board, need, 2, policy)
         seen[f"{len(placed)} placed"] += 1
         ratio = ledger.ratio_for(board.row, need.share_class)
@@ -153,3 +158,36 @@ def test_what_was_tried_on_paper_leaves_no_trace_and_what_stays_is_what_the_ledg
             board.undo(need, assignment)
         assert stands(board) == before
     assert min(seen[f"{count} placed"] for count in range(3)) > 15, seen
+
+
+def test_each_policy_that_users_may_name_has_a_row_or_is_placed_like_the_default() -> None:
+    assert {*TABLE, *NOT_PLACED_BY_YET} == set(PLACEMENTS)
+    assert not TABLE.keys() & NOT_PLACED_BY_YET
+
+
+class Neighbours:
+    """A policy of the kind that topology needs: cards of adjacent columns together."""
+
+    def best(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Sequence[Slot]:
+        return next(iter(self.every(cards, ask, mix)), ())
+
+    def every(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Iterator[Sequence[Slot]]:
+        assert ask.cards == 2
+        yield from (pair for pair in pairwise(cards) if pair[1].col - pair[0].col == 1)
+
+
+def test_a_policy_may_choose_cards_as_a_set() -> None:
+    """The fullest two are not neighbours, and a key per card would take them."""
+    ledger = Ledger()
+    node = make.node("n1", 4)
+    row = ledger.put_node(node)
+    for col, percent in ((0, 30), (1, 90), (2, 20), (3, 10)):
+        share = Share(CardId(f"n1/{col}"), make.H20_MIB * percent // 100, 0)
+        booking = ledger.booking(node.name, PodShape(), [share], UNSET)
+        assert booking is not None
+        ledger.add(booking)
+    need = need_of(ledger, make.shape(asks=(CardAsk("main", "h20", 2, make.H20_MIB // 2, 0),)), UNSET)
+    assert fill(Board(ledger, row), need, 1, BINPACK.cards) == [((0, 2),)]
+    board = Board(ledger, row)
+    assert fill(board, need, 1, Neighbours()) == [((2, 3),)]
+    assert fill(board, need, 1, Neighbours()) == [], "what has room for no pair has no room"

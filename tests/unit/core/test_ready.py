@@ -47,7 +47,7 @@ def test_who_has_not_is_told_whose_gate_it_is(there: int, ours: int, least: int)
     plan = decided(*placed(there), *gated(ours), *gated(1, "foo.io/bar"), least=least)
     verdict = plan.verdicts["g"]
     assert verdict.reason is Reason.WAITING_FOR_GATE
-    assert verdict.message == "1 member still has the scheduling gate foo.io/bar of somebody else"
+    assert verdict.message == "1 member still has the scheduling gate foo.io/bar of another controller"
 
 
 @pytest.mark.parametrize("phase", [PodPhase.FAILED, PodPhase.SUCCEEDED])
@@ -96,5 +96,5 @@ def test_a_queue_is_closed_with_any_above_it() -> None:
     gangs = [make.gang("g"), make.gang("h", queue="beside")]
     pods = [*gated(1), *make.pods("h", 1, SMALL)]
     plan = ask(make.snapshot([make.node()], gangs, pods, queues))
-    assert plan.verdicts["g"].message == "the queue top, under which all is, is closed"
+    assert plan.verdicts["g"].message == "the queue top, which is above all, is closed"
     assert [entry.gang for entry in plan.admissions] == ["h"], "above it is nothing that could be closed"

@@ -83,7 +83,7 @@ def test_who_waits_above_the_minimum_is_told_what_one_more_lacks(
 ) -> None:
     verdict = ask(grows(("a", what, 2), cap=cap)).verdicts["g"]
     assert verdict.reason is reason
-    assert verdict.message == f"1 of 3 members have a place; one more asks for {message}"
+    assert verdict.message == f"1 of 3 members have a place. One more asks for {message}"
 
 
 def beside_training(share_class: ShareClass, *training: Pod, cards: int = 2) -> Snapshot:
@@ -117,7 +117,7 @@ def test_a_gang_that_could_grow_once_others_are_gone_waits_for_them() -> None:
     plan = ask(beside_training(HIGH, leaves))
     assert not plan.admissions
     assert plan.verdicts["g"].message == (
-        "1 of 3 members have a place; one more asks for 1 share of h20 (98304 MiB, 100 cores); "
+        "1 of 3 members have a place. One more asks for 1 share of h20 (98304 MiB, 100 cores); "
         "there is room once 1 pod already leaving is gone"
     )
 

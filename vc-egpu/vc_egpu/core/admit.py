@@ -10,12 +10,11 @@ from typing import Final
 
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import MemberPlacement
+from vc_egpu.core.model.findings import Finding, Limit
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
-from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.placing.place import place, place_some
 from vc_egpu.core.queues import caps
-from vc_egpu.core.queues.caps import Limit
 from vc_egpu.core.room import preempt
 from vc_egpu.core.room.causes import cause_for
 from vc_egpu.core.room.preempt import Patience, Room
@@ -24,7 +23,8 @@ from vc_egpu.core.standing import plans_in_force, replacements
 from vc_egpu.core.trial.claims import Claim
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Seated, Trial
-from vc_egpu.core.waiting import ready, say
+from vc_egpu.core.waiting import diagnosis, ready, say
+from vc_egpu.core.waiting.shortage import shortage
 
 _MAX_CORES: Final = 24
 """How many ways to choose a gang's core are tried, where it has more members than it needs."""
@@ -86,9 +86,8 @@ class Attempt:
             going = room.evictions, room.suspensions
             self._record.admits(Admission(key, self._placements(), *going), verdict)
         elif self._seated:
-            there = len(self._view.placed) + len(self._view.succeeded)
-            verdict = say.admitted(len(self._seated), self._left, there)
-            self._record.admits(Admission(key, self._placements()), verdict)
+            found = diagnosis.placed(self._view, len(self._seated), self._left)
+            self._record.admits(Admission(key, self._placements()), say.verdict(found))
         else:
             self._say_why(room)
 
@@ -113,18 +112,22 @@ class _Minimum(Attempt):
         super().__init__(trial, record, view, own)
         self._cores = cores
         self._allowed: list[tuple[Member, ...]] = []
-        self._forbidden: Verdict | None = None
+        self._forbidden: Finding | None = None
         """Why the first set is not allowed, where none is."""
 
     def check_caps(self) -> None:
-        first: Verdict | None = None
+        first: Finding | None = None
         for core in self._cores:
             limit = _cap(self._trial, self._view, core)
-            verdict = say.over_cap(limit, core) if limit is not None else say.no_model(self._trial, core)
-            if verdict is None:
+            found = (
+                diagnosis.over_cap(limit, core)
+                if limit is not None
+                else diagnosis.no_model(self._trial, core)
+            )
+            if found is None:
                 self._allowed.append(core)
             else:
-                first = first or verdict
+                first = first or found
         self._forbidden = None if self._allowed else first
 
     def place(self) -> None:
@@ -145,12 +148,14 @@ class _Minimum(Attempt):
 
     def _say_why(self, patience: Patience | None) -> None:
         trial, view = self._trial, self._view
+        found: Finding
         if self._forbidden is not None:
-            verdict = self._forbidden
+            found = self._forbidden
         elif patience is not None:
-            verdict = say.leaving(view, self._allowed[0], patience.pods)
+            found = diagnosis.room_soon(view, self._allowed[0], patience.pods)
         else:
-            verdict = _no_room(trial, view, self._allowed[0])
+            found = _no_room(trial, view, self._allowed[0])
+        verdict = say.verdict(found)
         self._record.refuse_alike(trial, view, verdict, by_cap=self._forbidden is not None)
         self._record.waits(view, verdict)
 
@@ -178,14 +183,16 @@ class _Surplus(Attempt):
 
     def _say_why(self, patience: Patience | None) -> None:
         trial, view, first = self._trial, self._view, self._waiting[:1]
+        found: Finding
         if patience is not None:
-            verdict = say.leaving(view, first, patience.pods)
+            found = diagnosis.room_soon(view, first, patience.pods)
         elif self._limit is not None and not self._allowed:
-            verdict = say.over_cap(self._limit, first)
+            found = diagnosis.over_cap(self._limit, first)
         else:
             one = tuple(self._allowed[:1])
-            verdict = say.no_model(trial, one) or _no_room(trial, view, one)
-        self._record.waits(view, say.surplus(view, len(self._waiting), verdict))
+            found = diagnosis.no_model(trial, one) or _no_room(trial, view, one)
+        found = diagnosis.above_minimum(view, len(self._waiting), found)
+        self._record.waits(view, say.verdict(found))
 
 
 # --- caps ----------------------------------------------------------------------------------------
@@ -327,5 +334,5 @@ def _together(
         yield members
 
 
-def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Verdict:
-    return say.no_room(trial, view, members, preempts=_cause(trial, view) is not None)
+def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Finding:
+    return shortage(trial, view, members, _cause(trial, view))

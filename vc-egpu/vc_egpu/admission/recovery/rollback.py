@@ -14,8 +14,7 @@ from typing import Final
 from vc_egpu.admission.state import owners
 from vc_egpu.core.model.cluster import Gang, NodeName, PodPhase, PodUid
 from vc_egpu.core.model.gangs import lacking, task_counts
-from vc_egpu.core.model.reasons import Reason, Verdict
-from vc_egpu.core.waiting.ready import BACK_OFF_NUMBER
+from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 PATIENCE_S: Final = 30.0

@@ -13,6 +13,7 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.state.tally import OVER
 from vc_egpu.admission.telling.reports import Reports, condition_of, says_it_waits
 from vc_egpu.core.model.cluster import PodPhase
+from vc_egpu.core.model.findings import Placed
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.waiting import say
 
@@ -75,7 +76,7 @@ def has_all(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str, 
         told = condition_of(group.decoded)
         waits = told is None or told[0] != "True" or reports.says_it_waits(key)
         if waits or any(says_it_waits(member) for member in members):
-            found[key] = say.admitted(seated, 0)
+            found[key] = say.verdict(Placed(seated))
     return found
 
 

@@ -15,7 +15,7 @@ class Seat(NamedTuple):
     col: int
     memory_mib: int
     physical_mib: int
-    """Of its memory, what lies on the card."""
+    """The part of its memory that lies on the card."""
     host_mib: int
     """What it takes of the node's host memory budget."""
     cores_percent: int
@@ -26,7 +26,7 @@ class Seat(NamedTuple):
     alone: int
     """1 for a whole card or a native one."""
     asleep: int = 0
-    """1 for a suspended one: it takes no part in who may be alone on the card."""
+    """1 for a suspended one: it does not count where a share must be alone on the card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def slots_of(shape: PodShape) -> tuple[tuple[str, int], ...]:
 def as_it_stands(booking: Booking, pod: Pod) -> Booking:
     """The pod's booking by what has become of its suspension: its cards, room on the host, or both.
 
-    An order counts from its write on as far as it takes room on the host, and frees cards once it is carried
-    out; taking it back counts the other way round. So nobody is promised what another may still need.
+    From its write on, an order takes room on the host. It frees cards only once it is carried out. Taking an
+    order back counts the other way round. So nothing is promised that a pod may still need.
     """
     if pod.asleep:
         return booking.suspended()

@@ -1,10 +1,13 @@
 """How many pods of one shape each node still takes: arithmetic over whole arrays, exact for one ask per pod.
 
-Rules of a card (memory in MiB, cores in percent of a card):
-shares' memory together never above what the node's memory ratio allows, the part of it that lies on the
-card never above the card's; what spills to the host within the node's budget and the container's own memory
-limit; high + unset and unset + low each never above the node's
-core limit; at most the node's number of sharers; a whole or native card stands alone, suspended shares aside.
+The rules of a card (memory in MiB, cores in percent of a card):
+
+- the memory of all shares: at most what the node's memory ratio allows;
+- the part of it that lies on the card: at most the card's memory;
+- what spills to the host: at most the node's budget and the container's own memory limit;
+- cores of high + unset, and cores of unset + low: each at most the node's core limit;
+- shares: at most the node's number of sharers;
+- a whole or native card stands alone, suspended shares aside.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +19,7 @@ import numpy as np
 from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, slots_of
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
+from vc_egpu.core.model.findings import NodeLack, NodeResource
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
@@ -41,7 +45,7 @@ class AskNeed(NamedTuple):
     low: int
     alone: bool
     physical_mib: int
-    """Of the memory, what lies on the card, where no node promises more than there is; see :meth:`here`."""
+    """The part of the memory that lies on the card; on a node that oversubscribes see :meth:`here`."""
     spill: bool = False
 
     def here(self, ratio_permille: int) -> "AskNeed":
@@ -83,8 +87,10 @@ class Need:
         return any(ask.spill for ask in self.asks)
 
     def host_mib(self, ratio_permille: int) -> int | None:
-        """What a pod takes of the host budget of a node with this memory ratio; None: a container's limit
-        is too small for what it spills."""
+        """What a pod takes of the host budget of a node with this memory ratio.
+
+        None: a container's limit is too small for what it spills.
+        """
         total = 0
         for ask in self.asks:
             host_mib = ask.here(ratio_permille).host_mib
@@ -137,8 +143,10 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
 
 
 def _scalars_of(ledger: Ledger, shape: PodShape) -> tuple[tuple[str, int], ...]:
-    """What of it is asked of nodes. Of what none of them offers one is enough to find no place: a pod may
-    name any number of those."""
+    """The extended resources that it asks of nodes.
+
+    One that no node offers is enough to find no place, and a pod may name any number of those.
+    """
     named = [(name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0]
     nowhere = [entry for entry in named if entry[0] not in ledger.scalar_cap]
     return (*(entry for entry in named if entry[0] in ledger.scalar_cap), *nowhere[:1])
@@ -165,9 +173,9 @@ def card_filter(ledger: Ledger, shape: PodShape) -> Flags | None:
 
 
 def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, Ints]:
-    """By (row, card): how many shares like this the card still takes; and how many that disturb nobody.
+    """By (row, card): how many shares like this the card still takes; and how many that disturb no other.
 
-    A share that takes nobody's time keeps all classes together within the core limit. The two are the same
+    A share that disturbs no other keeps all classes together within the core limit. The two are the same
     array where it makes no difference.
     """
     fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
@@ -271,20 +279,26 @@ def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     return np.asarray(pods, np.int64)
 
 
-def parts_of(need: Need) -> list[tuple[Need, str]]:
-    """The need for each of the node's own resources alone, with a word for it."""
+def parts_of(need: Need) -> list[tuple[Need, NodeLack]]:
+    """The need for each of the node's own resources alone, with what is lacking where that finds no room."""
     bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=())
     cpu, memory, disk, pods = need.requests
     alone = ((cpu, 0, 0, 0), (0, memory, 0, 0), (0, 0, disk, 0), (0, 0, 0, pods))
-    words = ("cpu", "memory", "disk", "the number of pods")
-    parts = [(replace(bare, requests=one), word) for one, word in zip(alone, words, strict=True) if any(one)]
-    parts += [(replace(bare, scalars=((name, amount),)), name) for name, amount in need.scalars]
-    parts += [(replace(bare, slots=((name, amount),)), f"slots of {name}") for name, amount in need.slots]
-    if len(need.ports) <= _NAMED_PORTS:
-        parts += [(replace(bare, ports=(port,)), f"host port {port[2]}") for port in need.ports]
-    else:
-        parts.append((replace(bare, ports=need.ports), f"one of {len(need.ports)} host ports"))
-    return parts
+    kinds = (NodeResource.CPU, NodeResource.MEMORY, NodeResource.DISK, NodeResource.PODS)
+    parts = [
+        (replace(bare, requests=one), NodeLack(kind))
+        for one, kind in zip(alone, kinds, strict=True)
+        if any(one)
+    ]
+    for name, amount in need.scalars:
+        parts.append((replace(bare, scalars=((name, amount),)), NodeLack(NodeResource.SCALAR, name)))
+    for name, amount in need.slots:
+        parts.append((replace(bare, slots=((name, amount),)), NodeLack(NodeResource.SLOTS, name)))
+    if len(need.ports) > _NAMED_PORTS:
+        every = NodeLack(NodeResource.PORTS, count=len(need.ports))
+        return [*parts, (replace(bare, ports=need.ports), every)]
+    ports = ((replace(bare, ports=(port,)), NodeLack(NodeResource.PORT, str(port[2]))) for port in need.ports)
+    return [*parts, *ports]
 
 
 def _free(caps: dict[str, Ints], used: dict[str, Ints], name: str, rows: Ints) -> Ints:
@@ -330,7 +344,7 @@ def candidates(ledger: Ledger, need: Need, mask: Flags) -> Ints:
 
 
 def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
-    """For each of ``rows``: how many pods of this shape fit, all rules together; how many disturb nobody.
+    """For each of ``rows``: how many pods of this shape fit, all rules together; how many disturb no other.
 
     Exact where a pod has one ask at most; an upper bound where its containers share a node's cards between
     several asks. The rows are taken to pass the mask.
@@ -351,10 +365,9 @@ def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def not_full(ledger: Ledger, need: Need, rows: Ints) -> Ints:
-    """Of ``rows``, those where each ask finds a card with memory and cores for it; the others have no room.
+    """Those of ``rows`` where each ask finds a card with memory and cores for it. The others have no room.
 
-    Not all the rules, at a fourth of the price of :func:`rooms`, for a search that is on its way through
-    nodes most of which are full.
+    It leaves out some rules, for a fourth of the price of :func:`rooms`. That pays where most nodes are full.
     """
     for ask in need.asks:
         fits = ledger.memory_cap[rows] - ledger.memory_used[rows] >= ask.memory_mib

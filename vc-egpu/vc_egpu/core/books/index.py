@@ -1,6 +1,6 @@
 """Sums over the cluster's values, kept up to date one change at a time.
 
-It answers what a decision asks (what is booked where, what a queue uses, who belongs to a gang) without
+It answers what a decision asks (what is booked where, what a queue uses, which pods a gang has) without
 looking at every pod. :class:`.state.ClusterState` feeds it: the same values in any order, the same answers.
 """
 
@@ -10,9 +10,8 @@ from typing import Final
 from vc_egpu.core.books.agent_reports import HeldShares
 from vc_egpu.core.books.booking import Booking, as_it_stands
 from vc_egpu.core.books.cow import Shards
+from vc_egpu.core.books.fit import NodeMasks
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
-from vc_egpu.core.books.nodemasks import NodeMasks
-from vc_egpu.core.books.notable import Notable
 from vc_egpu.core.books.planned import PlannedMembers, discard
 from vc_egpu.core.books.use import QueueUse
 from vc_egpu.core.model.cluster import (
@@ -27,6 +26,7 @@ from vc_egpu.core.model.cluster import (
     QueueName,
     Share,
     ShareClass,
+    SuspensionState,
     class_of,
     plan_key,
 )
@@ -36,11 +36,42 @@ from vc_egpu.core.model.resources import amounts
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _SPARE_SHAPES: Final = 10_000
 _SPARE_PARTS: Final = 200_000
-"""Of all shapes together, some 40 MiB: a pod may be of tens of thousands."""
+"""For all shapes together, some 40 MiB: one shape may have tens of thousands."""
+
+
+class Notable:
+    """The few pods that every decision has to look at, so that it need not go through all pods.
+
+    Kept up to date pod by pod. Dicts keep the order in which pods came.
+    """
+
+    def __init__(self) -> None:
+        self.terminating: dict[PodUid, None] = {}
+        self.failed: dict[PodUid, None] = {}
+        """Failed members of gangs."""
+        self.suspended: dict[PodUid, None] = {}
+        """Members told to leave their cards or on their way, and those that users wish to be suspended."""
+
+    def note(self, pod: Pod) -> None:
+        """The pod came, or changed; it is not in here."""
+        if pod.phase is PodPhase.TERMINATING:
+            self.terminating[pod.uid] = None
+        elif pod.phase is PodPhase.FAILED and pod.gang is not None:
+            self.failed[pod.uid] = None
+        elif pod.phase is PodPhase.PLACED and pod.gang is not None:
+            on_its_way = pod.suspension is not SuspensionState.RUNNING
+            if pod.suspend_ordered or pod.pause_wished or on_its_way:
+                self.suspended[pod.uid] = None
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone, or changes."""
+        self.terminating.pop(uid, None)
+        self.failed.pop(uid, None)
+        self.suspended.pop(uid, None)
 
 
 class Index:
-    """Ledger, queue use, and who belongs where."""
+    """Ledger, queue use, the pods of gangs and of nodes."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -85,8 +116,10 @@ class Index:
         return view
 
     def mark(self, view: GangView) -> Mark | None:
-        """See :func:`.gangs.mark_of`; kept as long as the view, so of the gang as it is: ``view`` may be as
-        it will be once some have left."""
+        """See :func:`.gangs.mark_of`: the mark of the gang as it is now, kept as long as its view.
+
+        ``view`` may be the gang as it will be once some members have left.
+        """
         key = view.gang.key
         if key not in self._marks:
             self._marks[key] = mark_of(self.view(key))
@@ -97,7 +130,7 @@ class Index:
         self._marks.pop(key, None)
 
     def _forget_shapes(self) -> None:
-        """Number the shapes of the pods that there are anew: pods come and go, and so do shapes."""
+        """Number the shapes of the present pods again: pods come and go, and so do shapes."""
         self.intern = Intern()
         for uid, pod in self.pods.items():
             self.shape_ids[uid] = self.intern(pod.shape)
@@ -228,7 +261,7 @@ class Index:
             self.held.pod_changed(uid)
 
     def class_of(self, pod: Pod) -> ShareClass:
-        """As what a pod runs; where that is not known it blocks both sums: nobody may count on its time."""
+        """The class that a pod runs with. Where that is not known it blocks both sums of cores."""
         return class_of(pod, self.gangs.get(pod.gang or ""), ShareClass.UNSET)
 
     def _book_pod(self, uid: PodUid) -> None:
@@ -263,7 +296,7 @@ class Index:
     # --- gangs -----------------------------------------------------------------------------------
 
     def put_gang(self, gang: Gang) -> None:
-        """Enter or replace a gang; its pods and its plan are counted anew where that matters."""
+        """Enter or replace a gang; its pods and its plan are counted again where that matters."""
         before = self.gangs.get(gang.key)
         other = before is None or (before.queue, before.share_class) != (gang.queue, gang.share_class)
         if before is None or other or before.blocked_nodes != gang.blocked_nodes:

@@ -2,8 +2,8 @@
 
 Rows are nodes, columns are a node's cards, so that "how many fit on each node" is arithmetic over whole
 arrays. A :class:`Booking` is everything one pod (or one planned member) takes; adding and removing it are
-exact inverses. Sums may go beyond a card's limits (a waiting plan overlaps its victims, a ratio was
-lowered): then nothing more fits there, and that is all that happens.
+exact inverses. Sums may go beyond a card's limits: a waiting plan overlaps its victims, or a ratio was
+lowered. Then nothing more fits there, and that is all that happens.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
-from vc_egpu.core.books.unoffered import Unoffered
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -25,7 +24,7 @@ from vc_egpu.core.model.cluster import (
     Share,
     ShareClass,
 )
-from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, clamp, cores_at, permille
+from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -35,6 +34,24 @@ EVERYBODY: Final = 2
 """No class has this value."""
 _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
+
+
+class _Unoffered:
+    """What pods take of extended resources that no node offers, by row and name.
+
+    Nothing fits by it, but some node may offer the name later. Makers of pods may name any number of them.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[int, dict[str, int]] = {}
+
+    def add(self, row: int, name: str, amount: int) -> None:
+        """Count so much more, or less, on a row."""
+        add_to(self._taken.setdefault(row, {}), name, amount)
+
+    def claim(self, name: str) -> dict[int, int]:
+        """By row, what is taken of a name that is offered from now on."""
+        return {row: amount for row, taken in self._taken.items() if (amount := taken.pop(name, 0))}
 
 
 class Ledger:
@@ -90,7 +107,7 @@ class Ledger:
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
         self.used: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
         self.scalar_cap: dict[str, Ints] = {}
-        self.scalar_used, self.unoffered = Columns(), Unoffered()
+        self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
         self.ports: dict[int, Mapping[HostPort, int]] = {}
@@ -331,8 +348,8 @@ class Ledger:
     def copy(self, spare: "Ledger | None" = None) -> "Ledger":
         """A ledger to try things on: facts of nodes are shared, what is booked is copied.
 
-        ``spare``: an earlier copy that nobody needs any more; its memory is used again. Of the last copy made
-        only the rows are copied that either was booked on since, where these are few: the rest is in it.
+        ``spare``: an earlier copy that is not needed any more; its memory is used again. If it is the last
+        copy made and few rows were booked on since, on either side, only these rows are copied.
         """
         rows: Ints | slice = slice(None)
         if spare is not None and spare._last_copy is self._last_copy:
@@ -353,7 +370,7 @@ class Ledger:
                 setattr(other, name, array.copy())
         other.scalar_used = {name: column.copy() for name, column in self.scalar_used.items()}
         other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
-        other.ports, other.unoffered = dict(self.ports), Unoffered()
+        other.ports, other.unoffered = dict(self.ports), _Unoffered()
         return other
 
     def _grow_rows(self) -> None:

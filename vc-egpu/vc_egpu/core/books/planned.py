@@ -26,7 +26,10 @@ _V = TypeVar("_V")
 
 
 class PlannedMembers:
-    """What plans in force take beside the pods. ``gangs`` and ``pods`` are the index's, and are read only."""
+    """What plans in force take, in addition to the pods.
+
+    ``gangs`` and ``pods`` are the index's, and are read only.
+    """
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class PlannedMembers:
         return any(self._pods[uid].plan_id == plan_id for uid in carriers)
 
     def _shape(self, gang: Gang, key: str) -> PodShape | None:
-        # Of two pods under one key it is the one that the gang's view shows, whichever came first.
+        # With two pods under one key it is the one that the gang's view shows, whichever came first.
         for uid in sorted(self._carriers.get(gang.key, {}).get(key, ()), reverse=True):
             if self._pods[uid].phase is PodPhase.GATED:
                 return self._pods[uid].shape

@@ -1,8 +1,8 @@
 """The mirror as data: values go in one at a time, snapshots come out at no cost.
 
 A snapshot's mappings never change. The sums that travel with it (:class:`.index.Index`) are current until
-the next change of the state; a decision taken later than that counts them again from the values, which is
-right and slow. So decide first, then feed the next events.
+the next change of the state. A later decision counts them again from the values, which is right but slow. So
+decide first, then feed the next events.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class IndexAt:
 
 
 class ClusterState:
-    """Nodes, pods, gangs and queues, kept current by whoever watches the cluster. Not thread-safe."""
+    """Nodes, pods, gangs and queues, kept current by their watcher. Not thread-safe."""
 
     def __init__(self, models: dict[str, int] | None = None) -> None:
         self._index = Index()

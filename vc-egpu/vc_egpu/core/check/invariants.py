@@ -146,7 +146,7 @@ def _seats(snapshot: Snapshot) -> dict[tuple[NodeName, CardId], list[_Seat]]:
 
 
 def _class_of(snapshot: Snapshot, pod: Pod) -> ShareClass | None:
-    """As what it runs; None: nobody knows any more."""
+    """The class that it runs with; None: not known any more."""
     return class_of(pod, snapshot.gangs.get(pod.gang or ""), None)
 
 
@@ -166,7 +166,7 @@ def _card(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violation]:
     yield from _card_rules(node, card, taken)
     waiting = [seat for seat in seats if seat.waiting_for]
     for seat in waiting:
-        # A waiting plan may overlap its own victims and nobody else.
+        # A waiting plan may overlap its own victims and no other pod.
         mine = [other for other in waiting if other.waiting_for == seat.waiting_for]
         others = [other for other in taken if other.pod not in seat.waiting_for]
         yield from _card_rules(node, card, [*others, *mine])
@@ -216,7 +216,7 @@ def _hosts(snapshot: Snapshot, before: Snapshot | None) -> Iterable[Violation]:
         earlier = host_use(before, victims_gone=victims_gone) if before is not None else {}
         for name, node in snapshot.nodes.items():
             taken = use.get(name, 0)
-            # A budget that was lowered below its use stays so until somebody leaves.
+            # A budget that was lowered below its use stays so until a pod leaves.
             if taken > max(node.host_memory_mib, earlier.get(name, 0)):
                 text = f"{taken} MiB of {node.host_memory_mib} MiB of host memory are promised"
                 yield Violation(Rule.HOST, f"node {name}", text)

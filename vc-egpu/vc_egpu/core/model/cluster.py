@@ -178,8 +178,9 @@ class PodShape:
     use_models: frozenset[str] = frozenset()
     avoid_models: frozenset[str] = frozenset()
     card_policy: str = ""
-    """binpack, spread, topology, or empty for the default."""
+    """A name of :data:`.policy.PLACEMENTS`, or empty for the default."""
     node_policy: str = ""
+    """The same for the order of nodes."""
 
 
 @dataclass(frozen=True, slots=True)

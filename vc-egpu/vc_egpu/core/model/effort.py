@@ -14,8 +14,10 @@ GROUP: Final = 40
 _FEW_GROUPS: Final = 8
 """Placing so many groups is no search yet."""
 ROOM: Final = 400_000
-"""Possible victims looked at for all gangs for which room was made: some ten seconds. Who comes after that is
-tried in the next decision: what was decided has to be written some time, however many wait."""
+"""Possible victims looked at for all gangs for which room was made: some ten seconds.
+
+Gangs that come later are tried in the next decision. What was decided has to be written some time, however
+many wait."""
 
 
 @dataclass(slots=True)
@@ -24,9 +26,9 @@ class Effort:
 
     left: int = DECISION
     turn: int = DECISION // 2
-    """Of that, what the gang whose turn it is may use."""
+    """The part that the present gang may use."""
     room: int = ROOM
-    """Of possible victims. Only who found some uses it up, or a few that cannot would keep all others out."""
+    """Possible victims. Only gangs that find some use it up: those that cannot must not keep others out."""
 
     def begin_turn(self) -> None:
         """Another gang is tried."""

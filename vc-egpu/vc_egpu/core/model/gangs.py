@@ -1,4 +1,4 @@
-"""A gang as a decision looks at it: who waits, who runs, who is planned, how many are missing."""
+"""A gang as a decision looks at it: members that wait, run or are planned, and how many are missing."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class GangView:
     waiting: tuple[Member, ...] = ()
     """Gated by us alone and in no plan; includes members known from a template only."""
     foreign_gated: tuple[Pod, ...] = ()
-    """Gated by somebody else as well."""
+    """Gated by another controller as well."""
     placed: tuple[Pod, ...] = ()
     terminating: tuple[Pod, ...] = ()
     failed: tuple[Pod, ...] = ()
@@ -160,7 +160,7 @@ class Intern:
 
     def __init__(self) -> None:
         self.parts = 0
-        """Of all of them."""
+        """The parts of all shapes together, see :func:`.resources.parts_of`."""
         self._numbers: dict[object, int] = {}
 
     def __call__(self, shape: PodShape) -> int:

@@ -6,8 +6,40 @@ from typing import Final
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
 CLOCK_SKEW_S: Final = 60.0
-"""Instants may be written by one machine and read by another: their clocks differ by this at most, or else
-what was written counts as if it had never been."""
+"""Instants may be written by one machine and read by another, whose clock differs by this at most. What
+differs more is not believed."""
+
+BINPACK: Final = "binpack"
+SPREAD: Final = "spread"
+TOPOLOGY: Final = "topology"
+PLACEMENTS: Final = (BINPACK, SPREAD, TOPOLOGY)
+"""Placement policies that users may name. :data:`.placing.policies.TABLE` says what each of them does."""
+NOT_PLACED_BY_YET: Final = frozenset({TOPOLOGY})
+"""Those that are accepted and placed like the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods that ask for the same: one entry of the mix."""
+
+    cpu_milli: int
+    cards: int
+    memory_mib: int
+    """On each card; 0 with ``cards`` 0."""
+    cores_percent: int
+    models: frozenset[str]
+    """Models that its cards may be of; empty: any."""
+    frequency: float
+    """Its part of all pods seen, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What work usually comes, learned from pods seen. Empty: nothing was learned, or no policy asks."""
+
+    classes: tuple[PodClass, ...] = ()
+    churn: float = 0.0
+    """Card memory given back per card memory placed lately, 0 to 1. 0 while a cluster only fills up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +57,5 @@ class Policy:
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""
+    mix: Mix = Mix()
+    """For placement policies that look at it."""

@@ -1,12 +1,16 @@
-"""Why a gang waits, or that it does not: one reason, and the numbers behind it."""
+"""Why a gang waits, or that it does not: one reason, one sentence, and the numbers in it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from vc_egpu.core.model.findings import Finding
+
 SURPLUS_NUMBER: Final = "surplus_waiting"
-"""Among the numbers of a verdict: so many members wait beside those that have their place."""
+"""Among the numbers of a verdict: how many members wait while the others have their place."""
+BACK_OFF_NUMBER: Final = "seconds"
+"""Among the numbers of a verdict: how long the gang is not tried, whatever room there is."""
 
 
 class Reason(Enum):
@@ -25,9 +29,11 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided for one gang. ``message`` is one sentence with the numbers in it."""
+    """What was decided for one gang. ``message`` has the numbers in it."""
 
     reason: Reason
     message: str
     numbers: Mapping[str, int | str] = field(default_factory=dict)
     """The same numbers for programs, e.g. ``{"asked": 4, "free": 2, "cap": 6}``."""
+    finding: Finding | None = field(default=None, compare=False, repr=False)
+    """What the sentence was made from; None where another process part wrote the sentence itself."""

@@ -1,7 +1,7 @@
 """Names and amounts of what is counted: per model, per queue, per node.
 
-The three typed resources of a model are spelt here, in the innermost layer, because caps are counted
-by them; every other module takes the spelling from here.
+The three typed resources of a model are spelt here, in the innermost layer, because caps are counted by them.
+Every other module takes the spelling from here.
 """
 
 import math
@@ -145,7 +145,7 @@ def shape_key(shape: PodShape) -> ShapeKey:
 
 
 def parts_of(shape: PodShape) -> int:
-    """How much there is to a shape. Most are of a dozen parts; who makes pods may write as many as fit."""
+    """How much there is to a shape. Most have a dozen parts, but makers of pods may write as many as fit."""
     named = sum(1 + len(requirement.values) for term in shape.affinity_terms for requirement in term)
     return named + sum(
         map(

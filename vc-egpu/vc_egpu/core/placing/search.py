@@ -16,6 +16,7 @@ from vc_egpu.core.books.capacity import Assignment, Need, by_number, pods_fittin
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import Member
 from vc_egpu.core.placing.pack import Board
+from vc_egpu.core.placing.policies import card_choice
 from vc_egpu.core.trial.trial import Trial
 
 MAX_NODES: Final = 48
@@ -63,9 +64,9 @@ class _Node:
         self.row = row
         self.takes = takes
         """By group: whether the node may take its members at all."""
-        self.board = Board(ledger, row)
+        self.board = Board(ledger, row, trial.policy.mix)
         self.ratio = (int(ledger.ratio[row]), int(ledger.ratio_class[row]))
-        """How far memory is oversubscribed, and for whom: what a share takes of a card goes by it."""
+        """How far memory is oversubscribed, and for which class: it decides what a share takes."""
         self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
         self.named: dict[str, int] = {}
         for name in names:
@@ -222,7 +223,7 @@ class _Hunt:
         never be tried is not even listed."""
         if not need.asks:
             return [()]
-        with closing(node.board.choices(need, distinct=self._distinct)) as choices:
+        with closing(node.board.choices(need, card_choice(need), distinct=self._distinct)) as choices:
             listed = list(islice(choices, max(0, self.steps)))
         self.steps -= len(listed) // _LISTED_PER_STEP
         return listed

@@ -5,10 +5,10 @@ members ask for, from the write of their plan until their pods are gone.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from vc_egpu.core.model.cluster import Queue, QueueName
+from vc_egpu.core.model.findings import Limit
 from vc_egpu.core.model.resources import is_model_key
 
 Use = Mapping[str, int]
@@ -29,29 +29,6 @@ class QueueTree(Protocol):
     def use_of(self, queue: QueueName) -> Use:
         """What the queue and all queues below it use now."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The cap that stands in the way. ``used + asked > cap``."""
-
-    queue: QueueName
-    resource: str
-    asked: int
-    used: int
-    cap: int
-    named: bool = True
-    """False: the queue does not name this model at all."""
-
-    @property
-    def never(self) -> bool:
-        """Whether even the empty queue would not allow it."""
-        return self.asked > self.cap
-
-    @property
-    def left(self) -> int:
-        """What the queue has left; zero where it is above its cap already."""
-        return max(0, self.cap - self.used)
 
 
 def check(tree: QueueTree, queue: QueueName, ask: Use, *, unnamed_unlimited: bool) -> Limit | None:

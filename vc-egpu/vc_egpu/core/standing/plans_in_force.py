@@ -10,9 +10,10 @@ import numpy as np
 
 from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.model.cluster import PodPhase, PodUid, Snapshot, SuspensionState
+from vc_egpu.core.model.findings import GivenUp, Placed
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.plan import Eviction, Readiness, Suspension, Withdrawal
-from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.placing import place
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import victims
@@ -22,7 +23,7 @@ from vc_egpu.core.trial import recheck, silent_nodes
 from vc_egpu.core.trial.claims import Claim, ClaimKind
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
-from vc_egpu.core.waiting import ready, say
+from vc_egpu.core.waiting import diagnosis, ready, say
 
 _FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 _LEAVING = frozenset({SuspensionState.SUSPENDING, SuspensionState.SUSPENDED})
@@ -111,12 +112,12 @@ def _review_one(trial: Trial, record: Recorder, view: GangView, claim: Claim) ->
     going, dozing = victims_left(trial, view)
     why = _void(trial, view, claim, going, dozing)
     if why:
-        verdict = Verdict(Reason.WAITING_FOR_CARDS, f"its place is given up: {why}", {"plan": plan.plan_id})
+        verdict = say.verdict(GivenUp(plan.plan_id, why))
         record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
     elif not plan.victims:
         record.waits(view, _carried_out(view))
     elif not dozing and _leave_room(trial, view, claim, going):
-        verdict = say.admitted(len(view.planned), len(view.waiting), tried=False)
+        verdict = say.verdict(Placed(len(view.planned), len(view.waiting), tried=False))
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
         record.waits(
@@ -144,14 +145,16 @@ def _leave_room(trial: Trial, view: GangView, claim: Claim, going: Sequence[PodU
 def makes_room(trial: Trial, evictions: Sequence[Eviction], suspensions: Sequence[Suspension]) -> Verdict:
     """What is said of a gang that waits until these are gone, or suspended."""
     left: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
-    return say.making_room(evictions, suspensions, victims.cards_held(trial, left))
+    found = diagnosis.making_room(evictions, suspensions, victims.cards_held(trial, left))
+    return say.verdict(found)
 
 
 def _carried_out(view: GangView) -> Verdict:
     """The gates of a plan fall: the same words as when it was made, but for who is not in it."""
     plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
     there = sum(pod.plan_id != plan_id for pod in (*view.placed, *view.succeeded))
-    return say.admitted(len(view.planned) + view.carried, len(view.waiting), there, tried=False)
+    placed = len(view.planned) + view.carried
+    return say.verdict(Placed(placed, len(view.waiting), there, tried=False))
 
 
 def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozing: list[PodUid]) -> str:

@@ -1,29 +1,34 @@
 """Whether a gang can be decided at all: complete, not held back by others, its queue open.
 
-Also which members a decision is about: those that the minimum still needs (:func:`cores`), all at once, and
-the surplus above it, one by one.
+Also which members a decision is about: those that the minimum still needs (:func:`cores`), all at once. The
+surplus above the minimum goes one by one.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Final
 
 from vc_egpu.core.model.cluster import QueueName
+from vc_egpu.core.model.findings import (
+    BackOff,
+    Closed,
+    ForeignGate,
+    Leaving,
+    MissingMembers,
+    NoQueue,
+    Suspended,
+    TooLarge,
+)
 from vc_egpu.core.model.gangs import GangView, Member, task_counts, task_minimums
 from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
-from vc_egpu.core.model.reasons import Reason, Verdict
-from vc_egpu.core.trial import silent_nodes
+from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import say
 
-BACK_OFF_NUMBER: Final = "seconds"
-"""Among the numbers of a verdict: so long the gang is not tried, whatever room there is."""
-
 
 def waits(view: GangView) -> bool:
-    """Whether a verdict is due: somebody waits, or the gang has not even come together."""
+    """Whether a verdict is due: a member waits, or the gang is not complete yet."""
     if view.waiting or view.foreign_gated or view.planned:
         return True
     finished = view.failed or view.succeeded
@@ -33,20 +38,17 @@ def waits(view: GangView) -> bool:
 def check(trial: Trial, view: GangView) -> Verdict | None:
     """Why the gang is not decided now, whatever room there is; None if it is."""
     known = _queue(trial, view) or _size_limit(trial, view) or _complete(trial, view)
-    return known or _back_off(trial, view) or _suspended(view)
+    found = known or _back_off(trial, view) or _suspended(view)
+    return say.verdict(found) if found is not None else None
 
 
-def _queue(trial: Trial, view: GangView) -> Verdict | None:
+def _queue(trial: Trial, view: GangView) -> NoQueue | Closed | None:
     name = view.gang.queue
-    queue = trial.queues.get(name)
-    if queue is None:
-        return Verdict(Reason.QUEUE_CLOSED, f"there is no queue {name}", {"queue": str(name)})
+    if trial.queues.get(name) is None:
+        return NoQueue(name)
     # A closed queue lets running gangs heal, and nothing new begin.
     shut = which_closed(trial, name)
-    if shut is None or (view.runs and view.missing):
-        return None
-    below = "" if shut == name else f", under which {name} is,"
-    return Verdict(Reason.QUEUE_CLOSED, f"the queue {shut}{below} is closed", {"queue": str(name)})
+    return None if shut is None or (view.runs and view.missing) else Closed(name, shut)
 
 
 def closed(trial: Trial, view: GangView) -> bool:
@@ -57,7 +59,7 @@ def closed(trial: Trial, view: GangView) -> bool:
 def which_closed(trial: Trial, queue: QueueName) -> QueueName | None:
     """The queue that is closed: this one (or it is not there), else the nearest above it.
 
-    Volcano closes what is below a queue with it; without Volcano nobody writes that down.
+    Volcano closes what is below a queue with it. Without Volcano the queues below keep their own state.
     """
     if queue not in trial.queues:
         return queue
@@ -65,59 +67,63 @@ def which_closed(trial: Trial, queue: QueueName) -> QueueName | None:
     return next((name for name, found in known if found is not None and not found.open), None)
 
 
-def _size_limit(trial: Trial, view: GangView) -> Verdict | None:
+def _size_limit(trial: Trial, view: GangView) -> TooLarge | None:
     size = max(view.present + len(view.waiting), view.gang.min_member)
     most = trial.policy.max_gang_members
-    if size <= most:
-        return None
-    text = f"has {size} members; a gang may have {most} at most"
-    return Verdict(Reason.EXCEEDS_CAP, text, {"members": size, "limit": most})
+    return TooLarge(size, most) if size > most else None
 
 
-def _complete(trial: Trial, view: GangView) -> Verdict | None:
+def _complete(trial: Trial, view: GangView) -> ForeignGate | MissingMembers | None:
     short = _short(trial, view)
     if view.foreign_gated and (short is not None or not view.waiting):
-        return say.foreign_gate(view)
+        gates = {gate for pod in view.foreign_gated for gate in pod.other_gates}
+        return ForeignGate(len(view.foreign_gated), tuple(sorted(gates)))
     return short
 
 
-def _back_off(trial: Trial, view: GangView) -> Verdict | None:
-    left = view.gang.not_before - trial.now
-    # Longer than any: a clock was set back, this one or that of the leader who rolled the gang back.
-    if left <= 0 or left > MAX_BACK_OFF_S + CLOCK_SKEW_S:
+def _back_off(trial: Trial, view: GangView) -> BackOff | None:
+    left_s = view.gang.not_before - trial.now
+    # Longer than any back-off: a clock was set back, here or on the leader that rolled the gang back.
+    if left_s <= 0 or left_s > MAX_BACK_OFF_S + CLOCK_SKEW_S:
         return None
-    seconds = math.ceil(left)
-    text = f"was rolled back and is tried again in {seconds} s"
-    return Verdict(Reason.WAITING_FOR_CARDS, text, {BACK_OFF_NUMBER: seconds})
+    return BackOff(math.ceil(left_s))
 
 
-def _suspended(view: GangView) -> Verdict | None:
+def _suspended(view: GangView) -> Suspended | None:
     """What is above the minimum waits for those that are suspended; what the minimum lacks does not."""
-    if view.missing or not view.waiting or not any(pod.suspend_ordered for pod in view.placed):
+    if view.missing or not view.waiting:
         return None
-    return say.asleep(view)
+    away = sum(pod.suspend_ordered for pod in view.placed)
+    return Suspended(away, len(view.placed)) if away else None
 
 
-def _short(trial: Trial, view: GangView) -> Verdict | None:
+def _short(trial: Trial, view: GangView) -> MissingMembers | None:
     gang = view.gang
     have = view.present + len(view.waiting)
+    if have < gang.min_member:
+        return MissingMembers(have, gang.min_member, leaving=_leaving(trial, view))
     counts = task_counts([*view.present_tasks(), *(member.task for member in view.waiting)])
-    tasks = [
-        (task, counts.get(task, 0), wanted)
-        for task, wanted in sorted(task_minimums(gang).items())
-        if counts.get(task, 0) < wanted
-    ]
-    if have >= gang.min_member and not tasks:
+    for task, wanted in sorted(task_minimums(gang).items()):
+        if counts.get(task, 0) < wanted:
+            return MissingMembers(counts.get(task, 0), wanted, task, _leaving(trial, view))
+    return None
+
+
+def _leaving(trial: Trial, view: GangView) -> Leaving | None:
+    """Members that are still on their way off their nodes; None where none is."""
+    nodes = tuple(sorted({pod.node for pod in view.terminating if pod.node is not None}))
+    if not nodes:
         return None
-    return say.short_of_members(view, have, tasks, silent_nodes.still_leaving(view, trial.index.nodes))
+    silent = (name for name in nodes if (node := trial.index.nodes.get(name)) and node.is_silent)
+    return Leaving(len(view.terminating), nodes, tuple(silent))
 
 
 def cores(view: GangView) -> Iterator[tuple[Member, ...]]:
     """Sets of members that have to find a place all at once; the empty one where all further are surplus.
 
-    The first set goes by the order of tasks and indexes. Where the gang has more members than it needs,
-    and of several kinds, other sets follow, those with the smallest asks first: any of them makes the gang
-    whole. Sets that differ only in which of equal members they hold are given once.
+    The first set goes by the order of tasks and indexes. Other sets follow where the gang has more members
+    than it needs, and of several kinds. Any of them makes the gang whole; the smallest asks come first.
+    Sets that differ only in which of equal members they hold are given once.
     """
     kinds: dict[tuple[str, int], list[Member]] = {}
     for member in view.waiting:
@@ -151,8 +157,9 @@ def _first(waiting: tuple[Member, ...], lacking: dict[str, int], size: int) -> t
 def _choices(
     kinds: list[list[Member]], size: int, lacking: Mapping[str, int]
 ) -> Iterator[tuple[Member, ...]]:
-    """Every way to take ``size`` members of these kinds, and of each task what it lacks; as many as possible
-    of the first kinds first.
+    """Every way to take ``size`` members of these kinds that gives each task what it lacks.
+
+    Ways with many members of the first kinds come first.
 
     A step leads from one way to the next, whatever lies between: a user may have any number of kinds.
     """
@@ -168,8 +175,11 @@ def _choices(
 def _counts(
     kinds: list[list[Member]], size: int, lacking: Mapping[str, int], chosen: list[int]
 ) -> tuple[list[int], list[int]]:
-    """How many of each kind, with those ``chosen`` for the first ones; and how few it could be of each beside
-    those before it. The members are enough for ``size`` and for what each task lacks."""
+    """How many of each kind, with those ``chosen`` for the first ones; and the fewest that each could have.
+
+    The fewest of a kind: with the kinds before it as they are. The members are enough for ``size`` and for
+    what each task lacks.
+    """
     lacks = dict(lacking)
     later = Counter[str]()
     for kind in kinds:

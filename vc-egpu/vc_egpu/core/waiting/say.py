@@ -1,24 +1,16 @@
-"""The sentences: one per verdict, with the numbers a user needs to see why."""
+"""Sentences for users: one verdict for each finding, with the numbers in it.
+
+Nothing is found out here. To change a sentence, change it here and in the scenarios that show it.
+"""
 
 from collections.abc import Sequence
+from functools import singledispatch
+from typing import Final, assert_never
 
-import numpy as np
-
-from vc_egpu.core.books import fit
-from vc_egpu.core.books.capacity import (
-    MANY,
-    copies,
-    parts_of,
-    places,
-    pods_by_cards,
-    pods_by_host,
-    pods_by_node,
-)
-from vc_egpu.core.books.ledger import Ints
-from vc_egpu.core.model.cluster import CardAsk, NodeName
-from vc_egpu.core.model.gangs import GangView, Member
-from vc_egpu.core.model.plan import Eviction, Suspension
-from vc_egpu.core.model.reasons import SURPLUS_NUMBER, Reason, Verdict
+from vc_egpu.core.model import findings
+from vc_egpu.core.model.cluster import OUT_OF_SERVICE
+from vc_egpu.core.model.findings import Finding, NodeResource, Spared
+from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.core.model.resources import (
     CORES_TOTAL_SUFFIX,
     CPU,
@@ -29,46 +21,76 @@ from vc_egpu.core.model.resources import (
     is_model_key,
     model_of,
 )
-from vc_egpu.core.model.words import FEW, few
-from vc_egpu.core.placing.place import Group, groups_of
-from vc_egpu.core.queues.caps import Limit
-from vc_egpu.core.trial.claims import ClaimKind
-from vc_egpu.core.trial.trial import Trial
-from vc_egpu.core.waiting import no_victims
+from vc_egpu.core.model.words import few
+
+Numbers = dict[str, int | str]
+Said = tuple[Reason, str, Numbers]
+
+
+def verdict(finding: Finding) -> Verdict:
+    """The finding with its reason, its sentence and its numbers."""
+    reason, text, numbers = _said(finding)
+    return Verdict(reason, text, numbers, finding)
+
+
+@singledispatch
+def _said(finding: object) -> Said:
+    """The functions below say it, each for one kind of finding."""
+    raise TypeError(f"no sentence for {type(finding).__name__}")
 
 
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def ask(members: Sequence[Member]) -> str:
-    """What these members ask for together: ``4 shares of h20 (20480 MiB, 25 cores each)``."""
-    kinds: dict[tuple[str, int, int, bool, bool], int] = {}
-    for member in members:
-        for entry in member.shape.asks:
-            key = (entry.model, entry.memory_mib, entry.cores_percent, entry.native, entry.whole)
-            kinds[key] = kinds.get(key, 0) + entry.cards
-    if not kinds:
-        return f"{_plural(len(members), 'member')} without cards"
-    parts = [_ask_part(key, count) for key, count in kinds.items()]
-    return " and ".join(parts)
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
-def _ask_part(kind: tuple[str, int, int, bool, bool], count: int) -> str:
-    model, memory_mib, cores, native, whole = kind
-    if native:
-        return f"{_plural(count, 'native card')} of {model}"
-    if whole:
-        return f"{_plural(count, 'whole card')} of {model}"
-    each = " each" if count > 1 else ""
-    compute = f"{cores} cores" if cores else "no fixed cores"
-    return f"{_plural(count, 'share')} of {model} ({memory_mib} MiB, {compute}{each})"
+def _sentences(texts: Sequence[str]) -> str:
+    """One sentence after the other. The first is the rest of one, and the last has no full stop."""
+    first, *others = texts
+    return ". ".join([first, *(text[:1].upper() + text[1:] for text in others)])
 
 
-def over_cap(limit: Limit, members: Sequence[Member]) -> Verdict:
-    """The queue does not allow it now, or at all."""
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+def _request(request: findings.Request) -> str:
+    """What members ask for together: ``4 shares of h20 (20480 MiB, 25 cores each)``."""
+    if not request.cards:
+        return f"{_plural(request.members, 'member')} without cards"
+    return " and ".join(_cards(cards) for cards in request.cards)
+
+
+def _cards(request: findings.CardRequest) -> str:
+    if request.native:
+        return f"{_plural(request.cards, 'native card')} of {request.model}"
+    if request.whole:
+        return f"{_plural(request.cards, 'whole card')} of {request.model}"
+    each = " each" if request.cards > 1 else ""
+    compute = f"{request.cores_percent} cores" if request.cores_percent else "no fixed cores"
+    share = f"({request.memory_mib} MiB, {compute}{each})"
+    return f"{_plural(request.cards, 'share')} of {request.model} {share}"
+
+
+def _node_request(request: findings.NodeRequest) -> str:
+    parts = [f"{request.cpu_milli} milli-CPU"] if request.cpu_milli else []
+    parts += [f"{request.memory_bytes >> 20} MiB of memory"] if request.memory_bytes else []
+    parts += [f"{request.ephemeral_bytes >> 20} MiB of disk"] if request.ephemeral_bytes else []
+    parts += [f"{amount} {name}" for name, amount in request.scalars]
+    parts += [f"host port {port}" for port in request.ports]
+    return (", ".join(parts) or "nothing") + " each"
+
+
+# --- queues and members --------------------------------------------------------------------------
+
+
+@_said.register
+def _over_cap(finding: findings.OverCap) -> Said:
+    limit = finding.limit
     what, unit = _resource(limit.resource)
-    numbers: dict[str, int | str] = {
+    numbers: Numbers = {
         "asked": limit.asked,
         "used": limit.used,
         "cap": limit.cap,
@@ -76,21 +98,21 @@ def over_cap(limit: Limit, members: Sequence[Member]) -> Verdict:
         "queue": str(limit.queue),
         "resource": limit.resource,
     }
-    asks = f"asks for {ask(members)}"
+    asks = f"asks for {_request(finding.request)}"
     if not limit.named:
-        text = f"{asks}; the queue {limit.queue} does not name {what}, which allows none of it"
-        return Verdict(Reason.EXCEEDS_CAP, text, numbers)
+        text = f"{asks}; the queue {limit.queue} does not name {what}, so it may use none"
+        return Reason.EXCEEDS_CAP, text, numbers
     if not is_model_key(limit.resource):
         asks += f", in all {limit.asked}{unit} of {what}"
     if limit.never:
         text = f"{asks}; the queue {limit.queue} may use {limit.cap}{unit} of {what} at most"
-        return Verdict(Reason.EXCEEDS_CAP, text, numbers)
+        return Reason.EXCEEDS_CAP, text, numbers
     text = f"{asks}; the queue {limit.queue} has {limit.left} of {limit.cap}{unit} left"
-    return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers)
+    return Reason.WAITING_FOR_QUOTA, text, numbers
 
 
 def _resource(name: str) -> tuple[str, str]:
-    """(what it is, its unit) for a sentence."""
+    """What it is, and its unit, for a sentence."""
     model = model_of(name)
     if model is not None:
         if name.startswith(NATIVE_PREFIX):
@@ -104,276 +126,258 @@ def _resource(name: str) -> tuple[str, str]:
     return name, units.get(name, "")
 
 
-def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts: bool = False) -> Verdict:
-    """No place for all of them now: how many would find one, and what stands in the way.
+@_said.register
+def _no_queue(finding: findings.NoQueue) -> Said:
+    return Reason.QUEUE_CLOSED, f"there is no queue {finding.queue}", {"queue": str(finding.queue)}
 
-    ``preempts``: making room for them was tried, in vain.
-    """
-    groups = groups_of(trial, view, members)
-    worst = min(groups, key=lambda group: _places(trial, group) - len(group.members))
-    free, wanted = _places(trial, worst), len(worst.members)
-    numbers: dict[str, int | str] = {
-        "asked": wanted,
-        "free": min(free, wanted),
-        "queue": str(view.gang.queue),
-    }
-    if worst.need.asks:
-        text = f"asks for {ask(members)}; "
+
+@_said.register
+def _closed(finding: findings.Closed) -> Said:
+    queue, closed = finding.queue, finding.closed
+    above = "" if queue == closed else f", which is above {queue},"
+    return Reason.QUEUE_CLOSED, f"the queue {closed}{above} is closed", {"queue": str(queue)}
+
+
+@_said.register
+def _too_large(finding: findings.TooLarge) -> Said:
+    text = f"has {finding.members} members; a gang may have {finding.limit} at most"
+    return Reason.EXCEEDS_CAP, text, {"members": finding.members, "limit": finding.limit}
+
+
+@_said.register
+def _foreign_gate(finding: findings.ForeignGate) -> Said:
+    verb = "still has" if finding.members == 1 else "still have"
+    gates = ", ".join(finding.gates)
+    text = f"{_plural(finding.members, 'member')} {verb} the scheduling gate {gates} of another controller"
+    return Reason.WAITING_FOR_GATE, text, {"members": finding.members, "gate": finding.gates[0]}
+
+
+@_said.register
+def _back_off(finding: findings.BackOff) -> Said:
+    text = f"was rolled back and is tried again in {finding.left_s} s"
+    return Reason.WAITING_FOR_CARDS, text, {BACK_OFF_NUMBER: finding.left_s}
+
+
+@_said.register
+def _suspended(finding: findings.Suspended) -> Said:
+    members = _plural(finding.placed, "member")
+    text = f"{finding.suspended} of its {members} are suspended; it grows once they run again"
+    return Reason.WAITING_FOR_CARDS, text, {"suspended": finding.suspended, "placed": finding.placed}
+
+
+@_said.register
+def _missing_members(finding: findings.MissingMembers) -> Said:
+    numbers: Numbers = {"have": finding.have, "need": finding.need}
+    whose = ""
+    if finding.task:
+        numbers["task"] = finding.task
+        whose = f" of task {finding.task}"
+    text = f"{finding.have} of {finding.need} members{whose} are there"
+    leaving = finding.leaving
+    if leaving is None:
+        return Reason.WAITING_FOR_MEMBERS, text, numbers
+    numbers["leaving"] = leaving.members
+    text += f"; {leaving.members} {_are(leaving.members)} still leaving {few(leaving.nodes)}"
+    silent = [_silent(leaving.silent)] if leaving.silent else []
+    return Reason.WAITING_FOR_MEMBERS, _sentences([text, *silent]), numbers
+
+
+def _silent(nodes: Sequence[str]) -> str:
+    if len(nodes) == 1:
+        whose, back = f"node {nodes[0]} is silent: its", "it is back, is deleted, or is"
     else:
-        text = f"asks for {_plural(wanted, 'member')} without cards, {_node_ask(worst)}; "
-    if free >= wanted:
-        text += "each part of it finds room now, all of it together does not"
-    else:
-        text += _how_many(worst, free, wanted, one_of_several=len(groups) > 1)
-        text += _what_else(trial, view, worst, free, numbers)
-        text += _kept_back(trial, view, worst, free, numbers)
-    if preempts:
-        text += no_victims.why(trial, view, groups, worst)
-    return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
+        whose, back = f"nodes {few(nodes)} are silent: their", "they are back, are deleted, or are"
+    return f"{whose} pods are gone once {back} tainted {OUT_OF_SERVICE}"
 
 
-def _places(trial: Trial, group: Group) -> int:
-    return places(trial.ledger, group.need, group.mask)
+# --- room ----------------------------------------------------------------------------------------
 
 
-def _how_many(group: Group, free: int, wanted: int, *, one_of_several: bool) -> str:
-    task = f" of task {group.members[0].task}" if one_of_several and group.members[0].task else ""
-    if wanted == 1:
+@_said.register
+def _no_model(finding: findings.NoModel) -> Said:
+    how = "as native cards" if finding.native else "to share"
+    text = f"asks for {finding.model}; no node offers {finding.model} {how} now"
+    return Reason.WAITING_FOR_MODEL, text, {"model": finding.model}
+
+
+@_said.register
+def _shortage(finding: findings.Shortage) -> Said:
+    asks = _request(finding.request)
+    if finding.each is not None:
+        asks = f"{_plural(finding.wanted, 'member')} without cards, {_node_request(finding.each)}"
+    texts = [f"asks for {asks}; {_how_many(finding)}"]
+    if finding.cards is not None:
+        texts = [f"{texts[0]} on {_plural(finding.cards.nodes, 'node')} with {finding.cards.model}"]
+        texts += [_named(finding.cards.named)] if finding.cards.named is not None else []
+    if finding.beyond is not None:
+        texts.append(_beyond(finding.beyond, cards=finding.cards is not None))
+    if finding.shut:
+        more = f" and {finding.shut_more} more" if finding.shut_more else ""
+        names = ", ".join(f"{node.name} ({node.why})" for node in finding.shut)
+        texts.append(f"nodes with room that do not take it: {names}{more}")
+    if finding.standby is not None:
+        texts.append(_standby(finding.standby))
+    if finding.no_victims is not None:
+        texts.append(_no_victims(finding.no_victims))
+    return Reason.WAITING_FOR_CARDS, _sentences(texts), _shortage_numbers(finding)
+
+
+def _shortage_numbers(finding: findings.Shortage) -> Numbers:
+    numbers: Numbers = {"asked": finding.wanted, "free": finding.free, "queue": str(finding.queue)}
+    if finding.cards is not None:
+        numbers["free_cards_only"] = finding.cards.free_for
+    for lack in finding.beyond.lacks if finding.beyond is not None else ():
+        match lack:
+            case findings.ContainerLack(_, may_spill_mib, limit_mib):
+                numbers.update(may_spill_mib=may_spill_mib, memory_limit_mib=limit_mib)
+            case findings.HostMemoryLack(may_spill_mib, free_mib):
+                numbers.update(may_spill_mib=may_spill_mib, host_free_mib=free_mib)
+    kept = finding.standby
+    if kept is not None:
+        numbers.update(
+            kept_mib=kept.memory_mib,
+            kept_cores=kept.cores_percent,
+            kept_cards=kept.cards,
+            kept_for=few(kept.gangs),
+        )
+    return numbers
+
+
+def _how_many(finding: findings.Shortage) -> str:
+    if finding.free == finding.wanted:
+        return "each part of it fits by itself now, but not all of it together"
+    task = f" of task {finding.task}" if finding.task else ""
+    if finding.wanted == 1:
         return f"there is no place for it{task} now"
-    if not free:
-        return f"none of {wanted} members{task} would find a place now"
-    return f"{free} of {wanted} members{task} would find a place now"
+    if not finding.free:
+        return f"none of {finding.wanted} members{task} would find a place now"
+    return f"{finding.free} of {finding.wanted} members{task} would find a place now"
 
 
-def _kept_back(trial: Trial, view: GangView, group: Group, free: int, numbers: dict[str, int | str]) -> str:
-    """Where there would be more room if none were kept for gangs that are suspended."""
-    claims = trial.claims.against(ClaimKind.STANDBY, view)
-    if not claims:
-        return ""
-    wanted = len(group.members)
-    with trial.without(claims):
-        more = min(_places(trial, group), wanted)
-    if more <= free:
-        return ""
-    memory_mib = sum(claim.memory_mib for claim in claims)
-    cores = sum(claim.cores_percent for claim in claims)
-    cards = sum(claim.cards for claim in claims)
-    gangs = sorted({claim.gang for claim in claims})
-    numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=few(gangs))
-    return (
-        f"; {more} would, were not {memory_mib} MiB and {cores} cores on {_plural(cards, 'card')} kept for "
-        f"{few(gangs)}, suspended for more than {trial.policy.suspended_hold_s:.0f} s"
-    )
+def _named(named: findings.NamedCards) -> str:
+    lists = [name for name, given in (("use-cards", named.uses), ("avoid-cards", named.avoids)) if given]
+    leave = "leaves" if len(lists) == 1 else "leave"
+    return f"there, {' and '.join(lists)} {leave} {named.left} of {_plural(named.cards, 'card')}"
 
 
-def _what_else(trial: Trial, view: GangView, group: Group, free: int, numbers: dict[str, int | str]) -> str:
-    """Whether cards themselves are short, or something beside them keeps nodes out."""
-    ledger, need = trial.ledger, group.need
-    everywhere = np.arange(len(ledger.names))
-    by_cards = np.full(len(ledger.names), MANY)
-    text = ""
-    for entry in need.asks:
-        count, _ = copies(ledger, need, entry, everywhere)
-        by_cards = np.minimum(by_cards, pods_by_cards(count, entry.cards))
-    if need.asks:
-        have = (ledger.kind == need.asks[0].kind).any(axis=1)
-        text = f" on {_plural(int(have.sum()), 'node')} with {need.asks[0].ask.model}"
-        text += _left_by_names(trial, group)
-        numbers["free_cards_only"] = int(by_cards.sum())
-    wanted = len(group.members)
-    open_to_it = int(by_cards[group.mask].sum())
-    if open_to_it > free:
-        missing = ", ".join(_short_of(trial, group, by_cards, numbers)) or "room on the node"
-        cards = f"cards for {min(open_to_it, wanted)} are free, but {missing} beside them"
-        text += f"; {cards if need.asks else missing} is short"
-    room = np.minimum(by_cards, pods_by_node(ledger, need, everywhere))
-    shut = [name for name, row in sorted(ledger.rows.items()) if room[row] > 0 and not group.mask[row]]
-    if shut and open_to_it < wanted:
-        reasons = [f"{name} ({_shut_by(trial, view, group, name)})" for name in shut[:FEW]]
-        more = f" and {len(shut) - FEW} more" if len(shut) > FEW else ""
-        text += f"; with room but closed to it: {', '.join(reasons)}{more}"
-    return text
+_NODE_WORDS: Final = {
+    NodeResource.CPU: "cpu",
+    NodeResource.MEMORY: "memory",
+    NodeResource.DISK: "disk",
+    NodeResource.PODS: "room for another pod",
+    NodeResource.SCALAR: "{0.name}",
+    NodeResource.SLOTS: "slots of {0.name}",
+    NodeResource.PORT: "host port {0.name}",
+    NodeResource.PORTS: "one of {0.count} host ports",
+}
 
 
-def _left_by_names(trial: Trial, group: Group) -> str:
-    """How many of these nodes' cards are left to a group that names cards: a name may be misspelt."""
-    need, shape = group.need, group.need.shape
-    if need.cards is None:
-        return ""
-    cards = trial.ledger.kind == need.asks[0].kind
-    named = [
-        name for name, used in (("use-cards", shape.use_cards), ("avoid-cards", shape.avoid_cards)) if used
-    ]
-    leave = "leaves" if len(named) == 1 else "leave"
-    left = int((cards & need.cards).sum())
-    return f", of whose {_plural(int(cards.sum()), 'card')} {' and '.join(named)} {leave} {left}"
+def _beyond(finding: findings.Beyond, *, cards: bool) -> str:
+    missing: list[str] = []
+    limits: list[str] = []
+    for lack in finding.lacks:
+        match lack:
+            case findings.NodeLack():
+                missing.append(_NODE_WORDS[lack.resource].format(lack))
+            case findings.HostMemoryLack(spill, free):
+                missing.append(f"host memory (a member may spill {spill} MiB, {free} MiB are left)")
+            case findings.ContainerLack(name, spill, limit):
+                limits.append(
+                    f"the container {name} may spill {spill} MiB with a memory limit of {limit} MiB"
+                )
+            case _:
+                assert_never(lack)
+    nodes = "their nodes" if cards else "the nodes"
+    if missing or not limits:
+        limits.insert(0, f"{nodes} lack {', '.join(missing) or 'room for all of it at once'}")
+    lacks = ", and ".join(limits)
+    return f"cards for {finding.cards_for} are free, but {lacks}" if cards else lacks
 
 
-def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
-    if name in view.gang.blocked_nodes:
-        return "refused a member lately"
-    return fit.why_not(trial.index.nodes[name], group.need.shape) or "not ready"
+def _standby(kept: findings.Standby) -> str:
+    what = f"{kept.memory_mib} MiB and {kept.cores_percent} cores on {_plural(kept.cards, 'card')}"
+    whose = f"{few(kept.gangs)}, suspended for more than {kept.hold_s:.0f} s"
+    return f"{kept.fit} would fit, but {what} are on standby for {whose}"
 
 
-def _short_of(trial: Trial, group: Group, by_cards: Ints, numbers: dict[str, int | str]) -> list[str]:
-    """Which of the node's own resources alone would keep the group out, where cards would not."""
-    ledger, need = trial.ledger, group.need
-    wanted = min(len(group.members), int(by_cards[group.mask].sum()))
-    words = []
-    for part, word in parts_of(need):
-        room = np.minimum(by_cards, pods_by_node(ledger, part, np.arange(len(ledger.names))))
-        if int(room[group.mask].sum()) < wanted:
-            words.append(word)
-    if need.spills:
-        everywhere = np.arange(len(ledger.names))
-        hosts = np.minimum(by_cards, pods_by_host(ledger, need, everywhere))
-        if int(hosts[group.mask].sum()) < wanted:
-            words.append(_host_short(trial, group, by_cards, numbers))
-    return words
-
-
-def _host_short(trial: Trial, group: Group, by_cards: Ints, numbers: dict[str, int | str]) -> str:
-    """The node's host memory, or a container's own limit, on the node that has most left of it."""
-    ledger, need = trial.ledger, group.need
-    rows = np.flatnonzero(group.mask & (by_cards > 0))
-    left = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
-    row = int(rows[int(np.argmax(left))])
-    ratio = ledger.ratio_for(row, need.share_class)
-    for entry in need.asks:
-        host_mib, limit = entry.here(ratio).host_mib, entry.ask.host_limit_mib
-        if limit is not None and host_mib > limit:
-            numbers.update(may_spill_mib=host_mib, memory_limit_mib=limit)
+def _no_victims(finding: findings.NoVictims) -> str:
+    match finding.why:
+        case Spared.COMING_BACK:
+            again = "can be suspended again once back on its cards"
+            if len(finding.gangs) > 1:
+                again = "can be suspended again once back on their cards"
+            return f"no pod is evicted now, because {few(finding.gangs)} {again}"
+        case Spared.GUARANTEED:
+            return "evicting low-priority work would make room, but its queue is guaranteed what it holds"
+        case Spared.PROTECTED:
             return (
-                f"memory of the container {entry.ask.container} (it may spill {host_mib} MiB, "
-                f"its limit is {limit} MiB)"
+                "evicting low-priority work would make room, but a PodDisruptionBudget protects it, its "
+                "eviction was refused lately, or no controller makes its pods again"
             )
-    asked, free = need.host_mib(ratio) or 0, int(left.max())
-    numbers.update(may_spill_mib=asked, host_free_mib=free)
-    return f"host memory (a member may spill {asked} MiB, {free} MiB are left)"
+        case Spared.NOT_ENOUGH:
+            return "evicting low-priority work would not make room"
+        case _:
+            assert_never(finding.why)
 
 
-def _node_ask(group: Group) -> str:
-    cpu, memory, ephemeral, _ = group.need.requests
-    parts = [f"{cpu} milli-CPU"] if cpu else []
-    parts += [f"{memory >> 20} MiB of memory"] if memory else []
-    parts += [f"{ephemeral >> 20} MiB of disk"] if ephemeral else []
-    parts += [f"{amount} {name}" for name, amount in group.need.scalars]
-    parts += [f"host port {port}" for _, _, port in group.need.ports]
-    return (", ".join(parts) or "nothing") + " each"
-
-
-def no_model(trial: Trial, members: Sequence[Member]) -> Verdict | None:
-    """No node has a model that is asked for, in the way it is asked for; None where all are there."""
-    for member in members:
-        for entry in member.shape.asks:
-            if not trial.has_kind(entry.model, native=entry.native):
-                return Verdict(Reason.WAITING_FOR_MODEL, _missing_model(entry), {"model": entry.model})
-    return None
-
-
-def _missing_model(entry: CardAsk) -> str:
-    how = "as native cards" if entry.native else "to share"
-    return f"asks for {entry.model}; no node offers {entry.model} {how} now"
-
-
-def short_of_members(
-    view: GangView, have: int, tasks: Sequence[tuple[str, int, int]], leaving: str
-) -> Verdict:
-    """Fewer pods than the gang needs at least; ``tasks``: (task, have, need) of those that are short;
-    ``leaving``: where some of them still are."""
-    need = view.gang.min_member
-    numbers: dict[str, int | str] = {"have": have, "need": need}
-    if have < need:
-        text = f"{have} of {need} members are there"
-    else:
-        task, there, wanted = tasks[0]
-        numbers = {"have": there, "need": wanted, "task": task}
-        text = f"{there} of {wanted} members of task {task} are there"
-    if leaving:
-        numbers["leaving"] = len(view.terminating)
-    return Verdict(Reason.WAITING_FOR_MEMBERS, text + leaving, numbers)
-
-
-def foreign_gate(view: GangView) -> Verdict:
-    """Somebody else's gate keeps members back."""
-    gates = sorted({gate for pod in view.foreign_gated for gate in pod.other_gates})
-    count = len(view.foreign_gated)
-    verb = "still has" if count == 1 else "still have"
-    text = f"{_plural(count, 'member')} {verb} the scheduling gate {', '.join(gates)} of somebody else"
-    return Verdict(Reason.WAITING_FOR_GATE, text, {"members": count, "gate": gates[0]})
-
-
-def evicting(evictions: Sequence[Eviction], cards: int) -> Verdict:
-    """Room is being made."""
-    gangs = sorted(entry.gang for entry in evictions)
-    pods = sum(len(entry.pods) for entry in evictions)
-    verb = "is" if pods == 1 else "are"
-    text = f"waits until {_plural(pods, 'pod')} of {few(gangs)} {verb} gone"
-    text += f"; they hold {_plural(cards, 'card')}" if pods > 1 else f"; it holds {_plural(cards, 'card')}"
-    return Verdict(Reason.WAITING_FOR_EVICTION, text, {"pods": pods, "gangs": len(gangs), "cards": cards})
-
-
-def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension], cards: int) -> Verdict:
-    """Room is being made, by suspension where that is enough."""
-    if not suspensions:
-        return evicting(evictions, cards)
-    gangs = sorted(entry.gang for entry in suspensions)
-    pods = sum(len(entry.pods) for entry in suspensions)
-    verb = "is" if pods == 1 else "are"
-    text = f"waits until {_plural(pods, 'pod')} of {few(gangs)} {verb} suspended"
-    numbers: dict[str, int | str] = {"suspended": pods}
-    if evictions:
-        evicted = evicting(evictions, cards)
-        others = sum(len(entry.pods) for entry in evictions)
-        whose = few(sorted(entry.gang for entry in evictions))
-        text += f" and {_plural(others, 'pod')} of {whose} {'is' if others == 1 else 'are'} gone"
-        numbers = {**evicted.numbers, **numbers}
-    going: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
-    every = sum(len(entry.pods) for entry in going)
-    text += f"; they hold {_plural(cards, 'card')}" if every > 1 else f"; it holds {_plural(cards, 'card')}"
-    numbers.update(pods=every, gangs=len({entry.gang for entry in going}), cards=cards)
-    return Verdict(Reason.WAITING_FOR_EVICTION, text, numbers)
-
-
-def asleep(view: GangView) -> Verdict:
-    """Its running members are suspended: it does not grow meanwhile."""
-    away = sum(pod.suspend_ordered for pod in view.placed)
-    text = f"{away} of its {_plural(len(view.placed), 'member')} are suspended; it grows once they run again"
-    return Verdict(Reason.WAITING_FOR_CARDS, text, {"suspended": away, "placed": len(view.placed)})
-
-
-def leaving(view: GangView, members: Sequence[Member], pods: Sequence[object]) -> Verdict:
-    """Nobody has to be evicted: enough is being freed already."""
-    verb = "is" if len(pods) == 1 else "are"
-    text = (
-        f"asks for {ask(members)}; there is room once {_plural(len(pods), 'pod')} already leaving {verb} gone"
-    )
-    numbers: dict[str, int | str] = {
-        "asked": len(members),
-        "leaving": len(pods),
-        "queue": str(view.gang.queue),
+@_said.register
+def _room_soon(finding: findings.RoomSoon) -> Said:
+    pods = f"{_plural(finding.leaving, 'pod')} already leaving {_are(finding.leaving)} gone"
+    text = f"asks for {_request(finding.request)}; there is room once {pods}"
+    numbers: Numbers = {
+        "asked": finding.request.members,
+        "leaving": finding.leaving,
+        "queue": str(finding.queue),
     }
-    return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
+    return Reason.WAITING_FOR_CARDS, text, numbers
 
 
-def admitted(placed: int, surplus: int, there: int = 0, *, tried: bool = True) -> Verdict:
-    """Placed; ``surplus``: members above the minimum that still wait; ``there``: had their place before.
+@_said.register
+def _making_room(finding: findings.MakingRoom) -> Said:
+    pods = finding.evicted_pods + finding.suspended_pods
+    gangs = len({*finding.evicted, *finding.suspended})
+    numbers: Numbers = {"pods": pods, "gangs": gangs, "cards": finding.cards}
+    going = []
+    if finding.suspended_pods:
+        numbers["suspended"] = finding.suspended_pods
+        going.append(_going(finding.suspended_pods, finding.suspended, "suspended"))
+    if finding.evicted_pods or not finding.suspended_pods:
+        going.append(_going(finding.evicted_pods, finding.evicted, "gone"))
+    hold = "they hold" if pods > 1 else "it holds"
+    text = f"waits until {' and '.join(going)}; {hold} {_plural(finding.cards, 'card')}"
+    return Reason.WAITING_FOR_EVICTION, text, numbers
 
-    ``tried``: for those that wait there was no room. A plan that is carried out says nothing about them.
-    """
-    more = "more " if there else ""
-    text = f"{_plural(placed, f'{more}member')} placed"
-    if there:
-        text += f", {there + placed} in all"
-    if surplus and tried:
+
+def _going(pods: int, gangs: Sequence[str], done: str) -> str:
+    return f"{_plural(pods, 'pod')} of {few(gangs)} {_are(pods)} {done}"
+
+
+@_said.register
+def _given_up(finding: findings.GivenUp) -> Said:
+    text = f"its place is given up: {finding.why}"
+    return Reason.WAITING_FOR_CARDS, text, {"plan": finding.plan_id}
+
+
+# --- placed --------------------------------------------------------------------------------------
+
+
+@_said.register
+def _placed(finding: findings.Placed) -> Said:
+    more = "more " if finding.there else ""
+    text = f"{_plural(finding.members, f'{more}member')} placed"
+    surplus = finding.surplus
+    if finding.there:
+        text += f", {finding.there + finding.members} in all"
+    if surplus and finding.tried:
         text += f"; {surplus} above the minimum {'waits' if surplus == 1 else 'wait'} for room"
     elif surplus:
-        text += f"; {surplus} above the minimum {'is' if surplus == 1 else 'are'} tried next"
-    return Verdict(Reason.ADMITTED, text, {"placed": placed, SURPLUS_NUMBER: surplus})
+        text += f"; {surplus} above the minimum {_are(surplus)} tried next"
+    return Reason.ADMITTED, text, {"placed": finding.members, SURPLUS_NUMBER: surplus}
 
 
-def surplus(view: GangView, left: int, verdict: Verdict) -> Verdict:
-    """The verdict on members above the minimum, which do not keep the gang from running."""
-    there = len(view.placed) + len(view.succeeded)
-    text = f"{there} of {_plural(there + left, 'member')} have a place; one more {verdict.message}"
-    return Verdict(verdict.reason, text, {**verdict.numbers, "placed": there, SURPLUS_NUMBER: left})
+@_said.register
+def _above_minimum(finding: findings.AboveMinimum) -> Said:
+    reason, why, numbers = _said(finding.why)
+    members = _plural(finding.there + finding.waiting, "member")
+    text = _sentences([f"{finding.there} of {members} have a place", f"one more {why}"])
+    return reason, text, {**numbers, "placed": finding.there, SURPLUS_NUMBER: finding.waiting}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS
 from vc_egpu.volcano.codec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
@@ -19,7 +20,6 @@ WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND)
 """Annotations that nobody may bring along."""
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
 """What the node agent puts into a container with shares."""
-_POLICIES: Final = ("binpack", "spread", "topology")
 
 
 @dataclass(slots=True)
@@ -141,8 +141,9 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
             f"nothing of it spills; name {names.LIMIT_MEMORY} too"
         )
     for name in (names.CARD_POLICY, names.NODE_POLICY):
-        if _one_of(annotations, name, _POLICIES, path) == "topology":
-            knobs.warnings.append(f'{name}: "topology" is not there yet, the default is used')
+        asked = _one_of(annotations, name, PLACEMENTS, path)
+        if asked in NOT_PLACED_BY_YET:
+            knobs.warnings.append(f'{name}: "{asked}" is not there yet, the default is used')
     for name in CARD_LISTS:
         _list(annotations, name, path)
     for used, avoided, read in (

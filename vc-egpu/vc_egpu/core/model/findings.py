@@ -1,0 +1,380 @@
+"""What a decision found out about one gang: why it waits, or that it has its place.
+
+Values only. The waiting room finds them (:mod:`vc_egpu.core.waiting.shortage` and others), and
+:mod:`vc_egpu.core.waiting.say` turns them into a sentence for users.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from vc_egpu.core.model.cluster import NodeName, QueueName
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CardRequest:
+    """Cards of one kind that some members ask for together."""
+
+    model: str
+    cards: int
+    memory_mib: int
+    """On each card."""
+    cores_percent: int
+    native: bool
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What some members ask for together."""
+
+    members: int
+    cards: tuple[CardRequest, ...]
+    """Empty: they are members without cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """What one member asks of its node, cards aside."""
+
+    cpu_milli: int
+    memory_bytes: int
+    ephemeral_bytes: int
+    scalars: tuple[tuple[str, int], ...]
+    ports: tuple[int, ...]
+
+
+# --- queues and caps -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The cap that stands in the way. ``used + asked > cap``."""
+
+    queue: QueueName
+    resource: str
+    asked: int
+    used: int
+    cap: int
+    named: bool = True
+    """False: the queue does not name this model at all."""
+
+    @property
+    def never(self) -> bool:
+        """Whether even the empty queue would not allow it."""
+        return self.asked > self.cap
+
+    @property
+    def left(self) -> int:
+        """What the queue has left; zero where it is above its cap already."""
+        return max(0, self.cap - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class OverCap:
+    """The queue does not allow it now, or at all."""
+
+    request: Request
+    limit: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class NoQueue:
+    """The gang names a queue that does not exist."""
+
+    queue: QueueName
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The queue takes nothing new."""
+
+    queue: QueueName
+    closed: QueueName
+    """The queue that is closed: this one, or one above it."""
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Members that were told to go and are still on their nodes."""
+
+    members: int
+    nodes: tuple[NodeName, ...]
+    silent: tuple[NodeName, ...]
+    """Those of the nodes whose kubelet does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMembers:
+    """Fewer pods than the gang needs at least."""
+
+    have: int
+    need: int
+    task: str = ""
+    """The task that is short of members; empty: the gang is."""
+    leaving: Leaving | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The gang has more members than any gang may have."""
+
+    members: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignGate:
+    """Scheduling gates that are not ours keep members back."""
+
+    members: int
+    gates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """The gang was rolled back and is not tried for a while."""
+
+    left_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Members of the gang are suspended, and it does not grow meanwhile."""
+
+    suspended: int
+    placed: int
+
+
+# --- room ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NoModel:
+    """No node has a model that is asked for, in the way it is asked for."""
+
+    model: str
+    native: bool
+
+
+class NodeResource(Enum):
+    """Something of a node that a pod takes, cards aside."""
+
+    CPU = auto()
+    MEMORY = auto()
+    DISK = auto()
+    PODS = auto()
+    SCALAR = auto()
+    """An extended resource, by name."""
+    SLOTS = auto()
+    """The kubelet's slots of one of our resources, by name."""
+    PORT = auto()
+    """One host port, by number."""
+    PORTS = auto()
+    """One of several host ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLack:
+    """One resource of the nodes that is short by itself."""
+
+    resource: NodeResource
+    name: str = ""
+    count: int = 0
+    """For ports: how many are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemoryLack:
+    """The host memory to spill to is short, also on the node with most of it."""
+
+    may_spill_mib: int
+    """By one member."""
+    free_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLack:
+    """A container may spill more than its own memory limit."""
+
+    container: str
+    may_spill_mib: int
+    limit_mib: int
+
+
+Lack = NodeLack | HostMemoryLack | ContainerLack
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCards:
+    """What the lists of cards on the pods leave of a model's cards."""
+
+    cards: int
+    left: int
+    uses: bool
+    avoids: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CardSupply:
+    """Cards of the model that is asked for."""
+
+    model: str
+    nodes: int
+    """Nodes that have such cards, free or not."""
+    free_for: int
+    """Members for which the cards alone would be enough, on all nodes."""
+    named: NamedCards | None
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What is short on nodes where cards are not."""
+
+    cards_for: int
+    """Members for which there are cards on nodes that are open to them."""
+    lacks: tuple[Lack, ...]
+    """Empty: each resource by itself is enough, all of them together are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutNode:
+    """A node with room that does not take the pods."""
+
+    name: NodeName
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """Room that suspended gangs keep, and without which more members would fit."""
+
+    fit: int
+    memory_mib: int
+    cores_percent: int
+    cards: int
+    gangs: tuple[str, ...]
+    hold_s: float
+
+
+class Spared(Enum):
+    """Why no gang goes for one that finds no room."""
+
+    COMING_BACK = auto()
+    """Gangs on their way back to their cards can be suspended again soon."""
+    GUARANTEED = auto()
+    """Those whose going would make room are guaranteed what they hold."""
+    PROTECTED = auto()
+    """Those whose going would make room may not be evicted."""
+    NOT_ENOUGH = auto()
+    """There would be no room without them either."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoVictims:
+    """Making room was tried, and no gang goes."""
+
+    why: Spared
+    gangs: tuple[str, ...] = ()
+    """Those that are coming back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """No place for all of them now. It tells of the members of one shape: of the one that lacks most."""
+
+    request: Request
+    queue: QueueName
+    wanted: int
+    free: int
+    """So many of those wanted would find a place. All of them: each shape fits by itself."""
+    task: str = ""
+    """The task of these members, where the gang has members of other shapes."""
+    each: NodeRequest | None = None
+    """What one member asks of its node; None: it asks for cards."""
+    cards: CardSupply | None = None
+    beyond: Beyond | None = None
+    shut: tuple[ShutNode, ...] = ()
+    shut_more: int = 0
+    """Further nodes that are closed to them."""
+    standby: Standby | None = None
+    no_victims: NoVictims | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoomSoon:
+    """No gang has to go: there is room once pods that leave anyway are gone."""
+
+    request: Request
+    queue: QueueName
+    leaving: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakingRoom:
+    """Pods of other gangs go, or leave their cards, for this one."""
+
+    evicted: tuple[str, ...]
+    """Gangs, by key."""
+    evicted_pods: int
+    suspended: tuple[str, ...]
+    suspended_pods: int
+    cards: int
+    """That all of these pods hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The plan of the gang does not hold any more."""
+
+    plan_id: str
+    why: str
+
+
+# --- placed --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Members have their place."""
+
+    members: int
+    surplus: int = 0
+    """Members above the minimum that still wait."""
+    there: int = 0
+    """Members that had their place before."""
+    tried: bool = True
+    """Whether room was looked for those that wait. A plan that is carried out says nothing about them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AboveMinimum:
+    """The gang runs, and members above its minimum wait."""
+
+    there: int
+    waiting: int
+    why: "Finding"
+    """Why the next of them waits."""
+
+
+Finding = (
+    OverCap
+    | NoQueue
+    | Closed
+    | MissingMembers
+    | TooLarge
+    | ForeignGate
+    | BackOff
+    | Suspended
+    | NoModel
+    | Shortage
+    | RoomSoon
+    | MakingRoom
+    | GivenUp
+    | Placed
+    | AboveMinimum
+)

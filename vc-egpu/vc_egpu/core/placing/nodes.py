@@ -1,0 +1,119 @@
+"""The nodes that one group of alike members may go to, and the two ways to deal members to nodes.
+
+A policy gives each node a score, the lowest first. Nodes of equal score go by their names.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.books.capacity import Need, not_full, rooms
+from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.model.gangs import GangView
+from vc_egpu.core.model.policy import Mix
+from vc_egpu.core.trial.trial import Trial
+
+_PER_MILLE: Final = 1000
+_FIRST_ROWS: Final = 128
+_SANE: Final = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Rows of the ledger that may take members of a gang, for a policy to put in order."""
+
+    trial: Trial
+    view: GangView
+    need: Need
+    rows: Ints
+
+    @property
+    def mix(self) -> Mix:
+        """What work usually comes, where a policy looks at that."""
+        return self.trial.policy.mix
+
+    def ranks(self) -> Ints:
+        """By row: the node's place in the order of names."""
+        return self.trial.index.ranks()[self.rows]
+
+    def fullness(self) -> Ints:
+        """By row: how full the node is, per mille. Its cards count, or its cpu for members without cards."""
+        ledger, rows = self.trial.ledger, self.rows
+        if not self.need.asks:
+            # Members without cards go where there are no cards to keep free cpu for.
+            cpu = ledger.used[rows, 0] * _PER_MILLE // np.maximum(ledger.cap[rows, 0], 1)
+            return np.asarray(cpu - 2 * _PER_MILLE * (ledger.row_cards[rows] > 0), np.int64)
+        memory = np.minimum(ledger.row_memory[rows], _SANE) * _PER_MILLE
+        memory //= np.maximum(ledger.row_memory_cap[rows], 1)
+        cores = np.minimum(ledger.row_cores[rows], _SANE) * _PER_MILLE
+        cores //= np.maximum(ledger.row_cards[rows] * ledger.low_cap[rows], 1)
+        return np.asarray(memory + cores, np.int64)
+
+
+def fill_up(nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
+    """Deal members node after node. Shares that disturb no other share come first, on all nodes.
+
+    It looks at no more rows than needed: most decisions end in the first few hundred.
+    """
+    order = np.argsort(nodes.ranks() + scores * len(nodes.trial.ledger.names))
+    counts: dict[int, int] = {}
+    spare: list[tuple[int, int]] = []
+    for piece in _pieces(nodes.trial, nodes.need, nodes.rows[order]):
+        room, calm = rooms(nodes.trial.ledger, nodes.need, piece)
+        some = np.flatnonzero(room)
+        for row, most, still in zip(
+            piece[some].tolist(), room[some].tolist(), calm[some].tolist(), strict=True
+        ):
+            count = min(still, wanted)
+            if count:
+                counts[row] = count
+                wanted -= count
+            if most > count:
+                spare.append((row, most - count))
+            if not wanted:
+                return counts
+    for row, most in spare:
+        count = min(most, wanted)
+        if count:
+            counts[row] = counts.get(row, 0) + count
+            wanted -= count
+    return counts
+
+
+def _pieces(trial: Trial, need: Need, rows: Ints) -> Iterator[Ints]:
+    """The rows in order, in growing pieces. All pieces but the first leave out rows that are full.
+
+    Where the first few rows had no room, most of the next have none either.
+    """
+    start, size = 0, _FIRST_ROWS
+    while start < len(rows):
+        some = rows[start : start + size]
+        if start:
+            some = not_full(trial.ledger, need, some)
+        start, size = start + size, size * 4
+        for piece in (some[:_FIRST_ROWS], some[_FIRST_ROWS:]):
+            if len(piece):
+                yield piece
+
+
+def one_by_one(nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
+    """Deal one member at a time to the node with the fewest of the gang."""
+    room, calm = rooms(nodes.trial.ledger, nodes.need, nodes.rows)
+    columns = np.stack([nodes.rows, room, calm, scores, nodes.ranks()], axis=1)[room > 0]
+    taken = nodes.trial.rows_of(nodes.view)
+    counts: dict[int, int] = {}
+    heap = [
+        (still < 1, taken.get(row, 0), score, rank, row, limit, still)
+        for row, limit, still, score, rank in columns.tolist()
+    ]
+    heapq.heapify(heap)
+    while wanted and heap:
+        _, there, score, rank, row, limit, still = heapq.heappop(heap)
+        counts[row] = counts.get(row, 0) + 1
+        wanted -= 1
+        if counts[row] < limit:
+            heapq.heappush(heap, (still <= counts[row], there + 1, score, rank, row, limit, still))
+    return counts

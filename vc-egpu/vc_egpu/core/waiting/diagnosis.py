@@ -1,0 +1,73 @@
+"""Small findings, made from what the caller knows already. The long one is :mod:`.shortage`."""
+
+from collections.abc import Sequence
+
+from vc_egpu.core.model.findings import (
+    AboveMinimum,
+    CardRequest,
+    Finding,
+    Limit,
+    MakingRoom,
+    NoModel,
+    OverCap,
+    Placed,
+    Request,
+    RoomSoon,
+)
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.plan import Eviction, Suspension
+from vc_egpu.core.trial.trial import Trial
+
+
+def request_of(members: Sequence[Member]) -> Request:
+    """What these members ask for together, by kind of card."""
+    kinds: dict[tuple[str, int, int, bool, bool], int] = {}
+    for member in members:
+        for ask in member.shape.asks:
+            key = (ask.model, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
+            kinds[key] = kinds.get(key, 0) + ask.cards
+    cards = tuple(
+        CardRequest(model, count, memory_mib, cores, native=native, whole=whole)
+        for (model, memory_mib, cores, native, whole), count in kinds.items()
+    )
+    return Request(len(members), cards)
+
+
+def over_cap(limit: Limit, members: Sequence[Member]) -> OverCap:
+    """A cap forbids these members."""
+    return OverCap(request_of(members), limit)
+
+
+def no_model(trial: Trial, members: Sequence[Member]) -> NoModel | None:
+    """The first model that no node has in the way it is asked for; None where all are there."""
+    for member in members:
+        for ask in member.shape.asks:
+            if not trial.has_kind(ask.model, native=ask.native):
+                return NoModel(ask.model, ask.native)
+    return None
+
+
+def room_soon(view: GangView, members: Sequence[Member], pods: Sequence[object]) -> RoomSoon:
+    """There is room once these pods are gone, which leave anyway."""
+    return RoomSoon(request_of(members), view.gang.queue, len(pods))
+
+
+def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension], cards: int) -> MakingRoom:
+    """These go for the gang, or leave their cards. ``cards``: what they hold."""
+    return MakingRoom(
+        evicted=tuple(sorted(entry.gang for entry in evictions)),
+        evicted_pods=sum(len(entry.pods) for entry in evictions),
+        suspended=tuple(sorted(entry.gang for entry in suspensions)),
+        suspended_pods=sum(len(entry.pods) for entry in suspensions),
+        cards=cards,
+    )
+
+
+def placed(view: GangView, members: int, surplus: int) -> Placed:
+    """So many of the gang's members get their place now."""
+    return Placed(members, surplus, there=len(view.placed) + len(view.succeeded))
+
+
+def above_minimum(view: GangView, waiting: int, why: Finding) -> AboveMinimum:
+    """The gang runs and would grow. ``why`` is about the next of those that wait."""
+    return AboveMinimum(len(view.placed) + len(view.succeeded), waiting, why)

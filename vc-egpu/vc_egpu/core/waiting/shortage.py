@@ -1,0 +1,225 @@
+"""Why there is no place: how many members would find one, what is short, and why no gang goes for them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.books import fit
+from vc_egpu.core.books.capacity import (
+    MANY,
+    copies,
+    parts_of,
+    places,
+    pods_by_cards,
+    pods_by_host,
+    pods_by_node,
+)
+from vc_egpu.core.books.ledger import Ints, Ledger
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import NodeName
+from vc_egpu.core.model.findings import (
+    Beyond,
+    CardSupply,
+    ContainerLack,
+    HostMemoryLack,
+    Lack,
+    NamedCards,
+    NodeRequest,
+    NoVictims,
+    Shortage,
+    ShutNode,
+    Spared,
+    Standby,
+)
+from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.placing.place import Group, groups_of
+from vc_egpu.core.room.victims import Guarantees, Prey, prey
+from vc_egpu.core.trial.claims import ClaimKind
+from vc_egpu.core.trial.trial import Trial
+from vc_egpu.core.waiting.diagnosis import request_of
+
+_MOST_SHUT: Final = 3
+"""Nodes that are closed to the members of which the finding says why."""
+
+
+def shortage(trial: Trial, view: GangView, members: Sequence[Member], cause: Cause | None) -> Shortage:
+    """No place for all of them now. ``cause``: making room for it was tried and failed; None: it was not."""
+    groups = groups_of(trial, view, members)
+    worst = min(groups, key=lambda group: _places(trial.ledger, group) - len(group.members))
+    free, wanted = _places(trial.ledger, worst), len(worst.members)
+    supply, beyond, standby = None, None, None
+    shut: list[NodeName] = []
+    if free < wanted:
+        by_cards = _by_cards(trial.ledger, worst)
+        supply = _supply(trial.ledger, worst, by_cards)
+        beyond = _beyond(trial, worst, by_cards, free)
+        shut = _shut(trial.ledger, worst, by_cards)
+        standby = _standby(trial, view, worst, free)
+    return Shortage(
+        request=request_of(members),
+        queue=view.gang.queue,
+        wanted=wanted,
+        free=min(free, wanted),
+        task=worst.members[0].task if len(groups) > 1 else "",
+        each=None if worst.need.asks else _node_request(worst),
+        cards=supply,
+        beyond=beyond,
+        shut=tuple(ShutNode(name, _shut_by(trial, view, worst, name)) for name in shut[:_MOST_SHUT]),
+        shut_more=max(0, len(shut) - _MOST_SHUT),
+        standby=standby,
+        no_victims=_no_victims(trial, view, groups, worst, cause) if cause is not None else None,
+    )
+
+
+def _places(ledger: Ledger, group: Group) -> int:
+    return places(ledger, group.need, group.mask)
+
+
+def _node_request(group: Group) -> NodeRequest:
+    cpu, memory, ephemeral, _ = group.need.requests
+    ports = tuple(port for _, _, port in group.need.ports)
+    return NodeRequest(cpu, memory, ephemeral, group.need.scalars, ports)
+
+
+# --- cards ---------------------------------------------------------------------------------------
+
+
+def _by_cards(ledger: Ledger, group: Group) -> Ints:
+    """By row: for how many of these members the cards alone are enough."""
+    everywhere = np.arange(len(ledger.names))
+    by_cards = np.full(len(ledger.names), MANY)
+    for ask in group.need.asks:
+        count, _ = copies(ledger, group.need, ask, everywhere)
+        by_cards = np.minimum(by_cards, pods_by_cards(count, ask.cards))
+    return by_cards
+
+
+def _supply(ledger: Ledger, group: Group, by_cards: Ints) -> CardSupply | None:
+    if not group.need.asks:
+        return None
+    first = group.need.asks[0]
+    nodes = int((ledger.kind == first.kind).any(axis=1).sum())
+    return CardSupply(first.ask.model, nodes, int(by_cards.sum()), _named(ledger, group))
+
+
+def _named(ledger: Ledger, group: Group) -> NamedCards | None:
+    """How many cards are left to pods that name cards: a name may be misspelt."""
+    need, shape = group.need, group.need.shape
+    if need.cards is None:
+        return None
+    cards = ledger.kind == need.asks[0].kind
+    return NamedCards(
+        cards=int(cards.sum()),
+        left=int((cards & need.cards).sum()),
+        uses=bool(shape.use_cards),
+        avoids=bool(shape.avoid_cards),
+    )
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def _beyond(trial: Trial, group: Group, by_cards: Ints, free: int) -> Beyond | None:
+    """What keeps members out where cards do not; None where it is the cards."""
+    open_to_them = int(by_cards[group.mask].sum())
+    if open_to_them <= free:
+        return None
+    wanted = min(len(group.members), open_to_them)
+    return Beyond(wanted, tuple(_lacks(trial.ledger, group, by_cards, wanted)))
+
+
+def _lacks(ledger: Ledger, group: Group, by_cards: Ints, wanted: int) -> list[Lack]:
+    """Each of the node's own resources that is too short by itself, where cards are not."""
+    need, everywhere = group.need, np.arange(len(ledger.names))
+    found: list[Lack] = []
+    for part, lack in parts_of(need):
+        room = np.minimum(by_cards, pods_by_node(ledger, part, everywhere))
+        if int(room[group.mask].sum()) < wanted:
+            found.append(lack)
+    if need.spills:
+        hosts = np.minimum(by_cards, pods_by_host(ledger, need, everywhere))
+        if int(hosts[group.mask].sum()) < wanted:
+            found.append(_host_lack(ledger, group, by_cards))
+    return found
+
+
+def _host_lack(ledger: Ledger, group: Group, by_cards: Ints) -> HostMemoryLack | ContainerLack:
+    """The node's host memory, or a container's own limit, on the node that has most left of it."""
+    need = group.need
+    rows = np.flatnonzero(group.mask & (by_cards > 0))
+    left = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
+    row = int(rows[int(np.argmax(left))])
+    ratio = ledger.ratio_for(row, need.share_class)
+    for ask in need.asks:
+        host_mib, limit = ask.here(ratio).host_mib, ask.ask.host_limit_mib
+        if limit is not None and host_mib > limit:
+            return ContainerLack(ask.ask.container, host_mib, limit)
+    return HostMemoryLack(need.host_mib(ratio) or 0, int(left.max()))
+
+
+def _shut(ledger: Ledger, group: Group, by_cards: Ints) -> list[NodeName]:
+    """Nodes with room that do not take these members, where the others are not enough."""
+    if int(by_cards[group.mask].sum()) >= len(group.members):
+        return []
+    room = np.minimum(by_cards, pods_by_node(ledger, group.need, np.arange(len(ledger.names))))
+    return [name for name, row in sorted(ledger.rows.items()) if room[row] > 0 and not group.mask[row]]
+
+
+def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
+    if name in view.gang.blocked_nodes:
+        return "refused a member lately"
+    return fit.why_not(trial.index.nodes[name], group.need.shape) or "not ready"
+
+
+# --- other gangs ---------------------------------------------------------------------------------
+
+
+def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby | None:
+    """Room that suspended gangs keep, where more members would fit without it."""
+    claims = trial.claims.against(ClaimKind.STANDBY, view)
+    if not claims:
+        return None
+    with trial.without(claims):
+        fit_without = min(_places(trial.ledger, group), len(group.members))
+    if fit_without <= free:
+        return None
+    return Standby(
+        fit=fit_without,
+        memory_mib=sum(claim.memory_mib for claim in claims),
+        cores_percent=sum(claim.cores_percent for claim in claims),
+        cards=sum(claim.cards for claim in claims),
+        gangs=tuple(sorted({claim.gang for claim in claims})),
+        hold_s=trial.policy.suspended_hold_s,
+    )
+
+
+def _no_victims(
+    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause
+) -> NoVictims:
+    """Why making room failed. ``worst``: the group of which most members lack a place."""
+    coming = trial.coming_back()
+    free = _places(trial.ledger, worst)
+    lifted = trial.lift(pod.uid for pod in coming)
+    more = _places(trial.ledger, worst)
+    trial.put_back(lifted)
+    if more > free:
+        return NoVictims(Spared.COMING_BACK, tuple(sorted({str(pod.gang) for pod in coming})))
+    everybody = prey(trial, cause)
+    if _enough(everybody.without, groups) and _is_guaranteed(trial, view, everybody):
+        return NoVictims(Spared.GUARANTEED)
+    if everybody.spared is not None and _enough(everybody.spared, groups):
+        return NoVictims(Spared.PROTECTED)
+    return NoVictims(Spared.NOT_ENOUGH)
+
+
+def _is_guaranteed(trial: Trial, view: GangView, everybody: Prey) -> bool:
+    """Whether not all of them may go at once."""
+    guarantees = Guarantees(trial, view)
+    pods = (pod for candidate in everybody.listed for pod in candidate.pods)
+    return not guarantees.allow(guarantees.amounts(pods))
+
+
+def _enough(ledger: Ledger, groups: Sequence[Group]) -> bool:
+    """Whether each group by itself would find its places."""
+    return all(_places(ledger, group) >= len(group.members) for group in groups)
