@@ -35,6 +35,6 @@ def test_what_another_leader_did_is_not_taken_for_done(cluster: Cluster) -> None
     hosts = cluster.server.objects[HOSTS]
     wanted = dict(hosts["data"])
     cluster.server.put(HOSTS, {**hosts, "data": {**wanted, "VC_W_NUM": "3"}})
-    cluster.controller._leading.set()
+    cluster.controller.lead()
     cluster.look_at_job("mine")
     assert cluster.server.objects[HOSTS]["data"] == wanted

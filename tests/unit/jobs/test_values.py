@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vc_egpu.jobs.health import Metrics
+from vc_egpu.jobs.known.latest import Latest
+from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.jobs.objects import requests
 from vc_egpu.jobs.rules import durations
 from vc_egpu.jobs.rules.views import PodPhase
-from vc_egpu.jobs.workers.cache import Latest
-from vc_egpu.jobs.workers.metrics import Metrics
-from vc_egpu.jobs.workers.podcache import CachedPod, trim
 from vc_egpu.jobs.workers.queueworker import next_state, queue_status
 from vc_egpu.kube import Change, ChangeKind, Json
 from vc_egpu.volcano.api.queue import QueueState

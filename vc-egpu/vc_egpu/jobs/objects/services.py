@@ -1,6 +1,7 @@
 """Services, host lists, network policies and claims of a Job: made before its pods, kept as wanted."""
 
 import threading
+from typing import Final
 
 from vc_egpu.jobs.objects.pods import build_claims, owner_reference
 from vc_egpu.jobs.rules.plugins import plugins_of
@@ -10,7 +11,7 @@ from vc_egpu.kube.wire.errors import AlreadyExists, Unavailable
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.words.makers import controller_of
 
-_RESOURCES: dict[str, Resource] = {
+MADE: Final[dict[str, Resource]] = {
     resource.kind: resource
     for resource in (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS)
 }
@@ -61,7 +62,7 @@ class ObjectKeeper:
             self._done.clear()
 
     def _ensure_one(self, job: Job, thing: Json) -> None:
-        resource = _RESOURCES[thing["kind"]]
+        resource = MADE[thing["kind"]]
         metadata = {**thing["metadata"], "ownerReferences": [owner_reference(job)]}
         try:
             self._api.create(resource, {**thing, "metadata": metadata})
