@@ -141,15 +141,19 @@ class LeaderLease:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
+    def turn(self) -> None:
+        """Renew the Lease, or take it if it is free. The lease's thread does this every ``retry_s``."""
+        try:
+            self._try()
+        except KubeError as error:
+            logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        except Exception:
+            logger.exception("lease %s/%s: a fault of ours", self._namespace, self._name)
+        self._end_if_over()
+
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                self._try()
-            except KubeError as error:
-                logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
-            except Exception:
-                logger.exception("lease %s/%s: a fault of ours", self._namespace, self._name)
-            self._end_if_over()
+            self.turn()
             self._stopping.wait(self._times.retry_s)
         if self._leading:
             self._stop_leading("asked to stop")

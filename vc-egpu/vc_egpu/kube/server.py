@@ -93,13 +93,20 @@ def listening(host: str, port: int, backlog: int = 128) -> socket.socket:
 class GetServer:
     """Answers GETs on threads of its own; nothing is logged, since headers may hold tokens."""
 
-    def __init__(self, address: tuple[str, int], answer: Callable[[Request], Answer]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Callable[[Request], Answer],
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         """Listens from now on, and answers once it is started. Port 0 picks a free one: see :attr:`port`."""
 
         class Handler(_Handler):
-            """Knows whom to ask."""
+            """Asks this ``answer`` and waits this long for a request."""
 
             ask = staticmethod(answer)
+            timeout = request_timeout_s
 
         self._server = _NumberedServer(address, Handler)
         self.port = int(self._server.server_address[1])
@@ -109,6 +116,10 @@ class GetServer:
         """Begin to answer."""
         self._thread.start()
         return self
+
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._server.connections()
 
     def stop(self) -> None:
         """Stop answering."""
@@ -120,7 +131,6 @@ class GetServer:
 class _Handler(BaseHTTPRequestHandler):
     ask: Callable[[Request], Answer]
     protocol_version = "HTTP/1.1"
-    timeout = REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:
         """Answer."""
@@ -154,6 +164,11 @@ class _NumberedServer(ThreadingHTTPServer):
         self.socket = listening(*address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def connections(self) -> int:
+        """How many have a thread."""
+        with self._lock:
+            return len(self._connections)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """The next one that waits; where there is no descriptor for it, after a while."""

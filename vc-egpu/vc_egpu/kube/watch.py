@@ -211,34 +211,42 @@ class Reflector:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if self._doubted.is_set():
-                self._doubted.clear()
-                self._version = None
-            try:
-                if self._version is None:
-                    self._list()
-                self._watch()
-            except Gone as error:
-                # Not at once: where lists take longer than the server remembers, each ends like this.
-                if self._version is not None and self._selectors["fieldSelector"]:
-                    self._at_least = self._version
-                self._version = None
-                self._pause(error, usual=True)
-            except NotFound as error:
-                # The CRD may come later: keep asking, and say so once in a while.
-                self._version = None
-                self._pause(error)
-            except KubeError as error:
-                if self._in_vain >= _IN_VAIN:
-                    self._version = None
-                self._pause(error)
-            except Exception as error:
-                logger.exception("watch %s: a fault of ours, listing again", self._path)
-                self._version = None
-                self._pause(error)
+            self._stopping.wait(self.turn())
 
-    def _pause(self, error: Exception, *, usual: bool = False) -> None:
-        """Wait before the next try; ``usual``: nothing to warn of unless it is so again and again."""
+    def turn(self) -> float:
+        """List if need be and watch until the watch ends; returns how long to wait before the next turn.
+
+        The reflector's thread does nothing else. No :class:`KubeError` comes out.
+        """
+        if self._doubted.is_set():
+            self._doubted.clear()
+            self._version = None
+        try:
+            if self._version is None:
+                self._list()
+            self._watch()
+        except Gone as error:
+            # Not at once: where lists take longer than the server remembers, each ends like this.
+            if self._version is not None and self._selectors["fieldSelector"]:
+                self._at_least = self._version
+            self._version = None
+            return self._pause_s(error, usual=True)
+        except NotFound as error:
+            # The CRD may come later: keep asking, and say so once in a while.
+            self._version = None
+            return self._pause_s(error)
+        except KubeError as error:
+            if self._in_vain >= _IN_VAIN:
+                self._version = None
+            return self._pause_s(error)
+        except Exception as error:
+            logger.exception("watch %s: a fault of ours, listing again", self._path)
+            self._version = None
+            return self._pause_s(error)
+        return 0.0
+
+    def _pause_s(self, error: Exception, *, usual: bool = False) -> float:
+        """How long to wait after this error; ``usual``: no warning unless it happens again and again."""
         if isinstance(error, KubeError) and error.status:
             self._answered_at = time.monotonic()
         delay_s = self._backoff.next_s()
@@ -247,7 +255,7 @@ class Reflector:
         told = failures in _TOLD or failures % _TOLD_EVERY == 0
         level = logging.WARNING if told and not (usual and failures == 1) else logging.DEBUG
         logger.log(level, "watch %s: %s; again in %.1f s", self._path, error, delay_s)
-        self._stopping.wait(max(delay_s, hint_s or 0.0))
+        return max(delay_s, hint_s or 0.0)
 
     def _list(self) -> None:
         at_least, self._at_least = self._at_least, ""
