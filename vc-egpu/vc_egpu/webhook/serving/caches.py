@@ -18,7 +18,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.resource_names import names_cards
 from vc_egpu.webhook.protocol.context import QueueTree
-from vc_egpu.webhook.reviews.tasks import asks_for_cards
+from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
 Json = dict[str, Any]
 _KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion")
