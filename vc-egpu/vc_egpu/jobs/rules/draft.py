@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from vc_egpu.jobs.rules import durations
-from vc_egpu.jobs.rules.views import Eviction, PodPhase, PodView, World, seconds, timestamp
+from vc_egpu.jobs.rules.times import duration, seconds, timestamp
+from vc_egpu.jobs.rules.views import Eviction, PodPhase, PodView, World
 from vc_egpu.volcano.api.job import JobPhase, JobStatus, Task
 from vc_egpu.volcano.api.meta import Json
 
@@ -139,7 +139,7 @@ class Draft:
             )
             if phase in {*FINISHED, JobPhase.ABORTED}:
                 ran_s = world.now - seconds(world.job.metadata.creation_timestamp)
-                status.running_duration = durations.render(ran_s)
+                status.running_duration = duration(ran_s)
         after = _without_zeroes(status.document())
         return Decision(
             status=after if after != _without_zeroes(before) else None,

@@ -17,7 +17,8 @@ from typing import Final
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Draft, Group, Note
 from vc_egpu.jobs.rules.plugins import pod_name
 from vc_egpu.jobs.rules.policies import TARGETED, Answer, judge
-from vc_egpu.jobs.rules.views import PodPhase, PodView, World, seconds, timestamp
+from vc_egpu.jobs.rules.times import seconds, timestamp
+from vc_egpu.jobs.rules.views import PodPhase, PodView, World
 from vc_egpu.volcano.api.job import JobAction, JobPhase, Task
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 

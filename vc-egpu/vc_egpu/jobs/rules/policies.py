@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.jobs.rules import durations
+from vc_egpu.jobs.rules.times import duration_s
 from vc_egpu.jobs.rules.views import Eviction, Happening, PodPhase, PodView, World
 from vc_egpu.volcano.api.job import Job, JobAction, JobEvent, LifecyclePolicy
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
@@ -147,7 +147,7 @@ def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:
     own = next((task.policies for task in job.spec.tasks if task.name == happening.task), [])
     for policy in [*own, *job.spec.policies]:
         if policy.action is not None and _answers(policy, happening):
-            return policy.action, durations.parse(policy.timeout) if policy.timeout else 0.0
+            return policy.action, duration_s(policy.timeout) if policy.timeout else 0.0
     return None
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from vc_egpu.jobs.rules.times import seconds
 from vc_egpu.volcano.api.job import Job, JobAction, JobEvent
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 from vc_egpu.volcano.words import names
@@ -165,21 +165,6 @@ class World:
     """False: it was edited into something of which no pod, and no PodGroup, can be made."""
     now: float = 0.0
     """Seconds since the epoch."""
-
-
-def seconds(text: Any) -> float:
-    """An RFC 3339 time as seconds since the epoch; 0 for anything else."""
-    if not isinstance(text, str):
-        return 0.0
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def timestamp(at: float) -> str:
-    """Seconds since the epoch as Kubernetes writes them."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _pod_phase(text: Any) -> PodPhase:
