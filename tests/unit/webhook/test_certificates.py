@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from vc_egpu.webhook.serving.certificates import CertificateError, Lifetimes, Material, advance
+from vc_egpu.webhook.serving.authority import CertificateError
+from vc_egpu.webhook.serving.certificates import Lifetimes, Material, advance
 
 HOSTS = ("vc-egpu-webhook.vc-egpu-system.svc", "127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

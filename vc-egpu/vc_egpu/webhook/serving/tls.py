@@ -19,7 +19,8 @@ from typing import Any, Final
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, KubeError, NotFound
-from vc_egpu.webhook.serving.certificates import CertificateError, Lifetimes, Material, advance
+from vc_egpu.webhook.serving.authority import CertificateError
+from vc_egpu.webhook.serving.certificates import Lifetimes, Material, advance
 
 Json = dict[str, Any]
 CONFIGURATION: Final = "vc-egpu"
