@@ -61,7 +61,7 @@ def test_while_the_quota_is_used_up_one_pod_is_tried_at_a_time(cluster: Cluster)
 @pytest.mark.parametrize(
     ("owner", "whose"),
     [
-        (None, "it belongs to nobody"),
+        (None, "it belongs to no controller"),
         (("apps/v1", "Deployment", "web"), "it belongs to Deployment web"),
         (("batch.volcano.sh/v1alpha1", "Job", "train"), "it belongs to an earlier Job of this name"),
     ],

@@ -18,11 +18,11 @@ MADE: Final[dict[str, Resource]] = {
 
 
 class InTheWay(Unavailable):
-    """Something of somebody else has the name; what an earlier Job of this name left goes soon."""
+    """Another owner has an object of this name. The rest of an earlier Job of this name goes soon."""
 
     def __init__(self, job: Job, present: Json) -> None:
         owner, metadata = controller_of(present), present["metadata"]
-        whose = f"{owner['kind']} {owner['name']}" if owner else "nobody"
+        whose = f"{owner['kind']} {owner['name']}" if owner else "no controller"
         if owner and (owner["kind"], owner["name"]) == (job.kind, job.metadata.name):
             whose = "an earlier Job of this name"
         what = f"{present['kind']} {metadata.get('namespace') or job.metadata.namespace}/{metadata['name']}"
@@ -37,14 +37,14 @@ class ObjectKeeper:
         self._lock = threading.Lock()
         self._done: dict[str, list[Json]] = {}
 
-    def ensure(self, job: Job, *, anew: bool = False) -> None:
+    def ensure(self, job: Job, *, look_again: bool = False) -> None:
         """Make what is missing and update host lists after scaling; raises KubeError.
 
-        ``anew``: look at all of it, somebody may have deleted it meanwhile.
+        ``look_again``: look at every object, because a user may have deleted one.
         """
         wanted = [*build_claims(job), *(thing for plugin in plugins_of(job) for thing in plugin.objects())]
         with self._lock:
-            if self._done.get(job.metadata.uid) == wanted and not anew:
+            if self._done.get(job.metadata.uid) == wanted and not look_again:
                 return
         for thing in wanted:
             self._ensure_one(job, thing)
@@ -57,7 +57,7 @@ class ObjectKeeper:
             self._done.pop(uid, None)
 
     def forget_all(self) -> None:
-        """Another process leads: what it does to them is not heard here."""
+        """Another process leads: we do not hear what it does to them."""
         with self._lock:
             self._done.clear()
 

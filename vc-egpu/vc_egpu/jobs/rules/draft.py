@@ -25,7 +25,7 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Delete a pod. ``mark``: write the out-of-sync mark first, so that nobody takes it for an eviction."""
+    """Delete a pod. ``mark``: write the out-of-sync mark first, so that it does not count as an eviction."""
 
     pod: PodView
     mark: bool

@@ -1,8 +1,8 @@
 """Lifecycle policies: from what the pods show to the action that the Job's author asked for.
 
-Happenings are read off the present state wherever it shows them (a failed pod is a failed pod until it is
-replaced), so that a controller that was away misses none. The caller has to remember evictions (a pod that is
-gone shows nothing), and since when a delayed action waits where the state does not say since when it is so.
+Happenings are read from the present state where it shows them: a failed pod stays failed until it is
+replaced. So a controller that was away misses none. The caller remembers evictions, because a deleted pod
+shows nothing. It also remembers since when a delayed action waits, if the state does not say it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ class Answer:
     targets: frozenset[str] = frozenset()
     """UIDs of the pods to restart, for targeted actions."""
     tasks: frozenset[str] = frozenset()
-    """Of which all pods are among them."""
+    """All pods of these tasks are among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def _first_seen(world: World, event: JobEvent, who: str) -> tuple[float, str]:
 
 
 def _since(world: World, told: float, event: JobEvent, who: str) -> tuple[float, str]:
-    """Since when it is so, as an object tells, without a mark; as it was first seen where none tells, or
-    where a clock that is ahead of ours does: nobody waits until ours has caught up."""
+    """Since when it is so. If an object says it, there is no mark. If no object does, or its clock is ahead
+    of ours, the time of the first sight counts."""
     return (told, "") if 0 < told <= world.now else _first_seen(world, event, who)
 
 

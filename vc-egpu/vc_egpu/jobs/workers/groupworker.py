@@ -1,4 +1,4 @@
-"""PodGroups on a cluster without Volcano: phase and counts, and groups for pods that no Volcano Job made."""
+"""PodGroups on a cluster without Volcano: phase, counts, and new groups for pods that have none."""
 
 import logging
 import threading
@@ -19,8 +19,8 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
 
 EMPTY_FOR_S: Final = 120.0
-"""A PodGroup of pods of other controllers that had no pod for this long is deleted: scaled to nothing. Longer
-than cards are kept for a replacement."""
+"""A PodGroup for pods of other controllers is deleted after this time without pods: it was scaled to nothing.
+Cards are kept for a replacement for less time than this."""
 _LOOSE_PREFIX: Final = "podgroup-"
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 """A Job may be called ``podgroup``: its PodGroup is the Job worker's."""
@@ -53,7 +53,7 @@ class GroupWorker:
         self._empty_since: dict[Key, float] = {}
 
     def rest(self) -> None:
-        """Another process leads: what has no pods now may have had some before this one leads again."""
+        """Another process leads: a group without pods may get some before this process leads again."""
         self._empty_since.clear()
 
     def look(self, key: Key) -> float | None:
@@ -63,11 +63,11 @@ class GroupWorker:
             {podgroups.queue_of(group)} if group else set()
         )
         if len(queues) > 1:
-            self._ask_for_queues(queues)  # to which of them it counts goes with the pods that are left
+            self._ask_for_queues(queues)  # the pods that are left decide to which of them it counts
         if group is None:
             self._empty_since.pop(key, None)
-            # Its pods name it, so it was deleted under them. What somebody else made is theirs to make again.
-            # Not for pods that go as well: the garbage collector deletes it as often as it is made.
+            # Its pods still name it, so it was deleted under them. We make again only what we made. If its
+            # pods go as well, the garbage collector would delete it each time we make it.
             for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
                 if pod.managed and pod.job is None and pod.group is not None and not _is_over(pod):
                     self._make(pod)

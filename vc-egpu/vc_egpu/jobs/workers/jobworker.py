@@ -231,7 +231,7 @@ class JobWorker:
     def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
         """Make the objects that pods need, then the pods."""
         # A pod whose host list was deleted waits for it without end, as for a volume: so look at all of them.
-        self._objects.ensure(job, anew=not self._memory.was_refused(job.metadata.uid))
+        self._objects.ensure(job, look_again=not self._memory.was_refused(job.metadata.uid))
         plugins = plugins_of(job)
         self._pods.make(
             job,

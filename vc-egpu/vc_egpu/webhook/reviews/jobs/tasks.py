@@ -157,9 +157,9 @@ def _names(container: Json) -> Iterator[str]:
 def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
     """(the task with what the webhook once wrote into the stored one, whether all asks are unchanged).
 
-    Whoever applies a manifest again leaves our totals and our label out: where a container's ask is still
-    the same they come back exactly as stored, and nothing is added that the stored one lacks. A container
-    whose ask changed loses the stored totals instead, so that they are counted anew.
+    A manifest that is applied again lacks our totals and our label. If a container's ask is still the same,
+    they come back exactly as stored, and no others are added. A container whose ask changed loses the stored
+    totals, so that they are counted again.
     """
     unchanged = True
     task = Task(task.name, respell_task(task.raw, stored.raw))
@@ -209,7 +209,7 @@ def _restore(container: Json, stored: Json) -> Json:
 
 
 def _without_totals(container: Json, stored: Json) -> Json:
-    """Drop what was carried over from the stored one by somebody who edited the live object."""
+    """Drop the stored totals that an edit of the live object carried over."""
     resources = dict(mapping(container.get("resources")))
     for kind, amounts in _written(stored).items():
         if amounts and isinstance(resources.get(kind), dict):
