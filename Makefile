@@ -1,4 +1,4 @@
-# Targets that users call are listed by `make help`. Two matter most: `make demo` and `make test`.
+# `make help` lists the targets that matter, `make help-all` all of them by section.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,7 +7,7 @@ VENV := .venv
 PY := PYTHONPATH=e2e $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 # Unit tests are spread over the cores, and one more since some wait. Of the quick stories those of two clusters run
-# side by side: they wait more than they work.
+# at the same time: they wait more than they work.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 CLUSTERS ?= 2
 # The stories of the main job, and a sample of the controller's crashes. Restarts, outages, all crash points,
@@ -16,7 +16,7 @@ E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_
 	e2e/test_identity.py e2e/test_webhook.py e2e/test_policies.py e2e/test_policies_pods.py e2e/test_policies_nodes.py \
 	e2e/test_crash.py
 
-# Judges how soon the machine wakes programs: beside nothing else.
+# Judges how soon the machine wakes programs: nothing else may run.
 CALM := tests/unit/native/test_time_floors.py
 
 # Go and others look for their caches there. Services and some runners of CI have it not set.
@@ -35,13 +35,23 @@ $(shell [ ! -s $(VENV)/.done ] || { [ -x $(VENV)/bin/python ] && [ "$$(cat $(VEN
 	|| rm -f $(VENV)/.done $(VENV)/bin/python)
 endif
 
-.PHONY: help
-help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub(/:.*/, "", $$1); printf "  make %-18s %s\n", $$1, $$2}'
+# --- help ------------------------------------------------------------------------------------
+.PHONY: help help-all
+MATTER := demo test check up down clean
+SHOW := {sub(/:.*/, "", $$1); printf "  make %-18s %s\n", $$1, $$2}
+help: ## the few targets that matter
+	@for target in $(MATTER); do \
+		grep -hE "^$$target:.*## " $(MAKEFILE_LIST) | awk -F ':.*## ' '$(SHOW)'; \
+	done
+	@echo "  make help-all           all targets, by section"
+
+help-all: ## all targets, by section
+	@awk -F ':.*## ' '/^# --- / {gsub(/^# -+ | -+$$/, ""); printf "\n%s\n", $$0} /^[a-z0-9-]+:.*## / $(SHOW)' \
+		$(firstword $(MAKEFILE_LIST))
 
 # --- set-up ----------------------------------------------------------------------------------
 .PHONY: venv toolchain native native-release image
-venv: $(VENV)/.done ## Python packages of the lock file into .venv
+venv: $(VENV)/.done ## install the Python packages of the lock file into .venv
 # Two that begin at once in one clone wait for each other: this file is read once more with the lock held.
 ifndef VENV_LOCK_HELD
 $(VENV)/.done: requirements-dev.lock pyproject.toml
@@ -57,16 +67,16 @@ $(VENV)/.done: requirements-dev.lock pyproject.toml
 	@$(MADE_OF) > $@
 endif
 
-toolchain: venv ## Kubernetes, etcd, containerd ... built once into the user's cache
+toolchain: venv ## build Kubernetes, etcd, containerd and others, once, into your cache folder
 	@$(PY) -m localcluster build
 
-native: venv ## the C parts: fake driver libraries for tests
+native: venv ## build the isolation library for this machine, and the fake drivers for tests
 	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
 
-native-release: venv ## the isolation library as it is shipped: glibc 2.17, x86-64 and arm64
+native-release: venv ## build the isolation library as it is shipped: glibc 2.17, x86-64 and arm64
 	@$(MAKE) -s -C device-plugin/native PYTHON=../../$(VENV)/bin/python native-release
 
-image: toolchain ## our image as an OCI archive, without Docker
+image: toolchain ## build our image as an OCI archive, without Docker
 	@$(PY) -m image.build
 
 # --- the local cluster -----------------------------------------------------------------------
@@ -74,36 +84,36 @@ image: toolchain ## our image as an OCI archive, without Docker
 # First of all that starts nodes: not after ten minutes of building.
 root:
 	@test "$$(id -u)" = 0 || { echo "error: real nodes need root (without: make check test-unit, or the local cluster with --rootless)" >&2; exit 1; }
-up: root toolchain ## a Kubernetes of two real nodes on this machine (NAME=local)
+up: root toolchain ## start a Kubernetes of two real nodes on this machine (NAME=local)
 	@$(PY) -m localcluster up --name $(or $(NAME),local)
-down: venv ## stop it (NAME=local)
+down: venv ## stop a local cluster and remove its data (NAME=local)
 	@$(PY) -m localcluster down --name $(or $(NAME),local)
-status: venv ## which clusters run, and where their kubeconfig is
+status: venv ## list the local clusters that run, with their kubeconfig
 	@$(PY) -m localcluster status
 
 # --- the two commands ------------------------------------------------------------------------
 .PHONY: demo test
-demo: root toolchain native image ## the main job on a real cluster, told step by step (KEEP=1 leaves it up)
+demo: root toolchain native image ## tell the main job step by step on a real cluster (KEEP=1 leaves the cluster up)
 	@$(PY) -m demo $(if $(KEEP),--keep)
 
 # The toolchain first: unit tests of the manifests are skipped without its kubectl.
-test: root check toolchain test-unit test-e2e test-slice ## everything that CI runs
+test: root check toolchain test-unit test-e2e test-slice ## run everything that CI runs: linters, unit tests, stories on a real cluster
 
 # --- tests -----------------------------------------------------------------------------------
 .PHONY: check test-unit test-e2e test-long e2e-volcano
-check: venv ## linters and types
+check: venv ## run the linters and check the types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy vc-egpu device-plugin e2e
 	$(VENV)/bin/mypy tests  # by itself: both have a conftest.py
 
 .PHONY: house
-house: venv ## the structure of the code: rooms, imports, lines, private names that tests touch
+house: venv ## show the structure of the code: rooms, imports, lines, private names that tests touch
 	@PYTHONPATH=tests $(VENV)/bin/python -m house
 
-test-unit: venv native ## tests that need no cluster
+test-unit: venv native ## run the tests that need no cluster
 	$(PYTEST) tests -n $(WORKERS) -m "not long"
 
-test-e2e: root toolchain native image ## stories on a real cluster
+test-e2e: root toolchain native image ## run the quick stories on a real cluster
 	@# Workers that are interrupted have no time to end their clusters.
 	trap '$(PY) -m localcluster gc >/dev/null' EXIT; \
 	$(PYTEST) $(E2E_QUICK) -v -m "not long and not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
@@ -111,15 +121,15 @@ test-e2e: root toolchain native image ## stories on a real cluster
 # The other stories, a tenth for each commit: ten commits in a row run all that fits. SLICE=n runs slice n again.
 # How long stories take stands in e2e/slices/durations.json, which `make test-long` writes.
 .PHONY: test-slice
-test-slice: root toolchain native image ## a tenth of the longer stories, by the number of commits (SLICE=n: slice n)
+test-slice: root toolchain native image ## run a tenth of the longer stories, chosen by the number of commits (SLICE=n: slice n)
 	trap '$(PY) -m localcluster gc >/dev/null' EXIT; \
 	$(PYTEST) e2e $(E2E_QUICK:%=--ignore=%) --slice $(or $(SLICE),commit) -v -m "not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
 
 .PHONY: toolchain-long
-toolchain-long: venv ## the same and Prometheus, which some long tests run beside the cluster
+toolchain-long: venv ## build what `make toolchain` builds, and Prometheus for some long tests
 	@$(PY) -m localcluster build --with prometheus
 
-test-long: root toolchain-long native image ## what takes longer: all crash points, 10,000 oracle cases, 20 identity rounds
+test-long: root toolchain-long native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) --ignore $(CALM)
 	VC_EGPU_LONG=1 $(PYTEST) $(CALM)
 	VC_EGPU_DURATIONS=e2e/slices/durations.json VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
@@ -132,19 +142,19 @@ E2E_OLDEST := e2e/test_policies.py e2e/test_policies_pods.py e2e/test_policies_n
 	e2e/test_other_plugins.py e2e/test_older_containerd.py
 .PHONY: e2e-oldest
 e2e-oldest: export VC_EGPU_KUBERNETES ?= 1.30
-e2e-oldest: root toolchain native image ## the stories that a version may break, on the oldest Kubernetes that we support
+e2e-oldest: root toolchain native image ## run the stories that a version may break, on the oldest Kubernetes that we support
 	$(PYTEST) $(E2E_OLDEST) -v -m "not long and not volcano" --durations 15
 
-e2e-volcano: root toolchain native image ## the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)
+e2e-volcano: root toolchain native image ## run the stories on unmodified Volcano (VOLCANO_BIN_DIR, VOLCANO_CRD_DIR)
 	@test -n "$${VOLCANO_BIN_DIR:-}" -a -n "$${VOLCANO_CRD_DIR:-}" || { echo "set VOLCANO_BIN_DIR (vc-scheduler, vc-controller-manager) and VOLCANO_CRD_DIR"; exit 2; }
 	$(PYTEST) e2e -m volcano
 
 .PHONY: soak
-soak: root toolchain native image ## random users and troubles on a real cluster (MINUTES=10 SEED=1 ISOLATED=1 VOLCANO=own KEEP=1)
+soak: root toolchain native image ## let random users and faults loose on a real cluster (MINUTES=10 SEED=1 ISOLATED=1 VOLCANO=own KEEP=1)
 	@$(PY) -m soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(ISOLATED),--isolated) $(if $(VOLCANO),--volcano $(VOLCANO)) $(if $(KEEP),--keep)
 
 .PHONY: test-gpu
-test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU_ON_FAKE=1: the same on the fake driver)
+test-gpu: venv native ## run the tests for a real NVIDIA GPU that nothing else uses (VC_EGPU_GPU_ON_FAKE=1: on the fake driver)
 	@failed=0; \
 	$(if $(VC_EGPU_GPU_ON_FAKE),,VC_EGPU_REAL_CUDA=1) $(PYTEST) tests/contract/cuda -n 1 --timeout 60 --timeout-method thread || failed=1; \
 	VC_EGPU_GPU=1 $(PYTEST) tests/gpu -v --durations 10 || failed=1; \
@@ -152,36 +162,36 @@ test-gpu: venv native ## on a real NVIDIA GPU that nobody else uses (VC_EGPU_GPU
 
 # --- benchmarks: each prints one JSON object as its last line --------------------------------
 .PHONY: bench-admission bench-agent bench-webhook bench-decide bench-takeover
-bench-admission: toolchain ## submit to bind, 5,000 pods on 1,000 simulated nodes
+bench-admission: toolchain ## measure submit to bind of 5,000 pods on 1,000 simulated nodes
 	@$(PY) e2e/bench_admission.py
-bench-agent: root toolchain native image ## PreStartContainer and the agent's footprint
+bench-agent: root toolchain native image ## measure the agent: PreStartContainer, memory and CPU
 	@$(PY) e2e/bench_agent.py
-bench-webhook: venv ## reviews per second
+bench-webhook: venv ## measure the webhook: reviews per second
 	@$(PY) e2e/bench_webhook.py
-bench-decide: venv ## the decision on 5,000 nodes
+bench-decide: venv ## measure the decision on 5,000 nodes
 	@$(PY) e2e/bench_decide.py
-bench-takeover: venv ## a new leader on 5,000 nodes with 140,000 pods: seconds and memory
+bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: seconds and memory
 	@$(PY) e2e/bench_takeover.py
 .PHONY: bench-isolation
-bench-isolation: venv native ## shares, classes and overhead of the in-container library, on the fake card
+bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card
 	@$(PY) tests/bench_isolation.py
 .PHONY: bench-virtual
-bench-virtual: venv ## the same matrix in virtual time: some minutes, alike on any machine
+bench-virtual: venv ## measure shares and classes in virtual time: some minutes, equal on any machine
 	@$(PY) tests/bench_virtual.py
 .PHONY: bench-gpu
-bench-gpu: venv native ## the same on a real NVIDIA GPU, beside the driver's own time-slicing
+bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, against the driver's own time-slicing
 	@$(PY) tests/bench_gpu.py
 
 # --- generated files -------------------------------------------------------------------------
 .PHONY: lock clean driver-symbols
-driver-symbols: venv ## the table of all entry points of the CUDA driver, from the newest headers
+driver-symbols: venv ## write the table of all entry points of the CUDA driver, from the newest headers
 	PYTHONPATH=tests $(VENV)/bin/python -m symbols.headers
 	PYTHONPATH=tests $(VENV)/bin/python -m symbols.table
 LOCK_FLAGS := -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --no-header --strip-extras --allow-unsafe
-lock: venv ## write the lock files again from pyproject.toml
+lock: venv ## write the lock files from pyproject.toml
 	@$(VENV)/bin/python -m pip install -q pip-tools
 	$(VENV)/bin/pip-compile $(LOCK_FLAGS) --extra dev -o requirements-dev.lock pyproject.toml
 	$(VENV)/bin/pip-compile $(LOCK_FLAGS) -c requirements-dev.lock -o requirements.lock pyproject.toml
 
-clean: ## what was built in this folder (not the user's cache)
+clean: ## remove what was built in this folder (your cache folder stays)
 	rm -rf $(VENV) $(VENV).lock build .mypy_cache .ruff_cache .pytest_cache .hypothesis device-plugin/native/build
