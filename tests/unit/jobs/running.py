@@ -1,4 +1,4 @@
-"""A Job controller beside a tiny API server, ended at the end."""
+"""A Job controller next to a tiny API server; the test's end stops both."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

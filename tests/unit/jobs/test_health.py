@@ -1,4 +1,4 @@
-"""A leader that gets nowhere says so at ``/healthz``, and is started anew: meanwhile another one leads."""
+"""A leader that makes no progress says so at ``/healthz`` and is restarted: meanwhile another one leads."""
 
 import signal
 import threading

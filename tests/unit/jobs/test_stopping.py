@@ -25,8 +25,8 @@ class Hanging(Controller):
 
 
 def test_workers_that_hang_in_a_write_are_not_waited_for_one_by_one(tmp_path: Path) -> None:
-    """Of whom somebody's webhook does not answer: eight times two seconds were longer than the grace, and the
-    next leader had to wait until the lease ran out."""
+    """A user's webhook may not answer. Eight times two seconds were longer than the grace, and the next
+    leader had to wait until the lease ran out."""
     with running(Hanging, tmp_path) as controller:
         controller.lead()
         for number in range(6):

@@ -58,8 +58,8 @@ GOING = {"deletionTimestamp": "2025-06-15T15:00:00Z"}
 def test_a_podgroup_is_made_anew_for_pods_that_stay(
     pods: list[Json], *, made: bool, cluster: Cluster
 ) -> None:
-    """A Deployment that is deleted takes its PodGroup along at once, its pods in half a minute: made anew
-    for those, the garbage collector deleted it again, and so on."""
+    """With a deleted Deployment its PodGroup goes at once, and its pods in half a minute. A new PodGroup for
+    those pods was deleted by the garbage collector, and so on."""
     for index, metadata in enumerate(pods):
         made_by(cluster, f"web-{index}", **metadata)
     cluster.controller.look(Look.GROUP, ("mine", "podgroup-rs-uid"))
@@ -67,7 +67,7 @@ def test_a_podgroup_is_made_anew_for_pods_that_stay(
 
 
 def test_a_pod_that_names_no_podgroup_in_words_gets_one(cluster: Cluster) -> None:
-    """As Volcano has it; charts write the annotation with an empty value. It waited for good."""
+    """As Volcano has it; charts write the annotation with an empty value. The pod waited without end."""
     made_by(cluster, "web-0", annotations={names.GROUP_NAME: ""})
     assert ("mine", "web-0") in cluster.asked(Look.POD)
     cluster.controller.look(Look.POD, ("mine", "web-0"))
@@ -76,8 +76,8 @@ def test_a_pod_that_names_no_podgroup_in_words_gets_one(cluster: Cluster) -> Non
 
 
 def test_how_long_a_podgroup_is_empty_counts_from_when_this_process_leads(cluster: Cluster) -> None:
-    """What was so before another one led is not so any more: the group had pods meanwhile, and cards that are
-    kept for the next of them."""
+    """What was true before another process led is not true any more. The group had pods meanwhile, and cards
+    are kept for the next of them."""
     key, look = ("mine", "podgroup-rs-uid"), cluster.controller.look
     cluster.group(key[1], "mine", owner=REPLICA_SET)
     assert look(Look.GROUP, key) == EMPTY_FOR_S

@@ -57,7 +57,7 @@ def test_a_holder_who_renewed_while_the_question_was_on_its_way_is_waited_for() 
 
 
 def test_a_lease_that_was_deleted_is_its_holder_s_until_its_time_is_over() -> None:
-    """Who holds it finds out when it renews it next, and writes until then."""
+    """The holder finds out at its next renewal, and writes until then."""
     server = Server()
     lease = candidate(server)
     server.held_by("a")

@@ -148,7 +148,7 @@ def patient(registry: CollectorRegistry) -> Iterator[GetServer]:
 
 
 def test_connections_that_ask_for_nothing_take_no_thread_each(patient: GetServer) -> None:
-    """Whoever reaches the port could otherwise have the process out of threads, which ends it."""
+    """A client that reaches the port could otherwise use up the threads of the process, which ends it."""
     others = set(threading.enumerate())
     idle = [socket.create_connection(("127.0.0.1", patient.port), timeout=30) for _ in range(200)]
     try:
@@ -165,7 +165,7 @@ def test_connections_that_ask_for_nothing_take_no_thread_each(patient: GetServer
 def test_a_process_out_of_descriptors_is_not_busy_with_who_waits(
     process: GetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever it cannot take stays there to be taken: the next try is not at once."""
+    """A connection that it cannot take still waits, so the next try does not come at once."""
     tries: list[float] = []
     accept = socket.socket.accept
 

@@ -96,7 +96,7 @@ def lists(server: TinyApi) -> list[dict[str, list[str]]]:
 
 
 def forget_versions(server: TinyApi) -> None:
-    """As a server that was restarted has: those who watch from an earlier one list anew."""
+    """As after a restart of the server: watches from an earlier version have to list again."""
     with server.lock:
         server.version += 1
         server.compacted = server.version

@@ -46,7 +46,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def tree(root: Path) -> dict[str, tuple[int, str]]:
-    """Of each path its mode and what is in it."""
+    """By path: its mode and its content."""
     found = {}
     for path in sorted(root.rglob("*")):
         said = str(path.readlink()) if path.is_symlink() else "" if path.is_dir() else path.read_text()

@@ -95,7 +95,7 @@ def test_walking_through_three_years_every_step_is_trusted() -> None:
         before = material
         material = advance(material, HOSTS, now, LIFETIMES, next_is_settled=material.next_issuer is not None)
         assert trusted(material)
-        # Whoever still has the bundle of the step before trusts what is served now, and the other way round.
+        # A client with the bundle of the step before trusts what is served now, and the other way round.
         assert trusted(replace(material, bundle=before.bundle))
         assert trusted(replace(before, bundle=material.bundle))
         assert material.serving.certificate.not_valid_after_utc > now + timedelta(days=3)

@@ -135,7 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         authorization = self.headers.get("Authorization") or ""
-        client = str(self.client_address[0]).removeprefix("::ffff:")  # how a socket of both families shows IPv4
+        client = str(self.client_address[0]).removeprefix(
+            "::ffff:"
+        )  # how a socket of both families shows IPv4
         request = Request(self.path.partition("?")[0], client, authorization)
         answer = type(self).ask(request)
         self.send_response(answer.status)
