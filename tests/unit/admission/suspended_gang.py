@@ -12,6 +12,7 @@ from unit.admission.build import group, let_go, node, pod
 from unit.admission.stage import PODS, REPLICA_SET, Stage, stage_on
 from unit.admission.stage import plan as plan_text
 from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
 from vc_egpu.core.model.plan import Plan, Suspension
 from vc_egpu.volcano.codec.plans import PlannedMember
@@ -113,7 +114,7 @@ def lifted(stage: Stage) -> bool:
 
 def suspend(stage: Stage) -> None:
     """By a user's wish, all the way."""
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     until(stage, lambda: ordered(stage))
     answer(stage, "suspended", host_mib=31000)

@@ -16,6 +16,7 @@ from vc_egpu.admission.serving.http import Access
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.owners import LEVER_TIMEOUT_S
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.core.model.plan import Plan, Withdrawal
 from vc_egpu.core.model.policy import Policy
@@ -110,7 +111,7 @@ def test_nobody_is_pressed_before_it_was_asked(stage: Stage) -> None:
     pods = tuple(stage.mirror.members[KEY].values())
     evictions, is_leaving = stage.work.evictions, stage.conductor.rolling.is_leaving
     stage.server.answers.clear()
-    order = EvictionOrder(KEY, "", pods)
+    order = EvictionOrder(KEY, "", pods, Cause.ROLLBACK)
     evictions.start(stage.executor, stage.work.api, order, stage.work.clock)
     stage.later(LEVER_TIMEOUT_S + 20)
     assert evictions.overdue(stage.work.clock, is_leaving) == []

@@ -7,11 +7,12 @@ from unit.admission.build import TABLE, added, group, node, pod, queue
 from vc_egpu.admission.decision import decide_safely
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Instant, PodUid, Snapshot
 from vc_egpu.core.model.plan import Eviction, Plan
 from vc_egpu.core.model.policy import Policy
 
-LOST = Eviction("default/lost", frozenset({PodUid("lost-0")}), whole=True)
+LOST = Eviction("default/lost", frozenset({PodUid("lost-0")}), whole=True, cause=Cause.ROLLBACK)
 
 
 ONLY = {"default/a", "default/gone", "default/c"}

@@ -11,6 +11,7 @@ from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.parts import Parts
 from vc_egpu.admission.settings import Settings
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.volcano.codec import pod_codec
 
@@ -35,7 +36,7 @@ def test_a_large_gang_that_is_being_evicted_does_not_hold_the_end_up(tmp_path: P
         pods = tuple(pod_codec.pod(pod(f"p-{i}", uid=f"p-{i}"), TABLE) for i in range(1000))
         server.delay_s = 0.1
         work = parts.conductor.work
-        work.evictions.start(work.executor, work.api, EvictionOrder("g", "", pods), 0.0)
+        work.evictions.start(work.executor, work.api, EvictionOrder("g", "", pods, Cause.ROLLBACK), 0.0)
         while not asked(server):
             time.sleep(0.01)
         stopping.set()

@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 from unit.admission import build
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     Card,
     CardId,
@@ -89,6 +90,21 @@ def test_whatever_a_pod_says_of_its_place_the_plan_that_names_it_can_be_read(tas
     member = pod_codec.pod(document, build.TABLE).pod
     plan = record({plan_key(member): PlannedMember(placed(a, 0), member.uid)})
     assert plans.decode(plans.encode(plan, {a.name: a}), {a.name: a}) == plan
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_a_plan_says_why_its_victims_go(cause: Cause) -> None:
+    plan = record({}, state="waiting", victims=frozenset({uid()}), cause=cause)
+    text = plans.encode(plan, {})
+    assert plans.decode(text, {}) == plan
+    assert ("cause" in text) is (cause is not Cause.PRIORITY), "such a plan reads as it always did"
+
+
+def test_a_plan_of_a_version_without_causes_makes_room_for_priority() -> None:
+    text = '{"version":1,"id":"3-17","group":"g-1","state":"waiting","victims":["=pod"]}'
+    assert plans.decode(text, {}).cause is Cause.PRIORITY
+    with pytest.raises(AnnotationError, match="cause"):
+        plans.decode(text.replace('"state"', '"cause":"greed","state"'), {})
 
 
 def test_whole_and_native_shares_keep_their_kind() -> None:

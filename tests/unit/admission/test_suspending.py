@@ -29,6 +29,7 @@ from unit.admission.suspended_gang import (
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.telling import suspension_words as words
 from vc_egpu.admission.view import View
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodUid, SuspensionState
 from vc_egpu.core.model.plan import Eviction, Plan, Resume, Suspension
 from vc_egpu.volcano.codec.suspension import PodSuspension, SuspendOrder
@@ -66,7 +67,7 @@ def test_a_gang_is_told_to_leave_as_a_whole_and_says_where_its_memory_is(stage: 
 
 def test_suspended_is_believed_only_for_the_present_order(stage: Stage) -> None:
     """The answer to an order that was taken back: the memory may be on the card again."""
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     until(stage, lambda: ordered(stage))
     report(stage, dict.fromkeys(UIDS, PodSuspension(state=SuspensionState.SUSPENDED, plan_id="4-9")))
@@ -110,7 +111,8 @@ def test_nobody_is_evicted_until_all_who_can_have_left_for_a_while(stage: Stage)
     until(stage, lambda: ordered(stage))
     order = order_on(stage, UIDS[0])
     assert order is not None
-    assert order.why == "makes room for Job default/g"
+    assert order.why == "makes room for Job default/g of higher priority"
+    assert order.cause is Cause.PRIORITY
     stage.conductor.carry_out(Plan(2), 1000.0)
     assert stage.asked_to_go() == []
     answer(stage, "suspended")
@@ -149,7 +151,7 @@ def test_who_has_left_already_comes_back_when_there_is_room_and_not_before(stage
     raw = stage.server.objects[f"{PODS}/v-0"]
     annotations = {**raw["metadata"]["annotations"], names.PAUSE: "true"}
     stage.put("pods", {**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     until(stage, lambda: ordered(stage))
     order = order_on(stage, UIDS[0])
@@ -178,7 +180,7 @@ def test_who_was_away_is_not_called_back_because_its_node_is_confused(stage: Sta
 
 
 def test_an_agent_that_tried_in_vain_is_not_waited_for(stage: Stage) -> None:
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     until(stage, lambda: ordered(stage))
     answer(stage, "running", reason="a process did not let itself be locked in 5 s")
@@ -193,7 +195,7 @@ def test_an_agent_that_tried_in_vain_is_not_waited_for(stage: Stage) -> None:
 
 
 def test_a_gang_of_which_one_member_cannot_leave_is_taken_back_as_a_whole(stage: Stage) -> None:
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     stage.server.script_for = names.SUSPEND
     stage.server.script.append(CONFLICT)  # one of the two has to be looked at again
@@ -207,7 +209,7 @@ def test_a_gang_of_which_one_member_cannot_leave_is_taken_back_as_a_whole(stage:
 def test_orders_and_their_removal_are_written_again_after_a_failure(stage: Stage, failure: Any) -> None:
     stage.server.script_for = names.SUSPEND
     stage.server.script += [failure]
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     stage.drive()
     in_time(stage, lambda: ordered(stage))
@@ -319,9 +321,14 @@ def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> Non
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
     until(stage, lambda: lifted(stage))
     answer(stage, "failed", reason="restore: out of memory")
-    stage.conductor.carry_out(Plan(3, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True),)), 1000.0)
+    stage.conductor.carry_out(
+        Plan(3, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True, cause=Cause.ROLLBACK),)), 1000.0
+    )
     until(stage, lambda: stage.asked_to_go() == ["v-0", "v-1"])
-    stage.conductor.carry_out(Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True),)), 1000.0)
+    assert stage.work.evictions.by_cause[Cause.ROLLBACK] == 2
+    stage.conductor.carry_out(
+        Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True, cause=Cause.ROLLBACK),)), 1000.0
+    )
     stage.drive()
     assert stage.asked_to_go() == ["v-0", "v-1"], "asked once"
 
@@ -342,20 +349,31 @@ def test_of_a_gang_that_was_evicted_nobody_says_that_it_runs_or_is_away(stage: S
 
 def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> None:
     suspend(stage)
-    view = View(stage.mirror.snapshot(), {}, stage.work.counters, 5, admitting=True, decide_s=0.0)
+    view = View(
+        stage.mirror.snapshot(),
+        {},
+        stage.work.counters,
+        5,
+        admitting=True,
+        decide_s=0.0,
+        suspended=stage.conductor.suspending.by_cause,
+    )
     text = generate_latest(Level1(lambda: view).registry()).decode()
     card = 'card="GPU-n1-0",index="0",model="h20",node="n1"'
     assert f"egpu_card_suspended_shares{{{card}}} 2.0" in text
     assert f"egpu_card_memory_allocated_mib{{{card}}} 0.0" in text
     assert 'egpu_host_memory_booked_mib{for="suspended",node="n1"} 60000.0' in text
     assert 'egpu_operations_total{operation="suspend_orders"} 2.0' in text
+    assert 'egpu_pods_suspended_total{cause="wish"} 2.0' in text
+    assert 'egpu_pods_suspended_total{cause="priority"} 0.0' in text
+    assert 'egpu_pods_evicted_total{cause="priority"} 0.0' in text
     # Its first one is to be seen as growth.
     assert 'egpu_operations_total{operation="suspensions_failed"} 0.0' in text
 
 
 def test_a_resume_waits_until_its_orders_are_written(stage: Stage) -> None:
     """Otherwise an order could land after its own removal."""
-    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),))
+    wish = Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),))
     stage.conductor.carry_out(wish, 1000.0)
     stage.drive()
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)

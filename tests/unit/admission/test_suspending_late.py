@@ -25,6 +25,7 @@ from unit.admission.suspended_gang import (
     waiting_for,
 )
 from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.core.model.plan import Plan, Resume, Suspension
 from vc_egpu.kube.wire.limits import TokenBucket
@@ -63,7 +64,7 @@ def test_what_was_tried_in_vain_is_not_tried_again_by_the_next_leader(
     stage: Stage, tmp_path: Path, ago_s: float, is_tried: bool
 ) -> None:
     stage.conductor.suspending.telling.wall = lambda: time.time() - ago_s
-    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),)), 1000.0)
     until(stage, lambda: ordered(stage))
     answer(stage, "running", reason="a process did not let itself be locked in 5 s")
     until(stage, lambda: lifted(stage) and says(stage, "SuspendFailed"))
@@ -123,7 +124,7 @@ def test_an_order_says_when_it_was_given(stage: Stage) -> None:
 
 def test_an_order_that_meets_its_own_taking_back_is_given_once_and_stands(stage: Stage) -> None:
     """Room was wanted, was not wanted any more, and is wanted again while the API server is slow."""
-    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),)), 1000.0)
     until(stage, lambda: ordered(stage))
     stage.server.delay_s = 0.3
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
@@ -149,7 +150,7 @@ def test_a_way_back_that_nobody_could_be_told_of_is_not_counted_to_the_next_orde
     answer(stage, "running")
     assert not any(stage.mirror.pods[uid].pod.suspend_ordered for uid in UIDS)
     stage.later(600.0)
-    stage.conductor.carry_out(Plan(3, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.conductor.carry_out(Plan(3, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),)), 1000.0)
     until(stage, lambda: ordered(stage))
     stage.tick()
     stage.drive()
@@ -162,7 +163,7 @@ def test_a_replica_that_cannot_leave_says_nothing_of_the_others(stage: Stage) ->
     replicas = group("v", members=1)
     replicas["metadata"]["ownerReferences"] = REPLICA_SET
     stage.put("podgroups", replicas)
-    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+    stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),)), 1000.0)
     until(stage, lambda: ordered(stage))
     orders = [order_on(stage, uid) for uid in UIDS]
     said = [PodSuspension(plan_id=order.plan_id, suspendable=True, reason="no") for order in orders if order]

@@ -17,6 +17,7 @@ from unit.admission.stage import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.admission.suspended_gang import UIDS, VICTIM, order_on, running_gang
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission.execution import steps
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodUid, SuspensionState
 from vc_egpu.core.model.plan import Plan, Resume, Suspension
 from vc_egpu.kube.connection import ApiConnection
@@ -97,7 +98,9 @@ class Walk:
             )
         ):
             case "wish":
-                stage.conductor.carry_out(Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS)),)), 1000.0)
+                stage.conductor.carry_out(
+                    Plan(1, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),)), 1000.0
+                )
             case "resume":
                 self.resume()
             case "agent":

@@ -53,7 +53,7 @@ def test_members_that_end_on_nodes_that_work() -> None:
 def test_members_that_nobody_ends(state: dict[str, Any]) -> None:
     text = said(3, make.node("n1", **state), make.node("n2"))
     head = "0 of 3 members are there; 3 are still leaving n1, n2"
-    tail = "" if state.get("lost") else f"; n1 is silent: who is there is {FREED}"
+    tail = "" if state.get("lost") else f"; n1 is silent: its pods are {FREED}"
     assert text == head + tail
 
 

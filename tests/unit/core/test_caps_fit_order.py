@@ -1,6 +1,6 @@
 """Caps, node fit and order: one sentence each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,9 +18,16 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.queues import caps
-from vc_egpu.core.queues.order import turns
+from vc_egpu.core.queues.order import PriorityOf, Resumes, ShareOf, turns
 
 SHARES = "volcano.sh/vgpu-h20"
+RESUMES = "suspended gangs"
+
+
+def keys(views: Iterable[GangView], priority: PriorityOf, share: ShareOf) -> list[str]:
+    """The order of turns; suspended gangs have one."""
+    order = turns(views, priority, share)
+    return [RESUMES if isinstance(turn, Resumes) else turn.gang.key for turn in order]
 
 
 @dataclass
@@ -222,8 +229,8 @@ def test_who_asks_first() -> None:
         view("high", "busy", share_class=ShareClass.HIGH, created=30.0),
     ]
     share = {"idle": 0.1, "busy": 0.9}
-    order = [v.gang.key for v in turns(views, lambda _: 0, lambda queue: share[queue])]
-    assert order == ["heals", "high", "late-of-idle", "old", "young", "old-low"]
+    order = keys(views, lambda _: 0, lambda queue: share[queue])
+    assert order == ["heals", "high", RESUMES, "late-of-idle", "old", "young", "old-low"]
 
 
 def test_within_a_class_the_higher_value_asks_first_then_the_queue_of_higher_priority() -> None:
@@ -232,14 +239,22 @@ def test_within_a_class_the_higher_value_asks_first_then_the_queue_of_higher_pri
 
     views = [view("a", "plain", 0), view("b", "plain", 7), view("c", "urgent", 0), view("d", "later", 0)]
     priority = {"plain": 0, "urgent": 5, "later": -5}
-    order = [v.gang.key for v in turns(views, lambda queue: priority[queue], lambda _: 0.0)]
-    assert order == ["b", "c", "a", "d"], "a value counts for more than any queue"
+    order = keys(views, lambda queue: priority[queue], lambda _: 0.0)
+    assert order == [RESUMES, "b", "c", "a", "d"], "a value counts for more than any queue"
 
 
 def test_of_two_that_came_at_once_the_name_decides() -> None:
-    for keys in (("a", "b"), ("b", "a")):
-        views = [GangView(make.gang(key)) for key in keys]
-        assert [v.gang.key for v in turns(views, lambda _: 0, lambda _: 0.0)] == ["a", "b"]
+    for came in (("a", "b"), ("b", "a")):
+        views = [GangView(make.gang(key)) for key in came]
+        assert keys(views, lambda _: 0, lambda _: 0.0) == [RESUMES, "a", "b"]
+
+
+@pytest.mark.parametrize("share_class", [None, *ShareClass])
+def test_suspended_gangs_have_one_turn_after_those_of_high_priority(share_class: ShareClass | None) -> None:
+    gangs = [] if share_class is None else [make.gang("g", share_class=share_class)]
+    order = keys([GangView(gang) for gang in gangs], lambda _: 0, lambda _: 0.0)
+    first = share_class is ShareClass.HIGH
+    assert order == [*(["g"] if first else []), RESUMES, *(["g"] if gangs and not first else [])]
 
 
 def test_queues_take_turns_as_their_shares_grow() -> None:
@@ -249,6 +264,8 @@ def test_queues_take_turns_as_their_shares_grow() -> None:
     ]
     order = []
     for view in turns(views, lambda _: 0, lambda queue: use[queue]):
+        if isinstance(view, Resumes):
+            continue
         order.append(view.gang.key)
         use[view.gang.queue] += 1.0
     assert order == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]

@@ -7,7 +7,7 @@ from functools import partialmethod
 
 import pytest
 from unit.core import make
-from vc_egpu.core.admit import admit
+from vc_egpu.core import admit
 from vc_egpu.core.books.capacity import need_of
 from vc_egpu.core.books.state import fresh_index
 from vc_egpu.core.decide import decide
@@ -53,7 +53,12 @@ def crowded(share_class: ShareClass) -> Snapshot:
 def test_a_gang_leaves_others_half_of_what_there_is(share_class: ShareClass) -> None:
     trial = Trial(fresh_index(crowded(share_class)), Policy(), 0.0)
     trial.effort.begin_turn()
-    admit(trial, Recorder(1), trial.index.view(KEYS[0]))
+    attempt = admit.begin(trial, Recorder(1), trial.index.view(KEYS[0]), [])
+    attempt.check_caps()
+    attempt.place()
+    attempt.make_room()
+    attempt.hold()
+    attempt.say()
     one_search = THOROUGH * MAX_NODES
     assert DECISION // 2 - one_search <= trial.effort.left < DECISION, "searched, and not for ever"
     assert trial.effort.spent

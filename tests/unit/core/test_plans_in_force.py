@@ -220,7 +220,7 @@ def test_a_plan_that_is_not_needed_any_more_is_given_up_while_its_victims_are_wh
     )
     plan = ask(both)
     whole = phase is PodPhase.PLACED
-    assert [entry.why for entry in plan.withdrawals] == ["it fits without evicting anybody now"] * whole
+    assert [entry.why for entry in plan.withdrawals] == ["it fits without an eviction now"] * whole
     (admission,) = plan.admissions
     assert admission.gang == "rival", "nothing is left booked of what was tried"
 
@@ -235,7 +235,7 @@ def test_a_plan_for_which_somebody_would_only_be_suspended_is_given_up_in_those_
     there = replace(
         snapshot, gangs={**snapshot.gangs, "g": gang}, nodes=nodes, pods={**snapshot.pods, train.uid: train}
     )
-    assert [entry.why for entry in ask(there).withdrawals] == ["it fits without suspending anybody now"]
+    assert [entry.why for entry in ask(there).withdrawals] == ["it fits without a suspension now"]
     told = replace(train, suspend_ordered=True)
     assert not ask(replace(there, pods={**there.pods, told.uid: told})).withdrawals, "it has begun"
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from unit.core import make
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Pod, ShareClass, Snapshot, SuspensionState
 from vc_egpu.core.model.plan import Eviction
 from vc_egpu.core.model.policy import Policy
@@ -25,7 +26,9 @@ def world(*, single: bool = False, **second: Any) -> Snapshot:
 
 
 def evicted(snapshot: Snapshot) -> tuple[Eviction, ...]:
-    return decide(snapshot, Policy(), 1000.0).evictions
+    evictions = decide(snapshot, Policy(), 1000.0).evictions
+    assert all(one.cause is Cause.NODE for one in evictions)
+    return evictions
 
 
 def uids(snapshot: Snapshot, *numbers: int) -> frozenset[str]:

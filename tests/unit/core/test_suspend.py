@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -239,6 +240,7 @@ def test_cards_of_a_gang_that_is_lost_are_waited_for() -> None:
     high = make.gang("high", share_class=HIGH)
     plan = decided(asleep_one, awake, *other, *asking, nodes=("n1",), high=high, least=2)
     assert [(one.gang, one.whole) for one in plan.evictions] == [("lost", True)]
+    assert plan.evictions[0].cause is Cause.ROLLBACK
     assert not plan.admissions
     assert "once 2 pods already leaving are gone" in plan.verdicts["high"].message
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.codec.suspension import (
     MAX_ANSWER_BYTES,
@@ -24,6 +25,7 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
         "podUid": "u1",
         "planId": "3-7",
         "why": "makes room for team/infer",
+        "cause": "priority",
         "since": 1763000000,
     }
     away = PodSuspension(state=SuspensionState.SUSPENDED, plan_id="3-7", host_mib=4096)
@@ -36,6 +38,8 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
         "hostMiB": 4096,
     }
     assert SuspendOrder.decode(ORDER.encode()) == ORDER
+    older = '{"version":1,"podUid":"u1","planId":"3-7"}'
+    assert SuspendOrder.decode(older).cause is Cause.PRIORITY, "it knew no other cause"
     assert NodeSuspension.decode(node.encode()) == node
 
 

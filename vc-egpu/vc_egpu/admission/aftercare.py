@@ -10,8 +10,10 @@ from vc_egpu.admission.carry_out.conductor import Conductor
 from vc_egpu.admission.execution.outcomes import OrphanRemoval
 from vc_egpu.admission.recovery import rollback
 from vc_egpu.admission.recovery.orphans import Orphans
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.room.causes import RULES
 
 
 class Aftercare:
@@ -55,8 +57,8 @@ class Aftercare:
         for uid in self._orphans.due(self._work.clock):
             pod = self._mirror.pods.get(uid)
             if pod is not None:
-                note = "it was bound without a plan of the admission layer and is removed"
-                self._work.event(pod, "NotAdmitted", note)
+                rule = RULES[Cause.BYPASS]
+                self._work.event(pod, rule.event, rule.said())
                 self._work.executor.delete_orphan(pod.pod.gang or "", pod)
         if self._watchlist:
             self._watchlist.wait_for_room(verdicts, self._work.clock, admitting=admitting)

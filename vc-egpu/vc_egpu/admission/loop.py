@@ -320,6 +320,8 @@ class Loop:
             snapshot=self._mirror.snapshot(),
             verdicts=dict(self._verdicts.now),
             counters=dict(self._work.counters),
+            evicted=dict(self._work.evictions.by_cause),
+            suspended=dict(self._conductor.suspending.by_cause),
             epoch=self._leadership.epoch,
             admitting=self._admitting(),
             decide_s=self._parts.decisions.took_s,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.admission.execution.operations import Operation
+from vc_egpu.admission.execution.operations import ByCause, Operation, none_yet
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.core.model.reasons import Verdict
 
@@ -19,6 +19,10 @@ class View:
     epoch: int
     admitting: bool
     decide_s: float
+    evicted: ByCause = field(default_factory=none_yet)
+    """Pods that were asked to go, by cause."""
+    suspended: ByCause = field(default_factory=none_yet)
+    """Pods that were told to leave their cards, by cause."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,15 @@
-"""One gang's turn: may the tenant have it, does it fit, whom would it cost, and what is held for it."""
+"""One gang's attempt to get cards: caps, place, make room, hold, record.
+
+:func:`begin` begins it and :func:`vc_egpu.core.decide.decide` calls its steps in their order. A step does
+nothing where an earlier one has settled the outcome already.
+"""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from vc_egpu.core.model.cluster import MemberPlacement, ShareClass
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import MemberPlacement
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Verdict
@@ -12,9 +17,11 @@ from vc_egpu.core.placing.place import place, place_some
 from vc_egpu.core.queues import caps
 from vc_egpu.core.queues.caps import Limit
 from vc_egpu.core.room import preempt
+from vc_egpu.core.room.causes import cause_for
 from vc_egpu.core.room.preempt import Patience, Room
 from vc_egpu.core.room.victims import prey
-from vc_egpu.core.standing import hold
+from vc_egpu.core.standing import plans_in_force, replacements
+from vc_egpu.core.trial.claims import Claim
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Seated, Trial
 from vc_egpu.core.waiting import ready, say
@@ -24,162 +31,169 @@ _MAX_CORES: Final = 24
 _MAX_PREEMPTING: Final = 8
 
 
-def admit(trial: Trial, record: Recorder, view: GangView) -> tuple[Seated, ...]:
-    """Steps 2 to 5 for one gang: what its minimum lacks all at once, then the surplus one by one."""
+def begin(trial: Trial, record: Recorder, view: GangView, own: list[Claim]) -> "Attempt":
+    """Begin a gang's turn. ``own``: the claims for its replacements, which are free meanwhile."""
+    trial.effort.begin_turn()
     cores = list(islice(ready.cores(view), _MAX_CORES))
     if not cores[0]:
-        return _admit_surplus(trial, record, view, ())
-    allowed, verdict = _allowed(trial, view, cores)  # 2. may the tenant have it
-    if verdict is not None:
-        record.refuse_alike(trial, view, verdict, by_cap=True)
-        record.waits(view, verdict)
-        return ()
-    for number, core in enumerate(allowed):
-        if number and trial.effort.spent:
-            break
-        seated = place(trial, view, core)  # 3. does all of it fit at once
-        if seated is not None:
-            trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
-            trial.remember(view, seated)
-            return _admit_surplus(trial, record, view, seated)
-    room = _make_room(trial, view, allowed)  # 4. whom would it cost
-    if isinstance(room, Room):
-        return _hold(trial, record, view, room)  # 5. keep what is freed for it
-    core = allowed[0]
-    verdict = say.leaving(view, core, room.pods) if room is not None else _no_room(trial, view, core)
-    record.refuse_alike(trial, view, verdict)
-    record.waits(view, verdict)
-    return ()
+        return _Surplus(trial, record, view, own)
+    return _Minimum(trial, record, view, own, cores)
 
 
-def _allowed(
-    trial: Trial, view: GangView, cores: list[tuple[Member, ...]]
-) -> tuple[list[tuple[Member, ...]], Verdict | None]:
-    """The cores that caps and models allow; if there are none, why the first is not."""
-    allowed = []
-    first: Verdict | None = None
-    for core in cores:
-        limit = _cap(trial, view, core)
-        verdict = say.over_cap(limit, core) if limit is not None else say.no_model(trial, core)
-        if verdict is None:
-            allowed.append(core)
+class Attempt:
+    """The steps that all attempts have."""
+
+    def __init__(self, trial: Trial, record: Recorder, view: GangView, own: list[Claim]) -> None:
+        self._trial = trial
+        self._record = record
+        self._view = view
+        self._own = own
+        self._seated: tuple[Seated, ...] = ()
+        self._left = 0
+        """How many members above the minimum still wait."""
+        self._room: Room | Patience | None = None
+
+    def check_caps(self) -> None:
+        """Step 2: which members the caps of the queue allow."""
+        raise NotImplementedError
+
+    def place(self) -> None:
+        """Step 3: book those that fit; all that the minimum lacks at once, then the surplus singly."""
+        raise NotImplementedError
+
+    def make_room(self) -> None:
+        """Step 4: where no member was placed, find who may go for them."""
+        raise NotImplementedError
+
+    def hold(self) -> None:
+        """Step 5: what is placed or freed stays booked for the gang, and its victims go for no other gang."""
+        trial, room = self._trial, self._room
+        if isinstance(room, Room):
+            trial.effort.made_room(sum(len(found.pods) for found in prey(trial, room.cause).listed))
+            trial.charge(self._view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
+            for eviction in room.evictions:
+                trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
+            for suspension in room.suspensions:
+                trial.told_to_leave(sorted(suspension.pods))
+            self._seated = room.seated
+        replacements.hand_over(self._own, self._seated)
+
+    def say(self) -> None:
+        """Step 6: the verdict, and the admission that goes with it."""
+        key, room = self._view.gang.key, self._room
+        if isinstance(room, Room):
+            verdict = plans_in_force.makes_room(self._trial, room.evictions, room.suspensions)
+            going = room.evictions, room.suspensions
+            self._record.admits(Admission(key, self._placements(), *going), verdict)
+        elif self._seated:
+            there = len(self._view.placed) + len(self._view.succeeded)
+            verdict = say.admitted(len(self._seated), self._left, there)
+            self._record.admits(Admission(key, self._placements()), verdict)
         else:
-            first = first or verdict
-    return allowed, None if allowed else first
+            self._say_why(room)
+
+    def _say_why(self, patience: Patience | None) -> None:
+        raise NotImplementedError
+
+    def _placements(self) -> dict[str, MemberPlacement]:
+        return {entry.member.key: self._trial.placement(entry) for entry in self._seated}
 
 
-def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) -> Room | Patience | None:
-    if not _may_preempt(trial, view):
-        return None
-    best: Room | None = None
-    for number, core in enumerate(cores[:_MAX_PREEMPTING]):
-        if number and trial.effort.spent:
-            break
-        room = preempt.make_room(trial, view, core)
-        if isinstance(room, Patience):
-            return room
-        if room is not None:
-            trial.unseat(room.seated)  # each core is tried on the same ledger
-            if best is None or room.harm < best.harm:
-                best = room
-    if best is not None:
-        trial.reseat(best.seated)
-    return best
+class _Minimum(Attempt):
+    """What the gang's minimum lacks, all at once: any of several sets of members. Then the surplus."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        record: Recorder,
+        view: GangView,
+        own: list[Claim],
+        cores: Sequence[tuple[Member, ...]],
+    ) -> None:
+        super().__init__(trial, record, view, own)
+        self._cores = cores
+        self._allowed: list[tuple[Member, ...]] = []
+        self._forbidden: Verdict | None = None
+        """Why the first set is not allowed, where none is."""
+
+    def check_caps(self) -> None:
+        first: Verdict | None = None
+        for core in self._cores:
+            limit = _cap(self._trial, self._view, core)
+            verdict = say.over_cap(limit, core) if limit is not None else say.no_model(self._trial, core)
+            if verdict is None:
+                self._allowed.append(core)
+            else:
+                first = first or verdict
+        self._forbidden = None if self._allowed else first
+
+    def place(self) -> None:
+        trial, view = self._trial, self._view
+        for number, core in enumerate(self._allowed):
+            if number and trial.effort.spent:
+                return
+            seated = place(trial, view, core)
+            if seated is not None:
+                trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
+                trial.remember(view, seated)
+                self._seated, self._left = _with_surplus(trial, view, seated)
+                return
+
+    def make_room(self) -> None:
+        if self._allowed and not self._seated:
+            self._room = _make_room(self._trial, self._view, self._allowed)
+
+    def _say_why(self, patience: Patience | None) -> None:
+        trial, view = self._trial, self._view
+        if self._forbidden is not None:
+            verdict = self._forbidden
+        elif patience is not None:
+            verdict = say.leaving(view, self._allowed[0], patience.pods)
+        else:
+            verdict = _no_room(trial, view, self._allowed[0])
+        self._record.refuse_alike(trial, view, verdict, by_cap=self._forbidden is not None)
+        self._record.waits(view, verdict)
 
 
-def _admit_surplus(
-    trial: Trial, record: Recorder, view: GangView, core: tuple[Seated, ...]
-) -> tuple[Seated, ...]:
+class _Surplus(Attempt):
     """Members above the minimum, each by itself: as many as caps and room allow."""
-    chosen = {entry.member.key for entry in core}
-    rest = [member for member in view.waiting if member.key not in chosen]
-    if core and ready.closed(trial, view):
-        rest = []  # it may heal, not grow
-    allowed, limit = _within_cap(trial, view, rest)
-    more = _seat_some(trial, view, allowed)
-    if limit is not None and len(more) < len(allowed):
-        more += _in_their_stead(trial, view, rest, {entry.member.key for entry in more}, allowed)
-    seated = (*core, *more)
-    surplus = {entry.member.key for entry in more}
-    left = [member for member in rest if member.key not in surplus]
-    if seated:
-        there = len(view.placed) + len(view.succeeded)
-        record.admits(
-            Admission(view.gang.key, _placements(trial, seated)),
-            say.admitted(len(seated), len(left), there),
-        )
-        return seated
-    room = _make_room_for_some(trial, view, rest, allowed)
-    if isinstance(room, Room):
-        return _hold(trial, record, view, room)
-    if room is not None:
-        verdict = say.leaving(view, left[:1], room.pods)
-    elif limit is not None and not allowed:
-        verdict = say.over_cap(limit, left[:1])
-    else:
-        verdict = say.no_model(trial, allowed[:1]) or _no_room(trial, view, tuple(allowed[:1]))
-    record.waits(view, say.surplus(view, len(left), verdict))
-    return ()
+
+    def __init__(self, trial: Trial, record: Recorder, view: GangView, own: list[Claim]) -> None:
+        super().__init__(trial, record, view, own)
+        self._waiting: Sequence[Member] = view.waiting
+        self._allowed: list[Member] = []
+        self._limit: Limit | None = None
+
+    def check_caps(self) -> None:
+        self._allowed, self._limit = _within_cap(self._trial, self._view, self._waiting)
+
+    def place(self) -> None:
+        trial, view = self._trial, self._view
+        self._seated = _seat_surplus(trial, view, self._waiting, self._allowed, self._limit)
+        self._left = len(self._waiting) - len(self._seated)
+
+    def make_room(self) -> None:
+        if not self._seated:
+            self._room = _make_room_for_some(self._trial, self._view, self._waiting, self._allowed)
+
+    def _say_why(self, patience: Patience | None) -> None:
+        trial, view, first = self._trial, self._view, self._waiting[:1]
+        if patience is not None:
+            verdict = say.leaving(view, first, patience.pods)
+        elif self._limit is not None and not self._allowed:
+            verdict = say.over_cap(self._limit, first)
+        else:
+            one = tuple(self._allowed[:1])
+            verdict = say.no_model(trial, one) or _no_room(trial, view, one)
+        self._record.waits(view, say.surplus(view, len(self._waiting), verdict))
 
 
-def _seat_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
-    """As many of these, which are charged, as find room; the others are charged no longer."""
-    seated = place_some(trial, view, members)
-    keys = {entry.member.key for entry in seated}
-    trial.charge(view.gang.queue, trial.amounts_of(m for m in members if m.key not in keys), -1)
-    return seated
+# --- caps ----------------------------------------------------------------------------------------
 
 
-def _in_their_stead(
-    trial: Trial, view: GangView, rest: Sequence[Member], seated: Container[str], tried: Sequence[Member]
-) -> tuple[Seated, ...]:
-    """What the caps had left for members for which there is no room, others get, kind by kind: or one that
-    fits nowhere would keep them out for ever."""
-    no_room = {member.shape_id for member in tried if member.key not in seated}
-    found: list[Seated] = []
-    kinds = _alike(rest)
-    trial.effort.placed(len(kinds))
-    for alike in kinds:
-        if trial.effort.spent:
-            break
-        if alike[0].shape_id not in no_room:
-            open_to = [member for member in alike if member.key not in seated]
-            found += _seat_some(trial, view, _within_cap(trial, view, open_to)[0])
-    return tuple(found)
-
-
-def _alike(members: Iterable[Member]) -> list[list[Member]]:
-    by_shape: dict[int, list[Member]] = {}
-    for member in members:
-        by_shape.setdefault(member.shape_id, []).append(member)
-    return list(by_shape.values())
-
-
-def _make_room_for_some(
-    trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
-) -> Room | Patience | None:
-    """Room for the members that caps allow together, or else for those of one kind."""
-    if not allowed or not _may_preempt(trial, view):
-        return None
-    for number, members in enumerate(islice(_together(trial, view, rest, allowed), _MAX_PREEMPTING)):
-        if number and trial.effort.spent:
-            break
-        room = preempt.make_room_for_some(trial, view, members)
-        if room is not None:
-            return room
-    return None
-
-
-def _together(
-    trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
-) -> Iterator[list[Member]]:
-    """Members for which room is tried to be made together; none of them is charged."""
-    yield allowed
-    kinds = _alike(rest)
-    for alike in kinds if len(kinds) > 1 else ():
-        members, _ = _within_cap(trial, view, alike)
-        trial.charge(view.gang.queue, trial.amounts_of(members), -1)
-        yield members
+def _cap(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Limit | None:
+    ask = trial.amounts_of(members)
+    return caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)
 
 
 def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[list[Member], Limit | None]:
@@ -200,32 +214,118 @@ def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tupl
     return allowed, first
 
 
-def _cap(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Limit | None:
-    ask = trial.amounts_of(members)
-    return caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)
+# --- place ---------------------------------------------------------------------------------------
+
+
+def _with_surplus(trial: Trial, view: GangView, core: tuple[Seated, ...]) -> tuple[tuple[Seated, ...], int]:
+    """The core and as much surplus as caps and room allow; and how many members are left."""
+    chosen = {entry.member.key for entry in core}
+    rest = [member for member in view.waiting if member.key not in chosen]
+    if ready.closed(trial, view):
+        rest = []  # it may heal, not grow
+    allowed, limit = _within_cap(trial, view, rest)
+    more = _seat_surplus(trial, view, rest, allowed, limit)
+    return (*core, *more), len(rest) - len(more)
+
+
+def _seat_surplus(
+    trial: Trial, view: GangView, rest: Sequence[Member], allowed: Sequence[Member], limit: Limit | None
+) -> tuple[Seated, ...]:
+    """As many of the allowed members as find room, and others in place of those that find none."""
+    more = _seat_some(trial, view, allowed)
+    if limit is not None and len(more) < len(allowed):
+        more += _in_their_stead(trial, view, rest, {entry.member.key for entry in more}, allowed)
+    return more
+
+
+def _seat_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
+    """As many of these, which are charged, as find room; the others are charged no longer."""
+    seated = place_some(trial, view, members)
+    keys = {entry.member.key for entry in seated}
+    trial.charge(view.gang.queue, trial.amounts_of(m for m in members if m.key not in keys), -1)
+    return seated
+
+
+def _in_their_stead(
+    trial: Trial, view: GangView, rest: Sequence[Member], seated: Container[str], tried: Sequence[Member]
+) -> tuple[Seated, ...]:
+    """Give unused quota to members of other shapes, or one shape that fits nowhere blocks the rest."""
+    no_room = {member.shape_id for member in tried if member.key not in seated}
+    found: list[Seated] = []
+    kinds = _alike(rest)
+    trial.effort.placed(len(kinds))
+    for alike in kinds:
+        if trial.effort.spent:
+            break
+        if alike[0].shape_id not in no_room:
+            open_to = [member for member in alike if member.key not in seated]
+            found += _seat_some(trial, view, _within_cap(trial, view, open_to)[0])
+    return tuple(found)
+
+
+def _alike(members: Iterable[Member]) -> list[list[Member]]:
+    by_shape: dict[int, list[Member]] = {}
+    for member in members:
+        by_shape.setdefault(member.shape_id, []).append(member)
+    return list(by_shape.values())
+
+
+# --- make room -----------------------------------------------------------------------------------
+
+
+def _cause(trial: Trial, view: GangView) -> Cause | None:
+    """The cause for which others may go now; None where nothing makes room for this gang."""
+    return cause_for(trial, view) if trial.effort.room > 0 else None
+
+
+def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) -> Room | Patience | None:
+    """The cheapest room for any of these sets of members."""
+    cause = _cause(trial, view)
+    if cause is None:
+        return None
+    best: Room | None = None
+    for number, core in enumerate(cores[:_MAX_PREEMPTING]):
+        if number and trial.effort.spent:
+            break
+        room = preempt.make_room(trial, view, core, cause)
+        if isinstance(room, Patience):
+            return room
+        if room is not None:
+            trial.unseat(room.seated)  # each core is tried on the same ledger
+            if best is None or room.harm < best.harm:
+                best = room
+    if best is not None:
+        trial.reseat(best.seated)
+    return best
+
+
+def _make_room_for_some(
+    trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
+) -> Room | Patience | None:
+    """Room for the members that caps allow together, or else for those of one kind."""
+    cause = _cause(trial, view)
+    if not allowed or cause is None:
+        return None
+    for number, members in enumerate(islice(_together(trial, view, rest, allowed), _MAX_PREEMPTING)):
+        if number and trial.effort.spent:
+            break
+        room = preempt.make_room_for_some(trial, view, members, cause)
+        if room is not None:
+            return room
+    return None
+
+
+def _together(
+    trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
+) -> Iterator[list[Member]]:
+    """Sets of members for which room is made together; none of them is charged."""
+    yield allowed
+    kinds = _alike(rest)
+    for alike in kinds if len(kinds) > 1 else ():
+        members, _ = _within_cap(trial, view, alike)
+        trial.charge(view.gang.queue, trial.amounts_of(members), -1)
+        yield members
 
 
 def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Verdict:
-    return say.no_room(trial, view, members, preempts=_may_preempt(trial, view))
-
-
-def _may_preempt(trial: Trial, view: GangView) -> bool:
-    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH and trial.effort.room > 0
-
-
-def _hold(trial: Trial, record: Recorder, view: GangView, room: Room) -> tuple[Seated, ...]:
-    """What is freed is kept for the gang: its members stay booked, its victims are nobody else's."""
-    trial.effort.made_room(sum(len(candidate.pods) for candidate in prey(trial).listed))
-    trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
-    for eviction in room.evictions:
-        trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
-    for suspension in room.suspensions:
-        trial.told_to_leave(sorted(suspension.pods))
-    verdict = hold.makes_room(trial, room.evictions, room.suspensions)
-    placements = _placements(trial, room.seated)
-    record.admits(Admission(view.gang.key, placements, room.evictions, room.suspensions), verdict)
-    return room.seated
-
-
-def _placements(trial: Trial, seated: tuple[Seated, ...]) -> dict[str, MemberPlacement]:
-    return {entry.member.key: trial.placement(entry) for entry in seated}
+    return say.no_room(trial, view, members, preempts=_cause(trial, view) is not None)

@@ -3,16 +3,16 @@
 ``decide`` looks at one snapshot and says what is to be done; it never does it, and it reads no clock.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
-from vc_egpu.core.admit import admit
+from vc_egpu.core import admit
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import Instant, QueueName, Snapshot
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.queues import caps, order
-from vc_egpu.core.standing import hold, suspend
+from vc_egpu.core.standing import plans_in_force, replacements, suspend
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import ready
@@ -28,30 +28,33 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     ``only`` names the gangs to try; plans in force are looked at in any case. Gangs not named get no
     verdict.
     """
-    trial = Trial(index_of(snapshot), policy, now)
-    record = Recorder(snapshot.revision)
-    hold.find_kept(trial, snapshot)  # cards of failed members wait for the replacements
-    hold.review(trial, record)  # plans in force: kept, turned ready, or withdrawn
-    hold.book_kept(trial)
-    suspend.begin(trial, record)  # users' wishes, and gangs that could not be brought back
-    resumed = False
-    for known in order.turns(_waiting(trial, record, only), *_queues(trial)):  # 1. who asks first
-        if not resumed and not order.goes_before_resumes(known):
+    trial, record = Trial(index_of(snapshot), policy, now), Recorder(snapshot.revision)
+    plans_in_force.review(trial, record, snapshot)  # a. claims: what is booked for gangs that are not there
+    suspend.begin(trial, record)  # b. pauses that users wish, gangs that cannot come back
+    for view in _turns(trial, record, only):  # 1. order
+        with replacements.released(trial, view) as own:
+            attempt = admit.begin(trial, record, view, own)
+            attempt.check_caps()  # 2. caps
+            attempt.place()  # 3. place
+            attempt.make_room()  # 4. make room
+            attempt.hold()  # 5. hold
+            attempt.say()  # 6. record: one verdict for every gang
+    trial.close()
+    return record.plan()
+
+
+def _turns(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iterator[GangView]:
+    """The gangs to try, one after the other. Suspended gangs come back in a turn of their own."""
+    for turn in order.turns(_waiting(trial, record, only), *_queues(trial)):
+        if isinstance(turn, order.Resumes):
             suspend.resume(trial, record)
-            resumed = True
-        view = known.without(trial.leaving)  # this decision may have added to them
+            continue
+        view = turn.without(trial.leaving)  # this decision may have added to them
         verdict = record.known(trial, view) or ready.check(trial, view)
         if verdict is not None:
             record.waits(view, verdict)
-            continue
-        trial.effort.begin_turn()
-        with hold.released(trial, view) as kept:
-            outcome = admit(trial, record, view)  # 2. to 5.: caps, place, make room, hold
-            kept.replaced_by(outcome)
-    if not resumed:
-        suspend.resume(trial, record)
-    trial.close()
-    return record.plan()  # 6. one verdict for every gang
+        else:
+            yield view
 
 
 def _waiting(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iterable[GangView]:

@@ -29,7 +29,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
-from vc_egpu.core.trial.silent_nodes import nobody_acts
+from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.sim.engine import Engine
 
 Tasks = tuple[tuple[str, int, PodShape], ...]
@@ -144,7 +144,7 @@ class World:
         """The node agents carry out what stands on pods: orders, and orders that were taken back."""
         snapshot = self.snapshot()
         for pod in list(snapshot.pods.values()):
-            if pod.phase is not PodPhase.PLACED or nobody_acts(pod, snapshot.nodes):
+            if pod.phase is not PodPhase.PLACED or is_on_a_silent_node(pod, snapshot.nodes):
                 continue
             state = pod.suspension
             if pod.suspend_ordered and state is not SuspensionState.FAILED:
@@ -163,7 +163,7 @@ class World:
         gone = [
             pod
             for pod in snapshot.pods.values()
-            if pod.phase is PodPhase.TERMINATING and not nobody_acts(pod, snapshot.nodes)
+            if pod.phase is PodPhase.TERMINATING and not is_on_a_silent_node(pod, snapshot.nodes)
         ]
         for pod in gone:
             self._remove(pod)
@@ -242,7 +242,12 @@ class World:
             evicted = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
             suspends = frozenset(uid for entry in admission.suspensions for uid in entry.pods)
             written = PlanInForce(
-                f"1-{self._plans}", dict(admission.members), evicted | suspends, self.now, suspends
+                plan_id=f"1-{self._plans}",
+                members=dict(admission.members),
+                victims=evicted | suspends,
+                created=self.now,
+                suspends=suspends,
+                cause=admission.cause,
             )
             self.state.put_gang(replace(self.gang(admission.gang), plan=written))
 

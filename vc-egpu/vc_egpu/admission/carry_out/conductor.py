@@ -28,9 +28,11 @@ from vc_egpu.admission.recovery.rolling import RollBacks
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.suspension import stranded
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Suspending
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Instant, PodUid
 from vc_egpu.core.model.plan import Plan, Withdrawal
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.room.causes import RULES
 from vc_egpu.kube.wire.errors import Stale
 
 logger = logging.getLogger(__name__)
@@ -90,7 +92,9 @@ class Conductor:
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
-            self.suspending.order(wish.gang, wish.pods, self.plans.next_id(), "a user asked for it")
+            self.suspending.order(
+                wish.gang, wish.pods, self.plans.next_id(), RULES[wish.cause].said(), wish.cause
+            )
         for eviction in plan.evictions:
             self.victims.replace_broken(eviction)
         decided = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
@@ -176,6 +180,7 @@ class Conductor:
                 self._report_done(done)
             case OrphanRemoval():
                 self.work.count("orphans")
+                self.work.evictions.by_cause[Cause.BYPASS] += 1
             case GroupLookup():
                 self._found(done)
             case _:

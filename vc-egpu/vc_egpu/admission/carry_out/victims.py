@@ -15,8 +15,10 @@ from vc_egpu.admission.execution.outcomes import EvictionRun
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.gangs import Group, called
 from vc_egpu.admission.suspension.suspending import Suspending
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.core.model.plan import Eviction
+from vc_egpu.core.room.causes import RULES
 from vc_egpu.kube.wire.errors import BudgetExhausted, Stale, Temporary
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -51,19 +53,19 @@ class Victims:
         whole = whole_gangs(self.work.mirror, pods, group.plan.victims)
         if [victim for victim in whole if not self.members.is_settled(victim.gang.key)]:
             return  # all of them are asked about at once, and this comes again when they are
+        rule = RULES[group.plan.cause]
         for pod in pods:
-            self.work.event(pod, "Preempted", f"makes room for {self._called(key, group)} of higher priority")
+            self.work.event(pod, rule.event, rule.said(self._called(key, group)))
         self.work.count("evicted", len(pods))
-        order = EvictionOrder(key, group.plan.plan_id, pods, whole)
-        self._start(order)
+        self._start(EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole))
 
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
         """Have those leave their cards that can; whether they are to be waited for first."""
         left = self.suspending.left(plan.suspends)
-        why_order = f"makes room for {self._called(key, group)}"
+        why_order = RULES[plan.cause].said(self._called(key, group))
         for gang in sorted({str(pod.pod.gang) for pod in left}):
             pods = [pod.pod.uid for pod in left if pod.pod.gang == gang]
-            why = self.suspending.order(gang, pods, self.plans.next_id(), why_order)
+            why = self.suspending.order(gang, pods, self.plans.next_id(), why_order, plan.cause)
             if why:
                 self.plans.strip(key, group, f"gang {gang} stays on its cards: {why}")
                 break
@@ -77,15 +79,16 @@ class Victims:
         pods = self.work.evictions.left(self.work.mirror, eviction.pods)
         if not pods or not self.work.is_free(eviction.gang) or not self.members.is_settled(eviction.gang):
             return
+        rule = RULES[eviction.cause]
         for pod in pods:
-            self.work.event(pod, "Replaced", "its gang could not be brought back after a suspension")
+            self.work.event(pod, rule.event, rule.said())
         self.work.count("evicted_broken", len(pods))
         whole = whole_gangs(self.work.mirror, pods, eviction.pods)
-        self._start(EvictionOrder(eviction.gang, "", pods, whole))
+        self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole))
 
     def roll_back(self, key: str, pods: tuple[DecodedPod, ...]) -> None:
         """Pods of a gang that was let go and does not arrive: their controller replaces them."""
-        self._start(EvictionOrder(key, "", pods))
+        self._start(EvictionOrder(key, "", pods, Cause.ROLLBACK))
 
     def press(self, uid: PodUid) -> None:
         """Volcano's lever had no effect: evict plainly, and say so."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.executor import Executor
+from vc_egpu.admission.execution.operations import ByCause, none_yet
 from vc_egpu.admission.execution.outcomes import EvictionRun
 from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS
@@ -28,6 +30,8 @@ class EvictionOrder:
     """The gang that needs the room, or the one that is rolled back."""
     plan_id: str
     pods: tuple[DecodedPod, ...]
+    cause: Cause | None
+    """Why they go; None where an earlier order for the same pods said so already."""
     groups: tuple[DecodedGroup, ...] = ()
     """PodGroups of victims whose plan has to go first."""
 
@@ -50,9 +54,9 @@ def whole_gangs(
 
 
 def plainly(pod: DecodedPod) -> EvictionOrder:
-    """One pod by the Eviction API, whoever made it; beside orders of its gang."""
+    """One pod by the Eviction API, whatever controller made it; apart from the orders of its gang."""
     owner = replace(pod.owner, kind="", api_version="") if pod.owner is not None else None
-    return EvictionOrder(f"{pod.pod.gang or ''}#{pod.pod.uid}", "", (replace(pod, owner=owner),))
+    return EvictionOrder(f"{pod.pod.gang or ''}#{pod.pod.uid}", "", (replace(pod, owner=owner),), cause=None)
 
 
 def carry_out(api: ApiConnection, order: EvictionOrder) -> EvictionRun:
@@ -91,6 +95,8 @@ class Evictions:
     """Orders on a thread, by beneficiary."""
     stripped: set[str] = field(default_factory=set)
     """Gangs whose plan these orders take away: no other write of theirs begins meanwhile."""
+    by_cause: ByCause = field(default_factory=none_yet)
+    """Pods that were asked to go since this process leads, for the metrics."""
 
     def left(self, mirror: Mirror, victims: Collection[PodUid]) -> tuple[DecodedPod, ...]:
         """Victims that were not asked to go yet."""
@@ -102,6 +108,8 @@ class Evictions:
         if order.beneficiary in self.under_way:
             return
         self.under_way[order.beneficiary] = order
+        if order.cause is not None:
+            self.by_cause[order.cause] += len(order.pods)
         self.begun.update({pod.pod.uid: clock for pod in order.pods})
         self.stripped.update(group.gang.key for group in order.groups)
         failed = EvictionRun(gang=order.beneficiary, plan_id=order.plan_id)

@@ -6,6 +6,8 @@ as Prometheus sees it, and no alert would tell of the first failure.
 
 from typing import Final, Literal, get_args
 
+from vc_egpu.core.model.causes import Cause
+
 Operation = Literal[
     "decisions",
     "enqueued",
@@ -32,3 +34,12 @@ Totals = dict[Operation, int]
 def from_zero() -> Totals:
     """All of them."""
     return dict.fromkeys(OPERATIONS, 0)
+
+
+ByCause = dict[Cause, int]
+"""Pods by the cause for which they had to go."""
+
+
+def none_yet() -> ByCause:
+    """All causes."""
+    return dict.fromkeys(Cause, 0)

@@ -65,6 +65,14 @@ def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
     for name, total in sorted(view.counters.items()):
         done.add_metric((name,), total)
     yield done
+    evicted = CounterMetricFamily("egpu_pods_evicted", "Pods that were asked to go.", labels=("cause",))
+    suspended = CounterMetricFamily(
+        "egpu_pods_suspended", "Pods that were told to leave their cards.", labels=("cause",)
+    )
+    for family, totals in ((evicted, view.evicted), (suspended, view.suspended)):
+        for cause, pods in totals.items():
+            family.add_metric((cause.value,), pods)
+    yield from (evicted, suspended)
 
 
 def _cards(rows: Iterable[CardRow]) -> Iterator[GaugeMetricFamily]:

@@ -124,6 +124,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
             victims=plan.victims,
             created=plan.created,
             suspends=plan.suspends,
+            cause=plan.cause,
         )
     return replace(
         group.decoded.gang,
@@ -209,6 +210,7 @@ def plan_for(
         members={k: PlannedMember(p, uids.get(k, plans.NO_UID)) for k, p in admission.members.items()},
         victims=victims,
         suspends=suspends,
+        cause=admission.cause,
         created=now,
     )
 

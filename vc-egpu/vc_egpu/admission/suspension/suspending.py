@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.operations import Totals, from_zero
+from vc_egpu.admission.execution.operations import ByCause, Totals, from_zero, none_yet
 from vc_egpu.admission.execution.outcomes import OrderWrite
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.answers import bears_order, is_paused, order_of
@@ -21,6 +21,7 @@ from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S, Stranded
 from vc_egpu.admission.telling import suspension_words as words
 from vc_egpu.admission.telling.reports import Reports, group_reference
 from vc_egpu.admission.telling.suspension_reports import SuspensionReports
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName, PodPhase, PodUid, ShareClass, SuspensionState, class_of
 from vc_egpu.core.model.plan import Resume
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -45,6 +46,7 @@ class _Begun:
     pods: frozenset[PodUid]
     plan_id: str
     why: str
+    cause: Cause
     since: int
 
 
@@ -59,7 +61,10 @@ class Suspending:
     counters: Totals = field(default_factory=from_zero)
     stranded_after_s: float = DEFAULT_AFTER_S
     _begun: dict[str, _Begun] = field(default_factory=dict)
-    _writing: set[PodUid] = field(default_factory=set)
+    by_cause: ByCause = field(default_factory=none_yet)
+    """Orders that were written since this process leads, for the metrics."""
+    _writing: dict[PodUid, Cause | None] = field(default_factory=dict)
+    """Pods that are written to: the cause of the order, None for one that is taken back."""
     _since: dict[PodUid, float] = field(default_factory=dict)
     """Pods that were told to leave their cards and have not yet, or the other way round, and since when."""
     _reached: set[PodUid] = field(default_factory=set)
@@ -97,7 +102,7 @@ class Suspending:
 
     # --- what decisions ask for ------------------------------------------------------------------
 
-    def order(self, key: str, pods: Collection[PodUid], plan_id: str, why: str) -> str:
+    def order(self, key: str, pods: Collection[PodUid], plan_id: str, why: str, cause: Cause) -> str:
         """Have these pods of a gang leave their cards; why that cannot be, else an empty text."""
         members = self.mirror.members.get(key, {})
         left = [members[uid] for uid in sorted(pods) if uid in members and _is_placed(members[uid])]
@@ -108,7 +113,9 @@ class Suspending:
                 return f"pod {pod.pod.name} cannot be suspended: {self._why_not(pod)}"
         if key not in self._begun and any(not pod.pod.suspend_ordered for pod in left):
             logger.info("gang %s: %d pods are suspended: %s", key, len(left), why)
-            self._begun[key] = _Begun(frozenset(pods), plan_id, why[:MAX_WHY], int(self.telling.wall()))
+            self._begun[key] = _Begun(
+                frozenset(pods), plan_id, why[:MAX_WHY], cause, int(self.telling.wall())
+            )
             self.mirror.agenda.look_at(key)
         return ""
 
@@ -235,7 +242,7 @@ class Suspending:
         order = order_of(out[0])
         is_due = clock - self._half.setdefault(key, clock) >= HALF_S
         if is_due and order is not None and all(_is_fit(m) for m in rest):
-            self.order(key, [m.pod.uid for m in rest], order.plan_id, order.why)
+            self.order(key, [m.pod.uid for m in rest], order.plan_id, order.why, order.cause)
 
     def _write_orders(self, key: str, clock: float) -> None:
         begun = self._begun.get(key)
@@ -253,9 +260,13 @@ class Suspending:
         for pod in left:
             if not self._is_written(pod.pod.uid):
                 order = SuspendOrder(
-                    pod_uid=pod.pod.uid, plan_id=begun.plan_id, why=begun.why, since=begun.since
+                    pod_uid=pod.pod.uid,
+                    plan_id=begun.plan_id,
+                    why=begun.why,
+                    cause=begun.cause,
+                    since=begun.since,
                 )
-                self._writing.add(pod.pod.uid)
+                self._writing[pod.pod.uid] = begun.cause
                 self.executor.annotate("suspend", key, pod, {names.SUSPEND: order.encode()})
 
     def _take_back(self, key: str) -> None:
@@ -266,7 +277,7 @@ class Suspending:
             if uid in lifting and not bears_order(pod):
                 lifting.discard(uid)
             elif uid in lifting or (bears_order(pod) and order_of(pod) is None):
-                self._writing.add(uid)
+                self._writing[uid] = None
                 self.executor.annotate("resume", key, pod, {names.SUSPEND: None})
 
     def _is_written(self, uid: PodUid) -> bool:
@@ -275,14 +286,15 @@ class Suspending:
 
     def done(self, done: OrderWrite) -> None:
         """A write ended; what it left is seen by the next :meth:`drive`."""
-        self._writing.discard(done.uid)
+        cause = self._writing.pop(done.uid, None)
         if done.error is None and done.purpose == "suspend":
             self.counters["suspend_orders"] += 1
+            self.by_cause[cause or Cause.PRIORITY] += 1
         self.mirror.agenda.look_at(done.gang)
 
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""
-        self._writing.discard(uid)
+        self._writing.pop(uid, None)
         self._reached.discard(uid)
         self._since.pop(uid, None)
         self._wished.pop(uid, None)

@@ -1,13 +1,15 @@
 """The world that a decision sees: nodes with cards, pods, gangs, queues. Values only.
 
-Memory of cards is in MiB, of nodes in bytes; compute of cards in percent of one card, of nodes in
-milli-CPU; instants are seconds since the epoch as the API server's timestamps give them.
+Memory of cards is in MiB, of nodes in bytes. Compute of cards is in percent of one card, of nodes in
+milli-CPU. Instants are seconds since the epoch, as the API server's timestamps give them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
+
+from vc_egpu.core.model.causes import Cause
 
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
@@ -24,7 +26,7 @@ DEFAULT_MAX_SHARERS: Final = 100
 
 
 class ShareClass(IntEnum):
-    """Who may take whose time. The order is the order of service."""
+    """Which pods may take the time of which others. The order is the order of service."""
 
     LOW = -1
     UNSET = 0
@@ -113,7 +115,7 @@ class Node:
     core_ratio: float = 1.0
     memory_ratio: float = 1.0
     ratio_class: ShareClass | None = None
-    """Whom the ratios are for, low or high; None: everybody. Others have what there is once."""
+    """The class that the ratios are for, low or high; None: every class. Other classes get ratio 1."""
     max_sharers: int = DEFAULT_MAX_SHARERS
     host_memory_mib: int = 0
     """Host memory that card memory may move to, by spilling or by suspension; 0: none may."""
@@ -124,12 +126,12 @@ class Node:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody there ends pods, nor does anybody else: what is lost the control plane clears."""
+        """Whether its pods stay where they are: neither a kubelet nor the control plane ends them."""
         return not self.ready and not self.lost
 
     @property
     def is_up(self) -> bool:
-        """Whether somebody there starts pods and ends them."""
+        """Whether a kubelet is there that starts and ends pods."""
         return self.ready and not self.lost
 
     @property
@@ -190,7 +192,7 @@ class Share:
     whole: bool = False
     native: bool = False
     physical_mib: int | None = None
-    """Of its memory, what may lie on the card; None: all of it. The rest is on the node's host budget."""
+    """The part of its memory that may lie on the card; None: all of it. The rest is on the host budget."""
 
     @property
     def on_card_mib(self) -> int:
@@ -224,7 +226,7 @@ class SuspensionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod: ours (with a gang) or somebody else's (which only takes room on its node)."""
+    """One pod: ours (with a gang), or another one, which only takes room on its node."""
 
     uid: PodUid
     namespace: str
@@ -253,9 +255,9 @@ class Pod:
     queue: QueueName | None = None
     """The queue that it was checked for. What it holds counts there while its gang is not known."""
     protected: bool = False
-    """A PodDisruptionBudget allows no disruption of it now: it is nobody's victim in any way."""
+    """A PodDisruptionBudget allows no disruption now: it is neither evicted nor suspended for others."""
     bare: bool = False
-    """Nobody would make it anew: it is never evicted. It may be suspended, which loses nothing."""
+    """No controller makes it again: it is never evicted. It may be suspended, which loses nothing."""
     suspend_ordered: bool = False
     """It is told to leave its cards, for a while; absent order: it shall run."""
     suspend_order: tuple[int, int] = (0, 0)
@@ -308,11 +310,13 @@ class PlanInForce:
     created: Instant = 0.0
     suspends: frozenset[PodUid] = frozenset()
     """Those of the victims that are to be suspended, not evicted."""
+    cause: Cause = Cause.PRIORITY
+    """Why the victims go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A PodGroup of ours, waiting or running or both (surplus members wait beside running ones)."""
+    """A PodGroup of ours, waiting or running or both (surplus members wait while others run)."""
 
     key: str
     """``<namespace>/<PodGroup name>``."""
@@ -341,14 +345,16 @@ class Gang:
 
 
 def has_members(*, single: bool, there: bool) -> bool:
-    """Whether a gang has a living pod (``there``), or one is to come. A Deployment that is scaled to nothing,
-    a batch Job that is suspended leave a PodGroup for a while or for good; of a Volcano Job somebody makes
-    the pods."""
+    """Whether a gang has a living pod (``there``), or one is to come.
+
+    A Deployment that is scaled to nothing leaves a PodGroup, and so does a batch Job that is suspended. The
+    pods of a Volcano Job are always made by its controller.
+    """
     return there or not single
 
 
 def class_of(pod: Pod, gang: Gang | None, unknown: _T) -> ShareClass | _T:
-    """As what a pod of this gang runs, or will; ``unknown`` where nobody knows any more."""
+    """The class with which a pod of this gang runs, or will; ``unknown`` where that is lost."""
     if pod.runs_as is not None:
         return pod.runs_as
     return gang.share_class if gang is not None else unknown

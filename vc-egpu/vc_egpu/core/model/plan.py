@@ -1,8 +1,9 @@
-"""What a decision says is to be done. Values only; the executor does it."""
+"""What a decision asks for, as values. The executor carries it out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import MemberPlacement, PodUid
 from vc_egpu.core.model.reasons import Verdict
 
@@ -15,6 +16,7 @@ class Eviction:
     pods: frozenset[PodUid]
     whole: bool
     """True: the whole gang; False: exactly surplus members above its minimum."""
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Suspension:
 
     gang: str
     pods: frozenset[PodUid]
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ class Admission:
     """By plan key; these members are to be added to what the gang already runs."""
     evictions: tuple[Eviction, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
+
+    @property
+    def cause(self) -> Cause:
+        """Why its victims go: the same cause for all of them. Without victims the word says nothing."""
+        going: tuple[Eviction | Suspension, ...] = (*self.evictions, *self.suspensions)
+        return going[0].cause if going else Cause.PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +86,8 @@ class Plan:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """One for every gang that waits or was admitted, by gang key."""
     suspensions: tuple[Suspension, ...] = ()
-    """For users who asked for it, not for another gang's sake."""
+    """Pauses that users asked for. No other gang needs the cards."""
     resumes: tuple[Resume, ...] = ()
     """The gang suspended first comes first."""
     evictions: tuple[Eviction, ...] = ()
-    """Gangs that could not be brought back after a suspension: evicted for nobody, and queued again."""
+    """Gangs that cannot come back after a suspension: they are evicted and queued again."""

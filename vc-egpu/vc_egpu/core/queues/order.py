@@ -1,4 +1,7 @@
-"""Who asks first: replacements, then priority, then the queue furthest below what it deserves, then age."""
+"""The order of turns: replacements, then priority, then the queue furthest below what it deserves, then age.
+
+Suspended gangs have one turn together: after the high-priority gangs and before all others.
+"""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
@@ -11,18 +14,29 @@ PriorityOf = Callable[[QueueName], int]
 Rank = tuple[int, int, int, int]
 
 
-def turns(views: Iterable[GangView], queue_priority: PriorityOf, share_of: ShareOf) -> Iterator[GangView]:
-    """Yield the gangs in the order in which they are tried.
+class Resumes:
+    """The turn in which suspended gangs come back."""
 
-    Within equal priority the queues take turns by their share, which is read again after every gang, so
-    that one queue's backlog does not take all that has become free.
+
+def turns(
+    views: Iterable[GangView], queue_priority: PriorityOf, share_of: ShareOf
+) -> Iterator[GangView | Resumes]:
+    """Yield the gangs in the order in which they are tried, and among them once the suspended ones.
+
+    Within equal priority the queues take turns by their share. It is read again after every gang, so that one
+    queue's backlog does not take all that has become free.
     """
     ranks: dict[Rank, dict[QueueName, list[GangView]]] = {}
     for view in views:
         gang = view.gang
         rank = _rank(view, queue_priority(gang.queue))
         ranks.setdefault(rank, {}).setdefault(gang.queue, []).append(view)
-    for rank in sorted(ranks):
+    ordered = sorted(ranks)
+    first = sum(_goes_before_resumes(rank) for rank in ordered)
+    for rank in ordered[:first]:
+        yield from _by_share(ranks[rank], share_of)
+    yield Resumes()
+    for rank in ordered[first:]:
         yield from _by_share(ranks[rank], share_of)
 
 
@@ -31,9 +45,9 @@ def _rank(view: GangView, queue_priority: int) -> Rank:
     return (0 if _replaces(view) else 1, -int(gang.share_class), -gang.priority_value, -queue_priority)
 
 
-def goes_before_resumes(view: GangView) -> bool:
-    """Whether the gang is tried before suspended ones are told to come back."""
-    return _replaces(view) or view.gang.share_class is ShareClass.HIGH
+def _goes_before_resumes(rank: Rank) -> bool:
+    replaces, share_class, *_ = rank
+    return replaces == 0 or share_class == -ShareClass.HIGH
 
 
 def _replaces(view: GangView) -> bool:

@@ -1,12 +1,11 @@
-"""Make room for a high-priority gang by suspending or evicting low-priority ones, at the smallest harm.
+"""Make room for a gang by suspending or evicting others, at the smallest harm.
 
-Start from the whole set of candidates gone: if the gang does not fit even then, nobody is touched. Then
-give back, in several orders, all that is not needed, and take the cheapest outcome; where few candidates
-are concerned a complete search makes sure that it is the cheapest there is. Every set is tested by placing
-the whole gang without it, never by sums.
+Start with all candidates gone: if the gang does not fit even then, no pod is touched. Then give back, in
+several orders, all that is not needed, and take the cheapest outcome. Among few candidates a complete search
+makes sure that no set is cheaper. Every set is tested by placing the whole gang without it, never by sums.
 
-First those that can be suspended are tried alone: any of that costs less than any eviction. If it is not
-enough, as few as possible are evicted beside them, and then as few as possible suspended.
+Candidates that can be suspended are tried alone first: any suspension costs less than any eviction. If that
+is not enough, as few as possible are evicted too, and then as few as possible suspended.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,20 +17,20 @@ import numpy as np
 
 from vc_egpu.core.books.capacity import places, rooms
 from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group, groups_of, place
+from vc_egpu.core.room.causes import Price, taking
 from vc_egpu.core.room.reduce import Atom, Complete, Reduction
 from vc_egpu.core.room.victims import (
     Allowance,
     Candidate,
     Guarantees,
-    Price,
     candidates,
     grouped,
     prey,
-    price,
     sleepers,
     soon_asleep,
     soon_gone,
@@ -51,28 +50,32 @@ Harm = tuple[int, int, Price, Price]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The gang's place, booked on the trial's ledger, and who has to go for it."""
+    """The gang's place, booked on the trial's ledger, and the victims that go for it."""
 
     seated: tuple[Seated, ...]
     evictions: tuple[Eviction, ...]
     suspensions: tuple[Suspension, ...]
     harm: Harm
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Nobody has to go: there is room once these pods are gone, or suspended, as they are to be anyway."""
+    """No victim is needed: there is room once these pods have left, as they were told to before."""
 
     pods: tuple[PodUid, ...]
 
 
-def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+def make_room(
+    trial: Trial, view: GangView, members: Sequence[Member], cause: Cause
+) -> Room | Patience | None:
     """Find the cheapest victims without which all members fit, and book the members; None without any."""
-    contest = _Contest(trial, view, members)
+    contest = _Contest(trial, view, members, cause)
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
     with _slept(trial, dozing):
         if (leaving or dozing) and contest.fits_without(leaving):
-            return Patience(tuple(dict.fromkeys((*leaving, *dozing))))  # who is lost is both
+            # A pod can be terminating and suspending at once.
+            return Patience(tuple(dict.fromkeys((*leaving, *dozing))))
     best = contest.cheapest()
     if best is None:
         return None
@@ -83,7 +86,8 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
         trial.put_back(lifted)
     if seated is None:
         return None
-    return Room(seated, grouped(trial, evicted), suspended(trial, asleep), best.harm)
+    going = grouped(trial, evicted, cause), suspended(trial, asleep, cause)
+    return Room(seated, *going, best.harm, cause)
 
 
 @contextmanager
@@ -96,11 +100,13 @@ def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
         trial.wake(done)
 
 
-def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+def make_room_for_some(
+    trial: Trial, view: GangView, members: Sequence[Member], cause: Cause
+) -> Room | Patience | None:
     """Room for as many of the members as can have it, all of them, half of them, ... one of them."""
     count = len(members)
     while count:
-        room = make_room(trial, view, members[:count])
+        room = make_room(trial, view, members[:count], cause)
         if room is not None:
             return room
         count //= 2
@@ -109,7 +115,7 @@ def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Who has to go, and for how long."""
+    """A set of victims: those that are evicted, and those that are suspended for a while."""
 
     evicted: tuple[Pod, ...]
     asleep: tuple[Pod, ...]
@@ -119,16 +125,18 @@ class _Choice:
 class _Contest:
     """One gang's search for victims. The trial's ledger is as before after every call."""
 
-    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member]) -> None:
+    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member], cause: Cause) -> None:
         self._trial = trial
+        self._cause = cause
+        self._price = taking(cause).price
         self._view = view
         self._members = members
         self._groups = groups_of(trial, view, members)
         self._guarantees = Guarantees(trial, view)
         self._suspends = False
         self._evicted: tuple[Pod, ...] = ()
-        """Victims that are settled: those to come are allowed beside them."""
-        # What is suspended moves to the host before anybody is gone who has memory there.
+        """Victims that are settled: the allowance for further ones counts them."""
+        # Suspended pods move to the host before the evicted ones have left it.
         self._host_free = trial.ledger.host_cap - trial.ledger.host_used
 
     def fits_without(self, uids: Iterable[PodUid]) -> bool:
@@ -142,7 +150,7 @@ class _Contest:
     def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
         """False only if it does not fit whichever of these pods are gone.
 
-        Who is suspended takes the host's memory, which the gang may need itself: less can be more.
+        A suspended pod takes host memory, which the gang may need itself: fewer suspended can be better.
         """
         lifted = self._trial.lift(uids)
         try:
@@ -174,20 +182,20 @@ class _Contest:
         )
 
     def cheapest(self) -> _Choice | None:
-        """The victims; None if the gang does not fit whoever goes."""
-        without = prey(self._trial).without
+        """The victims; None if the gang does not fit whichever of them go."""
+        without = prey(self._trial, self._cause).without
         if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
-            return None  # not even with everybody gone
+            return None  # not even with all candidates gone
         useful = self._useful_nodes()
-        everybody = candidates(self._trial, self._view, useful)
+        found = candidates(self._trial, self._view, useful, self._cause)
         most = self._trial.policy.max_victim_candidates
-        able = sleepers(self._trial, everybody, useful)
+        able = sleepers(self._trial, found, useful)
         for limit in sorted({min(most, len(able)), len(able)}):
             asleep = self._asleep_of(able[:limit])
             if asleep is not None:
                 return self._choice((), asleep)
-        stay = [candidate for candidate in everybody if not candidate.evictable]
-        listed = [candidate for candidate in everybody if candidate.evictable]
+        stay = [candidate for candidate in found if not candidate.evictable]
+        listed = [candidate for candidate in found if candidate.evictable]
         for limit in sorted({min(most, len(listed)), len(listed)}):
             best = self._by_eviction(listed[:limit], stay, useful)
             if best is not None:
@@ -201,9 +209,9 @@ class _Contest:
     def _by_eviction(
         self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]
     ) -> _Choice | None:
-        """The fewest are evicted, beside all that can be suspended or alone; then the fewest suspended.
+        """As few evictions as possible, with all others suspended that can be, or none; then few suspensions.
 
-        ``stay``: those that are not evicted in any case.
+        ``stay``: candidates that may be suspended and never evicted.
         """
         choices = []
         evicted = self._cheapest_of(listed)
@@ -211,14 +219,16 @@ class _Contest:
             choices.append(self._choice(evicted, ()))
         able = sleepers(self._trial, [*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
-        # Where hosts have no room for all of them, those that come first decide who is left out.
+        # Hosts may have no room for all of them: then the first ones decide which are left out.
         for asleep in (first,) if len(first) == len(able) else (first, last):
-            evicted = self._cheapest_beside(asleep, listed) if asleep else None
-            beside = self._beside(evicted, [*listed, *stay], useful) if evicted else None
-            choices += [beside] if beside is not None else []
+            evicted = self._cheapest_while_asleep(asleep, listed) if asleep else None
+            mixed = self._mixed(evicted, [*listed, *stay], useful) if evicted else None
+            choices += [mixed] if mixed is not None else []
         return min(choices, key=lambda choice: choice.harm, default=None)
 
-    def _cheapest_beside(self, asleep: list[Candidate], listed: list[Candidate]) -> tuple[Pod, ...] | None:
+    def _cheapest_while_asleep(
+        self, asleep: list[Candidate], listed: list[Candidate]
+    ) -> tuple[Pod, ...] | None:
         """The cheapest to be evicted while these are suspended."""
         with _slept(self._trial, [pod.uid for candidate in asleep for pod in candidate.pods]):
             return self._cheapest_of(listed)
@@ -228,10 +238,10 @@ class _Contest:
         allowance = Allowance(self._trial, self._guarantees, self._host_free)
         return [candidate for candidate in able if allowance.takes(candidate.pods)]
 
-    def _beside(
+    def _mixed(
         self, evicted: tuple[Pod, ...], listed: list[Candidate], useful: set[NodeName]
     ) -> _Choice | None:
-        """Who has to be suspended once these are gone."""
+        """These evictions, and the suspensions that are still needed then."""
         gangs = {pod.gang for pod in evicted}
         able = [one for one in sleepers(self._trial, listed, useful) if one.key not in gangs]
         self._evicted = evicted
@@ -266,7 +276,7 @@ class _Contest:
             found = Reduction(self).run(listed, order)
             if found is None:
                 break
-            priced = (price(self._trial, found), found)
+            priced = (self.price(found), found)
             best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
         if len(listed) <= _COMPLETE_GANGS:
             start = best if best is not None else None
@@ -281,7 +291,7 @@ class _Contest:
 
     def price(self, pods: Iterable[Pod]) -> Price:
         """The cost of a set of victims."""
-        return price(self._trial, pods)
+        return self._price(self._trial, pods)
 
     def _orders(self, listed: list[Candidate]) -> Iterable[Callable[[Atom], tuple[float, ...]]]:
         """What is given back first: the dearest, the cheapest; of few, what frees least for its cost."""

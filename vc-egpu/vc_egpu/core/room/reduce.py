@@ -6,7 +6,8 @@ from itertools import combinations
 from typing import Final, Protocol
 
 from vc_egpu.core.model.cluster import Pod, PodUid
-from vc_egpu.core.room.victims import Allowance, Candidate, Price, may_go
+from vc_egpu.core.room.causes import Price
+from vc_egpu.core.room.victims import Allowance, Candidate, may_go
 
 _COMPLETE_TESTS: Final = 400
 """All choices are compared as long as this many tests suffice."""
@@ -33,7 +34,7 @@ class Contest(Protocol):
         ...
 
     def allowance(self) -> Allowance:
-        """Who may go together."""
+        """A fresh count of which victims may go together."""
         ...
 
     def price(self, pods: Iterable[Pod]) -> Price:
@@ -60,7 +61,7 @@ class Reduction:
     def run(
         self, listed: list[Candidate], order: Callable[[Atom], tuple[float, ...]]
     ) -> tuple[Pod, ...] | None:
-        """Who has to go at the end, or None if it does not fit even without all of them."""
+        """The victims left at the end; None if the gang does not fit even without all candidates."""
         cores: list[Atom] = []
         spare: dict[int, list[Atom]] = {}
         allowance = self._contest.allowance()
@@ -154,10 +155,10 @@ class Complete:
 
 
 def _options(candidate: Candidate) -> list[tuple[Pod, ...]]:
-    """What may go of one gang: nobody, some surplus, or everybody; cheapest first."""
+    """What may go of one gang: no pod, some surplus, or all of it; cheapest first."""
     view = candidate.view
     spare = len(candidate.pods) + len(view.succeeded) - view.gang.min_member
-    # Of tasks that can spare none nobody goes, in whatever company: far too many sets to sort out one by one.
+    # Skip tasks at their minimum: enumerating their sets explodes.
     able = [pod for pod in candidate.pods if may_go(view, candidate.pods, {pod.uid})]
     options: list[tuple[Pod, ...]] = [()]
     for count in range(1, min(spare, len(able), len(candidate.pods) - 1) + 1):

@@ -1,35 +1,35 @@
-"""Who may be suspended or evicted for a high-priority gang, and what it costs.
+"""The candidates: which gangs may be suspended or evicted to make room.
 
-Only what runs with low priority, gangs as a whole or by members above their minimum; none that a
-PodDisruptionBudget protects, and none whose queue would fall below its guarantee. To be suspended, each of
-its members must be able to, and the nodes' host memory must take what is on their cards. Bare pods, which
-nobody would make anew, may be suspended and are never evicted.
+The cause says which gangs it may take (:mod:`.causes`). They go as a whole, or by members above their
+minimum. Gangs that a PodDisruptionBudget protects are spared. So are gangs whose queue would fall below its
+guarantee. A gang is suspended only if each of its members can be, and the hosts have memory for it.
+Bare pods may be suspended and are never evicted: no controller makes them again.
 """
 
 import math
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu.core.books.ledger import Ints, Ledger
-from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, ShareClass, SuspensionState
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
 from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.model.plan import Eviction, Suspension
-from vc_egpu.core.trial.silent_nodes import nobody_acts
+from vc_egpu.core.room.causes import taking
+from vc_egpu.core.trial.claims import ClaimKind
+from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.core.trial.trial import Trial
 
 _LATE_S: Final = 30.0
-"""A pod that is not gone so long after its grace period may be held by a finalizer for ever."""
+"""A pod that is still there so long after its grace period may be held by a finalizer without end."""
 _SOON_S: Final = 3600.0
-"""Nobody waits longer for a pod that its owner took down: any grace period can be named in a delete."""
-
-Price = tuple[int, int, float, tuple[str, ...]]
-"""Cards held by those evicted, gangs touched, seconds of run time lost, and names to settle ties."""
+"""The longest wait for a pod that its owner deleted: a delete may name any grace period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A low-priority gang that may be evicted."""
+    """A gang that may go."""
 
     view: GangView
     pods: tuple[Pod, ...]
@@ -47,13 +47,15 @@ class Candidate:
         return self.view.gang.key
 
 
-def candidates(trial: Trial, preemptor: GangView, useful: Collection[NodeName]) -> list[Candidate]:
+def candidates(
+    trial: Trial, preemptor: GangView, useful: Collection[NodeName], cause: Cause
+) -> list[Candidate]:
     """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
-    everybody = prey(trial)
+    known = prey(trial, cause)
     if len(useful) == len(trial.index.nodes):
-        return [candidate for candidate in everybody.listed if candidate.key != preemptor.gang.key]
+        return [candidate for candidate in known.listed if candidate.key != preemptor.gang.key]
     found = []
-    for candidate in everybody.listed:
+    for candidate in known.listed:
         if candidate.key != preemptor.gang.key and any(pod.node in useful for pod in candidate.pods):
             surplus = _surplus(candidate.view, candidate.pods, useful)
             found.append(replace(candidate, surplus=surplus))
@@ -62,35 +64,36 @@ def candidates(trial: Trial, preemptor: GangView, useful: Collection[NodeName]) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prey:
-    """Everybody who may be evicted at all, and what would be booked without all of them."""
+    """All candidates of one cause, and what would be booked without them."""
 
     listed: list[Candidate]
     without: Ledger
     """Lacks also what was booked since: good for an upper bound of the room that there could be."""
     spared: Ledger | None
-    """The same without those too that may not be evicted, for their own sake; None where there are none."""
+    """The same without the protected pods too; None where there are none."""
 
 
-def prey(trial: Trial) -> Prey:
-    """Found once per decision, and again after somebody was chosen."""
+def prey(trial: Trial, cause: Cause) -> Prey:
+    """All candidates. They are found once per decision, and again after victims were chosen."""
     moment = len(trial.leaving) + len(trial.suspending)
-    known = trial.notes.get(moment)
-    if isinstance(known, Prey):
+    then, known = trial.notes.get(cause, (-1, None))
+    if then == moment and isinstance(known, Prey):
         return known
+    rule = taking(cause)
     listed = []
     spared: list[Pod] = []
     nodes = trial.index.nodes
     coming = {pod.gang for pod in trial.coming_back()}
-    for key in sorted(trial.index.low_gangs):
+    for key in sorted(rule.gangs(trial)):
         view = trial.index.view(key)
         if view.planned or any(pod.uid in trial.suspending for pod in view.placed):
             continue
         if any(pod.protected for pod in view.placed):
-            spared += _low(trial, view)
+            spared += rule.members(trial, view)
             continue
         if key in coming:
             continue  # it takes seconds, then suspending it again is enough
-        pods = tuple(pod for pod in _low(trial, view) if pod.uid not in trial.leaving)
+        pods = tuple(pod for pod in rule.members(trial, view) if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
         if bare and not all(may_be_suspended(trial, pod) for pod in pods):
             spared += pods
@@ -101,10 +104,11 @@ def prey(trial: Trial) -> Prey:
     lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()
     trial.put_back(lifted)
-    for _, booking in (pair for pairs in trial.kept.values() for pair in pairs):
-        without.remove(booking)  # for some gang it is room
+    for claim in trial.claims.of(ClaimKind.REPLACEMENT):
+        for booking in claim.bookings.values():
+            without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
-    trial.notes = {moment: found}
+    trial.notes[cause] = (moment, found)
     return found
 
 
@@ -117,19 +121,10 @@ def _without_too(trial: Trial, without: Ledger, pods: Iterable[Pod]) -> Ledger:
     return ledger
 
 
-def _low(trial: Trial, view: GangView) -> Sequence[Pod]:
-    """Of its placed members those that may go for somebody's priority: each keeps the class with which it was
-    given its cards, whatever its gang's has become. A gang that goes whole goes if all of it is low."""
-    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) is not ShareClass.LOW}
-    if high and not view.gang.single:
-        return ()
-    return tuple(pod for pod in view.placed if pod.uid not in high)
-
-
 def sleepers(
     trial: Trial, listed: Iterable[Candidate], useful: Container[NodeName | None]
 ) -> list[Candidate]:
-    """Of the candidates those all of whose running members may be suspended; hosts' memory is not asked for.
+    """The candidates all of whose running members may be suspended. Host memory is not looked at.
 
     Their pods are those that run; the surplus is what may be suspended while the gang runs on.
     """
@@ -144,20 +139,22 @@ def sleepers(
 
 
 def may_be_suspended(trial: Trial, pod: Pod) -> bool:
-    """Whether an order to leave its cards could be carried out, and taken back. Members without cards need
-    none; a card that its node does not report any more is not there to come back to, and on a silent node
-    nobody hears the order."""
+    """Whether an order to leave its cards could be carried out, and taken back.
+
+    Members without cards need no order. A pod cannot come back to a card that its node reports no more, and
+    on a silent node no agent reads the order.
+    """
     able = pod.suspendable and not pod.suspend_ordered and pod.suspension is SuspensionState.RUNNING
-    able = able and not nobody_acts(pod, trial.index.nodes)
+    able = able and not is_on_a_silent_node(pod, trial.index.nodes)
     booking = trial.booked(pod.uid)
     known = booking is not None and len(booking.seats) == len(pod.shares)
     return (able and known) or not pod.shares
 
 
 def host_needs(trial: Trial, pods: Iterable[Pod]) -> dict[int, int]:
-    """By row, MiB of host memory that these pods would take, suspended, beside what they have there.
+    """By row, MiB of host memory that these pods would take in addition once they are suspended.
 
-    Only of hosts of which they take more: that another is over its budget is nothing to them.
+    Hosts of which they take nothing more are left out: another host that is over its budget does not matter.
     """
     need: dict[int, int] = {}
     for pod in pods:
@@ -206,9 +203,9 @@ class Guarantees:
         self._any = any(queue.guarantee for queue in trial.queues.values())
         self._leaving: dict[QueueName, dict[str, int]] = {}
         self._counted: dict[PodUid, None] = {}
-        """Whose use is in there."""
+        """The pods whose use is counted there."""
         if self._any:
-            # Who is suspended uses nothing of what its queue is guaranteed.
+            # A suspended pod uses nothing of what its queue is guaranteed.
             pods = trial.index.pods
             asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
             gone = (*trial.leaving, *trial.suspending, *trial.index.notable.terminating)
@@ -229,8 +226,11 @@ class Guarantees:
                 total[resource] = total.get(resource, 0) + times * amount
 
     def amounts(self, pods: Iterable[Pod]) -> Totals:
-        """What these pods use, by queue; nothing where no queue is guaranteed anything. Of those that are
-        suspended it is nothing, by name: below its guarantee their queue keeps them all the same."""
+        """What these pods use, by queue; empty where no queue has a guarantee.
+
+        A suspended pod counts as zero, and still names its queue. So a queue that is below its guarantee
+        keeps its suspended pods too.
+        """
         taken: Totals = {}
         for pod in pods if self._any else ():
             self._take(taken, pod, 0 if pod.uid in self._counted else 1)
@@ -254,7 +254,7 @@ class Guarantees:
 
 
 class Allowance:
-    """Who may go together: asked for one after the other, each beside those that were taken before."""
+    """Which victims may go together: asked one by one, each counted with those taken before."""
 
     def __init__(self, trial: Trial, guarantees: Guarantees, host_free: Ints | None = None) -> None:
         """``host_free``: by row, where they are to be suspended."""
@@ -265,12 +265,12 @@ class Allowance:
         self._hosts: dict[int, int] = {}
 
     def suspending(self, host_free: Ints) -> "Allowance":
-        """The same; those to come are to be suspended, with so much host memory by row."""
+        """The same allowance, for further victims that are suspended. ``host_free``: host memory by row."""
         self._free = host_free
         return self
 
     def takes(self, pods: Iterable[Pod]) -> bool:
-        """Whether these may go as well; then they are taken."""
+        """Whether these may go as well. If so they are taken."""
         listed = list(pods)
         hosts: dict[int, int] = {}
         if self._free is not None:
@@ -287,14 +287,6 @@ class Allowance:
         for row, more in hosts.items():
             self._hosts[row] = self._hosts.get(row, 0) + more
         return True
-
-
-def price(trial: Trial, pods: Iterable[Pod]) -> Price:
-    """The cost of evicting these pods; smaller is better."""
-    listed = list(pods)
-    gangs = sorted({str(pod.gang) for pod in listed})
-    lost = sum(max(0.0, trial.now - pod.started) for pod in listed if pod.started is not None)
-    return (shares_of(listed), len(gangs), lost, tuple(gangs))
 
 
 def soon_gone(trial: Trial) -> list[PodUid]:
@@ -331,7 +323,7 @@ def _on_a_live_node(trial: Trial, uid: PodUid) -> Pod | None:
     return pod if node is not None and node.is_up else None
 
 
-def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
+def grouped(trial: Trial, uids: Iterable[PodUid], cause: Cause) -> tuple[Eviction, ...]:
     """Pods as evictions, one per gang, by key."""
     by_gang: dict[str, set[PodUid]] = {}
     for uid in uids:
@@ -342,13 +334,13 @@ def grouped(trial: Trial, uids: Iterable[PodUid]) -> tuple[Eviction, ...]:
     for key, pods in sorted(by_gang.items()):
         there = trial.index.view(key) if key in trial.index.gangs else None
         placed = {pod.uid for pod in there.placed} if there is not None else set()
-        result.append(Eviction(key, frozenset(pods), whole=placed <= pods))
+        result.append(Eviction(key, frozenset(pods), whole=placed <= pods, cause=cause))
     return tuple(result)
 
 
-def suspended(trial: Trial, uids: Iterable[PodUid]) -> tuple[Suspension, ...]:
+def suspended(trial: Trial, uids: Iterable[PodUid], cause: Cause) -> tuple[Suspension, ...]:
     """Pods as suspensions, one per gang, by key."""
-    return tuple(Suspension(entry.gang, entry.pods) for entry in grouped(trial, uids))
+    return tuple(Suspension(entry.gang, entry.pods, cause) for entry in grouped(trial, uids, cause))
 
 
 def cards_held(trial: Trial, going: Iterable[Eviction | Suspension]) -> int:

@@ -1,40 +1,43 @@
-"""Room kept for suspended gangs: who has waited long is not overtaken for ever by a stream of newcomers.
+"""Standby: room claimed for suspended gangs, so that newcomers do not overtake them without end.
 
-On each card of such a gang newcomers of low or no priority leave what it needs, beside themselves and
-everybody else of their kind, for the moment in which those of high priority are gone. So what is kept is its
-need less what high-priority shares hold there now: what they give back is not given away again. High-priority
-gangs take no notice. Of two gangs on one card the one suspended first keeps room.
+A gang that has been suspended for long claims what it needs on its cards, less what high-priority shares hold
+there now. Newcomers of low or no priority leave that much free, and what the high ones give back later is not
+given away again. High-priority gangs take no notice. If two gangs were on one card, the one suspended first
+has the claim.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.model.cluster import NodeName, Pod, PodUid, ShareClass
+from vc_egpu.core.model.cluster import Instant, NodeName, Pod, PodUid, ShareClass
 from vc_egpu.core.model.policy import CLOCK_SKEW_S
-from vc_egpu.core.trial.trial import Kept, Trial
+from vc_egpu.core.trial.claims import Claim, ClaimKind
+from vc_egpu.core.trial.trial import Trial
 
 _Place = tuple[int, int]
 """Row and column of a card."""
 
 
-def keep(trial: Trial, away: Sequence[tuple[str, Sequence[Pod]]]) -> None:
-    """Book it; ``away``: suspended gangs that want to come back and cannot yet, the oldest first."""
+def claim(trial: Trial, away: Sequence[tuple[str, Sequence[Pod]]]) -> None:
+    """Make and book the claims. ``away``: suspended gangs that cannot come back yet, the oldest first."""
     claimed: set[_Place] = set()
     for gang, pods in away:
         asleep = [pod for pod in pods if pod.asleep and pod.node in trial.ledger.rows]
         if not asleep:
             continue
-        away_s = trial.now - min(pod.suspended_since for pod in asleep)
-        # Who left far in the future was told so by a clock that was wrong: nobody knows for how long.
-        if -CLOCK_SKEW_S <= away_s < trial.policy.suspended_hold_s:
+        since = min(pod.suspended_since for pod in asleep)
+        # An order from far in the future was dated by a wrong clock: how old it is cannot be known.
+        if -CLOCK_SKEW_S <= trial.now - since < trial.policy.suspended_hold_s:
             continue
         awake = _awake(trial, asleep)
         places = {(booking.row, seat.col) for booking in awake.values() for seat in booking.seats}
         if places & claimed:
             continue
         claimed |= places
-        trial.kept_back.append(_book(trial, gang, awake, _high(trial, asleep)))
+        made = _claim(trial, gang, awake, _high(trial, asleep), since)
+        trial.claims.add(made)
+        trial.book(made)
 
 
 def _awake(trial: Trial, pods: Sequence[Pod]) -> dict[PodUid, Booking]:
@@ -61,9 +64,16 @@ def _high(trial: Trial, pods: Sequence[Pod]) -> dict[_Place, tuple[int, int]]:
     return held
 
 
-def _book(trial: Trial, gang: str, awake: dict[PodUid, Booking], high: dict[_Place, tuple[int, int]]) -> Kept:
-    """Have its sleeping seats take what is kept. They stay asleep, nobody's neighbours."""
-    asleep, cards, kept_mib, kept_cores = [], set(), 0, 0
+def _claim(
+    trial: Trial,
+    gang: str,
+    awake: dict[PodUid, Booking],
+    high: dict[_Place, tuple[int, int]],
+    since: Instant,
+) -> Claim:
+    """Its sleeping seats take what is claimed. They stay asleep, and so no neighbours of anyone."""
+    bookings: dict[str, Booking] = {}
+    instead_of: dict[PodUid, Booking] = {}
     for uid, booking in awake.items():
         before = trial.booked(uid)
         if before is None:
@@ -81,9 +91,6 @@ def _book(trial: Trial, gang: str, awake: dict[PodUid, Booking], high: dict[_Pla
                     low=seat.low,
                 )
             )
-            cards.add(place)
-            kept_mib += seat.memory_mib - less
-            kept_cores += seat.low
-        asleep.append((uid, before))
-        trial.rebook(uid, replace(before, seats=tuple(seats)))
-    return Kept(gang, len(cards), kept_mib, kept_cores, tuple(asleep))
+        bookings[uid] = replace(before, seats=tuple(seats))
+        instead_of[uid] = before
+    return Claim(gang, ClaimKind.STANDBY, bookings, since, ShareClass.HIGH, instead_of=instead_of)

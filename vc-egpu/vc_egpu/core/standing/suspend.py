@@ -1,13 +1,14 @@
-"""Suspended gangs beside other gangs' admissions: users' wishes, the way back, and what could not come back.
+"""Suspended gangs: pauses that users wish, the way back to the cards, and gangs that cannot come back.
 
-A suspended gang keeps its plan, its cards and its place in its queue; what it held on the cards is free for
-others until it is told to come back, whole, on the same cards. High-priority gangs are served before that,
-all others after it: nobody's newcomer takes the cards of a gang that could run on.
+A suspended gang keeps its plan, its cards and its place in its queue. What it held on the cards is free for
+others until it is told to come back, whole, on the same cards. High-priority gangs are served before that and
+all others after it, so that no newcomer takes the cards of a gang that could run on.
 """
 
 from collections.abc import Iterable
 
 from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, Pod, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.model.plan import Eviction, Resume, Suspension
 from vc_egpu.core.room.victims import host_needs, may_be_suspended, may_go
@@ -18,7 +19,7 @@ from vc_egpu.core.trial.trial import Trial
 
 
 def begin(trial: Trial, record: Recorder) -> None:
-    """Before anybody is placed: gangs that could not be brought back go, wishes of users are orders."""
+    """Before any gang is placed: evict gangs that cannot come back, suspend those that users want paused."""
     for key in _gangs(trial):
         placed = [pod for pod in _placed(trial, key) if pod.uid not in trial.leaving]
         paused = any(pod.pause_wished for pod in placed)
@@ -27,16 +28,23 @@ def begin(trial: Trial, record: Recorder) -> None:
             whole = not trial.index.gangs[key].single
             going = placed if whole else lost
             if any(pod.bare for pod in going):
-                continue  # nobody would make it anew: it is told of, and left to whoever made it
+                continue  # no controller makes it again: users are told, and it is left alone
             trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
-            record.evicts(Eviction(key, frozenset(pod.uid for pod in going), whole=len(going) == len(placed)))
+            uids, all_of_it = frozenset(pod.uid for pod in going), len(going) == len(placed)
+            record.evicts(Eviction(key, uids, whole=all_of_it, cause=_why_lost(lost)))
         elif paused:
             _wish(trial, record, key, placed)
 
 
 def _is_lost(pod: Pod, *, paused: bool) -> bool:
-    """Whether it cannot come back. Who is to stay away keeps waiting for its cards: a new one would not."""
+    """Whether it cannot come back. A paused pod waits on for its cards: a new one would start to run."""
     return pod.suspension is SuspensionState.FAILED or (pod.stranded and not paused)
+
+
+def _why_lost(lost: Iterable[Pod]) -> Cause:
+    """An agent that could not bring a pod back says so; otherwise its cards are gone."""
+    failed = any(pod.suspension is SuspensionState.FAILED for pod in lost)
+    return Cause.ROLLBACK if failed else Cause.NODE
 
 
 def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
@@ -52,15 +60,15 @@ def _wish(trial: Trial, record: Recorder, key: str, placed: list[Pod]) -> None:
         return
     uids = frozenset(pod.uid for pod in asked)
     trial.told_to_leave(sorted(uids))
-    record.suspends(Suspension(key, uids))
+    record.suspends(Suspension(key, uids, Cause.WISH))
 
 
 def resume(trial: Trial, record: Recorder) -> None:
-    """Tell those to come back whose cards are free again; the one suspended first comes first.
+    """Tell gangs to come back whose cards are free again; the one suspended first comes first.
 
-    A gang comes as a whole, replicas above its minimum each by itself: one whose card is taken for long keeps
-    no other away.
-    For those that cannot and have waited long room is kept from now on (:mod:`.keep`).
+    A gang comes back as a whole. Replicas above its minimum come back singly, so that one whose card is taken
+    keeps no other away.
+    Those that cannot and have waited long claim room from now on (:mod:`.standby`).
     """
     waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
     for key in _gangs(trial):
@@ -76,13 +84,13 @@ def resume(trial: Trial, record: Recorder) -> None:
     still: list[tuple[str, list[Pod]]] = []
     for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
         cards = {share.card for pod in away for _, share in pod.shares}
-        # Who waits longer is not overtaken on its own cards.
+        # A gang that waits longer is not overtaken on its own cards.
         if not cards & claimed and _comes_back(trial, away):
             record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
         else:
             claimed |= cards
             still.append((key, away))
-    standby.keep(trial, still)
+    standby.claim(trial, still)
 
 
 def _is_surplus(trial: Trial, key: str) -> bool:

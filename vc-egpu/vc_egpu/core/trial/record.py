@@ -44,7 +44,7 @@ class Recorder:
         self._verdicts[readiness.gang] = verdict
 
     def suspends(self, suspension: Suspension) -> None:
-        """A user wishes it."""
+        """A user wants it paused."""
         self._suspensions.append(suspension)
 
     def resumes(self, resume: Resume) -> None:
@@ -52,7 +52,7 @@ class Recorder:
         self._resumes.append(resume)
 
     def evicts(self, eviction: Eviction) -> None:
-        """A gang goes for nobody's sake: it could not be brought back."""
+        """A gang goes although no other needs its cards: it cannot come back to them."""
         self._evictions.append(eviction)
 
     def known(self, trial: Trial, view: GangView) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""Who was told to go and is still on its node."""
+"""Pods that were told to go and are still on a node that does not answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from vc_egpu.core.model.words import few
 
 
 def still_leaving(view: GangView, nodes: Mapping[NodeName, Node]) -> str:
-    """Who is on the way off which nodes, and what ends it where nobody there does; empty where nobody is."""
+    """How many members are still leaving which nodes, and what ends that on a silent one; else empty."""
     on = sorted({pod.node for pod in view.terminating if pod.node is not None})
     if not on:
         return ""
@@ -17,15 +17,17 @@ def still_leaving(view: GangView, nodes: Mapping[NodeName, Node]) -> str:
     return f"; {count} {'is' if count == 1 else 'are'} still leaving {few(on)}{_silent(on, nodes)}"
 
 
-def nobody_acts(pod: Pod, nodes: Mapping[NodeName, Node]) -> bool:
-    """Whether the pod is on a silent node: who is told to go or to wait there does not hear it."""
+def is_on_a_silent_node(pod: Pod, nodes: Mapping[NodeName, Node]) -> bool:
+    """Whether the pod is on a silent node, where an order to go or to wait is not heard."""
     node = nodes.get(pod.node) if pod.node is not None else None
     return node is not None and node.is_silent
 
 
 def still_held(index: Index, uid: PodUid) -> bool:
-    """Whether an agent may still have cards for this pod, whose object is gone. What is out of service has
-    nobody on its cards, and no agent to say so."""
+    """Whether an agent may still hold cards for this pod, whose object is gone.
+
+    On a node that is out of service nothing runs, and no agent is there to say so.
+    """
     nodes = (index.nodes.get(name) for name in index.held.nodes_of(uid))
     return any(node is None or not node.lost for node in nodes)
 
@@ -35,8 +37,10 @@ def _silent(on: Sequence[NodeName], nodes: Mapping[NodeName, Node]) -> str:
     silent = [name for name in on if (node := nodes.get(name)) and node.is_silent]
     if not silent:
         return ""
-    verb, it, each = ("is", "it is", "is") if len(silent) == 1 else ("are", "they are", "are")
+    verb, its, it, each = (
+        ("is", "its", "it is", "is") if len(silent) == 1 else ("are", "their", "they are", "are")
+    )
     return (
-        f"; {few(silent)} {verb} silent: who is there is gone once {it} back, {each} deleted, "
+        f"; {few(silent)} {verb} silent: {its} pods are gone once {it} back, {each} deleted, "
         f"or {each} tainted {OUT_OF_SERVICE}"
     )

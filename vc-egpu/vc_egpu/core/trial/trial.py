@@ -1,6 +1,6 @@
 """The world tried on paper: a copy of what is booked, on which one decision places, evicts and takes back."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -30,6 +31,7 @@ from vc_egpu.core.model.effort import Effort
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import add_to
+from vc_egpu.core.trial.claims import Claim, ClaimKind, Claims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,18 +45,6 @@ class Seated:
     booking: Booking
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Room kept for a suspended gang, see :mod:`.keep`."""
-
-    gang: str
-    cards: int
-    memory_mib: int
-    cores_percent: int
-    asleep: tuple[tuple[PodUid, Booking], ...]
-    """Its pods as they are booked without it."""
-
-
 def share_of(ask: AskNeed, card: CardId) -> Share:
     """What the ask gets on this card, as a plan names it."""
     physical_mib = ask.physical_mib if ask.physical_mib < ask.memory_mib else None
@@ -63,7 +53,7 @@ def share_of(ask: AskNeed, card: CardId) -> Share:
 
 
 class Trial:
-    """Starts as the cluster is; what is tried on it is seen by nobody else."""
+    """Starts as the cluster is. No other decision sees what is tried on it."""
 
     def __init__(self, index: Index, policy: Policy, now: Instant) -> None:
         self.index = index
@@ -72,20 +62,17 @@ class Trial:
         self.ledger: Ledger = index.ledger.copy(index.take_spare())
         self.effort = Effort()
         self.leaving: dict[PodUid, None] = {}
-        """Victims of plans in force and of this decision: they are nobody else's victims."""
+        """Victims of plans in force and of this decision: no other gang may have them."""
         self.suspending: dict[PodUid, None] = {}
         """The same, of those that are suspended and not evicted; and pods that users wish to be suspended."""
         self._booked: dict[PodUid, Booking] = {}
         """What is booked now for pods of which it is something else than in the index."""
         self._asleep: dict[PodUid, tuple[Booking, Booking]] = {}
         """What pods took awake and would take suspended: asked again and again."""
-        self.kept: dict[str, list[tuple[Pod, Booking]]] = {}
-        """By gang: failed members whose cards are booked for the replacement."""
-        self.kept_back: list[Kept] = []
-        """Room kept for suspended gangs, for the verdicts of those that may not have it."""
+        self.claims = Claims(index)
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
-        self.notes: dict[int, object] = {}
+        self.notes: dict[Cause, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}
@@ -239,7 +226,7 @@ class Trial:
         return [pod for pod in pods if pod.comes_back]
 
     def told_to_leave(self, uids: Iterable[PodUid]) -> None:
-        """These are to be suspended: nobody else's victims, and room on the host is theirs from now on."""
+        """These are to be suspended: no other gang may have them, and room on the host is theirs."""
         for uid in uids:
             self.suspending[uid] = None
             booking = self.booked(uid)
@@ -265,17 +252,46 @@ class Trial:
         for uid, booking in slept:
             self.rebook(uid, booking)
 
+    # --- claims --------------------------------------------------------------------------------------
+
+    def book(self, claim: Claim) -> None:
+        """Book what is claimed."""
+        for key, booking in claim.bookings.items():
+            if claim.kind is ClaimKind.STANDBY:
+                self.rebook(PodUid(key), booking)
+            else:
+                self.ledger.add(booking)
+
+    def unbook(self, claim: Claim) -> None:
+        """Undo :meth:`book`."""
+        for booking in () if claim.kind is ClaimKind.STANDBY else claim.bookings.values():
+            self.ledger.remove(booking)
+        for uid, booking in claim.instead_of.items():
+            self.rebook(uid, booking)
+
     @contextmanager
-    def without_standby(self) -> Iterator[None]:
-        """As if no room were kept for suspended gangs."""
-        now = [(uid, self.booked(uid)) for kept in self.kept_back for uid, _ in kept.asleep]
-        for kept in self.kept_back:
-            for uid, booking in kept.asleep:
-                self.rebook(uid, booking)
-        yield
-        for uid, before in now:
-            if before is not None:
-                self.rebook(uid, before)
+    def without(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """As if these claims, which are booked, were not."""
+        for claim in claims:
+            self.unbook(claim)
+        try:
+            yield
+        finally:
+            for claim in claims:
+                self.book(claim)
+
+    @contextmanager
+    def with_claims(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """As if these claims, which are not booked, were."""
+        for claim in claims:
+            self.book(claim)
+        try:
+            yield
+        finally:
+            for claim in claims:
+                self.unbook(claim)
+
+    # --- answers -------------------------------------------------------------------------------------
 
     def placement(self, seated: Seated) -> MemberPlacement:
         """The member's place as a plan names it: no node for a member without cards."""

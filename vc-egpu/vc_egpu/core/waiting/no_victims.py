@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from vc_egpu.core.books.capacity import places
 from vc_egpu.core.books.ledger import Ledger
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.words import few
 from vc_egpu.core.placing.place import Group
@@ -22,7 +23,7 @@ def why(trial: Trial, view: GangView, groups: Sequence[Group], worst: Group) -> 
         gangs = sorted({str(pod.gang) for pod in coming})
         again = "can be suspended again as soon as it is back on its cards"
         return f"; nobody is evicted while {few(gangs)} {again}"
-    everybody = prey(trial)
+    everybody = prey(trial, Cause.PRIORITY)
     if _enough(everybody.without, groups) and _is_guaranteed(trial, view, everybody):
         return "; low-priority work whose going would make room is guaranteed to its queue"
     if everybody.spared is not None and _enough(everybody.spared, groups):

@@ -32,6 +32,7 @@ from vc_egpu.core.model.resources import (
 from vc_egpu.core.model.words import FEW, few
 from vc_egpu.core.placing.place import Group, groups_of
 from vc_egpu.core.queues.caps import Limit
+from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import no_victims
 
@@ -125,7 +126,7 @@ def no_room(trial: Trial, view: GangView, members: Sequence[Member], *, preempts
     else:
         text += _how_many(worst, free, wanted, one_of_several=len(groups) > 1)
         text += _what_else(trial, view, worst, free, numbers)
-        text += _kept_back(trial, worst, free, numbers)
+        text += _kept_back(trial, view, worst, free, numbers)
     if preempts:
         text += no_victims.why(trial, view, groups, worst)
     return Verdict(Reason.WAITING_FOR_CARDS, text, numbers)
@@ -144,19 +145,20 @@ def _how_many(group: Group, free: int, wanted: int, *, one_of_several: bool) -> 
     return f"{free} of {wanted} members{task} would find a place now"
 
 
-def _kept_back(trial: Trial, group: Group, free: int, numbers: dict[str, int | str]) -> str:
+def _kept_back(trial: Trial, view: GangView, group: Group, free: int, numbers: dict[str, int | str]) -> str:
     """Where there would be more room if none were kept for gangs that are suspended."""
-    if not trial.kept_back:
+    claims = trial.claims.against(ClaimKind.STANDBY, view)
+    if not claims:
         return ""
     wanted = len(group.members)
-    with trial.without_standby():
+    with trial.without(claims):
         more = min(_places(trial, group), wanted)
     if more <= free:
         return ""
-    memory_mib = sum(kept.memory_mib for kept in trial.kept_back)
-    cores = sum(kept.cores_percent for kept in trial.kept_back)
-    cards = sum(kept.cards for kept in trial.kept_back)
-    gangs = sorted({kept.gang for kept in trial.kept_back})
+    memory_mib = sum(claim.memory_mib for claim in claims)
+    cores = sum(claim.cores_percent for claim in claims)
+    cards = sum(claim.cards for claim in claims)
+    gangs = sorted({claim.gang for claim in claims})
     numbers.update(kept_mib=memory_mib, kept_cores=cores, kept_cards=cards, kept_for=few(gangs))
     return (
         f"; {more} would, were not {memory_mib} MiB and {cores} cores on {_plural(cards, 'card')} kept for "

@@ -1,12 +1,12 @@
 """The plan annotation on a PodGroup: where each member of a gang goes, small enough for large gangs.
 
-The form is compact: a table of nodes, each with a short hash of its cards' UUIDs, a table of shapes, and one
-row per member that refers to both and names its cards by their index on the node, one character each.
+The form is compact. A table of nodes has a short hash of each node's card UUIDs. A table of shapes follows,
+and one row per member refers to both. The row names cards by their index on the node, one character each.
 2,048 members with 8 cards fit into an annotation; what does not fit is refused by name. A reader that finds
 another hash on a node knows that the indices no longer mean the same cards.
 
-Rows name the pod's UID as soon as the pod exists: a member that was carried out and then made anew under
-the same task and index is another pod, and no old plan speaks for it.
+Rows name the pod's UID as soon as the pod exists. A pod that is made later under the same task and index is
+another member, and an old plan does not speak for it.
 """
 
 import base64
@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Card, CardId, Instant, MemberPlacement, Node, NodeName, PodUid, Share
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, ContainerName, CoresPercent, MemoryMib
@@ -67,6 +68,8 @@ class _WirePlan(BaseModel):
     created: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
     victims: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
+    cause: Cause = Cause.PRIORITY
+    """Absent on plans of versions that knew no other cause."""
     nodes: Annotated[
         tuple[
             tuple[Annotated[str, Field(min_length=1, max_length=253)], Annotated[str, Field(max_length=16)]],
@@ -101,10 +104,12 @@ class PlanRecord:
     """Keys of members whose node is gone or has other cards by now; they are not in ``members``."""
     suspends: frozenset[PodUid] = frozenset()
     """Those of the victims that are suspended, not evicted."""
+    cause: Cause = Cause.PRIORITY
+    """Why the victims go."""
 
     def __post_init__(self) -> None:
         if self.state == "waiting" and not self.victims:
-            raise ValueError(f"plan {self.plan_id} waits for nobody")
+            raise ValueError(f"plan {self.plan_id} waits, and names no victims")
         if not self.suspends <= self.victims:
             raise ValueError(f"plan {self.plan_id} suspends pods that are no victims of it")
 
@@ -170,6 +175,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         created=record.created,
         victims=tuple(_short_uid(uid) for uid in sorted(record.victims)),
         suspends=tuple(_short_uid(uid) for uid in sorted(record.suspends)),
+        cause=record.cause,
         nodes=tuple(tables.nodes),
         shapes=tuple(tables.shapes),
         tasks={task: tuple(rows) for task, rows in tasks.items()},
@@ -218,6 +224,7 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             members=members,
             victims=frozenset(PodUid(_long_uid(uid)) for uid in wire.victims),
             suspends=frozenset(PodUid(_long_uid(uid)) for uid in wire.suspends),
+            cause=wire.cause,
             created=wire.created,
             lost=frozenset(lost),
         )

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field
 
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.words.annotations import MAX_MEMORY_MIB, AnnotationError, Wire
 
@@ -32,6 +33,8 @@ class SuspendOrder(Wire):
     plan_id: _OrderId
     """``<lease epoch>-<counter>``, no two orders have the same."""
     why: Annotated[str, Field(max_length=MAX_WHY)] = ""
+    cause: Cause = Cause.PRIORITY
+    """Absent on orders of versions that did not say."""
     since: Annotated[int, Field(strict=True, ge=0, le=MAX_SINCE)] = 0
     """When it was given, in seconds of Unix time; 0: by a version that did not say."""
 

@@ -1,91 +1,84 @@
-"""What is held for somebody: plans in force, and the cards of failed members of running gangs.
+"""Plans in force: every decision looks at each of them again.
 
-A plan in force is looked at again in every decision, since the world goes on while its victims leave:
-it is turned ready once they are gone, and withdrawn if it cannot hold any more or is not needed any more.
+The world goes on while the victims of a plan leave. The plan turns ready once they are gone. It is withdrawn
+when it cannot hold any more, or is not needed any more.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.model.cluster import (
-    Instant,
-    Pod,
-    PodPhase,
-    PodUid,
-    ShareClass,
-    Snapshot,
-    SuspensionState,
-    plan_key,
-)
+from vc_egpu.core.model.cluster import PodPhase, PodUid, Snapshot, SuspensionState
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.plan import Eviction, Readiness, Suspension, Withdrawal
-from vc_egpu.core.model.policy import CLOCK_SKEW_S
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.placing import place
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import victims
-from vc_egpu.core.standing.replaced import overlap, places_left
+from vc_egpu.core.standing import replacements
+from vc_egpu.core.standing.replacements import lately
 from vc_egpu.core.trial import recheck, silent_nodes
+from vc_egpu.core.trial.claims import Claim, ClaimKind
 from vc_egpu.core.trial.record import Recorder
-from vc_egpu.core.trial.trial import Seated, Trial
+from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import ready, say
 
 _FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 _LEAVING = frozenset({SuspensionState.SUSPENDING, SuspensionState.SUSPENDED})
 
 
-# --- plans in force ------------------------------------------------------------------------------
+def review(trial: Trial, record: Recorder, snapshot: Snapshot) -> None:
+    """Every plan in force: still waiting, ready now, being carried out, or void.
+
+    Plans come before replacements, whose claims are booked only once all plans have been looked at.
+    """
+    replacements.find(trial, snapshot)
+    _review_plans(trial, record)
+    replacements.book(trial)
 
 
-def review(trial: Trial, record: Recorder) -> None:
-    """Every plan in force: still waiting, ready now, being carried out, or void."""
-    views = [trial.index.view(key) for key in sorted(trial.index.planned.bookings)]
-    views = [view for view in views if view.planned]
-    for view in views:
+def _review_plans(trial: Trial, record: Recorder) -> None:
+    plans = trial.claims.plans()
+    for view, _ in plans:
         going, dozing = victims_left(trial, view)
         trial.leaving.update(dict.fromkeys(going))
         trial.told_to_leave(dozing)
         # Those that have left their cards already stay away until the plan is carried out.
         if view.gang.plan is not None and (going or dozing):
             trial.suspending.update(dict.fromkeys(sorted(view.gang.plan.suspends)))
-    calm = _calm_rows(trial, views)
-    for view in views:
+    calm = _calm_rows(trial, [claim for _, claim in plans])
+    for view, claim in plans:
         plan = view.gang.plan
         carried_out = plan is not None and not plan.victims
-        if carried_out and not _members_gone(trial, view) and _still(trial, view, calm):
+        if carried_out and not _members_gone(trial, view) and _still(trial, view, claim, calm):
             record.waits(view, _carried_out(view))
         else:
-            _review_one(trial, record, view)
+            _review_one(trial, record, view, claim)
 
 
-def _calm_rows(trial: Trial, views: list[GangView]) -> set[int]:
+def _calm_rows(trial: Trial, claims: list[Claim]) -> set[int]:
     """Rows that plans in force use and on which nothing is beyond its limits, those plans included."""
-    bookings = trial.index.planned.bookings
-    rows = sorted({booking.row for view in views for booking in bookings[view.gang.key].values()})
+    rows = sorted({booking.row for claim in claims for booking in claim.bookings.values()})
     if not rows:
         return set()
     used = np.array(rows, np.int64)
     return set(used[trial.ledger.within_limits(used)].tolist())
 
 
-def _still(trial: Trial, view: GangView, calm: set[int]) -> bool:
+def _still(trial: Trial, view: GangView, claim: Claim, calm: set[int]) -> bool:
     """Whether a ready plan certainly holds: its nodes are open to it, and nothing is over its limits.
 
     The quick way for the many plans that are being carried out; the careful one is :func:`_void`.
     """
     index, key = trial.index, view.gang.key
     plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
-    bookings = index.planned.bookings[key]
     known, generation = index.reviewed.get(key, ("", -1))
     for entry in view.planned:
         node = entry.placement.node
         if node is None:
             continue
-        booking = bookings.get(entry.key)
+        booking = claim.bookings.get(entry.key)
         if booking is None or booking.row not in calm:
             return False
         fresh = known == plan_id and index.node_changes.get(node, 0) <= generation
@@ -111,50 +104,41 @@ def _gone(trial: Trial, uid: PodUid, *, suspends: bool) -> bool:
     return not silent_nodes.still_held(trial.index, uid)
 
 
-def _review_one(trial: Trial, record: Recorder, view: GangView) -> None:
+def _review_one(trial: Trial, record: Recorder, view: GangView, claim: Claim) -> None:
     plan = view.gang.plan
     if plan is None:
         return
     going, dozing = victims_left(trial, view)
-    why = _void(trial, view, going, dozing)
+    why = _void(trial, view, claim, going, dozing)
     if why:
         verdict = Verdict(Reason.WAITING_FOR_CARDS, f"its place is given up: {why}", {"plan": plan.plan_id})
         record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
     elif not plan.victims:
         record.waits(view, _carried_out(view))
-    elif not dozing and _are_in_nobodys_way(trial, view, going):
+    elif not dozing and _leave_room(trial, view, claim, going):
         verdict = say.admitted(len(view.planned), len(view.waiting), tried=False)
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
-        record.waits(view, makes_room(trial, victims.grouped(trial, going), victims.suspended(trial, dozing)))
+        record.waits(
+            view,
+            makes_room(
+                trial, victims.grouped(trial, going, plan.cause), victims.suspended(trial, dozing, plan.cause)
+            ),
+        )
 
 
-def _are_in_nobodys_way(trial: Trial, view: GangView, going: Sequence[PodUid]) -> bool:
-    """Whether all members have their places beside the victims that are not gone yet.
+def _leave_room(trial: Trial, view: GangView, claim: Claim, going: Sequence[PodUid]) -> bool:
+    """Whether all members have their places although some victims are not gone yet.
 
-    A gang goes whole, and on nodes that this plan has nothing to do with some take longer, or for ever where
-    the kubelet is silent. All were told: what is ready has no victims that anybody would still delete.
+    A gang goes whole. On nodes that have nothing to do with this plan some of its pods take longer, or for
+    ever where the kubelet is silent. All victims must have been told: a ready plan has none left to delete.
     """
     if any((pod := trial.index.pods.get(uid)) and pod.phase is not PodPhase.TERMINATING for uid in going):
         return False
     if not going:
         return True  # looked at already
-    with _off_the_ledger(trial, view):
+    with trial.without((claim,)):
         return not _no_room(trial, view)
-
-
-@contextmanager
-def _off_the_ledger(trial: Trial, view: GangView) -> Iterator[None]:
-    """While a plan's own bookings are not counted."""
-    known = trial.index.planned.bookings[view.gang.key]
-    own = [booking for entry in view.planned if (booking := known.get(entry.key)) is not None]
-    for booking in own:
-        trial.ledger.remove(booking)
-    try:
-        yield
-    finally:
-        for booking in own:
-            trial.ledger.add(booking)
 
 
 def makes_room(trial: Trial, evictions: Sequence[Eviction], suspensions: Sequence[Suspension]) -> Verdict:
@@ -170,7 +154,7 @@ def _carried_out(view: GangView) -> Verdict:
     return say.admitted(len(view.planned) + view.carried, len(view.waiting), there, tried=False)
 
 
-def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid]) -> str:
+def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozing: list[PodUid]) -> str:
     """Why the plan does not hold any more; empty if it does."""
     why = _members_gone(trial, view)
     plan = view.gang.plan
@@ -180,7 +164,7 @@ def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid
         why = _not_allowed(trial, view) or _cannot_sleep(trial, dozing)
         if why:
             return why
-    with _off_the_ledger(trial, view):
+    with trial.without((claim,)):
         slept = trial.sleep(dozing)
         lifted = trial.lift(going)
         try:
@@ -189,8 +173,8 @@ def _void(trial: Trial, view: GangView, going: list[PodUid], dozing: list[PodUid
             trial.put_back(lifted)
             trial.wake(slept)
         if not why and (going or dozing) and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
-            how = "evicting" if plan.victims - plan.suspends else "suspending"
-            why = f"it fits without {how} anybody now"
+            how = "an eviction" if plan.victims - plan.suspends else "a suspension"
+            why = f"it fits without {how} now"
     return why
 
 
@@ -203,7 +187,7 @@ def _members_gone(trial: Trial, view: GangView) -> str:
         # A replacement's plan names only itself; another member may have gone before it was carried out.
         short = not view.carried and view.present < view.gang.min_member
         return f"{view.present} of {view.gang.min_member} members are there" if short else ""
-    recent = _lately(trial, plan.created) or _being_made(trial, view)
+    recent = lately(trial, plan.created) or _being_made(trial, view)
     enough = view.present - len(absent) >= view.gang.min_member
     if recent and (view.carried or view.gang.template or enough):
         return ""  # its replacement, or its first pod, is on its way
@@ -214,7 +198,7 @@ def _members_gone(trial: Trial, view: GangView) -> str:
 def _being_made(trial: Trial, view: GangView) -> bool:
     """Whether a gang that was planned from its template gets its pods now: victims may have taken long."""
     pods = (trial.index.pods[uid] for uid in trial.index.pods_of.get(view.gang.key, ()))
-    return bool(view.gang.template) and any(_lately(trial, pod.created) for pod in pods)
+    return bool(view.gang.template) and any(lately(trial, pod.created) for pod in pods)
 
 
 def _not_allowed(trial: Trial, view: GangView) -> str:
@@ -254,7 +238,7 @@ def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
 
 def _fits_elsewhere(trial: Trial, view: GangView) -> bool:
     members = [entry.member for entry in view.planned if entry.member is not None]
-    with _kept_for_others(trial, view):
+    with trial.with_claims(trial.claims.against(ClaimKind.REPLACEMENT, view)):
         seated = place.place(trial, view, members, effort=0)
         if seated is None:
             return False
@@ -278,124 +262,3 @@ def _no_room(trial: Trial, view: GangView) -> str:
         for booking in seated:
             trial.ledger.remove(booking)
     return ""
-
-
-# --- cards of failed members ---------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Kept:
-    """The cards that one running gang keeps for replacements."""
-
-    failed: list[tuple[Pod, Booking]] = field(default_factory=list)
-
-    def replaced_by(self, seated: Iterable[Seated]) -> None:
-        """Each placed member ends the keeping of one failed member's cards: those that it took, of its task,
-        else its own predecessor's."""
-        for entry in seated:
-            if not self.failed:
-                return
-            task = [pair for pair in self.failed if pair[0].task == entry.member.task]
-            there = [pair for pair in task if overlap(pair[1], entry.booking)]
-            same = [pair for pair in task if plan_key(pair[0]) == entry.member.key]
-            self.failed.remove((there or same or task or self.failed)[0])
-
-
-def find_kept(trial: Trial, snapshot: Snapshot) -> None:
-    """Find the cards of members that failed a short while ago: :func:`book_kept` keeps them from others."""
-    gone = [pod for pod in snapshot.kept.values() if pod.uid not in trial.index.pods]
-    failed = [trial.index.pods[uid] for uid in trial.index.notable.failed]
-    # Jobs that ended leave failed members behind for days: of most gangs none failed lately.
-    by_gang: dict[str, list[Pod]] = {
-        pod.gang: []
-        for pod in (*gone, *failed)
-        if pod.gang is not None and _lately(trial, pod.finished) and pod.gang in trial.index.gangs
-    }
-    if not by_gang:
-        return
-    for pod in sorted((*gone, *failed), key=lambda pod: str(pod.uid)):
-        if pod.gang in by_gang:
-            by_gang[pod.gang].append(pod)
-    for key, pods in by_gang.items():
-        view = trial.index.view(key)
-        if not _lacks_any(view):
-            continue
-        lately = [pod for pod in pods if _lately(trial, pod.finished)]
-        for pod in places_left(view, _unreplaced(view, pods), lately):
-            if pod.node is None or not pod.shares or not _lately(trial, pod.finished):
-                continue
-            if pod.gone_by is not None and not view.missing:
-                continue  # told to go from a gang that lacks nobody: scaled down, or another revision comes
-            shares = [share for _, share in pod.shares]
-            booking = trial.ledger.booking(pod.node, pod.shape, shares, view.gang.share_class)
-            if booking is not None:
-                trial.kept.setdefault(key, []).append((pod, booking))
-
-
-def book_kept(trial: Trial) -> None:
-    """From now on what was found is kept."""
-    for pairs in trial.kept.values():
-        for _, booking in pairs:
-            trial.ledger.add(booking)
-
-
-@contextmanager
-def _kept_for_others(trial: Trial, view: GangView) -> Iterator[None]:
-    """While plans are reviewed nothing is kept, except here: this gang may not have the cards either."""
-    bookings = [b for key, pairs in trial.kept.items() if key != view.gang.key for _, b in pairs]
-    for booking in bookings:
-        trial.ledger.add(booking)
-    try:
-        yield
-    finally:
-        for booking in bookings:
-            trial.ledger.remove(booking)
-
-
-def _lately(trial: Trial, at: Instant | None) -> bool:
-    """Whether that is a short while ago; another clock may be ahead of ours by a little, not by hours."""
-    if at is None:
-        return False
-    return -CLOCK_SKEW_S <= trial.now - at <= trial.policy.replacement_hold_s
-
-
-def _lacks_any(view: GangView) -> bool:
-    if view.gang.share_class is ShareClass.LOW and not view.missing:
-        return False  # surplus of low priority: it may have been evicted, and would be again
-    return view.runs
-
-
-def _unreplaced(view: GangView, failed: list[Pod]) -> list[Pod]:
-    """Failed members in whose place nobody is yet. ``failed``: all there are, of whatever age.
-
-    A member with a name of its own is replaced under that name. Others have their UID for a name: each pod
-    that came after one of them failed, and has been on its way since, stands for one of them.
-    """
-    there = {plan_key(pod) for pod in view.placed} | {entry.key for entry in view.planned}
-    found = [pod for pod in failed if _is_named(pod) and plan_key(pod) not in there]
-    nameless = sorted((pod for pod in failed if not _is_named(pod)), key=lambda pod: pod.finished or 0.0)
-    known = {pod.uid: pod for pod in (*view.placed, *view.terminating, *view.succeeded, *failed)}
-    later = sorted(pod.created for pod in known.values())
-    for pod in reversed(nameless):
-        if later and later[-1] >= (pod.finished or 0.0):
-            later.pop()
-        else:
-            found.append(pod)
-    return sorted(found, key=lambda pod: str(pod.uid))
-
-
-def _is_named(pod: Pod) -> bool:
-    return plan_key(pod) != str(pod.uid)
-
-
-@contextmanager
-def released(trial: Trial, view: GangView) -> Iterator[Kept]:
-    """While the gang itself is placed, what is kept for it is free; afterwards what is still kept is not."""
-    kept = Kept(trial.kept.pop(view.gang.key, []))
-    for _, booking in kept.failed:
-        trial.ledger.remove(booking)
-    yield kept
-    for _, booking in kept.failed:
-        trial.ledger.add(booking)
-    if kept.failed:
-        trial.kept[view.gang.key] = kept.failed

@@ -1,0 +1,114 @@
+"""The causes for which gangs go, as one table: which gangs may be taken, what that costs, how it is said.
+
+A new cause gets its row here. The search for victims (:mod:`.preempt`) asks the row and knows no cause
+by name.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import Pod, ShareClass
+from vc_egpu.core.model.gangs import GangView, shares_of
+from vc_egpu.core.trial.trial import Trial
+
+Price = tuple[int, int, float, tuple[str, ...]]
+"""Cards that the victims hold, gangs touched, seconds of run time lost, and names to settle ties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """How a decision makes room for one cause."""
+
+    may_ask: Callable[[Trial, GangView], bool]
+    """Whether others go for this gang at all."""
+    gangs: Callable[[Trial], Collection[str]]
+    """Keys of the gangs that may be taken, in any order."""
+    members: Callable[[Trial, GangView], Sequence[Pod]]
+    """The placed members of such a gang that may go."""
+    price: Callable[[Trial, Iterable[Pod]], Price]
+    """The cost of these victims; smaller is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table."""
+
+    event: str
+    """The reason of the event on each pod that goes."""
+    sentence: str
+    """The text of that event, and of an order to suspend. ``{whom}`` is the gang that gets the room."""
+    taking: Taking | None = None
+    """None: no decision looks for victims for this cause."""
+
+    def said(self, whom: str = "") -> str:
+        """The sentence for one victim."""
+        return self.sentence.format(whom=whom)
+
+
+def cause_for(trial: Trial, view: GangView) -> Cause | None:
+    """The first cause for which others may go to make room for this gang; None where there is none."""
+    return next((cause for cause, taking in _TAKINGS.items() if taking.may_ask(trial, view)), None)
+
+
+def taking(cause: Cause) -> Taking:
+    """How room is made for this cause. Raises ``KeyError`` where no decision makes any."""
+    return _TAKINGS[cause]
+
+
+def price(trial: Trial, pods: Iterable[Pod]) -> Price:
+    """The smallest harm: few cards, then few gangs, then little run time lost."""
+    listed = list(pods)
+    gangs = sorted({str(pod.gang) for pod in listed})
+    lost = sum(max(0.0, trial.now - pod.started) for pod in listed if pod.started is not None)
+    return (shares_of(listed), len(gangs), lost, tuple(gangs))
+
+
+# --- priority ------------------------------------------------------------------------------------
+
+
+def _is_high(trial: Trial, view: GangView) -> bool:
+    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
+
+
+def _low_gangs(trial: Trial) -> Collection[str]:
+    return trial.index.low_gangs
+
+
+def _low_members(trial: Trial, view: GangView) -> Sequence[Pod]:
+    """The members that run as low. A gang that goes whole goes only if all of it is low.
+
+    Each pod keeps the class with which it got its cards, whatever class its gang has now.
+    """
+    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) is not ShareClass.LOW}
+    if high and not view.gang.single:
+        return ()
+    return tuple(pod for pod in view.placed if pod.uid not in high)
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+_PREEMPTED: Final = "Preempted"
+_REPLACED: Final = "Replaced"
+
+RULES: Final[Mapping[Cause, Rule]] = {
+    Cause.PRIORITY: Rule(
+        _PREEMPTED,
+        "makes room for {whom} of higher priority",
+        Taking(_is_high, _low_gangs, _low_members, price),
+    ),
+    Cause.RECLAIM: Rule(_PREEMPTED, "makes room for {whom}, whose queue has less than it deserves"),
+    Cause.GUARANTEE: Rule(_PREEMPTED, "makes room for {whom}, whose queue is guaranteed these cards"),
+    Cause.DEFRAGMENTATION: Rule(_PREEMPTED, "moves to other cards, so that {whom} fits"),
+    Cause.HEALTH: Rule(_REPLACED, "a card of its gang is ill"),
+    Cause.DRAIN: Rule(_REPLACED, "its node is being emptied"),
+    Cause.ROLLBACK: Rule(_REPLACED, "its gang could not be brought to its cards and is queued again"),
+    Cause.NODE: Rule(_REPLACED, "its node or its cards are gone, so its gang is queued again"),
+    Cause.BYPASS: Rule("NotAdmitted", "it was bound without a plan of the admission layer and is removed"),
+    Cause.WISH: Rule("Paused", "a user asked for it"),
+}
+
+_TAKINGS: Final[Mapping[Cause, Taking]] = {
+    cause: rule.taking for cause, rule in RULES.items() if rule.taking is not None
+}

@@ -1,0 +1,99 @@
+"""All that is booked for a gang that is not there, as one kind of value: a claim.
+
+Four makers, one reader. The books keep the plans in force (:mod:`vc_egpu.core.books.planned`). The standing
+room makes the claims for replacements and for standby. A trial reads all of them here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from vc_egpu.core.books.booking import Booking, Seat
+from vc_egpu.core.books.index import Index
+from vc_egpu.core.model.cluster import Instant, PodUid, ShareClass
+from vc_egpu.core.model.gangs import GangView
+
+
+class ClaimKind(StrEnum):
+    """What a claim is for, in the words that users read."""
+
+    PLAN = "plan"
+    """Members of a plan in force that have not been let go yet."""
+    REPLACEMENT = "replacement"
+    """The cards of a member that failed: its gang runs on and gets another member."""
+    STANDBY = "standby"
+    """Room on the cards that a suspended gang comes back to."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """What is booked for one gang, and which gangs need not mind it."""
+
+    gang: str
+    kind: ClaimKind
+    bookings: Mapping[str, Booking]
+    """By plan key; for a standby by pod UID."""
+    since: Instant
+    yields_to: ShareClass | None = None
+    """Gangs of this class take no notice; None: all other gangs mind it."""
+    task: str = ""
+    """For a replacement: the task that lacks the member."""
+    instead_of: Mapping[PodUid, Booking] = field(default_factory=dict)
+    """For a standby: what its pods take on their nodes without the claim."""
+
+    def yields(self, view: GangView) -> bool:
+        """Whether this gang may use what is claimed. A standby waits for its pods, not for new members."""
+        own = view.gang.key == self.gang and self.kind is not ClaimKind.STANDBY
+        return own or view.gang.share_class is self.yields_to
+
+    @property
+    def cards(self) -> int:
+        """How many cards it is on."""
+        return len({(row, seat.col) for row, seat in self._seats()})
+
+    @property
+    def memory_mib(self) -> int:
+        """Memory that it takes on cards."""
+        return sum(seat.memory_mib for _, seat in self._seats())
+
+    @property
+    def cores_percent(self) -> int:
+        """Compute that it takes from low and unset shares."""
+        return sum(seat.low for _, seat in self._seats())
+
+    def _seats(self) -> Iterator[tuple[int, Seat]]:
+        return ((booking.row, seat) for booking in self.bookings.values() for seat in booking.seats)
+
+
+class Claims:
+    """The claims that one decision knows. What is booked for them is the trial's affair."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._made: dict[ClaimKind, dict[str, list[Claim]]] = {kind: {} for kind in ClaimKind}
+
+    def add(self, claim: Claim) -> None:
+        """Another claim, made by this decision."""
+        self._made[claim.kind].setdefault(claim.gang, []).append(claim)
+
+    def take(self, kind: ClaimKind, gang: str) -> list[Claim]:
+        """One gang's claims of this kind; they are not known here any more."""
+        return self._made[kind].pop(gang, [])
+
+    def of(self, kind: ClaimKind) -> list[Claim]:
+        """All claims of this kind that the decision made. Plans in force: see :meth:`plans`."""
+        return [claim for claims in self._made[kind].values() for claim in claims]
+
+    def against(self, kind: ClaimKind, view: GangView) -> list[Claim]:
+        """Those of them that keep something from this gang."""
+        return [claim for claim in self.of(kind) if not claim.yields(view)]
+
+    def plans(self) -> list[tuple[GangView, Claim]]:
+        """Each gang with a plan in force that is not carried out yet, by key."""
+        views = (self._index.view(key) for key in sorted(self._index.planned.bookings))
+        return [(view, self._plan(view)) for view in views if view.planned]
+
+    def _plan(self, view: GangView) -> Claim:
+        plan = view.gang.plan
+        bookings = self._index.planned.bookings[view.gang.key]
+        return Claim(view.gang.key, ClaimKind.PLAN, bookings, plan.created if plan is not None else 0.0)
