@@ -63,8 +63,21 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "vc_egpu.webhook": ("protocol", "reviews", "serving", "main", "policies"),
     "vc_egpu.jobs": ("liveness", "rules", "objects", "workers", "controller", "main"),
+    "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
     "vc_egpu.sim": ("engine", "world"),
-    "vc_egpu.cli": ("main", "stop", "world", "doctor", "pause", "views", "kubectl"),
+    "vc_egpu.cli": (
+        "main",
+        "exit_status",
+        "stop",
+        "world",
+        "doctor",
+        "pause",
+        "partial_snapshot",
+        "views",
+        "parser",
+        "commands",
+        "kubectl",
+    ),
     "vc_egpu_node": (
         "files",
         "kubelet_api",
@@ -94,12 +107,13 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "core": frozenset(),
     "volcano": frozenset({"core"}),
     "kube": frozenset({"core", "volcano"}),
-    "admission": frozenset({"core", "volcano", "kube"}),
+    "report": frozenset({"core", "volcano"}),
+    "admission": frozenset({"core", "volcano", "kube", "report"}),
     "webhook": frozenset({"core", "volcano", "kube"}),
-    "jobs": frozenset({"core", "volcano", "kube"}),
-    "sim": frozenset({"core", "volcano", "kube"}),
+    "jobs": frozenset({"core", "volcano", "kube", "report"}),
+    "sim": frozenset({"core", "volcano", "kube", "report"}),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "admission", "webhook", "jobs"}),
+    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})

@@ -1,4 +1,4 @@
-"""Who may read metrics, while others want to know how much they can get in the way."""
+"""Readers of the metrics, while others try how far they can get in their way."""
 
 import pytest
 from vc_egpu.admission.serving import http
@@ -57,10 +57,11 @@ def test_who_sends_ever_new_tokens_keeps_nobody_from_scraping(clock: Clock) -> N
     assert scrapes(access), "though there is no question left to ask"
 
 
-def test_who_was_refused_does_not_push_out_who_was_allowed(clock: Clock) -> None:
+@pytest.mark.usefixtures("clock")
+def test_who_was_refused_does_not_push_out_who_was_allowed() -> None:
     access = Answering(TokenBucket(1e6, 10_000))
     assert scrapes(access)
-    assert not any(scrapes(access, f"guess-{number}") for number in range(2 * http.MOST_REMEMBERED))
+    assert not any(scrapes(access, f"guess-{number}") for number in range(2 * http.REMEMBERED))
     assert scrapes(access)
     assert access.asked.count("prometheus") == 1
 

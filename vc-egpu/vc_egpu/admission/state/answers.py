@@ -153,11 +153,6 @@ def bears_order(decoded: DecodedPod) -> bool:
     return names.SUSPEND in _annotations(decoded)
 
 
-def is_booked_on_host(pod: Pod) -> bool:
-    """Whether its memory counts on the host: from the moment it is there until it runs again."""
-    return pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
-
-
 def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool, bool]:
     """All that a decision sees of a pod's suspension."""
     return (
