@@ -1,9 +1,17 @@
 """The decisions, pure: no clock, no I/O, no Kubernetes.
 
-Start at :mod:`vc_egpu.core.decide`, then :mod:`.admit`: the numbered steps. Values in: :mod:`.cluster`
-(nodes, cards, pods, gangs, queues), fed one at a time into :mod:`.state`. Values out: :mod:`.plan`.
-Rules: :mod:`.capacity` and :mod:`.ledger` (what fits on a card), :mod:`.fit` (on a node), :mod:`.caps`,
-:mod:`.order`, :mod:`.place` with :mod:`.policies`, :mod:`.preempt` with :mod:`.causes`, :mod:`.victims` and
-:mod:`.reduce`, :mod:`.plans_in_force`, :mod:`.replacements`, :mod:`.suspend`. :mod:`.invariants` judges any
-state from the outside and shares nothing with the rest.
+Start at :mod:`.decide`, then :mod:`.admit`: the steps for one gang.
+
+- values in: :mod:`.model.cluster` (nodes, cards, pods, gangs, queues), fed one at a time into
+  :mod:`.books.state`
+- values out: :mod:`.model.plan`
+- what fits: :mod:`.books.capacity` and :mod:`.books.ledger` (on a card), :mod:`.books.fit` (on a node)
+- queues: :mod:`.queues.order` (which gang is next), :mod:`.queues.caps` (what its queue allows)
+- places: :mod:`.placing.place` with :mod:`.placing.policies`
+- room: :mod:`.room.preempt` with :mod:`.room.causes`, :mod:`.room.victims` and :mod:`.room.reduce`
+- gangs that are not there: :mod:`.standing.plans_in_force`, :mod:`.standing.replacements`,
+  :mod:`.standing.standby`, :mod:`.standing.suspend`
+- words for users: :mod:`.waiting.say`
+
+:mod:`.check.invariants` judges any state from the outside and shares nothing with the rest.
 """

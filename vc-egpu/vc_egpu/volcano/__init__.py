@@ -1,13 +1,11 @@
-"""The names and shapes of all that is read from or written to the API server. No calls but in :mod:`.client`.
+"""The names and shapes of all that is read from or written to the API server. Only the client makes calls.
 
-- names: :mod:`.names` (every one of ours, once), :mod:`.resource_names`, :mod:`.knobs`
-- typed objects, exact round trips: :mod:`.meta`, :mod:`.job`, :mod:`.podgroup`, :mod:`.queue`,
-  :mod:`.command`; CRDs from them: :mod:`.crds`; a client for Python programs: :mod:`.client`
-- documents into the decision's values: :mod:`.codec`, :mod:`.pod_codec` with :mod:`.pod_status`,
-  :mod:`.share_codec`, :mod:`.codec_resources`, :mod:`.quantity`; what of them stays in memory: :mod:`.kept`
-- annotations that our processes exchange: :mod:`.annotations`, :mod:`.request`, :mod:`.plans`,
-  :mod:`.suspension`
-- rules that several processes share: :mod:`.priority`, :mod:`.payer`, :mod:`.makers`, :mod:`.others`,
-  :mod:`.wishes`
-- settings: :mod:`.model_table`, :mod:`.node_policy`, by :mod:`.yaml_text`
+- :mod:`.words`: names of ours and Volcano's, and the rules of one value each: quantities, resource names,
+  classes, annotations, settings.
+- :mod:`.api`: Volcano's objects as typed models with exact round trips, their CRDs, and a client for Python
+  programs. It needs nothing else of this project.
+- :mod:`.codec`: documents of the API server into the values of a decision, and the texts that our processes
+  exchange: requests, plans, orders to suspend.
+
+Each room has a README with the place to start.
 """

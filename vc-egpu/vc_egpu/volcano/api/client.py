@@ -34,7 +34,7 @@ _PAGE_SIZE = 500
 
 
 class Connection(Protocol):
-    """What the client needs of whoever talks to the API server."""
+    """What the client needs of the connection to the API server."""
 
     def request(
         self,
@@ -158,7 +158,7 @@ class Api(Generic[T]):
         return self._parse(self._connection.request("POST", path, value.document(), query=query))
 
     def replace(self, value: T) -> T:
-        """Replace the object; refused if somebody wrote since ``metadata.resourceVersion``.
+        """Replace the object; refused if another client wrote since ``metadata.resourceVersion``.
 
         A PodGroup's status goes with it: Volcano's CRD has no status subresource there.
         """

@@ -1,8 +1,8 @@
 """CRDs generated from the typed models, for clusters without Volcano. Field-compatible with Volcano's own.
 
 ``python -m vc_egpu.volcano.api.crds manifests/crds`` writes the files; a test compares the committed
-ones. Structural schemas: unknown fields are pruned by the API server (kubectl refuses a misspelt one),
-except within pod templates, volume claims and the like, which belong to Kubernetes.
+ones. The schemas are structural: the API server prunes unknown fields, and kubectl refuses a misspelt one.
+Pod templates, volume claims and the like belong to Kubernetes, so nothing is pruned there.
 
 ``python -m vc_egpu.volcano.api.crds --fields docs/volcano-fields.md`` writes the table of fields.
 """

@@ -24,7 +24,7 @@ from vc_egpu.volcano.api.meta import (
 )
 
 DEFAULT_MAX_RETRY: Final = 3
-"""Of a Job and of a task. Volcano takes 0 for "not said": its clients leave it out."""
+"""For a Job and for a task. Volcano takes 0 for "not said": its clients leave it out."""
 
 
 class JobPhase(StrEnum):

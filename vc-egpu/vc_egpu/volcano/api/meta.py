@@ -1,8 +1,8 @@
 """What all typed API objects share: exact round trips, refusals with a path, metadata, quantities.
 
-A model keeps fields it does not know (newer Volcano versions may have some) and writes back exactly what was
-set: ``Job.parse(document).document() == document``, except that ``null`` is the same as absent, as it is for
-the API server. Values of the wrong type or outside their range are refused with :class:`ModelError`.
+A model keeps fields that it does not know: newer Volcano versions may have some. It writes back exactly what
+was set: ``Job.parse(document).document() == document``. One exception: ``null`` is the same as absent, as it
+is for the API server. Values of the wrong type or outside their range are refused with :class:`ModelError`.
 """
 
 from collections.abc import Mapping
@@ -201,7 +201,7 @@ class ApiObject(ApiModel):
     NAMESPACED: ClassVar[bool] = True
 
     def document(self) -> Json:
-        """As of every model; says what it is even where nobody did."""
+        """As for every model; ``apiVersion`` and ``kind`` are there even if they were not set."""
         return {"apiVersion": self.api_version, "kind": self.kind, **super().document()}
 
     @property

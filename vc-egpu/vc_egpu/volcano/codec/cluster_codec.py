@@ -1,8 +1,9 @@
 """API objects, as plain JSON documents, into the values that a decision takes.
 
-Pods and nodes are hostile input: whatever a tenant or a broken agent can write ends up as a ``problem`` in
-words, never as an exception that would stop a watch. What the API server itself guarantees (types of built-in
-fields, quantities that parse) is relied on; should it not hold all the same, the object gets a problem too.
+Pods and nodes are hostile input. Whatever a tenant or a broken agent can write ends up as a ``problem`` in
+words. It never becomes an exception that would stop a watch. The codec relies on what the API server itself
+guarantees: types of built-in fields, and quantities that parse. Should that not hold all the same, the object
+gets a problem too.
 """
 
 from collections.abc import Callable, Mapping
@@ -153,7 +154,7 @@ def _inventory(text: str | None) -> NodeCards:
 
 
 def says_the_same(before: Document, now: Document) -> bool:
-    """Whether two versions of a node differ in nothing but what nobody decides on (heartbeats, images)."""
+    """Whether two versions of a node differ only in what no decision reads (heartbeats, images)."""
     old, new = before["metadata"], now["metadata"]
     return (
         old.get("annotations") == new.get("annotations")

@@ -1,7 +1,7 @@
 """Node terms that have to hold together: a pod's own, and those of each volume that it names.
 
-Each list is a choice, so that together they are as many as their product: of twenty volumes, each of which
-can be used in two zones, a million, nearly all of which hold nowhere or say what another one says.
+Each list is a choice, so the combinations of all lists are as many as their product. Twenty volumes, each of
+which can be used in two zones, make a million. Nearly all of these hold nowhere, or repeat another one.
 """
 
 from collections.abc import Iterable
@@ -13,17 +13,17 @@ Term = tuple[Requirement, ...]
 Terms = tuple[Term, ...]
 
 MOST_TERMS: Final = 1024
-"""Of what is left: whoever may claim volumes must not keep everybody waiting for what they say together."""
+"""Terms that may be left. A tenant who claims many volumes must not keep all others waiting for them."""
 _MOST_PAIRS: Final = 4 * MOST_TERMS
-"""That are looked at for one volume: some 20 ms."""
+"""Pairs of terms that are looked at for one volume: some 20 ms."""
 
 
 class TooManyTermsError(ValueError):
-    """They say too much together; the text has the limit."""
+    """The lists leave too many terms together; the text has the limit."""
 
 
 def all_of(terms: Terms, others: Iterable[Terms]) -> Terms:
-    """The terms that say: one of each of these lists. A list without terms says nothing.
+    """The terms that hold where one term of each list holds. A list without terms demands nothing.
 
     Raises :class:`TooManyTermsError`.
     """
@@ -46,7 +46,7 @@ def _both(terms: Terms, others: Terms) -> Terms:
                 together.setdefault(frozenset(both), both)
         if len(together) > max(MOST_TERMS, len(terms)):
             raise TooManyTermsError(_text())
-    # What holds nowhere is said all the same: no term at all would say anywhere.
+    # A term that holds nowhere is kept all the same: no term at all would mean any node.
     return tuple(together.values()) or (terms[0] + others[0],)
 
 
@@ -55,7 +55,7 @@ def _text() -> str:
 
 
 def _may_hold(term: Term) -> bool:
-    """Whether there can be such a node: no label has a value of each of two lists that share none."""
+    """Whether there can be such a node: two lists of values for one label must share a value."""
     choices: dict[tuple[str, bool], set[str]] = {}
     for requirement in term:
         if requirement.operator == "In":

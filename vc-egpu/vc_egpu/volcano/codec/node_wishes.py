@@ -1,8 +1,8 @@
-"""How much a pod may say of the node that it wants. Pure.
+"""How much a pod may say about the node that it wants. Pure.
 
-Whoever makes pods may write as much as fits into a request, and a decision holds all of it against every
-node: a pod of 15,000 resources, or of 10,000 node affinity terms, kept everybody waiting for seconds to
-minutes. What people write is some dozen of each.
+A tenant may write as much as fits into a request, and a decision holds all of it against every node. A pod
+of 15,000 resources, or of 10,000 node affinity terms, kept all others waiting for seconds to minutes. What
+people write is some dozen of each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ from vc_egpu.volcano.words import names
 MOST_RESOURCES: Final = 64
 """Different ones of one pod, over all of its containers."""
 MOST_REQUIREMENTS: Final = 256
-"""Of its node affinity, over all terms, and of its node selector."""
+"""In its node affinity, over all terms, and in its node selector, together."""
 MOST_VALUES: Final = 4096
-"""That the requirements name: of some thousand nodes, say."""
+"""Values that the requirements name: enough for some thousand nodes."""
 MOST_TOLERATIONS: Final = 256
 MOST_PORTS: Final = 256
-"""Of the host's: in its network all ports are."""
+"""Ports of the host: a pod in the host's network takes all of its ports there."""
 MOST_NAMED: Final = 64
 """Cards, or models, in one annotation."""
 _OF_NODES: Final = frozenset({"affinity", "nodeSelector", "tolerations"})
@@ -36,7 +36,7 @@ CARD_LISTS: Final = (
 def excess(spec: Mapping[str, Any]) -> str:
     """What a pod spec has too much of, with the number and the limit; empty where it has not.
 
-    In a Job's template anything may stand: what is of another kind is passed over.
+    A Job's template can hold anything: a value of another kind is passed over.
     """
     requirements = list(_requirements(spec))
     counts = (
@@ -67,7 +67,7 @@ def long_list(annotations: Mapping[str, Any]) -> str:
 
 
 def without_wishes(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod as if it took any node and any card: of one with an excess nobody looks at what it says."""
+    """The pod as if it took any node and any card. The wishes of a pod with an excess are not read."""
     metadata, spec = document["metadata"], document["spec"]
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in CARD_LISTS}
     return {

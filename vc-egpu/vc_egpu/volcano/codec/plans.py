@@ -129,8 +129,10 @@ def task_name(text: str) -> str:
 
 
 def can_name(task: str, index: int) -> bool:
-    """Whether a plan can name a member by its task and its index: whoever makes pods of no Job may write
-    anything there. Others go by their UID."""
+    """Whether a plan can name a member by its task and its index. Other members go by their UID.
+
+    A user who makes pods without a Job may write anything there.
+    """
     return task_name(task) != "" and 0 <= index < _MOST_ROWS
 
 

@@ -100,7 +100,7 @@ class DecodedPod:
     is_static: bool = False
     """The mirror of a pod that the kubelet runs from a file."""
     group_unseen: bool = False
-    """Its PodGroup was not there at the door: nobody looked whose it is."""
+    """Its PodGroup was not there at the door, so the webhook did not see whose it is."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
     words: Words | None = field(default=None, compare=False, repr=False)
@@ -115,8 +115,8 @@ def pod(
 ) -> DecodedPod:
     """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
 
-    ``before``: an earlier reading of the same pod; what it said is taken over where the document says the
-    same (most changes of a pod are changes of its status). The result is the same without it.
+    ``before``: an earlier reading of the same pod. Its words are taken over where the document says the same:
+    most changes of a pod are changes of its status. The result is the same without it.
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
@@ -192,11 +192,11 @@ def takes_room(spec: Document, status: Document) -> bool:
 
 
 _NO_WORDS: Final = Words(PodShape())
-"""Of somebody else's pod that has no node yet, or is over."""
+"""For a foreign pod that has no node yet, or is over."""
 
 
 def _foreign(spec: Document, status: Document) -> Words:
-    """Of somebody else's pod only what it takes from its node matters."""
+    """For a foreign pod: only what it takes from its node matters."""
     return Words(PodShape(requests=pod_requests(spec, given(status)), host_ports=_host_ports(spec)))
 
 
@@ -237,12 +237,12 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
 
 
 def _is_gated(spec: Document) -> bool:
-    """Whether it waits for us. Of one that was let go nothing is decided, and its pin stands in each term."""
+    """Whether it waits for us. Nothing is decided about a pod that was let go; its pin is in each term."""
     return any(gate["name"] == names.GATE for gate in spec.get("schedulingGates") or ())
 
 
 def _index(task: str, text: str) -> int:
-    """Which one of its task it is; -1 for one that no plan could name so."""
+    """Its number within its task; -1 where no plan could name the pod so."""
     index = int(text) if text.isdecimal() and len(text) < 10 else -1
     return index if can_name(task, index) else -1
 

@@ -1,4 +1,4 @@
-"""What a pod's status says: how far it is, and who keeps it from going on."""
+"""What a pod's status says: how far it is, and what keeps it from going on."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,6 @@
 """What a pod asks of cards: from the limits of its containers to the ``Request`` annotation and the totals.
 
-Pure, and used twice: by the webhook at the door, and by whoever has to read a Job's template before its
+Pure, and used twice: by the webhook at the door, and by each process that reads a Job's template before its
 pods exist. Memory is in MiB per card, cores are percent of one card, totals are sums over a container's
 cards. Every refusal names the field, the number and the limit.
 """
@@ -79,8 +79,8 @@ def read_pod(
 ) -> PodAsk:
     """Read all asks of a pod spec. Raises :class:`AskError` for the first that is refused.
 
-    ``known`` is the request annotation of a pod that the webhook has completed before: there the per-card
-    limits are gone, so the annotation is believed as far as the totals that stand in the limits bear it out.
+    ``known`` is the request annotation of a pod that the webhook has completed before. Such a pod has no
+    per-card limits any more. So the annotation is believed, as far as the totals in the limits agree with it.
     """
     if not is_managed(spec):
         if known is not None and known.containers:
@@ -174,7 +174,7 @@ def _read_container(
         name = min(limits)
         problem = "no model is named beside it" + _example(table)
         raise AskError(_limit(where, name), problem)
-    # A word that is no model is a slip of the pen (vgpu-mem): better said than that there are two models.
+    # A word that is no model is a typing error (vgpu-mem): to name it helps more than "two models".
     models = [_model(kinds[name].model, _limit(where, name), table) for name in counted]
     if len(counted) > 1:
         raise AskError(
@@ -282,7 +282,7 @@ def _cores(limits: Mapping[str, Any], where: str) -> int:
 def _check_totals(
     limits: Mapping[str, Any], kinds: Mapping[str, ResourceName], ask: ContainerRequest, where: str
 ) -> None:
-    """Totals are ours to write: one that somebody else wrote must be the same number."""
+    """Totals are ours to write: a total that a user wrote must be the same number."""
     expected = totals_of(ask)
     for name, kind in kinds.items():
         if kind.kind not in {"memory-total", "cores-total"}:

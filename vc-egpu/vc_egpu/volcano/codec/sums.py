@@ -17,7 +17,7 @@ MAX_AMOUNT: Final = 1 << 62
 
 @lru_cache(maxsize=8192)
 def _scaled(text: str, scale: int) -> int:
-    # The API server takes as many cores as it takes bytes: in thousandths that is beyond any number of ours.
+    # The API server allows as many cores as bytes: in thousandths these are more than MAX_AMOUNT.
     return MAX_AMOUNT if parse(text).value * scale > MAX_AMOUNT else parse_scaled(text, scale)
 
 
@@ -62,7 +62,7 @@ class Given:
     pod: tuple[Document, Document] | None = None
     """The same of pod-level requests."""
     infeasible: bool = False
-    """What its spec asks for now it will not get on its node."""
+    """Its node cannot grant what its spec asks for now."""
 
 
 NOTHING_GIVEN: Final = Given()
@@ -95,10 +95,13 @@ def _both(status: Document) -> tuple[Document, Document]:
 
 
 def pod_requests(spec: Document, has: Given = NOTHING_GIVEN) -> Resources:
-    """What the scheduler sets aside for a pod: containers and sidecars together, or its greediest init
-    container beside the sidecars started before it, whichever is more, and the overhead. Pod-level
-    requests, where given, replace the sum for cpu and memory. While a pod is being resized the most counts of
-    what it asks for, has and is about to have; not what it asks for in vain."""
+    """What the scheduler sets aside for a pod: the larger of two amounts, and the overhead.
+
+    One amount is its containers and sidecars together. The other is its greediest init container with the
+    sidecars started before it. Pod-level requests, where given, replace the sum for cpu and memory. While a
+    pod is being resized, the most counts of what it asks for, has and is about to have. A request that its
+    node cannot grant does not count.
+    """
     total = _sum(_requests(container, has) for container in spec.get("containers") or ())
     init_containers = spec.get("initContainers")
     if init_containers:
@@ -120,8 +123,10 @@ def pod_requests(spec: Document, has: Given = NOTHING_GIVEN) -> Resources:
 
 
 def _of_the_pod(block: Document, total: Resources) -> Document:
-    """Pod-level requests. A limit is one where no container requests any: the API server fills that in, and
-    templates of Jobs have not been through it."""
+    """Pod-level requests. Where no container requests a resource, the pod's limit is its request.
+
+    The API server fills that in, but templates of Jobs have not been through it.
+    """
     requested = {"cpu": total.cpu_milli, "memory": total.memory_bytes, **total.scalars}
     limits = {name: n for name, n in (block.get("limits") or {}).items() if not requested.get(name)}
     return {**limits, **(block.get("requests") or {})}

@@ -68,7 +68,7 @@ class NodeSuspension(Wire):
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """As of every annotation; what is too long is not even looked at."""
+        """As for every annotation; a text that is too long is not parsed."""
         if len(text) > MAX_ANSWER_BYTES:
             raise AnnotationError(f"the document: {len(text)} bytes, the limit is {MAX_ANSWER_BYTES}")
         return super().decode(text)
@@ -78,7 +78,7 @@ def answer_to(order: SuspendOrder | None, report: PodSuspension | None) -> PodSu
     """What a report says about the present order.
 
     Without a report the pod runs and cannot be suspended. A ``suspended`` that answers another order is old:
-    that order was taken back, so the agent is on its way from there, and it counts as ``resuming``.
+    that order was taken back. The agent is on its way from there, so the pod counts as ``resuming``.
     """
     if report is None:
         return PodSuspension(reason="its node's agent does not report about it")

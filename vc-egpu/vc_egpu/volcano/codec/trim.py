@@ -1,12 +1,12 @@
-"""What of API objects is kept in memory: all that somebody here reads of them, and nothing else.
+"""What is kept of API objects in memory: all that our processes read of them, and nothing else.
 
-A controller that looks at a whole cluster has every pod and node in memory, and most of an object is of no
-use to it: environments, mounts, probes, images. Read as it comes, a pod of 6 KB of JSON is 34 KB of Python
-objects, so that 60,000 pods would not fit into 2 GiB; as kept here it is 3 KB. What pods of one controller
+A controller that looks at a whole cluster has every pod and node in memory. It has no use for most of an
+object: environments, mounts, probes, images. A pod of 6 KB of JSON, read as it comes, is 34 KB of Python
+objects. 60,000 such pods would not fit into 2 GiB. As kept here, a pod is 3 KB. What pods of one controller
 have in common (their containers, that is) is kept once.
 
-The functions take documents as the API server writes them and return new ones of the same shape; what they
-return may be given to them again. Whoever begins to read another field adds it here: the tests change each
+The functions take documents as the API server writes them and return new ones of the same shape. They take
+their own results as well. Code that begins to read another field adds the field here. The tests change each
 field of a full object to see that none is missing.
 """
 
@@ -36,26 +36,28 @@ _IDENTITY: Final = (
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _PORT: Final = ("hostIP", "protocol", "hostPort")
 _TAKES: Final = ("resources", "overhead")
-"""Beside the containers, what says how much of its node a pod takes."""
+"""What says how much of its node a pod takes, apart from its containers."""
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
 _OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
 """What pods of one controller do not have in common."""
 _GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
 _SHARED_BYTES: Final = 4096
-"""Most have some hundred. A larger one goes with its pod: who makes and deletes such would fill memory."""
+"""Most have some hundred. A larger one goes with its pod: else a tenant could fill memory with dead pods."""
 
 
 @lru_cache(maxsize=_SHARED_SPECS)
 def _shared(text: bytes) -> Json:
-    """The same object for the same text: nobody changes what was read."""
+    """The same object for the same text: no caller changes what was read."""
     document: Json = orjson.loads(text)
     return document
 
 
 def of(plural: str, document: Json) -> Json:
-    """What is kept of an object of this kind. All of it where it is not what it should be (the templates of
-    Jobs can hold anything): then whoever reads it says what is wrong."""
+    """What is kept of an object of this kind.
+
+    A malformed object is kept whole, and its reader says what is wrong. Templates of Jobs can hold anything.
+    """
     keep = _KINDS.get(plural)
     try:
         return keep(document) if keep is not None else document
@@ -64,13 +66,13 @@ def of(plural: str, document: Json) -> Json:
 
 
 def pod(document: Document) -> Json:
-    """A pod. Of somebody else's only what it takes from its node, while it does, and how far it is."""
+    """A pod. For a foreign pod: how far it is, and what it takes from its node while it takes room there."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     kept = _some(metadata, _IDENTITY)
     resized = _resized(spec, status)
     if not is_managed(metadata, gates):
-        # Whoever may make pods may make thousands that no node takes, with a megabyte of requests each.
+        # A tenant may make thousands of pods that no node takes, with a megabyte of requests each.
         takes = _common(spec, _TAKES, named=bool(resized)) if takes_room(spec, status) else {}
         return {
             "metadata": kept,
@@ -90,7 +92,7 @@ def pod(document: Document) -> Json:
 
 
 def _claiming(volume: Document) -> Document | None:
-    """A volume that leads to a claim; of one that is made for the pod alone, only that it is."""
+    """A volume that leads to a claim. If the claim is made for the pod alone, only that fact is kept."""
     if "ephemeral" in volume:
         return {"name": volume["name"], "ephemeral": {}}
     return volume if "persistentVolumeClaim" in volume else None
@@ -116,8 +118,10 @@ def node(document: Document) -> Json:
 
 
 def job(document: Document) -> Json:
-    """A Volcano Job: what its pods will ask for, and whether it has begun. Of somebody else's only that it is
-    there: nobody has looked at how much it holds."""
+    """A Volcano Job: what its pods will ask for, and whether it has begun.
+
+    A foreign Job is kept without its tasks: no check has limited how much they hold.
+    """
     metadata, spec = document["metadata"], document["spec"]
     tasks = [_task(task) for task in spec.get("tasks") or ()]
     if not any(names.MANAGED_LABEL in (task["template"]["metadata"].get("labels") or {}) for task in tasks):
@@ -131,7 +135,7 @@ def job(document: Document) -> Json:
 
 
 def pod_group(document: Document) -> Json:
-    """A PodGroup; of what it needs one name that shows that it asks for cards."""
+    """A PodGroup. One name of the resources that it needs is kept: the name shows that it asks for cards."""
     spec = document["spec"]
     needs = spec.get("minResources") or {}
     shown = next((name for name in needs if names_cards([name])), None)
@@ -205,7 +209,7 @@ def _managed_status(status: Document, resized: Json) -> Json:
 
 
 def _resized(spec: Document, status: Document) -> Json:
-    """Of a pod that is being resized what its node has given it. All others have what their spec says."""
+    """For a pod that is being resized: what its node has given it. All others have what their spec says."""
     if is_over(status):
         return {}
     asked = {c.get("name"): c for kind in ("containers", "initContainers") for c in spec.get(kind) or ()}
@@ -230,7 +234,7 @@ def _is_unlike(has: Document, asks: Document) -> bool:
 
 
 def _ends(status: Document) -> Json:
-    """Of a pod that is over: what says when, and why."""
+    """For a pod that is over: what says when it ended, and why."""
     if not is_over(status):
         return {}
     return _some(status, ("conditions", "containerStatuses"))

@@ -1,8 +1,8 @@
 """Codecs of the annotations that the webhook, the admission layer and the node agent exchange.
 
-Each has a version, is decoded with bounds (pods and nodes are hostile input), and raises
-:class:`AnnotationError`, whose text names the path of the wrong field. The plan annotation has its own
-module, :mod:`vc_egpu.volcano.codec.plans`.
+Each has a version and is decoded with bounds: pods and nodes are hostile input. A wrong field raises
+:class:`AnnotationError`, whose text names the path of the field. The plan annotation has its own module,
+:mod:`vc_egpu.volcano.codec.plans`.
 """
 
 from typing import Annotated, Final, Literal, Self
@@ -88,7 +88,7 @@ class CardShare(Wire):
     cores: CoresPercent
     """Percent of the card's compute; 0 is no guarantee."""
     physical_mib: MemoryMib | None = None
-    """Of the memory, what may lie on the card; absent: all of it. The rest may spill to the host."""
+    """The part of the memory that may lie on the card; absent: all of it. The rest may spill to the host."""
 
     @model_validator(mode="after")
     def _within(self) -> Self:

@@ -1,4 +1,4 @@
-"""The annotations with which people steer us, and slips of the pen in them."""
+"""The annotations with which people steer us, and typing errors in them."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -33,8 +33,8 @@ def knobs_in(annotations: Mapping[str, Any]) -> dict[str, Any]:
 def slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> list[str]:
     """Sentences about keys of ours that mean nothing: misspelt, or labels that should be annotations.
 
-    Not refused: a later version may know more of them than this one. Only the first few: what is near takes
-    time to find, and who sends thousands of them should not keep everybody waiting.
+    Not refused: a later version may know more of them than this one. Only the first few are looked at: a near
+    name takes time to find. A user who sends thousands must not keep all others waiting.
     """
     return list(islice(_slips(annotations, labels, path), _MAX_SLIPS))
 

@@ -1,4 +1,4 @@
-"""Who made an object: one reader of owner references, which takes what strangers wrote as it comes."""
+"""Which controller made an object: one reader of owner references. Users may write anything there."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,8 +7,11 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 def controller_in(metadata: object) -> dict[str, Any]:
-    """The reference to the controller, or an empty one. What is no object is passed over, and so is a
-    reference that does not say ``true``, as the API server writes it."""
+    """The reference to the controller, or an empty one.
+
+    What is no object is passed over. A reference that does not say ``true``, as the API server writes it, is
+    passed over too.
+    """
     references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, dict) and reference.get("controller") is True:

@@ -59,7 +59,7 @@ PAUSE: Final = f"{DOMAIN}/pause"
 ROOT_QUEUE: Final = "root"
 """Above all queues; it takes no work itself."""
 LONGEST_OBJECT_NAME: Final = 253
-"""Of most objects, as the API server has it."""
+"""The API server's limit for most objects."""
 LONGEST_TASK: Final = 63
 """Volcano's pods carry the name of their task as a label."""
 MANAGED_LABEL: Final = f"{DOMAIN}/managed"
@@ -67,7 +67,7 @@ MANAGED_LABEL: Final = f"{DOMAIN}/managed"
 GATE: Final = f"{DOMAIN}/admission"
 REQUEST: Final = f"{DOMAIN}/request"
 GROUP_UNSEEN: Final = f"{DOMAIN}/group-unseen"
-"""Pod annotation: the PodGroup that it names was not there at the door, so nobody looked whose it is."""
+"""Pod annotation: its PodGroup was not there at the door, so the webhook did not see whose it is."""
 CARDS: Final = f"{DOMAIN}/cards"
 PLAN: Final = f"{DOMAIN}/plan"
 NODE_CARDS: Final = f"{DOMAIN}/node-cards"
@@ -132,7 +132,7 @@ SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
 """ConfigMap in it; ``stopAdmitting: "true"`` in it lets nothing new begin."""
 
 MEMBERS_WEBHOOK: Final = f"members.{DOMAIN}"
-"""The one webhook without which pods come as they are: most of them are none of our business."""
+"""The one webhook that pods pass unchanged while it does not answer: most of them are foreign pods."""
 
 # --- node agent ------------------------------------------------------------------------------
 MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"

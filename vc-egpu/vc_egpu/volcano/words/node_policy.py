@@ -14,7 +14,7 @@ Its ``policy.yaml``, which all nodes share::
       takeOverAfterS: 300        # their cards are ours so long after they left, unless pods of theirs stay
       secondWall: report         # or kill: processes that take more than their container's grant
       hysteresisUs: 2000         # with the library: a class stays active so long after its last work, at most
-      leaseMs: 100               # ... and holds nobody if its activity is not renewed for so long
+      leaseMs: 100               # ... and holds no other if its activity is not renewed for so long
       hangS: 30                  # ... or its work makes no progress for so long
       inFlightUs: 500            # low's queued work where a high share sits
       lowFloorPercent: 5         # of time, for low that has been held for lowFloorAfterS
@@ -88,8 +88,10 @@ class _PolicyFile(BaseModel):
 
 
 def parse_policy(text: str, node: str) -> Policy:
-    """The policy of one node; raises :class:`PolicyError` with the path of the wrong key. What stands there
-    for other nodes is theirs."""
+    """The policy of one node; raises :class:`PolicyError` with the path of the wrong key.
+
+    The entries of other nodes are not checked.
+    """
     return _parse_policy(text, lambda _nodes: [node])
 
 

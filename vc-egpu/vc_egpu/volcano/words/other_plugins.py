@@ -1,5 +1,7 @@
-"""Who else may offer a node's cards: other device plugins, known by their resources, and drivers of dynamic
-resource allocation (DRA), known by their ResourceSlices: of these no resource of the Node tells anything.
+"""Which other software may offer a node's cards.
+
+Other device plugins are known by their resources. Drivers of dynamic resource allocation (DRA) are known by
+their ResourceSlices: no resource of the Node tells anything about them.
 
 Pure. The node agent offers nothing of what others have, and ``kubectl egpu doctor`` says where both are.
 """
@@ -25,7 +27,7 @@ FOREIGN_RESOURCES: Final = (
 """NVIDIA's plugin (whole, time-sliced under another name, MIG of strategy mixed) and HAMi's; an older name of
 HAMi's; Volcano's two; Alibaba's; Tencent's. ``*`` stands for anything."""
 FOREIGN_DRIVERS: Final = ("gpu.nvidia.com", "hami-core-gpu.project-hami.io")
-"""Of ResourceSlices. NVIDIA's other one, ``compute-domain.nvidia.com``, offers channels, not cards."""
+"""Drivers of ResourceSlices. NVIDIA's ``compute-domain.nvidia.com`` is not one: it has channels, no cards."""
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -51,7 +53,7 @@ def resources_of_others(amounts: Mapping[str, object], patterns: Iterable[str]) 
 
 
 def asked(spec: Mapping[str, Any]) -> set[str]:
-    """Names of the extended resources that a pod's containers request any of, whoever offers them."""
+    """Names of the extended resources that a pod's containers request, whichever plugin offers them."""
     return {
         name
         for key in ("containers", "initContainers")
@@ -62,8 +64,10 @@ def asked(spec: Mapping[str, Any]) -> set[str]:
 
 
 def slim_slice(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a ResourceSlice: whose it is, and how many devices. Whole, those of a large node are a
-    megabyte."""
+    """What is kept of a ResourceSlice: its driver and node, and how many devices.
+
+    The whole slices of a large node are a megabyte.
+    """
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     kept = ("name", "uid", "resourceVersion")
     return {
@@ -80,7 +84,7 @@ def devices_of_others(
 ) -> dict[str, dict[str, int]]:
     """Node name to driver to the number of devices that its ResourceSlices list for that node.
 
-    A driver's newest generation of a pool counts: while it writes a new one, the old one lies beside it."""
+    A driver's newest generation of a pool counts: while it writes a new one, the old one is still there."""
     wanted = tuple(drivers)
     pools: dict[tuple[str, str, str], dict[int, int]] = {}
     for one in slices:

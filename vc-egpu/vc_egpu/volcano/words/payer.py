@@ -13,7 +13,7 @@ def checked_for(annotations: Mapping[str, str], labels: Mapping[str, str]) -> st
 def payer(named: str, checked: Iterable[str | None]) -> str:
     """The queue that its PodGroup names, if any of its living pods was checked for that one.
 
-    A PodGroup that was made anew under its pods may name any queue: nobody checked who may use it.
+    A PodGroup that was made again while its pods live may name any queue: no check says who may use it.
     ``checked``: :func:`checked_for` of these pods, the same queue as often as it comes.
     """
     known = {queue for queue in checked if queue}

@@ -1,4 +1,4 @@
-"""Who goes before whom: the class of a pod from its annotations and those of its Job and PodGroup."""
+"""Which pod goes first: its class, from its annotations and those of its Job and PodGroup."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal

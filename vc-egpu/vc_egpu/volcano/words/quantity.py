@@ -1,7 +1,7 @@
 """Kubernetes quantities, exact: ``4k``, ``1.5Gi``, ``1e3``, ``250m`` as fractions, never as floats.
 
-Input comes from pods and queues of strangers, so length, digits and exponents are bounded before any
-arithmetic is done: ``1e999999999`` costs nothing and is refused.
+Tenants write these texts. So length, digits and exponents are bounded before any arithmetic is done:
+``1e999999999`` costs nothing and is refused.
 """
 
 import re
@@ -52,7 +52,7 @@ class Quantity:
 
     @property
     def is_binary(self) -> bool:
-        """Written with ``Ki``, ``Mi``, ...: whoever does that thinks of bytes."""
+        """Written with ``Ki``, ``Mi``, ...: the user thinks of bytes."""
         return self.suffix in _BINARY
 
     def whole(self) -> int:

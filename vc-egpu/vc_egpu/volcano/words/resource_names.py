@@ -8,12 +8,12 @@ from typing import Final, Literal
 from vc_egpu.volcano.words import names
 
 LONGEST_NAME: Final = 253 + 1 + 63
-"""Of a resource: a domain, a slash and a word."""
+"""The limit for a resource: a domain, a slash and a word."""
 
 Kind = Literal["shared", "native", "memory-total", "cores-total", "per-card", "volcano", "foreign"]
 
 PER_CARD: Final = frozenset({names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES})
-"""What users write beside a model, per card; no node offers these and no queue counts them."""
+"""What users write next to a model, per card; no node offers these and no queue counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def classify(resource: str) -> ResourceName:
 def names_cards(resources: Iterable[object]) -> bool:
     """Whether a model stands in one of these names of resources.
 
-    Of a PodGroup or a Job anything may come here. What names mean is remembered by them, but not of those
-    that nothing can have.
+    The names in a PodGroup or a Job can be anything. The meaning of a name is remembered, except for names
+    that are too long for any resource.
     """
     return any(len(name) <= LONGEST_NAME and classify(name).is_managed for name in map(str, resources))

@@ -12,8 +12,8 @@ class NotYamlError(ValueError):
 def read_yaml(text: str) -> Any:
     """The document; raises :class:`NotYamlError`.
 
-    Not all that PyYAML raises is a YAMLError: 2024-13-45 is a date that there is not, and where a template's
-    value is missing ``!!float`` stands before nothing.
+    PyYAML raises more than YAMLError: 2024-13-45 is a date that does not exist. Where a template's value is
+    missing, ``!!float`` stands before nothing.
     """
     try:
         return yaml.safe_load(text)
