@@ -1,5 +1,6 @@
-"""Pages are written in plain language, as far as a program can check that: see :mod:`language`."""
+"""Pages and code are written in plain language, as far as a program can check that: see :mod:`language`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,37 @@ NOT_YET = {
     "device-plugin/native/fake/README.md",
 }
 """Pages that still wait for their editor. None is added here; each that is done is taken off."""
+GENERATED = "kubelet_api"
+"""A folder of generated modules: their words are not ours."""
 LONG = "word " * MOST_WORDS
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_YET])
 def test_pages_are_in_plain_language(page: str) -> None:
     assert [f"{page}:{found}" for found in findings((ROOT / page).read_text())] == []
+
+
+def product_rooms() -> list[str]:
+    """Folders of product Python, one for each room of the control plane, and one for the node agent."""
+    rooms = {module.parent.relative_to(ROOT) for module in (ROOT / "vc-egpu/vc_egpu").glob("*/*.py")}
+    return sorted(str(room) for room in rooms | {Path("device-plugin/vc_egpu_node")})
+
+
+def findings_in_code(module: Path) -> list[str]:
+    """What breaks a rule in the docstrings and comments of a module, with its file and line."""
+    name = module.relative_to(ROOT)
+    return [
+        f"{name}:{replace(found, line=line + found.line - 1)}"
+        for line, text in prose_of_python(module.read_text())
+        for found in findings(text)
+    ]
+
+
+@pytest.mark.parametrize("room", [*product_rooms(), "vc-egpu/vc_egpu/__init__.py"])
+def test_code_is_in_plain_language(room: str) -> None:
+    modules = sorted((ROOT / room).rglob("*.py")) or [ROOT / room]
+    ours = [module for module in modules if GENERATED not in module.parts]
+    assert [found for module in ours for found in findings_in_code(module)] == []
 
 
 def rules(text: str) -> list[str]:
